@@ -1,0 +1,415 @@
+"""The events: what can have happened, in the past tense, as one discriminated union.
+
+Each event is a frozen model with its own `version`; a change of shape raises the version and adds an
+upcaster (`state.upcast`), rows are never rewritten. Events hold facts only. Large text (kernel
+source, prompts, profiles, requests) is a blob, named here by its digest.
+
+An **effect** is two events: `...Started` (with the whole request by blob) and one terminal outcome.
+`idempotency_key` derives the key under which a log accepts such an event once: it is what makes a
+second outcome impossible.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, JsonValue, TypeAdapter
+
+from state.model import (
+    Attempt,
+    BeamEntry,
+    BeamRole,
+    Bounds,
+    Candidate,
+    Checkpoint,
+    Credit,
+    Digest,
+    EffectKey,
+    ErrorInfo,
+    Evaluation,
+    Experience,
+    Frozen,
+    Key,
+    Plan,
+    ProblemRef,
+    Reflection,
+    RunConfig,
+    SlotAssignment,
+    StopReason,
+    Usage,
+)
+
+
+class Event(Frozen):
+    """Base of all events. `version` is the version of the payload's shape."""
+
+    version: ClassVar[int] = 1
+
+
+# --- run -------------------------------------------------------------------------------------------
+
+
+class RunCreated(Event):
+    """A run begins: the whole problem, the kernel to start from, and the effective configuration."""
+
+    type: Literal["RunCreated"] = "RunCreated"
+    config: RunConfig
+    problem: ProblemRef
+    kernel: Digest
+    bounds: Bounds
+    toolchain: str
+    code_version: str
+
+
+class RunForked(Event):
+    """A run continues another's history from one of its events; nothing is copied."""
+
+    type: Literal["RunForked"] = "RunForked"
+    parent: str
+    parent_seq: int = Field(ge=1)
+    parent_hash: Digest
+
+
+class RunPaused(Event):
+    type: Literal["RunPaused"] = "RunPaused"
+    reason: str
+
+
+class RunResumed(Event):
+    type: Literal["RunResumed"] = "RunResumed"
+    reason: str = ""
+
+
+class RunCancelled(Event):
+    type: Literal["RunCancelled"] = "RunCancelled"
+    reason: str
+
+
+class RunCompleted(Event):
+    type: Literal["RunCompleted"] = "RunCompleted"
+    reason: StopReason
+    detail: str = ""
+
+
+class ConfigChanged(Event):
+    """New effective settings; they take effect at the next RoundStarted (or daemon start)."""
+
+    type: Literal["ConfigChanged"] = "ConfigChanged"
+    config: JsonValue
+
+
+# --- command (system stream) -----------------------------------------------------------------------
+
+
+class CommandReceived(Event):
+    """A file from the inbox was taken in; `id` is the file's id, `payload` its whole content."""
+
+    type: Literal["CommandReceived"] = "CommandReceived"
+    id: str
+    verb: str
+    payload: Digest
+
+
+class CommandCompleted(Event):
+    type: Literal["CommandCompleted"] = "CommandCompleted"
+    id: str
+    result: JsonValue = None
+
+
+class CommandRejected(Event):
+    type: Literal["CommandRejected"] = "CommandRejected"
+    id: str
+    error: ErrorInfo
+
+
+# --- round -----------------------------------------------------------------------------------------
+
+
+class RoundStarted(Event):
+    """A round begins; the learning state that its proposals read is frozen here."""
+
+    type: Literal["RoundStarted"] = "RoundStarted"
+    round: int = Field(ge=1)
+    slots: tuple[SlotAssignment, ...]
+
+
+class BeamSelected(Event):
+    type: Literal["BeamSelected"] = "BeamSelected"
+    round: int = Field(ge=0)
+    beam: tuple[BeamEntry, ...]
+
+
+class RoundCompleted(Event):
+    """The round's barrier: what the round taught takes effect, in slot order.
+
+    `attempts` are the round's own; `credits` and `reflections` are the whole new state, so that a later
+    version with another way of learning replays old runs to the state they had.
+    """
+
+    type: Literal["RoundCompleted"] = "RoundCompleted"
+    round: int = Field(ge=1)
+    attempts: tuple[Attempt, ...] = ()
+    credits: dict[str, Credit] = Field(default_factory=dict)
+    reflections: tuple[Reflection, ...] = ()
+
+
+# --- effects: plan, execution, evaluation, learning ------------------------------------------------
+
+
+class EffectStarted(Event):
+    """An effect was admitted. `delivery` counts starts of the same effect; it rises after a crash."""
+
+    key: Key
+    request: Digest
+    delivery: int = Field(default=1, ge=1)
+    reserved_usd: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+
+
+class EffectEnded(Event):
+    """Base of all terminal outcomes."""
+
+    key: Key
+    usage: Usage = Usage()
+
+
+class PlanStarted(EffectStarted):
+    type: Literal["PlanStarted"] = "PlanStarted"
+
+
+class PlanProposed(EffectEnded):
+    type: Literal["PlanProposed"] = "PlanProposed"
+    plan: Plan
+
+
+class PlanFailed(EffectEnded):
+    type: Literal["PlanFailed"] = "PlanFailed"
+    error: ErrorInfo
+
+
+class ExecutionStarted(EffectStarted):
+    type: Literal["ExecutionStarted"] = "ExecutionStarted"
+
+
+class KernelProposed(EffectEnded):
+    """A kernel exists. `note` says what was changed (for people), `author` who proposed it."""
+
+    type: Literal["KernelProposed"] = "KernelProposed"
+    source: Digest
+    note: str = ""
+    author: str = "builtin"
+
+
+class ExecutionFailed(EffectEnded):
+    type: Literal["ExecutionFailed"] = "ExecutionFailed"
+    error: ErrorInfo
+
+
+class EvaluationStarted(EffectStarted):
+    type: Literal["EvaluationStarted"] = "EvaluationStarted"
+
+
+class EvaluationCompleted(EffectEnded):
+    """The judge's verdict. `cache_key` names (code, problem, toolchain, target); `cached_from` is the
+    RUN@SEQ whose verdict was reused, None when the kernel was judged for this event."""
+
+    type: Literal["EvaluationCompleted"] = "EvaluationCompleted"
+    evaluation: Evaluation
+    cache_key: Digest
+    cached_from: str | None = None
+    stage_ms: dict[str, float] = Field(default_factory=dict)
+
+
+class EvaluationFailed(EffectEnded):
+    """The infrastructure failed, after `tries` tries; never counted against the candidate."""
+
+    type: Literal["EvaluationFailed"] = "EvaluationFailed"
+    error: ErrorInfo
+    tries: int = Field(ge=1)
+
+
+class ProfileRecorded(Event):
+    """The counters of an evaluated kernel, for people and plots; decisions read EvaluationCompleted."""
+
+    type: Literal["ProfileRecorded"] = "ProfileRecorded"
+    key: Key
+    profile: Digest
+    counters: dict[str, float]
+
+
+class SummaryStarted(EffectStarted):
+    type: Literal["SummaryStarted"] = "SummaryStarted"
+
+
+class ExperienceRecorded(EffectEnded):
+    """The summarizer's answer on one (slow, fast) pair; None when it found no optimisation in it."""
+
+    type: Literal["ExperienceRecorded"] = "ExperienceRecorded"
+    experience: Experience | None
+
+
+class ReflectionStarted(EffectStarted):
+    type: Literal["ReflectionStarted"] = "ReflectionStarted"
+
+
+class ReflectionRecorded(EffectEnded):
+    type: Literal["ReflectionRecorded"] = "ReflectionRecorded"
+    reflection: Reflection
+
+
+# --- decision --------------------------------------------------------------------------------------
+
+
+class KernelKept(Event):
+    """A correct kernel enters the next beam."""
+
+    type: Literal["KernelKept"] = "KernelKept"
+    candidate: Candidate
+    role: BeamRole
+    speedup: float | None
+    """Parent latency over its latency; None for the initial kernel."""
+
+
+class KernelDiscarded(Event):
+    """`reason`: a verdict that is not `correct`, or duplicate, slower, not_selected, infrastructure."""
+
+    type: Literal["KernelDiscarded"] = "KernelDiscarded"
+    candidate: str
+    reason: str
+    duplicate_of: str | None = None
+
+
+class KernelReverted(Event):
+    """A lineage diverged and goes back to its checkpoint. `reason`: slower or depth."""
+
+    type: Literal["KernelReverted"] = "KernelReverted"
+    lineage: str
+    dropped: str
+    restored: str
+    reason: str
+
+
+class GuardCheckpointed(Event):
+    type: Literal["GuardCheckpointed"] = "GuardCheckpointed"
+    checkpoint: Checkpoint
+
+
+class MemoryCurated(Event):
+    """The optimisation memory after this round: the whole queue, oldest first."""
+
+    type: Literal["MemoryCurated"] = "MemoryCurated"
+    round: int = Field(ge=1)
+    memory: tuple[Experience, ...]
+
+
+# --- safety ----------------------------------------------------------------------------------------
+
+
+class BudgetReserved(Event):
+    type: Literal["BudgetReserved"] = "BudgetReserved"
+    key: Key
+    amount_usd: float = Field(ge=0, allow_inf_nan=False)
+
+
+class BudgetSpent(Event):
+    """Money gone without an outcome: a call lost in a crash, charged at its full reservation."""
+
+    type: Literal["BudgetSpent"] = "BudgetSpent"
+    key: Key
+    amount_usd: float = Field(ge=0, allow_inf_nan=False)
+    reason: str
+
+
+class BreakerOpened(Event):
+    type: Literal["BreakerOpened"] = "BreakerOpened"
+    name: str
+    error: ErrorInfo
+
+
+class BreakerClosed(Event):
+    type: Literal["BreakerClosed"] = "BreakerClosed"
+    name: str
+
+
+class DeviceLeased(Event):
+    type: Literal["DeviceLeased"] = "DeviceLeased"
+    key: Key
+    device: str
+
+
+class DeviceReleased(Event):
+    type: Literal["DeviceReleased"] = "DeviceReleased"
+    key: Key
+    device: str
+
+
+AnyEvent = Annotated[
+    RunCreated | RunForked | RunPaused | RunResumed | RunCancelled | RunCompleted | ConfigChanged
+    | CommandReceived | CommandCompleted | CommandRejected
+    | RoundStarted | BeamSelected | RoundCompleted
+    | PlanStarted | PlanProposed | PlanFailed
+    | ExecutionStarted | KernelProposed | ExecutionFailed
+    | EvaluationStarted | EvaluationCompleted | EvaluationFailed | ProfileRecorded
+    | SummaryStarted | ExperienceRecorded | ReflectionStarted | ReflectionRecorded
+    | KernelKept | KernelDiscarded | KernelReverted | GuardCheckpointed | MemoryCurated
+    | BudgetReserved | BudgetSpent | BreakerOpened | BreakerClosed | DeviceLeased | DeviceReleased,
+    Field(discriminator="type"),
+]  # fmt: skip
+
+EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
+"""Validates and serialises any event; JSON in and out."""
+
+EVENT_TYPES: dict[str, type[Event]] = {
+    cls.model_fields["type"].default: cls
+    for base in (Event, EffectStarted, EffectEnded)
+    for cls in base.__subclasses__()
+    if "type" in cls.model_fields
+}
+
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "run": (
+        "RunCreated", "RunForked", "RunPaused", "RunResumed", "RunCancelled", "RunCompleted", "ConfigChanged",
+    ),
+    "command": ("CommandReceived", "CommandCompleted", "CommandRejected"),
+    "round": ("RoundStarted", "BeamSelected", "RoundCompleted"),
+    "plan": ("PlanStarted", "PlanProposed", "PlanFailed"),
+    "execution": ("ExecutionStarted", "KernelProposed", "ExecutionFailed"),
+    "evaluation": ("EvaluationStarted", "EvaluationCompleted", "EvaluationFailed", "ProfileRecorded"),
+    "decision": ("KernelKept", "KernelDiscarded", "KernelReverted", "GuardCheckpointed"),
+    "learning": (
+        "SummaryStarted", "ExperienceRecorded", "MemoryCurated", "ReflectionStarted", "ReflectionRecorded",
+    ),
+    "safety": (
+        "BudgetReserved", "BudgetSpent", "BreakerOpened", "BreakerClosed", "DeviceLeased", "DeviceReleased",
+    ),
+}  # fmt: skip
+"""Event types by family, the groups that `agentctl tail --type` understands."""
+
+
+def idempotency_key(event: Event) -> str | None:
+    """Return the key under which a run's log accepts `event` once, or None where repeats are legal.
+
+    Commands are unique by file id, effects' starts by delivery, and all outcomes of an effect share one
+    key: the second outcome of an effect cannot be stored.
+    """
+    match event:
+        case EffectStarted(key=key, delivery=delivery):
+            return f"{key}#start{delivery}"
+        case EffectEnded(key=key):
+            return f"{key}#outcome"
+        case CommandReceived(id=id_):
+            return f"{id_}#received"
+        case CommandCompleted(id=id_) | CommandRejected(id=id_):
+            return f"{id_}#answer"
+        case RoundStarted(round=round_) | BeamSelected(round=round_) | RoundCompleted(round=round_):
+            return f"r{round_}#{type(event).__name__}"
+        case RunCreated() | RunForked():
+            return "created"
+        case ProfileRecorded(key=key):
+            return f"{key}#profile"
+        case _:
+            return None
+
+
+def effect_key(event: Any) -> EffectKey:
+    """Return the parsed key of an effect's event."""
+    return EffectKey.parse(event.key)

@@ -1,0 +1,436 @@
+"""The run fold: `apply(state, event) -> state`, the only way in which a run's state changes.
+
+Pure and total: no clock, no randomness, no I/O; every legal history folds, and an event that cannot
+follow raises `IllegalEvent` before it is stored. `RunState` holds only what `decide` reads. What a
+round taught arrives whole in its RoundCompleted, so the fold does not know how the search learns.
+
+`semantic` is the part that `state_hash` covers: it leaves out run id, times, cost and deliveries, so a
+run that was killed a hundred times hashes like its undisturbed twin.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from state.events import (
+    BeamSelected,
+    BudgetSpent,
+    ConfigChanged,
+    EffectEnded,
+    EffectStarted,
+    EvaluationCompleted,
+    EvaluationFailed,
+    EvaluationStarted,
+    Event,
+    ExecutionFailed,
+    ExecutionStarted,
+    ExperienceRecorded,
+    GuardCheckpointed,
+    KernelDiscarded,
+    KernelKept,
+    KernelProposed,
+    KernelReverted,
+    MemoryCurated,
+    PlanFailed,
+    PlanProposed,
+    PlanStarted,
+    ReflectionRecorded,
+    ReflectionStarted,
+    RoundCompleted,
+    RoundStarted,
+    RunCancelled,
+    RunCompleted,
+    RunCreated,
+    RunForked,
+    RunPaused,
+    RunResumed,
+    SummaryStarted,
+)
+from state.model import (
+    Attempt,
+    BeamEntry,
+    Bounds,
+    Candidate,
+    Checkpoint,
+    Credit,
+    Digest,
+    EffectKey,
+    Experience,
+    Frozen,
+    ProblemRef,
+    Reflection,
+    RunConfig,
+    RunStatus,
+    SlotAssignment,
+    StopReason,
+    Usage,
+    canonical_json,
+)
+
+FOLD_VERSION = 1
+"""Raised whenever the meaning of the state changes; snapshots of other versions are ignored."""
+
+Outcome = Annotated[
+    PlanProposed
+    | PlanFailed
+    | KernelProposed
+    | ExecutionFailed
+    | EvaluationCompleted
+    | EvaluationFailed
+    | ExperienceRecorded
+    | ReflectionRecorded,
+    Field(discriminator="type"),
+]
+
+
+class IllegalEvent(Exception):  # noqa: N818 - the name says what is wrong with the event
+    """An event that cannot follow the state it was given for."""
+
+
+class OpenEffect(Frozen):
+    """An effect that was admitted and has no outcome yet."""
+
+    request: Digest
+    delivery: int
+    reserved_usd: float
+
+
+class Tally(Frozen):
+    """Counts for people, kept in the state because status shows them live."""
+
+    proposed: int = 0
+    evaluated: int = 0
+    failed: int = 0
+    duplicates: int = 0
+    reverts: int = 0
+
+
+class RunState(Frozen):
+    """A run, as `decide` sees it.
+
+    `slots` and `parents` belong to the round under way (empty between rounds); `selected` says that
+    its beam was chosen and only learning is left. `outcomes` holds the round's results by effect key.
+    """
+
+    config: RunConfig
+    pending_config: RunConfig | None = None
+    problem: ProblemRef
+    kernel: Digest
+    bounds: Bounds
+    toolchain: str
+    status: RunStatus = RunStatus.RUNNING
+    status_reason: str = ""
+    stop: StopReason | None = None
+    round: int = 0
+    slots: tuple[SlotAssignment, ...] = ()
+    parents: dict[str, Candidate] = Field(default_factory=dict)
+    selected: bool = False
+    open: dict[str, OpenEffect] = Field(default_factory=dict)
+    outcomes: dict[str, Outcome] = Field(default_factory=dict)
+    initial: Candidate | None = None
+    best: Candidate | None = None
+    beam: tuple[BeamEntry, ...] = ()
+    checkpoints: dict[str, Checkpoint] = Field(default_factory=dict)
+    memory: tuple[Experience, ...] = ()
+    reflections: tuple[Reflection, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    credits: dict[str, Credit] = Field(default_factory=dict)
+    tally: Tally = Tally()
+    spent_usd: float = 0.0
+    reserved_usd: float = 0.0
+    unknown_cost: bool = False
+    decision_digest: str = ""
+
+    @property
+    def in_round(self) -> bool:
+        return bool(self.slots)
+
+    @property
+    def ended(self) -> bool:
+        return self.status in (RunStatus.COMPLETED, RunStatus.CANCELLED)
+
+
+Handler = Callable[[RunState, Any], RunState]
+
+
+def apply(state: RunState | None, event: Event) -> RunState:
+    """Return the state after `event`.
+
+    Raises:
+        IllegalEvent: `event` cannot follow: no run yet, a second start, an outcome without a start.
+    """
+    if state is None:
+        return _created(event)
+    handler = _HANDLERS.get(type(event))
+    return state if handler is None else handler(state, event)
+
+
+def fork(parent: RunState) -> RunState:
+    """Return the state that a fork starts with: effects in flight are abandoned, money spent is inherited."""
+    return _evolve(parent, open={}, reserved_usd=0.0, status=RunStatus.RUNNING, stop=None)
+
+
+def semantic(state: RunState) -> dict[str, Any]:
+    """Return what two runs with the same history of decisions share, as JSON-like data."""
+    data = state.model_dump(mode="json", exclude=_NOT_SEMANTIC)
+    data["open"] = {key: value["request"] for key, value in data["open"].items()}
+    for outcome in data["outcomes"].values():
+        for name in ("usage", "cached_from", "stage_ms", "tries"):
+            outcome.pop(name, None)
+    return data
+
+
+def state_hash(state: RunState) -> str:
+    """Return the SHA-256 of the semantic state, in hexadecimal."""
+    return hashlib.sha256(canonical_json(semantic(state))).hexdigest()
+
+
+_NOT_SEMANTIC = {"spent_usd", "reserved_usd", "unknown_cost", "status_reason"}
+
+
+def _evolve(state: RunState, **changes: Any) -> RunState:
+    return state.model_copy(update=changes)
+
+
+def _created(event: Event) -> RunState:
+    if not isinstance(event, RunCreated):
+        raise IllegalEvent(f"{type(event).__name__} before RunCreated")
+    return RunState(
+        config=event.config,
+        problem=event.problem,
+        kernel=event.kernel,
+        bounds=event.bounds,
+        toolchain=event.toolchain,
+    )
+
+
+def _refuse(state: RunState, event: Event) -> RunState:
+    raise IllegalEvent(f"{type(event).__name__} in a run that was created already")
+
+
+def _forked(state: RunState, event: RunForked) -> RunState:
+    return fork(state)
+
+
+def _paused(state: RunState, event: RunPaused) -> RunState:
+    _require_live(state, event)
+    return _evolve(state, status=RunStatus.PAUSED, status_reason=event.reason)
+
+
+def _resumed(state: RunState, event: RunResumed) -> RunState:
+    _require_live(state, event)
+    return _evolve(state, status=RunStatus.RUNNING, status_reason=event.reason)
+
+
+def _cancelled(state: RunState, event: RunCancelled) -> RunState:
+    _require_live(state, event)
+    return _evolve(state, status=RunStatus.CANCELLED, status_reason=event.reason, open={}, reserved_usd=0.0)
+
+
+def _completed(state: RunState, event: RunCompleted) -> RunState:
+    _require_live(state, event)
+    if state.open:
+        raise IllegalEvent(f"RunCompleted with {len(state.open)} effects in flight")
+    ended = _evolve(
+        state,
+        status=RunStatus.COMPLETED,
+        stop=event.reason,
+        status_reason=event.detail,
+        outcomes={},
+        slots=(),
+    )
+    return _decided(ended, event)
+
+
+def _require_live(state: RunState, event: Event) -> None:
+    if state.ended:
+        raise IllegalEvent(f"{type(event).__name__} in a run that is {state.status}")
+
+
+def _config_changed(state: RunState, event: ConfigChanged) -> RunState:
+    return _evolve(state, pending_config=RunConfig.model_validate(event.config))
+
+
+def _round_started(state: RunState, event: RoundStarted) -> RunState:
+    _require_live(state, event)
+    if state.in_round or event.round != state.round + 1:
+        raise IllegalEvent(f"RoundStarted({event.round}) after round {state.round}")
+    known = {entry.candidate.id: entry.candidate for entry in state.beam}
+    missing = [slot.parent for slot in event.slots if slot.parent not in known]
+    if missing:
+        raise IllegalEvent(f"RoundStarted({event.round}): parents not in the beam: {', '.join(missing)}")
+    return _evolve(
+        state,
+        round=event.round,
+        slots=event.slots,
+        parents=known,
+        selected=False,
+        config=state.pending_config or state.config,
+        pending_config=None,
+    )
+
+
+def _beam_selected(state: RunState, event: BeamSelected) -> RunState:
+    return _decided(_evolve(state, beam=event.beam, selected=event.round > 0), event)
+
+
+def _round_completed(state: RunState, event: RoundCompleted) -> RunState:
+    if not state.selected or event.round != state.round:
+        raise IllegalEvent(f"RoundCompleted({event.round}) while round {state.round} has no beam")
+    later = {key: value for key, value in state.outcomes.items() if EffectKey.parse(key).round > event.round}
+    return _evolve(
+        state,
+        slots=(),
+        parents={},
+        selected=False,
+        outcomes=later,
+        attempts=(state.attempts + event.attempts)[-state.config.search.history :],
+        credits=event.credits,
+        reflections=event.reflections,
+    )
+
+
+def _started(state: RunState, event: EffectStarted) -> RunState:
+    _require_live(state, event)
+    if event.key in state.outcomes:
+        raise IllegalEvent(f"{event.type}: {event.key} has its outcome already")  # type: ignore[attr-defined]
+    before = state.open.get(event.key)
+    if event.delivery != (before.delivery if before else 0) + 1:
+        raise IllegalEvent(f"{event.key}: delivery {event.delivery} out of order")
+    if before is not None and before.request != event.request:
+        raise IllegalEvent(f"{event.key}: a redelivery must carry the request as logged")
+    opened = OpenEffect(request=event.request, delivery=event.delivery, reserved_usd=event.reserved_usd)
+    held = state.reserved_usd - (before.reserved_usd if before else 0.0) + event.reserved_usd
+    return _evolve(state, open={**state.open, event.key: opened}, reserved_usd=held)
+
+
+def _ended(state: RunState, event: EffectEnded) -> RunState:
+    if event.key in state.outcomes:
+        raise IllegalEvent(f"{event.key}: a second outcome")
+    opened = state.open.get(event.key)
+    if opened is None and not _by_person(event):
+        if state.status is RunStatus.CANCELLED:
+            return _charged(state, event.usage)
+        raise IllegalEvent(f"{event.key}: an outcome without a start")
+    rest = {key: value for key, value in state.open.items() if key != event.key}
+    changed = _evolve(
+        state,
+        open=rest,
+        outcomes={**state.outcomes, event.key: event},
+        tally=_TALLIES.get(type(event), _same_tally)(state.tally, event),
+        reserved_usd=state.reserved_usd - (opened.reserved_usd if opened else 0.0),
+    )
+    return _charged(changed, event.usage)
+
+
+def _by_person(event: EffectEnded) -> bool:
+    """A person's kernel arrives finished: no effect of ours produced it."""
+    return isinstance(event, KernelProposed) and event.author == "person"
+
+
+def _charged(state: RunState, usage: Usage) -> RunState:
+    if usage.cost_usd == 0.0:
+        return state
+    if usage.cost_usd is None:
+        return _evolve(state, unknown_cost=True)
+    return _evolve(state, spent_usd=state.spent_usd + usage.cost_usd)
+
+
+def _spent(state: RunState, event: BudgetSpent) -> RunState:
+    return _evolve(state, spent_usd=state.spent_usd + event.amount_usd)
+
+
+def _same_tally(tally: Tally, event: Any) -> Tally:
+    return tally
+
+
+def _count_proposed(tally: Tally, event: KernelProposed) -> Tally:
+    return tally.model_copy(update={"proposed": tally.proposed + 1})
+
+
+def _count_unproposed(tally: Tally, event: ExecutionFailed) -> Tally:
+    return tally.model_copy(update={"failed": tally.failed + 1})
+
+
+def _count_evaluated(tally: Tally, event: EvaluationCompleted) -> Tally:
+    failed = tally.failed + (not event.evaluation.correct)
+    return tally.model_copy(update={"evaluated": tally.evaluated + 1, "failed": failed})
+
+
+_TALLIES: dict[type[Event], Callable[[Tally, Any], Tally]] = {
+    KernelProposed: _count_proposed,
+    ExecutionFailed: _count_unproposed,
+    EvaluationCompleted: _count_evaluated,
+}
+
+
+def _kept(state: RunState, event: KernelKept) -> RunState:
+    candidate = event.candidate
+    best = state.best
+    if best is None or candidate.latency_ms < best.latency_ms:
+        best = candidate
+    return _decided(_evolve(state, best=best, initial=state.initial or candidate), event)
+
+
+def _discarded(state: RunState, event: KernelDiscarded) -> RunState:
+    if event.duplicate_of is None:
+        return _decided(state, event)
+    tally = state.tally.model_copy(update={"duplicates": state.tally.duplicates + 1})
+    return _decided(_evolve(state, tally=tally), event)
+
+
+def _reverted(state: RunState, event: KernelReverted) -> RunState:
+    tally = state.tally.model_copy(update={"reverts": state.tally.reverts + 1})
+    return _decided(_evolve(state, tally=tally), event)
+
+
+def _checkpointed(state: RunState, event: GuardCheckpointed) -> RunState:
+    mark = event.checkpoint
+    return _decided(_evolve(state, checkpoints={**state.checkpoints, mark.lineage: mark}), event)
+
+
+def _curated(state: RunState, event: MemoryCurated) -> RunState:
+    return _decided(_evolve(state, memory=event.memory), event)
+
+
+def _decided(state: RunState, event: Event) -> RunState:
+    """Chain a decision into the digest by which twins compare everything that was decided, in order."""
+    line = state.decision_digest.encode() + event.model_dump_json().encode()
+    return _evolve(state, decision_digest=hashlib.sha256(line).hexdigest())
+
+
+_HANDLERS: dict[type[Event], Handler] = {
+    RunCreated: _refuse,
+    RunForked: _forked,
+    RunPaused: _paused,
+    RunResumed: _resumed,
+    RunCancelled: _cancelled,
+    RunCompleted: _completed,
+    ConfigChanged: _config_changed,
+    RoundStarted: _round_started,
+    BeamSelected: _beam_selected,
+    RoundCompleted: _round_completed,
+    KernelKept: _kept,
+    KernelDiscarded: _discarded,
+    KernelReverted: _reverted,
+    GuardCheckpointed: _checkpointed,
+    MemoryCurated: _curated,
+    BudgetSpent: _spent,
+    PlanStarted: _started,
+    ExecutionStarted: _started,
+    EvaluationStarted: _started,
+    SummaryStarted: _started,
+    ReflectionStarted: _started,
+    PlanProposed: _ended,
+    PlanFailed: _ended,
+    KernelProposed: _ended,
+    ExecutionFailed: _ended,
+    EvaluationCompleted: _ended,
+    EvaluationFailed: _ended,
+    ExperienceRecorded: _ended,
+    ReflectionRecorded: _ended,
+}

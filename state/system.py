@@ -1,0 +1,63 @@
+"""The system fold: what runs share. For now the command queue and the daemon's configuration.
+
+Like the run fold it is pure and total. Answers of commands are read from the log by whoever asked;
+the state keeps only commands that still wait for theirs, so it stays small however long the log is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from pydantic import Field, JsonValue
+
+from state.events import CommandCompleted, CommandReceived, CommandRejected, ConfigChanged, Event
+from state.fold import IllegalEvent
+from state.model import Digest, Frozen, canonical_json
+
+
+class PendingCommand(Frozen):
+    """A command that was taken in and has no answer yet."""
+
+    verb: str
+    payload: Digest
+
+
+class SystemState(Frozen):
+    """What all runs share; `pending` is in order of arrival."""
+
+    pending: dict[str, PendingCommand] = Field(default_factory=dict)
+    answered: int = 0
+    config: JsonValue = None
+
+
+def apply(state: SystemState | None, event: Event) -> SystemState:
+    """Return the state after `event`.
+
+    Raises:
+        IllegalEvent: an answer to a command that does not wait for one, or an event of a run.
+    """
+    state = state or SystemState()
+    match event:
+        case CommandReceived():
+            entry = PendingCommand(verb=event.verb, payload=event.payload)
+            return state.model_copy(update={"pending": {**state.pending, event.id: entry}})
+        case CommandCompleted() | CommandRejected():
+            if event.id not in state.pending:
+                raise IllegalEvent(f"{type(event).__name__}: command {event.id} does not wait for an answer")
+            rest = {id_: entry for id_, entry in state.pending.items() if id_ != event.id}
+            return state.model_copy(update={"pending": rest, "answered": state.answered + 1})
+        case ConfigChanged():
+            return state.model_copy(update={"config": event.config})
+        case _:
+            raise IllegalEvent(f"{type(event).__name__} does not belong in the system stream")
+
+
+def semantic(state: SystemState) -> dict[str, Any]:
+    """Return the state as JSON-like data."""
+    return state.model_dump(mode="json")
+
+
+def state_hash(state: SystemState) -> str:
+    """Return the SHA-256 of the state, in hexadecimal."""
+    return hashlib.sha256(canonical_json(semantic(state))).hexdigest()
