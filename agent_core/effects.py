@@ -1,0 +1,148 @@
+"""What `decide` may ask for: to record decisions, or to run an effect.
+
+A `Record` is a batch of decision events, appended in one transaction. An `Effect` is work with an
+outcome: its request is a frozen value that goes into the log whole before the work begins, so that
+recovery re-runs what was asked, never what today's code would ask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from state.events import (
+    EffectStarted,
+    EvaluationStarted,
+    Event,
+    ExecutionStarted,
+    PlanStarted,
+    ReflectionStarted,
+    SummaryStarted,
+)
+from state.model import (
+    Attempt,
+    Bounds,
+    Candidate,
+    Credit,
+    Digest,
+    EffectKey,
+    ErrorInfo,
+    Evaluation,
+    EvaluationRequest,
+    Experience,
+    ExperienceKind,
+    Frozen,
+    Plan,
+    ProblemRef,
+    Reflection,
+    Role,
+)
+
+
+class LearningContext(Frozen):
+    """What all proposals of a round may have learnt: frozen at RoundStarted, stored once as a blob."""
+
+    memory: tuple[Experience, ...]
+    reflections: tuple[Reflection, ...]
+    attempts: tuple[Attempt, ...]
+    credits: dict[str, Credit]
+
+
+class PlanRequest(Frozen):
+    """Asks a planner for plan number `key.plan` of `plans` on one parent; `draw` seeds all its chances."""
+
+    key: str
+    role: str
+    draw: int
+    plans: int
+    problem: ProblemRef
+    size: str
+    target: str
+    bounds: Bounds
+    parent: Candidate
+    best_ms: float
+    context: Digest
+    """Blob of a LearningContext."""
+
+
+class ImplementRequest(Frozen):
+    """Asks an executor to carry out a plan; `failed` holds earlier tries of the same place (repair)."""
+
+    key: str
+    role: str
+    draw: int
+    problem: ProblemRef
+    size: str
+    target: str
+    parent: Candidate
+    plan: Plan
+    failed: tuple[FailedTry, ...] = ()
+
+
+class FailedTry(Frozen):
+    """A kernel that the judge refused, and why: what repair works from."""
+
+    source: Digest
+    error: ErrorInfo
+
+
+class SummarizeRequest(Frozen):
+    """Asks for the experience in one (slow, fast) pair."""
+
+    key: str
+    role: str
+    kind: ExperienceKind
+    slow: Candidate
+    fast: Candidate
+    plan: Plan
+
+
+class ReflectRequest(Frozen):
+    """Asks what one attempt taught; `evaluation` is None when no kernel came of the plan."""
+
+    key: str
+    role: str
+    operator: str
+    parent: Candidate
+    plan: Plan
+    evaluation: Evaluation | None
+    error: ErrorInfo | None
+
+
+Request = PlanRequest | ImplementRequest | EvaluationRequest | SummarizeRequest | ReflectRequest
+
+REQUESTS: dict[Role, type[Frozen]] = {
+    Role.PLANNER: PlanRequest,
+    Role.EXECUTOR: ImplementRequest,
+    Role.EVALUATOR: EvaluationRequest,
+    Role.SUMMARIZER: SummarizeRequest,
+    Role.REFLECTOR: ReflectRequest,
+}
+"""The request type of each role, by which recovery reads a logged request back."""
+
+STARTED: dict[Role, type[EffectStarted]] = {
+    Role.PLANNER: PlanStarted,
+    Role.EXECUTOR: ExecutionStarted,
+    Role.EVALUATOR: EvaluationStarted,
+    Role.SUMMARIZER: SummaryStarted,
+    Role.REFLECTOR: ReflectionStarted,
+}
+"""The event with which each role's effect is admitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Work to be run. `blobs` are stored with its start (what the request names and the log may lack)."""
+
+    key: EffectKey
+    request: Request
+    blobs: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Decisions to be appended in one transaction."""
+
+    events: tuple[Event, ...]
+
+
+Decision = Effect | Record

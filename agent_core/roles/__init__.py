@@ -1,0 +1,82 @@
+"""The roles that answer effects: planner, executor (which also repairs), summarizer, reflector.
+
+Each is a small async protocol. An implementation gets a frozen request and a way to read blobs, and
+returns an answer or raises `RoleError`; it never touches the log. `builtin` needs no model, `scripted`
+serves tests; LLM providers come beside them. Open this file first, then `builtin`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from agent_core.effects import ImplementRequest, PlanRequest, ReflectRequest, SummarizeRequest
+from state.model import Digest, ErrorInfo, Experience, Plan, Reflection, Usage
+
+ReadBlob = Callable[[Digest], bytes]
+"""Returns a blob's bytes by digest."""
+
+
+class RoleError(Exception):
+    """A role could not answer; `info` says why with a stable code, `usage` what the failure cost."""
+
+    def __init__(self, info: ErrorInfo, usage: Usage | None = None) -> None:
+        super().__init__(f"{info.code}: {info.message}")
+        self.info = info
+        self.usage = usage or Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAnswer:
+    plan: Plan
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelAnswer:
+    """A kernel's source, with one line for people on what was changed."""
+
+    source: str
+    note: str
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class ExperienceAnswer:
+    """None: no optimisation was found in the pair, so no experience is made of it."""
+
+    experience: Experience | None
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class ReflectionAnswer:
+    reflection: Reflection
+    usage: Usage = field(default_factory=Usage)
+
+
+class Planner(Protocol):
+    async def plan(self, request: PlanRequest, read: ReadBlob) -> PlanAnswer: ...
+
+
+class Executor(Protocol):
+    async def implement(self, request: ImplementRequest, read: ReadBlob) -> KernelAnswer: ...
+
+
+class Summarizer(Protocol):
+    async def summarize(self, request: SummarizeRequest, read: ReadBlob) -> ExperienceAnswer: ...
+
+
+class Reflector(Protocol):
+    async def reflect(self, request: ReflectRequest, read: ReadBlob) -> ReflectionAnswer: ...
+
+
+class Proposer(Planner, Executor, Summarizer, Reflector, Protocol):
+    """All roles under one name in a configuration: `builtin`, `anthropic`, `openai`, `scripted`."""
+
+    name: str
+    repairs: bool
+    """Whether its executor can repair a refused kernel from the error (the built-in rewrites cannot)."""
+
+    async def aclose(self) -> None: ...
