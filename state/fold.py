@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
@@ -58,7 +58,6 @@ from state.model import (
     Checkpoint,
     Credit,
     Digest,
-    EffectKey,
     Experience,
     Frozen,
     ProblemRef,
@@ -99,7 +98,7 @@ class OpenEffect(Frozen):
     reserved_usd: float
 
 
-class Tally(Frozen):
+class Tally(NamedTuple):
     """Counts for people, kept in the state because status shows them live."""
 
     proposed: int = 0
@@ -281,7 +280,8 @@ def _beam_selected(state: RunState, event: BeamSelected) -> RunState:
 def _round_completed(state: RunState, event: RoundCompleted) -> RunState:
     if not state.selected or event.round != state.round:
         raise IllegalEvent(f"RoundCompleted({event.round}) while round {state.round} has no beam")
-    later = {key: value for key, value in state.outcomes.items() if EffectKey.parse(key).round > event.round}
+    over = f"r{event.round}."  # what is left is for rounds to come: a person's kernel that arrived early
+    later = {key: value for key, value in state.outcomes.items() if not key.startswith(over)}
     return _evolve(
         state,
         slots=(),
@@ -297,7 +297,7 @@ def _round_completed(state: RunState, event: RoundCompleted) -> RunState:
 def _started(state: RunState, event: EffectStarted) -> RunState:
     _require_live(state, event)
     if event.key in state.outcomes:
-        raise IllegalEvent(f"{event.type}: {event.key} has its outcome already")  # type: ignore[attr-defined]
+        raise IllegalEvent(f"{event.key}: a start after its outcome")
     before = state.open.get(event.key)
     if event.delivery != (before.delivery if before else 0) + 1:
         raise IllegalEvent(f"{event.key}: delivery {event.delivery} out of order")
@@ -349,16 +349,16 @@ def _same_tally(tally: Tally, event: Any) -> Tally:
 
 
 def _count_proposed(tally: Tally, event: KernelProposed) -> Tally:
-    return tally.model_copy(update={"proposed": tally.proposed + 1})
+    return tally._replace(proposed=tally.proposed + 1)
 
 
 def _count_unproposed(tally: Tally, event: ExecutionFailed) -> Tally:
-    return tally.model_copy(update={"failed": tally.failed + 1})
+    return tally._replace(failed=tally.failed + 1)
 
 
 def _count_evaluated(tally: Tally, event: EvaluationCompleted) -> Tally:
     failed = tally.failed + (not event.evaluation.correct)
-    return tally.model_copy(update={"evaluated": tally.evaluated + 1, "failed": failed})
+    return tally._replace(evaluated=tally.evaluated + 1, failed=failed)
 
 
 _TALLIES: dict[type[Event], Callable[[Tally, Any], Tally]] = {
@@ -379,12 +379,12 @@ def _kept(state: RunState, event: KernelKept) -> RunState:
 def _discarded(state: RunState, event: KernelDiscarded) -> RunState:
     if event.duplicate_of is None:
         return _decided(state, event)
-    tally = state.tally.model_copy(update={"duplicates": state.tally.duplicates + 1})
+    tally = state.tally._replace(duplicates=state.tally.duplicates + 1)
     return _decided(_evolve(state, tally=tally), event)
 
 
 def _reverted(state: RunState, event: KernelReverted) -> RunState:
-    tally = state.tally.model_copy(update={"reverts": state.tally.reverts + 1})
+    tally = state.tally._replace(reverts=state.tally.reverts + 1)
     return _decided(_evolve(state, tally=tally), event)
 
 
