@@ -1,0 +1,284 @@
+"""Configuration: one typed schema, read from a TOML file in the home, the environment and flags.
+
+A later source wins key by key: built-in default < `<home>/config.toml` < environment < flags. A key is
+a dotted path such as `run.search.beam`; its variable is `NKI_AGENT_RUN__SEARCH__BEAM`. Every source is
+checked whole, also where a later one overrides it, and all faults are reported in one `ConfigError`
+(code `config_invalid`), a `DaemonError`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from daemon.errors import DaemonError
+from state.model import Frozen, RunConfig
+
+FILE_NAME = "config.toml"
+ENV_PREFIX = "NKI_AGENT_"
+APP_NAME = "nki-kernel-agent"
+
+FLAGS: Mapping[str, str] = {
+    "run.problem": "--problem",
+    "run.size": "--size",
+    "run.target": "--target",
+    "run.seed": "--seed",
+    "run.search.rounds": "--rounds",
+}
+"""The keys that have a flag of their own on the command line."""
+
+DEFAULT = "default"
+"""The origin of a value that no source sets."""
+
+
+def _cpus() -> int:
+    return os.cpu_count() or 1
+
+
+class DaemonConfig(Frozen):
+    """How the process works; nothing here changes what a run finds."""
+
+    evaluations: int = Field(default_factory=_cpus, ge=1, le=1024, description="evaluations at a time")
+    proposals: int = Field(default_factory=_cpus, ge=1, le=1024, description="proposals at a time")
+    evaluation_seconds: float = Field(
+        default=600.0, gt=0, le=86_400, description="deadline of one evaluation; past it, it is retried"
+    )
+    grace_seconds: float = Field(
+        default=10.0, ge=0, le=3600, description="how long a stop waits for work in flight"
+    )
+    allow_weak_jail: bool = Field(
+        default=False, description="run kernels where neither bubblewrap nor namespaces confine them"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Config(Frozen):
+    """The whole configuration: what decides how a run goes, and how the process works."""
+
+    run: RunConfig = RunConfig()
+    daemon: DaemonConfig = Field(default_factory=DaemonConfig)
+
+
+class ConfigError(DaemonError):
+    """The configuration has faults; the message has a line for each, naming source, key and value."""
+
+    default_code = "config_invalid"
+
+    def __init__(self, faults: Iterable[str]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("\n".join(self.faults))
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """A configuration with the origin of every value: `default`, a file, a variable or a flag."""
+
+    config: Config
+    sources: Mapping[str, str]
+
+    def items(self) -> Iterator[tuple[str, Any, str]]:
+        """Yield (key, JSON value, origin) for every key, section by section."""
+        document = self.config.model_dump(mode="json")
+        for key in _schema():
+            value: Any = document
+            for name in key.split("."):
+                value = value[name]
+            yield key, value, self.sources.get(key, DEFAULT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One value as a source spells it; `text` is true where sources can only hold strings."""
+
+    key: str
+    value: Any
+    origin: str
+    text: bool
+
+
+def resolve_home(option: str | Path | None, env: Mapping[str, str]) -> Path:
+    """Return the home: `option`, else $STATE_DIRECTORY, else a folder in the user's state directory."""
+    if option is not None:
+        return Path(option).expanduser().absolute()
+    if service := env.get("STATE_DIRECTORY"):
+        return Path(service.split(":")[0])  # systemd lists several folders with colons
+    xdg = Path(env.get("XDG_STATE_HOME", ""))
+    base = xdg if xdg.is_absolute() else Path.home() / ".local" / "state"
+    return base / APP_NAME
+
+
+def load(home: Path, env: Mapping[str, str], overrides: Mapping[str, Any] | None = None) -> Effective:
+    """Merge all sources of configuration; `overrides` maps keys to the values that flags gave.
+
+    Raises:
+        ConfigError: the file cannot be read, or any source has an unknown key or a wrong value.
+    """
+    file, faults = _read_file(home / FILE_NAME)
+    entries = [
+        *_from_file(file, FILE_NAME),
+        *_from_env(env),
+        *(_Entry(key, value, _flag(key), text=False) for key, value in (overrides or {}).items()),
+    ]
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for entry in entries:
+        try:
+            values[entry.key] = _parse(entry)
+            sources[entry.key] = entry.origin
+        except ValueError as error:
+            faults.append(f"{entry.origin}: {entry.key}{error}")
+    if not faults:
+        try:
+            return Effective(Config.model_validate(_nest(values)), sources)
+        except ValidationError as error:  # values that are right one by one and wrong together
+            faults = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+    raise ConfigError(faults)
+
+
+def render_toml(effective: Effective) -> str:
+    """Write the configuration as a file that `load` reads back, each value with its origin."""
+    lines: list[str] = []
+    section = ""
+    for key, value, origin in effective.items():
+        parent, _, name = key.rpartition(".")
+        if parent != section:
+            section = parent
+            lines += ["", f"[{section}]"]
+        # TOML has no null: a key without value is left out.
+        shown = f"{name} = {_toml(value)}" if value is not None else f"# {name} is not set"
+        lines.append(f"{shown}  # {origin}")
+    return "\n".join(lines[1:]) + "\n"
+
+
+def render_json(effective: Effective) -> dict[str, Any]:
+    """Return the configuration as JSON: per key its value and its origin."""
+    return {key: {"value": value, "origin": origin} for key, value, origin in effective.items()}
+
+
+@cache
+def _schema() -> dict[str, FieldInfo]:
+    """Return all keys that hold a value, with what the schema says of them.
+
+    A section's own values come before its subsections', as TOML needs it.
+    """
+    return dict(sorted(_leaves(Config, ""), key=lambda item: item[0].rpartition(".")[0]))
+
+
+def _leaves(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
+    for name, info in model.model_fields.items():
+        kind = info.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from _leaves(kind, f"{prefix}{name}.")
+        else:
+            yield prefix + name, info
+
+
+def _sections() -> frozenset[str]:
+    """Return the keys that hold other keys."""
+    return frozenset(key[:i] for key in _schema() for i, letter in enumerate(key) if letter == ".")
+
+
+def _read_file(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return the file's content, empty when there is no file, and what is wrong with it."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8")), []
+    except FileNotFoundError:
+        return {}, []
+    except OSError as error:
+        return {}, [f"{path}: cannot be read: {error.strerror}"]
+    except ValueError as error:  # not UTF-8, or not TOML
+        return {}, [f"{path}: not a TOML file: {error}"]
+
+
+def _from_file(table: Mapping[str, Any], origin: str, prefix: str = "") -> Iterator[_Entry]:
+    for name, value in table.items():
+        key = prefix + name
+        if key in _sections() and isinstance(value, dict):
+            yield from _from_file(value, origin, f"{key}.")
+        else:
+            yield _Entry(key, value, origin, text=False)
+
+
+def _from_env(env: Mapping[str, str]) -> Iterator[_Entry]:
+    """Yield the variables meant as configuration; other NKI_AGENT_ variables, such as tests', are not."""
+    families = tuple(ENV_PREFIX + name.upper() for name in Config.model_fields)
+    for name, value in sorted(env.items()):
+        if name.startswith(families) or (name.startswith(ENV_PREFIX) and "__" in name):
+            key = name.removeprefix(ENV_PREFIX).lower().replace("__", ".")
+            yield _Entry(key, value, name, text=True)
+
+
+def _flag(key: str) -> str:
+    return FLAGS.get(key, f"--set {key}")
+
+
+def _parse(entry: _Entry) -> Any:
+    """Return the entry's value as the schema types it.
+
+    Raises:
+        ValueError: the rest of the fault's line, after the key.
+    """
+    info = _schema().get(entry.key)
+    if info is None:
+        raise ValueError(f": {_unknown(entry.key)}")
+    adapter = _adapter(entry.key)
+    try:
+        if entry.text:
+            return _parse_text(adapter, entry.value)
+        # Strict, so that true is no number and "6" no integer; by way of JSON, whose lists are tuples.
+        return adapter.validate_json(json.dumps(entry.value, default=str), strict=True)
+    except ValidationError as error:
+        reasons = "; ".join(dict.fromkeys(e["msg"] for e in error.errors()))
+        meaning = f" ({info.description})" if info.description else ""
+        raise ValueError(f" = {json.dumps(entry.value, default=str)}: {reasons}{meaning}") from None
+
+
+@cache
+def _adapter(key: str) -> TypeAdapter[Any]:
+    info = _schema()[key]
+    kind: Any = Annotated[info.annotation, info]
+    return TypeAdapter(kind)
+
+
+def _parse_text(adapter: TypeAdapter[Any], text: str) -> Any:
+    """Read a value from a variable: commas make a list, `none` is no value where that is allowed."""
+    kind = adapter.json_schema().get("type")
+    if kind == "array":
+        return adapter.validate_python([item.strip() for item in text.split(",")])
+    if kind is None and text.lower() == "none":  # a union in the schema: a value or nothing
+        return adapter.validate_python(None)
+    return adapter.validate_python(text)
+
+
+def _unknown(key: str) -> str:
+    if key in _sections():
+        return "a section, not a value"
+    names = [name for name in (*_schema(), *_sections()) if not key.startswith(f"{name}.")]
+    close = difflib.get_close_matches(key, names, n=1, cutoff=0.75)
+    return f"no such key; did you mean {close[0]}?" if close else "no such key"
+
+
+def _nest(values: Mapping[str, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for key, value in values.items():
+        *sections, name = key.split(".")
+        node = tree
+        for section in sections:
+            node = node.setdefault(section, {})
+        node[name] = value
+    return tree
+
+
+def _toml(value: Any) -> str:
+    """Spell a value in TOML, whose strings, numbers, booleans and lists are JSON's."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# One command from a fresh checkout to a result. See `./run.sh --help`.
+set -euo pipefail
+
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)
+venv=$root/.venv
+
+usage() {
+    cat <<'TEXT'
+./run.sh [FLAGS]               optimise a kernel; FLAGS go to `agentctl run` (see `./run.sh --problem silu`)
+./run.sh --resume              carry on with the last run (further FLAGS go to `agentctl resume`)
+./run.sh test [--require-all] [ARGS]
+                               lint, types, architecture and tests; ARGS go to pytest.
+                               With --require-all a test that cannot run here fails instead of being skipped
+./run.sh --help                this text
+
+The first call makes .venv and installs the locked dependencies. $PYTHON chooses the interpreter.
+TEXT
+}
+
+fail() {
+    echo "run.sh: $1" >&2
+    exit "${2:-1}"
+}
+
+# Newest version that the locks are tested with first, then whatever python3 is.
+find_python() {
+    local name found='' wanted=(python3.13 python3.12 python3.11 python3)
+    if [ -n "${PYTHON:-}" ]; then wanted=("$PYTHON"); fi
+    for name in "${wanted[@]}"; do
+        "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 || continue
+        found=$name
+        if "$name" -c 'import ensurepip, venv' >/dev/null 2>&1; then
+            echo "$name"
+            return
+        fi
+    done
+    if [ -n "$found" ]; then
+        fail "$found has no venv module; install it (Debian and Ubuntu: apt-get install python3-venv)"
+    elif [ -n "${PYTHON:-}" ]; then
+        fail "PYTHON=$PYTHON is not a Python 3.11 or newer"
+    fi
+    fail "no Python 3.11 or newer found (looked for: ${wanted[*]}); install one, or set PYTHON"
+}
+
+# A checkout that moved, or whose Python went away, needs a new one: scripts in it name absolute paths.
+make_venv() {
+    local python
+    if "$venv/bin/python" -c 'import pip' >/dev/null 2>&1 &&
+        { [ ! -f "$venv/.root" ] || [ "$(cat "$venv/.root")" = "$root" ]; }; then
+        return
+    fi
+    python=$(find_python)
+    echo "Making .venv with $("$python" --version) ..." >&2
+    "$python" -m venv --clear "$venv" || fail "could not make $venv"
+    printf '%s\n' "$root" >"$venv/.root"
+}
+
+# Installs a lock and the project, unless exactly this was done before.
+install() {
+    local lock=$1 stamp digest
+    stamp=$venv/.installed-$lock
+    make_venv
+    digest=$(cat -- "$root/$lock" "$root/pyproject.toml" | cksum)
+    if [ "$(cat "$stamp" 2>/dev/null)" = "$digest" ]; then return; fi
+    echo "Installing $lock into .venv ..." >&2
+    pip_install --require-hashes -r "$root/$lock" &&
+        pip_install --no-deps --no-build-isolation -e "$root" ||
+        fail "installation failed; the lines above say why"
+    printf '%s\n' "$digest" >"$stamp"
+}
+
+pip_install() {
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input "$@"
+}
+
+failed=()
+
+# check NAME COMMAND...: runs one check under its heading and remembers whether it failed.
+check() {
+    local name=$1
+    shift
+    printf '\n== %s\n' "$name"
+    "$@" || failed+=("$name")
+}
+
+run_checks() {
+    install requirements-dev.lock
+    cd -- "$root"
+    export PATH=$venv/bin:$PATH
+    check lint ruff check .
+    check format ruff format --check .
+    check types mypy
+    check architecture lint-imports
+    check tests python -m pytest -n 2 "$@"
+    printf '\n'
+    if [ ${#failed[@]} -gt 0 ]; then fail "failed: ${failed[*]}"; fi
+    echo "run.sh: all checks passed"
+}
+
+case ${1:-} in
+    -h | --help) usage ;;
+    test)
+        shift
+        run_checks "$@"
+        ;;
+    --resume)
+        shift
+        install requirements.lock
+        exec "$venv/bin/agentctl" resume --last "$@"
+        ;;
+    '' | -*)
+        install requirements.lock
+        exec "$venv/bin/agentctl" run "$@"
+        ;;
+    *@*) fail "Trainium hosts over SSH are not there yet; without a host the simulator judges: ./run.sh" 2 ;;
+    *) fail "unknown command: $1 (see ./run.sh --help)" 2 ;;
+esac

@@ -1,0 +1,82 @@
+"""What all tests share: a home, what a test needs of the machine, and guards against the world outside.
+
+`needs(program, package=...)` marks a test that runs a program of the system: where the program is
+missing, the test is skipped and the summary names the package; with `--require-all` any skip fails.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+hypothesis.settings.register_profile("local", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+SECRETS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "SSH_AUTH_SOCK")
+LOOPBACK = ("127.", "::1", "localhost")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--require-all", action="store_true", help="fail tests that this machine cannot run")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("needs"):
+        program = mark.args[0]
+        if shutil.which(program) is None:
+            package = mark.kwargs.get("package", program)
+            pytest.skip(f"needs {program}; to enable: apt-get install {package}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped and item.config.getoption("--require-all"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped under --require-all: {report.longrepr}"
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name what did not run here, once per reason, and how to enable it."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = [report.longrepr[2].removeprefix("Skipped: ") for report in skipped]
+    if not reasons:
+        return
+    terminalreporter.section("skipped here")
+    for reason in sorted(set(reasons)):
+        terminalreporter.line(f"{reasons.count(reason)} test(s): {reason}")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home that does not exist yet, as on a user's first start."""
+    return tmp_path / "home"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _alone() -> Iterator[None]:
+    """Tests neither reach beyond this machine, nor see its user's keys, settings and runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name in SECRETS or name.startswith(("NKI_AGENT_", "XDG_STATE_HOME", "STATE_DIRECTORY")):
+                patch.delenv(name)
+        for name in ("connect", "connect_ex"):
+            patch.setattr(socket.socket, name, _loopback_only(getattr(socket.socket, name)))
+        yield
+
+
+def _loopback_only(connect):
+    def guarded(self, address):
+        if self.family != socket.AF_UNIX and not str(address[0]).startswith(LOOPBACK):
+            raise RuntimeError(f"a test reached for the network: {address}")
+        return connect(self, address)
+
+    return guarded
