@@ -1,0 +1,72 @@
+"""What can be wrong with a problem, as one tree; each has a stable `code`.
+
+SeedsError
+|-- UnknownProblemError   unknown_problem   neither a known name nor a folder
+|-- UnknownSizeError      unknown_size      the problem has no such size
+|-- UnknownTargetError    unknown_target    no roofline constants for the target
+|-- ExpressionError       bad_expression    a size expression that is not one
+`-- SpecError             invalid_problem   a problem's files, with every fault found
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class SeedsError(Exception):
+    """Base of this room's errors."""
+
+    code = "seeds_error"
+
+
+class _UnknownError(SeedsError):
+    """A name that is not among those known."""
+
+    kind = "name"
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        self.name = name
+        self.known = tuple(sorted(known))
+        close = get_close_matches(name, self.known, n=1)
+        suggestion = f" - did you mean {close[0]!r}?" if close else ""
+        super().__init__(f"unknown {self.kind} {name!r}{suggestion} (known: {', '.join(self.known)})")
+
+
+class UnknownProblemError(_UnknownError):
+    """No problem of that name, and no folder at that path."""
+
+    code = "unknown_problem"
+    kind = "problem"
+
+
+class UnknownSizeError(_UnknownError):
+    """The problem has no size of that name."""
+
+    code = "unknown_size"
+    kind = "size"
+
+
+class UnknownTargetError(_UnknownError):
+    """There are no roofline constants for that target."""
+
+    code = "unknown_target"
+    kind = "target"
+
+
+class ExpressionError(SeedsError):
+    """Text that is not an integer expression over known dimensions."""
+
+    code = "bad_expression"
+
+
+class SpecError(SeedsError):
+    """A problem whose files are wrong; `faults` holds all that was found, one line each."""
+
+    code = "invalid_problem"
+
+    def __init__(self, problem: str, faults: Iterable[str]) -> None:
+        self.problem = problem
+        self.faults = tuple(faults)
+        count = f"{len(self.faults)} fault{'s' if len(self.faults) != 1 else ''}"
+        super().__init__("\n  - ".join([f"problem {problem!r} has {count}:", *self.faults]))

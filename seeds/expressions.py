@@ -1,0 +1,60 @@
+"""Integer expressions over a problem's dimensions, such as `2 * M * N * K`.
+
+Only names, non-negative integers, `+ - * //` and parentheses: enough for shapes and work, and nothing
+that could run code or take long.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+
+from seeds.errors import ExpressionError
+
+MAX_CHARS = 200
+
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
+def evaluate(expression: str | int, dims: Mapping[str, int]) -> int:
+    """Return the value of `expression` with the dimensions `dims`.
+
+    Raises:
+        ExpressionError: it is not such an expression, names no known dimension, or divides by zero.
+    """
+    if isinstance(expression, int):
+        return expression
+    try:
+        return _value(_parse(expression).body, dims)
+    except ZeroDivisionError as error:
+        raise ExpressionError(f"{expression!r} divides by zero") from error
+
+
+def _parse(text: str) -> ast.Expression:
+    if len(text) > MAX_CHARS:
+        raise ExpressionError(f"an expression of {len(text)} characters (at most {MAX_CHARS})")
+    try:
+        return ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError) as error:
+        raise ExpressionError(f"{text!r} is not an expression") from error
+
+
+def _value(node: ast.expr, dims: Mapping[str, int]) -> int:
+    match node:
+        case ast.Constant(value=int() as value) if not isinstance(value, bool):
+            return value
+        case ast.Name(id=name) if name in dims:
+            return dims[name]
+        case ast.Name(id=name):
+            raise ExpressionError(f"{name!r} is not a dimension (known: {', '.join(sorted(dims)) or 'none'})")
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](_value(left, dims), _value(right, dims))
+    raise ExpressionError(
+        f"{ast.unparse(node)!r}: only names, integers, + - * // and parentheses are allowed"
+    )

@@ -1,0 +1,118 @@
+"""Problems as the rest of the program sees them: a spec and the bytes of every file, under one digest.
+
+`load` reads a problem by name or from a folder anywhere; `from_files` builds one from bytes alone, which
+is how evaluators see it: a run holds its problem as blobs and never reads the folder again.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from seeds.errors import SpecError, UnknownProblemError
+from seeds.spec import ProblemSpec, parse
+from state.model import ProblemRef, canonical_json, digest_of
+
+SPEC, REFERENCE, KERNEL = "problem.toml", "reference.py", "kernel.py"
+REFERENCE_FUNCTION = "reference"
+MAX_FILES = 64
+MAX_FILE_BYTES = 1 << 20
+
+_FOLDER = Path(__file__).parent / "problems"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A valid problem. `digest` covers the path and bytes of every file."""
+
+    spec: ProblemSpec
+    files: Mapping[str, bytes]
+    digest: str
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def kernel(self) -> str:
+        """The source of the initial kernel."""
+        return self.files[KERNEL].decode()
+
+    def ref(self) -> ProblemRef:
+        """Return what a run and its evaluations hold: names and digests; the bytes are blobs."""
+        digests = {path: digest_of(data) for path, data in self.files.items()}
+        return ProblemRef(name=self.name, digest=self.digest, files=digests)
+
+
+def problems() -> tuple[str, ...]:
+    """Return the names of the built-in problems, sorted."""
+    return tuple(sorted(path.parent.name for path in _FOLDER.glob(f"*/{SPEC}")))
+
+
+def load(name_or_path: str | Path) -> Problem:
+    """Read a problem: one of `problems()`, or any folder that holds one.
+
+    Raises:
+        UnknownProblemError: neither a known name nor a folder.
+        SpecError: its files are wrong; the error lists every fault.
+    """
+    if str(name_or_path) in problems():
+        return _read(_FOLDER / str(name_or_path))
+    folder = Path(name_or_path).expanduser()
+    if folder.is_dir():
+        return _read(folder)
+    raise UnknownProblemError(str(name_or_path), problems())
+
+
+def from_files(files: Mapping[str, bytes]) -> Problem:
+    """Build a problem from the bytes of its files, by relative path.
+
+    Raises:
+        SpecError: the files are wrong; the error lists every fault.
+    """
+    spec, faults = parse(files[SPEC]) if SPEC in files else (None, [f"{SPEC}: missing"])
+    faults += _source_faults(files, REFERENCE, REFERENCE_FUNCTION)
+    faults += _source_faults(files, KERNEL)
+    if spec is None or faults:
+        raise SpecError(spec.name if spec else "?", faults)
+    ordered = dict(sorted(files.items()))
+    digests = {path: digest_of(data) for path, data in ordered.items()}
+    return Problem(spec=spec, files=ordered, digest=digest_of(canonical_json(digests)))
+
+
+def _read(folder: Path) -> Problem:
+    files: dict[str, bytes] = {}
+    for path in _members(folder):
+        if len(files) == MAX_FILES:
+            raise SpecError(folder.name, [f"{folder}: holds more than {MAX_FILES} files"])
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise SpecError(folder.name, [f"{path}: larger than {MAX_FILE_BYTES} bytes"])
+        files[path.relative_to(folder).as_posix()] = path.read_bytes()
+    try:
+        return from_files(files)
+    except SpecError as error:
+        raise SpecError(folder.name, error.faults) from None
+
+
+def _members(folder: Path) -> Iterator[Path]:
+    """The regular files of a problem's folder; hidden ones, links and byte code are not part of it."""
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)
+        if path.is_file() and not path.is_symlink() and not hidden:
+            yield path
+
+
+def _source_faults(files: Mapping[str, bytes], path: str, function: str | None = None) -> list[str]:
+    if path not in files:
+        return [f"{path}: missing"]
+    try:
+        tree = ast.parse(files[path])
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return [f"{path}: not Python: {error}"]
+    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    if function is not None and function not in names:
+        return [f"{path}: defines no function {function!r}"]
+    return []
