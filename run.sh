@@ -71,7 +71,7 @@ install() {
 }
 
 pip_install() {
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input "$@"
+    "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-input "$@"
 }
 
 failed=()

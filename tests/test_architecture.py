@@ -1,0 +1,113 @@
+"""The shape of the tree: rooms that say what they are, arrows that hold, a start that stays light."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("state", "stability", "agent_core", "prompts", "seeds", "remote", "nki_sim", "daemon")
+
+ARROWS = {
+    "state": (),
+    "nki_sim": (),
+    "prompts": (),
+    "stability": ("state",),
+    "seeds": ("state",),
+    "agent_core": ("stability", "state", "seeds", "prompts"),
+    "remote": ("state", "seeds", "nki_sim"),
+    "daemon": ("agent_core", "stability", "state", "remote", "seeds"),
+}
+"""What each room may import directly; agent_core also reads two modules of the simulator."""
+
+FORBIDDEN = [(room, other) for room, other in permutations(ROOMS, 2) if other not in ARROWS[room]]
+
+SDKS = {"anthropic", "openai", "asyncssh"}
+HEAVY = SDKS | {"libcst", "numpy", "ml_dtypes", "sqlite_utils"}
+
+
+def sources() -> list[Path]:
+    folders = [*ROOMS, "tests", "benchmarks"]
+    return [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+
+
+def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
+    program = Path(sys.executable).with_name("lint-imports")
+    return subprocess.run(
+        [program, "--no-cache"],
+        cwd=folder,
+        env={**os.environ, "COLUMNS": "500", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_says_what_it_is_for_and_which_file_to_open_first(room):
+    text = importlib.import_module(room).__doc__ or ""
+    assert len(text.split()) >= 25
+    first = re.search(r"Open\s+`+([\w./]+)`+", text)
+    assert first is not None
+    stem = first[1].removesuffix(".py")
+    assert (ROOT / room / stem).exists() or (ROOT / room / f"{stem}.py").exists()
+
+
+def test_every_module_says_what_it_is_for():
+    parsed = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sources()}
+    bare = [path for path, tree in parsed.items() if not ast.get_docstring(tree)]
+    assert bare == []
+
+
+def test_the_arrows_between_rooms_hold():
+    result = lint_imports(ROOT)
+    assert result.returncode == 0, result.stdout
+
+
+def test_every_forbidden_arrow_would_be_noticed(tmp_path):
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for room in ROOMS:
+        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
+        lines = [f"import {other}\n" for source, other in FORBIDDEN if source == room]
+        (tmp_path / room / "intruder.py").write_text("".join(lines))
+    report = lint_imports(tmp_path)
+    assert report.returncode == 1
+    missed = [arrow for arrow in FORBIDDEN if f"{arrow[0]}.intruder -> {arrow[1]} " not in report.stdout]
+    assert missed == []
+
+
+def loaded_by(module: str) -> set[str]:
+    script = f"import sys, json, {module}; print(json.dumps([m for m in sys.modules if '.' not in m]))"
+    out = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    return set(json.loads(out))
+
+
+@pytest.mark.parametrize("module", ["state.log", "state.reader", "daemon.ctl", "nki_sim"])
+def test_the_start_path_loads_no_heavy_library(module):
+    assert loaded_by(module) & HEAVY == set()
+
+
+def test_the_daemon_starts_without_an_sdk():
+    assert loaded_by("daemon.main") & SDKS == set()
+
+
+def test_no_function_or_module_outgrows_its_reader():
+    for path in sources():
+        text = path.read_text(encoding="utf-8")
+        assert len(text.splitlines()) <= 600, path
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or 0) - node.lineno + 1
+                assert length <= 60, f"{path}:{node.lineno} {node.name} has {length} lines"

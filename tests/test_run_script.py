@@ -1,0 +1,148 @@
+"""`run.sh`: installs once, passes its flags on, and says in one line what stands in its way.
+
+The script runs in a copy of the checkout, in a folder with a space in its name, with programs in `.venv`
+that write down how they were called instead of doing anything.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FAKE = """#!/bin/sh
+name=$(basename "$0")
+echo "$name $*" >>"$CALLS"
+case " $FAILING " in *" $name "*) exit 3;; esac
+"""
+CHECKS = ["ruff check .", "ruff format --check .", "mypy ", "lint-imports ", "python -m pytest -n 2"]
+
+
+class Checkout:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.calls = root / "calls"
+        self.bin = root / ".venv" / "bin"
+        self.bin.mkdir(parents=True)
+        for name in ("run.sh", "pyproject.toml", "requirements.lock", "requirements-dev.lock"):
+            shutil.copy(ROOT / name, root)
+        for name in ("python", "agentctl", "ruff", "mypy", "lint-imports"):
+            self.program(self.bin / name, FAKE)
+
+    def program(self, path: Path, text: str) -> None:
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def run(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+        self.calls.unlink(missing_ok=True)
+        return subprocess.run(
+            [self.root / "run.sh", *args],
+            cwd="/",
+            env={"PATH": os.environ["PATH"], "CALLS": str(self.calls), "FAILING": "", **env},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def called(self) -> list[str]:
+        """What was called since the last run began, leaving out the look at .venv."""
+        lines = self.calls.read_text().splitlines() if self.calls.exists() else []
+        return [line for line in lines if line != "python -c import pip"]
+
+
+@pytest.fixture
+def checkout(tmp_path) -> Checkout:
+    return Checkout(tmp_path / "a b")
+
+
+def test_the_first_call_installs_and_the_second_goes_straight_on(checkout):
+    first = checkout.run("--problem", "silu size")
+    lock, project, run = checkout.called()
+    assert "--require-hashes" in lock
+    assert lock.endswith(f"-r {checkout.root}/requirements.lock")
+    assert project.endswith(f"--no-deps --no-build-isolation -e {checkout.root}")
+    assert run == "agentctl run --problem silu size"
+    assert (first.returncode, first.stderr) == (0, "Installing requirements.lock into .venv ...\n")
+    second = checkout.run()
+    assert checkout.called() == ["agentctl run"]
+    assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "pyproject.toml"])
+def test_a_changed_lock_is_installed_again(checkout, name):
+    checkout.run()
+    with (checkout.root / name).open("a") as file:
+        file.write("\n# changed\n")
+    checkout.run()
+    assert len(checkout.called()) == 3
+
+
+def test_a_failed_installation_stops_and_is_tried_again(checkout):
+    # The fake python fails at everything, so .venv looks broken and $PYTHON has to make a new one.
+    result = checkout.run(FAILING="python", PYTHON="/nonexistent")
+    assert result.returncode == 1
+    assert "agentctl run" not in checkout.called()
+    checkout.program(checkout.bin / "python", FAKE + 'case "$*" in *-e*) exit 1;; esac\n')
+    for _ in range(2):
+        result = checkout.run()
+        assert result.returncode == 1
+        assert len(checkout.called()) == 2
+        assert result.stderr.endswith("run.sh: installation failed; the lines above say why\n")
+
+
+def test_resume_means_the_last_run(checkout):
+    checkout.run("--resume", "--json")
+    assert checkout.called()[-1] == "agentctl resume --last --json"
+
+
+def test_the_exit_status_is_the_programs(checkout):
+    assert checkout.run(FAILING="agentctl").returncode == 3
+
+
+def test_all_checks_run_and_those_that_failed_are_named(checkout):
+    good = checkout.run("test", "--require-all", "-k", "x")
+    assert checkout.called()[-5:] == [*CHECKS[:-1], CHECKS[-1] + " --require-all -k x"]
+    assert (good.returncode, good.stdout.splitlines()[-1]) == (0, "run.sh: all checks passed")
+    bad = checkout.run("test", FAILING="mypy lint-imports")
+    assert checkout.called() == CHECKS
+    assert (bad.returncode, bad.stderr) == (1, "run.sh: failed: types architecture\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["ubuntu@10.0.0.1"], "Trainium hosts over SSH are not there yet"),
+        (["tset"], "unknown command: tset"),
+    ],
+)
+def test_what_it_cannot_do_is_a_usage_error_that_runs_nothing(checkout, args, said):
+    result = checkout.run(*args)
+    assert result.returncode == 2
+    assert said in result.stderr
+    assert checkout.called() == []
+
+
+def test_without_a_python_one_line_says_so(checkout):
+    shutil.rmtree(checkout.root / ".venv")
+    tools = checkout.root / "tools"
+    tools.mkdir()
+    for name in ("bash", "cat", "cksum", "dirname", "env"):
+        (tools / name).symlink_to(shutil.which(name) or name)
+    none = checkout.run(PATH=str(tools))
+    assert (none.returncode, none.stderr.count("\n")) == (1, 1)
+    assert "no Python 3.11 or newer found" in none.stderr
+    chosen = checkout.run(PATH=str(tools), PYTHON="python9")
+    assert chosen.stderr == "run.sh: PYTHON=python9 is not a Python 3.11 or newer\n"
+    checkout.program(tools / "python3", '#!/bin/sh\ncase "$*" in *ensurepip*) exit 1;; esac\n')
+    bare = checkout.run(PATH=str(tools))
+    assert bare.stderr.startswith("run.sh: python3 has no venv module")
+
+
+def test_a_checkout_that_moved_gets_a_new_venv(checkout):
+    (checkout.root / ".venv" / ".root").write_text("/elsewhere\n")
+    result = checkout.run(PYTHON="/nonexistent")
+    assert "PYTHON=/nonexistent is not a Python" in result.stderr
