@@ -1,4 +1,7 @@
-"""The vocabulary and the memory: value types, events, the event log, blobs, folds, read models. It
-imports no other room, never decides what to do next and never runs anything. Open `model.py` first, then
-`events.py`, `fold.py` and `log.py`.
+"""The vocabulary and the memory: what can happen, what has happened, and what follows from it.
+
+Here live the value types (`model`), the events (`events`), the folds that turn events into state
+(`fold`, `system`), and the event log that stores them: `log` writes, `reader` reads, `verify` proves.
+Nothing here knows kernels, models or machines, and nothing here may import another room. Read `events`
+first, then `log`.
 """

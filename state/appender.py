@@ -1,0 +1,330 @@
+"""The synchronous heart of the log: what one group of appends does, in one transaction.
+
+Everything that can be wrong with an append is found before the database is touched: a `_Plan` links,
+folds and projects the group's events on top of the committed tips, leaving out the appends that fail.
+What is left is written at once; tips move only after COMMIT, so a failed commit leaves no trace. An
+append that fails is looked up by its idempotency keys first: a repeat of what is stored is an answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sqlite3
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from state import blobs, projections, queries, schema, snapshots
+from state.blobs import StoredBlob
+from state.chain import GENESIS, row_hash
+from state.crash import crash_point
+from state.errors import (
+    AppendError,
+    DuplicateOutcome,
+    EventRefused,
+    StaleAppend,
+    StateError,
+    StorageFailed,
+    from_sqlite,
+)
+from state.events import Event, RunForked, idempotency_key
+from state.fold import FOLD_VERSION, IllegalEvent
+from state.head import EMPTY, Head
+from state.records import NewEvent, Recorded, Row, recorded
+from state.snapshots import Tip
+from state.upcast import decode
+
+ENDED_TIPS = 8
+"""States of ended runs kept in memory; those of live runs are all kept."""
+
+_STREAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_INSERT = f"INSERT INTO event VALUES ({', '.join('?' * len(Row._fields))})"  # noqa: S608 - marks only
+_log = logging.getLogger(__name__)
+
+
+class Line(NamedTuple):
+    """One event of an append, serialised in its caller's thread."""
+
+    stream: str
+    event: Event
+    type: str
+    sv: int
+    cause: int | None
+    idem: str | None
+    payload: str
+
+
+class Draft(NamedTuple):
+    """One append: all of it is stored, or none."""
+
+    lines: tuple[Line, ...]
+    blobs: tuple[bytes, ...]
+    expect: Mapping[str, int]
+
+
+Outcome = tuple[Recorded, ...] | StateError
+
+
+def draft(
+    events: Sequence[NewEvent], *, blobs: Sequence[bytes] = (), expect: Mapping[str, int] | None = None
+) -> Draft:
+    """Serialise an append.
+
+    Raises:
+        EventRefused: no events, a bad stream name, or an event that JSON cannot spell.
+    """
+    if not events:
+        raise EventRefused("an append needs at least one event")
+    return Draft(tuple(map(_line, events)), tuple(blobs), expect or {})
+
+
+def _line(new: NewEvent) -> Line:
+    event = new.event
+    if _STREAM.fullmatch(new.stream) is None:
+        raise EventRefused(f"{new.stream!r} is not a stream: letters, digits, '.', '_', '-', at most 128")
+    try:
+        payload = event.model_dump_json()
+    except ValueError as error:
+        raise EventRefused(
+            f"{new.stream}: {type(event).__name__} cannot be written as JSON: {error}"
+        ) from error
+    return Line(
+        new.stream, event, type(event).__name__, event.version, new.cause, idempotency_key(event), payload
+    )
+
+
+@dataclass(slots=True)
+class _Plan:
+    """A group of appends laid out on top of the committed log, not yet written."""
+
+    head: Head
+    head_hash: bytes
+    tips: dict[str, Tip] = field(default_factory=dict)
+    streams: list[tuple[Any, ...]] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    changes: list[projections.Change] = field(default_factory=list)
+    blobs: list[StoredBlob] = field(default_factory=list)
+
+
+class Appender:
+    """Owns the read-write connection; used from one thread at a time."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self._path = path
+        self._suspect = False
+        self._load_head()
+
+    def _load_head(self) -> None:
+        row = queries.last_row(self.connection)
+        self.head = EMPTY if row is None else Head(row.seq, row.stream, row.run_seq, row.hash.hex())
+        self._tips: OrderedDict[str, Tip] = OrderedDict()
+        self._kinds = set(self.connection.execute("SELECT type, sv FROM kind"))
+
+    def tip(self, stream: str) -> Tip | None:
+        """Return the committed tip of a stream if it is in memory; safe from any thread."""
+        return self._tips.get(stream)
+
+    def append(self, drafts: Sequence[Draft]) -> list[Outcome]:
+        """Store what can be stored of a group; return for each append what was recorded, or its error."""
+        if self._suspect:
+            self._reopen()
+        try:
+            return self._together(drafts)
+        except sqlite3.Error as error:
+            failure = self._storage_error(error)
+        if len(drafts) == 1:
+            return [self._answer(drafts[0], failure)]
+        return [outcome for one in drafts for outcome in self.append([one])]
+
+    def _together(self, drafts: Sequence[Draft]) -> list[Outcome]:
+        plan = self._plan()
+        outcomes: list[Outcome] = []
+        for one in drafts:
+            try:
+                outcomes.append(self._lay(plan, one))
+            except StateError as error:
+                outcomes.append(error)
+        if plan.rows:
+            self._write(plan)
+        return [
+            self._answer(one, outcome) if isinstance(outcome, AppendError) else outcome
+            for one, outcome in zip(drafts, outcomes, strict=True)
+        ]
+
+    def _plan(self) -> _Plan:
+        return _Plan(self.head, bytes.fromhex(self.head.hash))
+
+    # --- laying out ---
+
+    def _lay(self, plan: _Plan, one: Draft) -> tuple[Recorded, ...]:
+        """Add one append to the plan, or leave the plan as it was and raise why not."""
+        trial = _Plan(plan.head, plan.head_hash, dict(plan.tips))
+        for stream, expected in one.expect.items():
+            actual = self._tip_in(trial, stream).run_seq
+            if actual != expected:
+                raise StaleAppend(stream, expected, actual)
+        now_us = time.time_ns() // 1000
+        items = tuple(self._place(trial, line, now_us) for line in one.lines)
+        plan.blobs += map(blobs.pack, one.blobs)
+        for name in ("streams", "rows", "changes"):
+            getattr(plan, name).extend(getattr(trial, name))
+        plan.head, plan.head_hash, plan.tips = trial.head, trial.head_hash, trial.tips
+        return items
+
+    def _place(self, plan: _Plan, line: Line, now_us: int) -> Recorded:
+        tip = self._tip_in(plan, line.stream)
+        if tip.run_seq == 0:
+            tip = self._begin(plan, line)
+        state = _fold(tip, line)
+        run_seq = tip.run_seq + 1
+        hashed = snapshots.wants_hash(line.type, run_seq)
+        row = Row(
+            plan.head.seq + 1, line.stream, run_seq, line.type, line.sv, now_us, line.cause, line.idem,
+            line.payload, tip.hash, plan.head_hash, b"",
+            snapshots.state_hash(state) if hashed else None, FOLD_VERSION if hashed else None,
+        )  # fmt: skip
+        row = row._replace(hash=row_hash(row))
+        item = recorded(row, line.event)
+        plan.rows.append(row)
+        plan.changes += projections.changes(item)
+        plan.tips[line.stream] = Tip(line.stream, run_seq, row.hash, state, tip.saved)
+        plan.head, plan.head_hash = Head(row.seq, row.stream, run_seq, item.hash), row.hash
+        return item
+
+    def _tip_in(self, plan: _Plan, stream: str) -> Tip:
+        found = plan.tips.get(stream) or self._tips.get(stream)
+        if found is None:
+            found = snapshots.load(self.connection, stream) or Tip(stream, 0, GENESIS, None)
+        return found
+
+    def _begin(self, plan: _Plan, line: Line) -> Tip:
+        event = line.event
+        if not isinstance(event, RunForked):
+            plan.streams.append((line.stream, None, None, None))
+            return Tip(line.stream, 0, GENESIS, None)
+        parent = snapshots.load(self.connection, event.parent, upto=event.parent_seq)
+        if parent is None or parent.hash.hex() != event.parent_hash:
+            raise EventRefused(
+                f"{line.stream}: {event.parent}@{event.parent_seq} is not the event to fork from"
+            )
+        plan.streams.append((line.stream, event.parent, event.parent_seq, parent.hash))
+        return parent._replace(stream=line.stream, saved=0)
+
+    # --- writing ---
+
+    def _write(self, plan: _Plan) -> None:
+        connection = self.connection
+        kinds = {(row.type, row.sv) for row in plan.rows} - self._kinds
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            connection.executemany("INSERT INTO stream VALUES (?, ?, ?, ?)", plan.streams)
+            blobs.store(connection, plan.blobs)
+            connection.executemany(_INSERT, plan.rows)
+            connection.executemany("INSERT INTO kind VALUES (?, ?)", kinds)
+            projections.write(connection, plan.changes)
+            crash_point("log.before_commit")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        crash_point("log.after_commit")
+        self._kinds |= kinds
+        self._advance(plan.tips, plan.head)
+
+    def _advance(self, tips: dict[str, Tip], head: Head) -> None:
+        for stream, tip in tips.items():
+            self._tips[stream] = tip
+            self._tips.move_to_end(stream)
+        self.head = head
+        ended = [stream for stream, tip in self._tips.items() if tip.ended]
+        for stream in ended[:-ENDED_TIPS]:
+            del self._tips[stream]
+
+    def save_snapshots(self, *, every: int = snapshots.EVERY) -> int:
+        """Snapshot the streams that moved `every` events since their last, and the ended; count them."""
+        due = [
+            tip
+            for tip in self._tips.values()
+            if tip.run_seq - tip.saved >= every or (tip.ended and tip.saved < tip.run_seq)
+        ]
+        if not due:
+            return 0
+        self.connection.execute("BEGIN IMMEDIATE")
+        try:
+            saved = [snapshots.save(self.connection, tip) for tip in due]
+            schema.set_meta(self.connection, "verified", f"{self.head.seq} {self.head.hash}")
+            self.connection.execute("COMMIT")
+        except BaseException:
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+            raise
+        crash_point("snapshot.after_commit")
+        self._tips.update((tip.stream, tip) for tip in saved)
+        return len(saved)
+
+    # --- answering for what was not stored ---
+
+    def _answer(self, one: Draft, error: StateError) -> Outcome:
+        try:
+            return self._stored(one) or error
+        except StateError as worse:
+            return worse
+        except sqlite3.Error as broken:
+            return self._storage_error(broken)
+
+    def _stored(self, one: Draft) -> tuple[Recorded, ...] | None:
+        """Return what an equal, earlier append recorded; None when nothing of this one is stored.
+
+        Raises:
+            DuplicateOutcome: one of its keys is taken by something else.
+        """
+        found = [
+            line.idem and queries.row_by_key(self.connection, line.stream, line.idem) for line in one.lines
+        ]
+        first = next((index for index, row in enumerate(found) if row), None)
+        if first is None:
+            return None
+        known = found[first]
+        assert isinstance(known, Row)
+        rows = [
+            row or queries.row_at(self.connection, known.seq - first + index)
+            for index, row in enumerate(found)
+        ]
+        return tuple(_same(line, row, known) for line, row in zip(one.lines, rows, strict=True))
+
+    def _storage_error(self, error: sqlite3.Error) -> StateError:
+        if isinstance(error, sqlite3.IntegrityError):
+            return StorageFailed(f"the database refused the events: {error}")
+        mapped = from_sqlite(error)
+        self._suspect = isinstance(mapped, StorageFailed)
+        return mapped
+
+    def _reopen(self) -> None:
+        """Replace the connection after an I/O error: what a failed fsync left is decided by reading."""
+        before = self.head
+        self.connection.close()
+        self.connection = schema.open_writer(self._path)
+        self._load_head()
+        self._suspect = False
+        _log.warning("log reopened after an I/O error, at event %d (was %d)", self.head.seq, before.seq)
+
+
+def _fold(tip: Tip, line: Line) -> snapshots.State:
+    try:
+        return snapshots.advance(line.stream, tip.state, line.event)
+    except IllegalEvent as error:
+        raise EventRefused(f"{line.stream}: {error}") from error
+
+
+def _same(line: Line, row: Row | None, known: Row) -> Recorded:
+    if row is not None and (row.stream, row.type) == (line.stream, line.type):
+        event = line.event if row.payload == line.payload else decode(row)
+        if event == line.event:
+            return recorded(row, event)
+    raise DuplicateOutcome(line.stream, line.idem or str(known.idem), (row or known).seq)

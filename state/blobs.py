@@ -1,0 +1,74 @@
+"""Content-addressed blobs: kernel source, prompts, profiles, requests, stored once and compressed.
+
+A blob is stored in the transaction of the event that names it, so neither exists without the other.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from typing import NamedTuple
+
+from state.errors import BlobMissing, LogDamaged
+from state.model import digest_of
+
+RAW_BELOW_BYTES = 256
+"""Smaller blobs gain nothing from compression."""
+
+_LEVEL = 1  # the writer compresses between commits: speed first
+
+
+class StoredBlob(NamedTuple):
+    """One row of the table `blob`."""
+
+    digest: bytes
+    size: int
+    encoding: str
+    data: bytes
+
+
+def pack(data: bytes) -> StoredBlob:
+    """Return the row that stores `data`: compressed where that makes it smaller."""
+    digest = bytes.fromhex(digest_of(data))
+    if len(data) >= RAW_BELOW_BYTES:
+        packed = zlib.compress(data, _LEVEL)
+        if len(packed) < len(data):
+            return StoredBlob(digest, len(data), "zlib", packed)
+    return StoredBlob(digest, len(data), "raw", data)
+
+
+def unpack(blob: StoredBlob) -> bytes:
+    """Return the bytes that were stored.
+
+    Raises:
+        LogDamaged: they are not what their digest says.
+    """
+    try:
+        data = zlib.decompress(blob.data) if blob.encoding == "zlib" else blob.data
+    except zlib.error as error:
+        raise LogDamaged(f"blob {blob.digest.hex()} cannot be read: {error}") from error
+    if len(data) != blob.size or digest_of(data) != blob.digest.hex():
+        raise LogDamaged(f"blob {blob.digest.hex()} does not match its digest: it was edited")
+    return data
+
+
+def store(connection: sqlite3.Connection, blobs: list[StoredBlob]) -> None:
+    """Insert blobs; those already stored are left as they are."""
+    connection.executemany("INSERT OR IGNORE INTO blob VALUES (?, ?, ?, ?)", blobs)
+
+
+def fetch(connection: sqlite3.Connection, digest: str) -> bytes:
+    """Return a blob's bytes.
+
+    Raises:
+        BlobMissing: no blob has this digest.
+        LogDamaged: its bytes were edited.
+    """
+    try:
+        key = bytes.fromhex(digest)
+    except ValueError:
+        raise BlobMissing(f"{digest!r} is not a digest") from None
+    row = connection.execute("SELECT * FROM blob WHERE digest = ?", (key,)).fetchone()
+    if row is None:
+        raise BlobMissing(f"no blob {digest}")
+    return unpack(StoredBlob(*row))

@@ -1,0 +1,70 @@
+"""The hash chain: every row carries the hash of the row before it in its stream and in the whole log.
+
+hash = SHA-256(prev | log_prev | header | payload), the header being the row's other columns as text
+separated by U+001F, and the payload the very bytes that are stored. Whoever changes, swaps, drops or
+inserts a row breaks the chain at that row; `ChainWalk` finds the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha256
+
+from state.errors import LogDamaged
+from state.records import Row
+
+GENESIS = bytes(32)
+"""What the first row of a log, or of a stream that continues no other, carries as the hash before it."""
+
+Link = tuple[int, bytes]
+"""(run_seq, hash) of a row: what its successor in the stream continues."""
+
+
+def row_hash(row: Row) -> bytes:
+    """Return the hash that `row` must carry; its own `hash` field is not read."""
+    seq, stream, run_seq, type_, sv, ts_us, cause, idem, payload, prev, log_prev, _, state_hash, fold = row
+    stated = "" if state_hash is None else state_hash.hex()
+    header = (
+        f"{seq}\x1f{stream}\x1f{run_seq}\x1f{type_}\x1f{sv}\x1f{ts_us}\x1f"
+        f"{'' if cause is None else cause}\x1f{idem or ''}\x1f{stated}\x1f{fold or ''}\x1f"
+    )
+    return sha256(prev + log_prev + (header + payload).encode()).digest()
+
+
+class ChainWalk:
+    """Checks rows in log order, from any point on.
+
+    `before` returns what the first row seen of a stream must continue, None when nothing can be said for
+    it; `log_hash` is the hash of the row before the first one, `seq` its number.
+    """
+
+    def __init__(self, *, seq: int, log_hash: bytes, before: Callable[[Row], Link | None]) -> None:
+        self.seq = seq
+        self.log_hash = log_hash
+        self._before = before
+        self._links: dict[str, Link] = {}
+
+    def check(self, row: Row) -> None:
+        """Accept the next row of the log.
+
+        Raises:
+            LogDamaged: it does not follow, or its content is not what was hashed.
+        """
+        if row.seq != self.seq + 1:
+            raise _damaged(row, f"event {self.seq + 1} is missing")
+        if row.log_prev != self.log_hash:
+            raise _damaged(
+                row, "does not continue the log: the row before it is not the one it was written after"
+            )
+        link = self._links.get(row.stream) or self._before(row)
+        if link is None or link != (row.run_seq - 1, row.prev):
+            raise _damaged(row, "does not continue its stream")
+        if row_hash(row) != row.hash:
+            raise _damaged(row, "its content does not match its hash: it was edited")
+        self.seq = row.seq
+        self.log_hash = row.hash
+        self._links[row.stream] = (row.run_seq, row.hash)
+
+
+def _damaged(row: Row, what: str) -> LogDamaged:
+    return LogDamaged(what, seq=row.seq, stream=row.stream, run_seq=row.run_seq)

@@ -1,0 +1,181 @@
+"""Everything that can go wrong with a home or its log, as one tree; each class has a stable `code`.
+
+StateError
+├── HomeError                 the directory
+│   ├── HomeUnreadable        missing, not a directory, or no permission
+│   ├── HomeOnNetwork         a network file system, where locks and fsync cannot be trusted
+│   ├── HomeLocked            another process owns the log
+│   └── NoLog                 nothing was ever recorded here
+├── LogError                  what is stored
+│   ├── LogTooNew             written by a newer version of this program
+│   ├── LogDamaged            a row, page or file is not what was written
+│   └── TailLost              events that were acknowledged are gone
+├── AppendError               what was to be stored
+│   ├── EventRefused          it cannot follow the history
+│   ├── StaleAppend           the caller had not seen the stream's newest events
+│   ├── DuplicateOutcome      its idempotency key is taken by another payload
+│   ├── StorageFull           no space; nothing was stored, later appends may succeed
+│   ├── StorageFailed         the disk or SQLite failed; nothing was acknowledged
+│   └── LogClosed             the log was closed
+└── ReadError                 what was asked for
+    ├── BlobMissing
+    └── StreamUnknown
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class StateError(Exception):
+    """Base of this room's errors. `code` is stable; the CLI maps it to an exit status."""
+
+    code = "state"
+
+
+class HomeError(StateError):
+    code = "home"
+
+
+class HomeUnreadable(HomeError):  # noqa: N818 - the names of this tree say what happened
+    code = "home_unreadable"
+
+
+class HomeOnNetwork(HomeError):  # noqa: N818
+    code = "home_on_network"
+
+
+class HomeLocked(HomeError):  # noqa: N818
+    """`owner_pid` is the process that owns the home, None when its note could not be read."""
+
+    code = "home_locked"
+
+    def __init__(self, home: Path, owner_pid: int | None) -> None:
+        who = "another process" if owner_pid is None else f"process {owner_pid}"
+        super().__init__(f"{home}: {who} owns this home; stop it, or use another --home")
+        self.home = home
+        self.owner_pid = owner_pid
+
+
+class NoLog(HomeError):  # noqa: N818
+    code = "no_log"
+
+
+class LogError(StateError):
+    code = "log"
+
+
+class LogTooNew(LogError):  # noqa: N818
+    code = "log_too_new"
+
+
+class LogDamaged(LogError):  # noqa: N818
+    """Names the first bad row by `seq`, `stream`, `run_seq` (None where it is no row); `what` is wrong."""
+
+    code = "log_damaged"
+
+    def __init__(
+        self, what: str, *, seq: int | None = None, stream: str | None = None, run_seq: int | None = None
+    ) -> None:
+        where = "" if seq is None else f"event {seq}" + (f" ({stream}@{run_seq})" if stream else "") + ": "
+        super().__init__(f"the log is damaged: {where}{what}")
+        self.what = what
+        self.seq = seq
+        self.stream = stream
+        self.run_seq = run_seq
+
+
+class TailLost(LogError):  # noqa: N818
+    """`anchor_seq` was acknowledged, the log ends at `head_seq`."""
+
+    code = "tail_lost"
+
+    def __init__(self, anchor_seq: int, head_seq: int) -> None:
+        super().__init__(
+            f"the log ends at event {head_seq}, but event {anchor_seq} was acknowledged: its tail was lost "
+            "(was only the main database file copied, or its -wal file deleted?); restore a backup"
+        )
+        self.anchor_seq = anchor_seq
+        self.head_seq = head_seq
+
+
+class AppendError(StateError):
+    code = "append"
+
+
+class EventRefused(AppendError):  # noqa: N818
+    code = "event_refused"
+
+
+class StaleAppend(AppendError):  # noqa: N818
+    """The stream is at `actual`, the caller expected `expected` (last run_seq)."""
+
+    code = "stale_append"
+
+    def __init__(self, stream: str, expected: int, actual: int) -> None:
+        super().__init__(f"{stream}: expected to follow run_seq {expected}, the stream is at {actual}")
+        self.stream = stream
+        self.expected = expected
+        self.actual = actual
+
+
+class DuplicateOutcome(AppendError):  # noqa: N818
+    """`key` is taken by event `seq` (None: within the same append), which says something else."""
+
+    code = "duplicate_outcome"
+
+    def __init__(self, stream: str, key: str, seq: int | None) -> None:
+        where = "the same append" if seq is None else f"event {seq}"
+        super().__init__(f"{stream}: {key} is recorded already in {where}, with another content")
+        self.stream = stream
+        self.key = key
+        self.seq = seq
+
+
+class StorageFull(AppendError):  # noqa: N818
+    code = "storage_full"
+
+
+class StorageFailed(AppendError):  # noqa: N818
+    code = "storage_failed"
+
+
+class LogClosed(AppendError):  # noqa: N818
+    code = "log_closed"
+
+
+class ReadError(StateError):
+    code = "read"
+
+
+class BlobMissing(ReadError):  # noqa: N818
+    code = "blob_missing"
+
+
+class StreamUnknown(ReadError):  # noqa: N818
+    code = "stream_unknown"
+
+
+def from_sqlite(error: sqlite3.Error) -> StateError:
+    """Map what SQLite raised to this tree: by its primary result code, never by its message."""
+    extended = getattr(error, "sqlite_errorcode", None) or 0
+    primary = extended & 0xFF
+    if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return LogDamaged(str(error))
+    if primary in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+        return HomeUnreadable(f"the log cannot be opened: {error}")
+    if primary == sqlite3.SQLITE_FULL:
+        return StorageFull(f"no space left for the log: {error}; free some and retry")
+    return StorageFailed(f"the log could not be used: {error}")
+
+
+@contextmanager
+def sqlite_errors() -> Iterator[None]:
+    """Let no `sqlite3.Error` leave the block: it becomes one of this tree's errors."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise from_sqlite(error) from error

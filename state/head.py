@@ -1,0 +1,75 @@
+"""The HEAD anchor: a small file beside the database that remembers how far the log had come.
+
+SQLite cannot tell a log whose newest commits were cut off (a deleted -wal, a copy of the main file
+alone) from one that never had them. HEAD can: it is written after a commit, never before, so a log
+that ends before HEAD has lost events that were acknowledged; a log that ends after it is normal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from state.crash import crash_point
+from state.errors import LogDamaged
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The last event of a log: its global `seq`, its place, its hash (hex). seq 0 is an empty log."""
+
+    seq: int
+    stream: str
+    run_seq: int
+    hash: str
+
+
+EMPTY = Head(0, "", 0, "00" * 32)
+
+
+def write_head(path: Path, head: Head) -> None:
+    """Replace the anchor durably: temporary file, fsync, rename, fsync of the directory."""
+    draft = path.with_suffix(".tmp")
+    crash_point("head.before_write")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, json.dumps(asdict(head)).encode() + b"\n")
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    crash_point("head.before_rename")
+    draft.rename(path)
+    _fsync_directory(path.parent)
+    crash_point("head.after_write")
+
+
+def read_head(path: Path) -> Head | None:
+    """Return the anchor, None when there is none.
+
+    Raises:
+        LogDamaged: the file is not an anchor.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    try:
+        head = Head(**json.loads(text))
+        bytes.fromhex(head.hash)
+        return head if head.seq >= 0 else _refuse(path)
+    except (ValueError, TypeError):
+        return _refuse(path)
+
+
+def _refuse(path: Path) -> Head:
+    raise LogDamaged(f"{path.name} is not a HEAD anchor")
+
+
+def _fsync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,83 @@
+"""The home directory: which files it holds, how it is made, and when it is refused.
+
+One home is one log. `events.db` (with SQLite's `-wal` and `-shm`) is the log, `HEAD` its anchor,
+`agentd.lock` says who owns it. A home is 0700 and its files 0600 unless it was made otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from state.errors import HomeOnNetwork, HomeUnreadable
+
+NETWORK_FILESYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "9p", "fuse.sshfs", "fuse.glusterfs", "glusterfs"}
+)
+"""Where advisory locks or fsync do not mean what SQLite's WAL needs them to mean."""
+
+MOUNTS = Path("/proc/self/mounts")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The files of one home."""
+
+    home: Path
+
+    @property
+    def database(self) -> Path:
+        return self.home / "events.db"
+
+    @property
+    def wal(self) -> Path:
+        return self.home / "events.db-wal"
+
+    @property
+    def head(self) -> Path:
+        return self.home / "HEAD"
+
+    @property
+    def lock(self) -> Path:
+        return self.home / "agentd.lock"
+
+
+def filesystem_of(path: Path, mounts: str) -> str | None:
+    """Return the type of the file system that holds `path`, by a text in the format of /proc/mounts."""
+    best: tuple[int, str] | None = None
+    for line in mounts.splitlines():
+        fields = line.split()
+        point = Path(fields[1].replace("\\040", " "))
+        if path.is_relative_to(point) and (best is None or len(point.parts) >= best[0]):
+            best = (len(point.parts), fields[2])
+    return None if best is None else best[1]
+
+
+def prepare(home: Path, *, create: bool) -> Layout:
+    """Return the layout of a home that this process may write, making the directory if asked to.
+
+    Raises:
+        HomeUnreadable: missing and not to be created, not a directory, or not writable.
+        HomeOnNetwork: it lies on a network file system.
+    """
+    try:
+        if create:
+            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        readable = home.is_dir()
+    except OSError as error:
+        raise HomeUnreadable(f"{home}: {error.strerror}") from error
+    if not readable:
+        raise HomeUnreadable(f"{home}: no such directory")
+    if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
+        raise HomeUnreadable(f"{home}: no permission to write here")
+    _refuse_network(home.resolve())
+    return Layout(home)
+
+
+def _refuse_network(home: Path) -> None:
+    if not MOUNTS.exists():
+        return
+    kind = filesystem_of(home, MOUNTS.read_text(encoding="utf-8"))
+    if kind in NETWORK_FILESYSTEMS:
+        raise HomeOnNetwork(f"{home}: is on {kind}; the log needs a local disk, use another --home")

@@ -1,0 +1,107 @@
+"""Who owns a home: an advisory lock on a file of its own that dies with the process that holds it.
+
+The lock is not on the database, where closing any descriptor would drop SQLite's own locks. The file's
+text names the owner for people; only the lock itself decides.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from state.errors import HomeLocked, HomeUnreadable
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_TRIES = 10
+_PAUSE_S = 0.02  # a reader's probe holds the lock for microseconds; an owner for much longer
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The process that holds a home: its pid, the boot it lives in, when it took the lock (UNIX s)."""
+
+    pid: int
+    boot: str
+    since: float
+
+
+class HomeLock:
+    """Holds the exclusive lock of one home until `release`, or until the process ends."""
+
+    def __init__(self, path: Path) -> None:
+        """Take the lock.
+
+        Raises:
+            HomeLocked: another process holds it.
+            HomeUnreadable: the lock file cannot be opened.
+        """
+        try:
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise HomeUnreadable(f"{path}: {error.strerror}") from error
+        if not _acquire(self._descriptor):
+            os.close(self._descriptor)
+            owner = _note(path)
+            raise HomeLocked(path.parent, owner.pid if owner else None)
+        self._sign()
+
+    def _sign(self) -> None:
+        note = json.dumps(asdict(Owner(os.getpid(), boot_id(), time.time()))).encode()
+        os.pwrite(self._descriptor, note, 0)
+        os.ftruncate(self._descriptor, len(note))
+
+    def release(self) -> None:
+        """Give the lock up; the file stays, its text is emptied."""
+        os.ftruncate(self._descriptor, 0)
+        os.close(self._descriptor)
+
+
+def owner(path: Path) -> Owner | None:
+    """Return who holds the lock file at `path`, None when nobody does (or there is no such file).
+
+    An owner whose note cannot be read has pid 0.
+
+    Raises:
+        HomeUnreadable: the file exists but may not be read.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise HomeUnreadable(f"{path}: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _note(path) or Owner(0, "", 0.0)
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def boot_id() -> str:
+    """Return the id of this boot of the machine, empty where the system has none."""
+    return _BOOT_ID.read_text(encoding="ascii").strip() if _BOOT_ID.exists() else ""
+
+
+def _acquire(descriptor: int) -> bool:
+    for attempt in range(_TRIES):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if attempt + 1 < _TRIES:
+                time.sleep(_PAUSE_S)
+        else:
+            return True
+    return False
+
+
+def _note(path: Path) -> Owner | None:
+    try:
+        return Owner(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None

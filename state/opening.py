@@ -1,0 +1,122 @@
+"""Opening a log for writing: the lock, the version, the anchor and the tail, each checked in turn.
+
+It must be quick on a log of any length: what was written up to the last verified event (noted with
+every snapshot) was derived by the writer itself, and only the rows after it are re-derived here.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from pathlib import Path
+
+from state import projections, queries, schema
+from state.appender import Appender
+from state.chain import GENESIS, ChainWalk
+from state.crash import crash_point
+from state.errors import LogDamaged, NoLog, TailLost, sqlite_errors
+from state.head import EMPTY, Head, read_head, write_head
+from state.home import Layout, prepare
+from state.lock import HomeLock
+from state.records import recorded
+from state.upcast import check_kinds, decode
+
+SAFE_SQLITE = (3, 51, 3)
+"""Older ones can corrupt a WAL that two connections checkpoint at once; a single writer keeps them safe."""
+
+_log = logging.getLogger(__name__)
+
+
+def open_log(home: Path, *, create: bool, full_check: bool) -> tuple[Layout, HomeLock, Appender]:
+    """Return a home's layout, its lock, held, and its appender, ready.
+
+    Raises:
+        StateError: as `EventLog.open` lists them; the lock is then released.
+    """
+    layout = prepare(home, create=create)
+    if not create and not layout.database.exists():
+        raise NoLog(f"{home}: holds no log")
+    lock = HomeLock(layout.lock)
+    try:
+        with sqlite_errors():
+            crash_point("open.locked")
+            return layout, lock, _open(layout, full_check=full_check)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _open(layout: Layout, *, full_check: bool) -> Appender:
+    if sqlite3.sqlite_version_info < SAFE_SQLITE:
+        _log.info("SQLite %s: safe here, as one connection alone writes", sqlite3.sqlite_version)
+    anchor = read_head(layout.head)
+    connection = schema.open_writer(layout.database)
+    try:
+        _bring_up(connection, anchor)
+        check_anchor(connection, anchor)
+        check_tail(connection, full=full_check)
+        _refresh_read_models(connection)
+        crash_point("open.checked")
+        appender = Appender(layout.database, connection)
+        if anchor is None:
+            write_head(layout.head, appender.head)
+    except BaseException:
+        connection.close()
+        raise
+    return appender
+
+
+def _bring_up(connection: sqlite3.Connection, anchor: Head | None) -> None:
+    holds_log = schema.check_version(connection)
+    if not holds_log and anchor is not None and anchor.seq > 0:
+        raise TailLost(anchor.seq, 0)
+    schema.migrate(connection)
+    crash_point("open.migrated")
+    check_kinds(connection.execute("SELECT type, sv FROM kind").fetchall())
+
+
+def check_anchor(connection: sqlite3.Connection, anchor: Head | None) -> None:
+    """Compare the log with its HEAD anchor; a log without one is accepted.
+
+    Raises:
+        TailLost: the log ends before its anchor.
+        LogDamaged: the anchored event is another one.
+    """
+    if anchor is None or anchor == EMPTY:
+        return
+    row = queries.row_at(connection, anchor.seq)
+    if row is None:
+        last = queries.last_row(connection)
+        raise TailLost(anchor.seq, 0 if last is None else last.seq)
+    if row.hash.hex() != anchor.hash:
+        what = "is not the event that HEAD names: history was rewritten"
+        raise LogDamaged(what, seq=row.seq, stream=row.stream, run_seq=row.run_seq)
+
+
+def check_tail(connection: sqlite3.Connection, *, full: bool) -> None:
+    """Re-derive the chain after the last verified event, or all of it.
+
+    Raises:
+        LogDamaged: naming the first row that does not follow.
+    """
+    seq, log_hash = (0, GENESIS) if full else _verified(connection)
+    walk = ChainWalk(seq=seq, log_hash=log_hash, before=lambda row: queries.link_before(connection, row))
+    for row in queries.log_rows(connection, after=seq):
+        walk.check(row)
+
+
+def _verified(connection: sqlite3.Connection) -> tuple[int, bytes]:
+    note = schema.get_meta(connection, "verified")
+    if note is None:
+        return 0, GENESIS
+    seq, _, stated = note.partition(" ")
+    row = queries.row_at(connection, int(seq))
+    if row is None or row.hash.hex() != stated:
+        return 0, GENESIS
+    return row.seq, row.hash
+
+
+def _refresh_read_models(connection: sqlite3.Connection) -> None:
+    if not projections.is_current(connection):
+        rows = queries.log_rows(connection, after=0)
+        projections.rebuild(connection, (recorded(row, decode(row)) for row in rows))

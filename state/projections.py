@@ -1,0 +1,279 @@
+"""Read models: disposable tables for people and pages, kept up in the append's own transaction.
+
+They answer "which runs, which attempts, what did it cost" without replaying anything. They are a
+function of the events alone, so they can be dropped and rebuilt, and `verify` compares them with a
+rebuild. Each handler turns one event into parameters of named statements; the statements of a whole
+commit are then executed kind by kind, in table order, which is why those of different kinds must not
+write the same columns of a row.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from state.events import (
+    BudgetSpent,
+    EffectEnded,
+    EvaluationCompleted,
+    EvaluationFailed,
+    ExecutionFailed,
+    KernelDiscarded,
+    KernelKept,
+    KernelProposed,
+    PlanFailed,
+    PlanProposed,
+    RoundStarted,
+    RunCancelled,
+    RunCompleted,
+    RunCreated,
+    RunForked,
+    RunPaused,
+    RunResumed,
+)
+from state.model import SYSTEM_STREAM, EffectKey, RunStatus
+from state.records import Recorded
+from state.schema import get_meta, set_meta
+
+VERSION = 1
+"""Raised with any change of tables or handlers; an older log's read models are rebuilt when it is opened."""
+
+NANO = 1_000_000_000
+"""Costs are summed as integers of 1e-9 USD, so that the sum does not depend on how events were grouped."""
+
+TABLES = {
+    "runs": """run TEXT PRIMARY KEY, parent TEXT, parent_seq INT, problem TEXT, size TEXT, target TEXT,
+        toolchain TEXT, seed INT, plain_ms REAL, tight_ms REAL, status TEXT NOT NULL, reason TEXT NOT NULL,
+        ended INT NOT NULL, round INT NOT NULL, initial_ms REAL, best_ms REAL, best TEXT, predicted INT,
+        first_seq INT NOT NULL, created_us INT NOT NULL""",
+    "slots": """run TEXT, round INT, slot INT, parent TEXT NOT NULL, planner TEXT NOT NULL, model TEXT,
+        PRIMARY KEY(run, round, slot)""",
+    "plans": """run TEXT, round INT, slot INT, plan INT, technique TEXT, site TEXT, title TEXT,
+        predicted_speedup REAL, error_code TEXT, error_message TEXT, seq INT NOT NULL,
+        PRIMARY KEY(run, round, slot, plan)""",
+    "attempts": """run TEXT, candidate TEXT, round INT NOT NULL, slot INT NOT NULL, plan INT NOT NULL,
+        implementation INT NOT NULL, repair INT NOT NULL, source TEXT, author TEXT, note TEXT, verdict TEXT,
+        stage TEXT, error_code TEXT, error_message TEXT, latency_ms REAL, lo_ms REAL, hi_ms REAL,
+        predicted INT, bottleneck TEXT, profile TEXT, code TEXT, cached_from TEXT, decision TEXT,
+        reason TEXT, duplicate_of TEXT, role TEXT, seq INT NOT NULL, PRIMARY KEY(run, candidate)""",
+    "spend": """run TEXT, role TEXT, calls INT NOT NULL, unknown INT NOT NULL, cost_nano_usd INT NOT NULL,
+        input_tokens INT NOT NULL, output_tokens INT NOT NULL, PRIMARY KEY(run, role)""",
+    "evaluations": "cache_key TEXT PRIMARY KEY, seq INT NOT NULL",
+}
+
+_PLACE = "run, candidate, round, slot, plan, implementation, repair, seq"
+
+
+def _upsert(*columns: str) -> str:
+    names = ", ".join(columns)
+    marks = ", ".join("?" * (8 + len(columns)))
+    sets = ", ".join(f"{name} = excluded.{name}" for name in columns)
+    target = f"attempts({_PLACE}, {names})"
+    return f"INSERT INTO {target} VALUES ({marks}) ON CONFLICT DO UPDATE SET {sets}"  # noqa: S608 - our names
+
+
+STATEMENTS = {
+    "run": """INSERT INTO runs VALUES (?, NULL, NULL, ?, ?, ?, ?, ?, ?, ?, 'running', '', 0, 0,
+        NULL, NULL, NULL, NULL, ?, ?)""",
+    "fork": """INSERT INTO runs SELECT ?, run, ?, problem, size, target, toolchain, seed, plain_ms, tight_ms,
+        'running', '', 0, 0, NULL, NULL, NULL, NULL, ?, ? FROM runs WHERE run = ?""",
+    "status": "UPDATE runs SET status = ?, reason = ?, ended = ? WHERE run = ?",
+    "round": "UPDATE runs SET round = ? WHERE run = ?",
+    "best": """UPDATE runs SET initial_ms = coalesce(initial_ms, ?1), predicted = ?2,
+        best = CASE WHEN best_ms <= ?1 THEN best ELSE ?3 END, best_ms = min(coalesce(best_ms, ?1), ?1)
+        WHERE run = ?4""",
+    "slot": "INSERT INTO slots VALUES (?, ?, ?, ?, ?, ?)",
+    "plan": "INSERT OR REPLACE INTO plans VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    "proposed": _upsert("source", "author", "note"),
+    "unproposed": _upsert("error_code", "error_message"),
+    "judged": _upsert(
+        "verdict", "stage", "error_code", "error_message", "latency_ms", "lo_ms", "hi_ms", "predicted",
+        "bottleneck", "profile", "code", "cached_from",
+    ),
+    "decided": "UPDATE attempts SET decision = ?, reason = ?, duplicate_of = ?, role = ? "
+    "WHERE run = ? AND candidate = ?",
+    "spent": """INSERT INTO spend VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+        calls = calls + excluded.calls, unknown = unknown + excluded.unknown,
+        cost_nano_usd = cost_nano_usd + excluded.cost_nano_usd,
+        input_tokens = input_tokens + excluded.input_tokens,
+        output_tokens = output_tokens + excluded.output_tokens""",
+    "evaluated": "INSERT OR IGNORE INTO evaluations VALUES (?, ?)",
+}  # fmt: skip
+"""In the order in which they are executed for one commit."""
+
+Change = tuple[str, tuple[Any, ...]]
+
+
+def changes(item: Recorded) -> Iterable[Change]:
+    """Return what one event changes in the read models."""
+    handler = _HANDLERS.get(type(item.event))
+    return () if handler is None or item.stream == SYSTEM_STREAM else handler(item, item.event)
+
+
+def write(connection: sqlite3.Connection, wanted: Iterable[Change]) -> None:
+    """Make the changes of a group of events, in the transaction under way."""
+    batches: dict[str, list[tuple[Any, ...]]] = {}
+    for name, parameters in wanted:
+        batches.setdefault(name, []).append(parameters)
+    if batches:
+        for name, statement in STATEMENTS.items():
+            if name in batches:
+                connection.executemany(statement, batches[name])
+
+
+def create(connection: sqlite3.Connection) -> None:
+    """Make empty read models, replacing those there are."""
+    for table, columns in TABLES.items():
+        connection.execute(f"DROP TABLE IF EXISTS {table}")
+        connection.execute(f"CREATE TABLE {table}({columns}) STRICT")
+
+
+def is_current(connection: sqlite3.Connection) -> bool:
+    """Return whether the read models are of today's version."""
+    return get_meta(connection, "projections") == str(VERSION)
+
+
+def rebuild(connection: sqlite3.Connection, events: Iterable[Recorded]) -> None:
+    """Make the read models anew from all events, in one transaction."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        create(connection)
+        project_all(connection, events)
+        set_meta(connection, "projections", str(VERSION))
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def project_all(connection: sqlite3.Connection, events: Iterable[Recorded]) -> None:
+    """Project any number of events, a page at a time."""
+    remaining = iter(events)
+    while page := list(islice(remaining, 500)):
+        write(connection, (change for item in page for change in changes(item)))
+
+
+# --- handlers --------------------------------------------------------------------------------------
+
+
+def _place(item: Recorded, key: str) -> tuple[Any, ...]:
+    at = EffectKey.parse(key)
+    return (item.stream, at.candidate, at.round, at.slot, at.plan, at.implementation, at.repair, item.seq)
+
+
+def _run(item: Recorded, event: RunCreated) -> Iterator[Change]:
+    config, bounds = event.config, event.bounds
+    yield "run", (
+        item.stream, event.problem.name, config.size, config.target, event.toolchain, config.seed,
+        bounds.plain_ms, bounds.tight_ms, item.seq, item.ts_us,
+    )  # fmt: skip
+
+
+def _fork(item: Recorded, event: RunForked) -> Iterator[Change]:
+    yield "fork", (item.stream, event.parent_seq, item.seq, item.ts_us, event.parent)
+
+
+def _status(status: RunStatus) -> Callable[[Recorded, Any], Iterator[Change]]:
+    ended = status in (RunStatus.CANCELLED, RunStatus.COMPLETED)
+
+    def handler(item: Recorded, event: Any) -> Iterator[Change]:
+        yield "status", (status.value, str(event.reason), int(ended), item.stream)
+
+    return handler
+
+
+def _round(item: Recorded, event: RoundStarted) -> Iterator[Change]:
+    yield "round", (event.round, item.stream)
+    for slot in event.slots:
+        yield "slot", (item.stream, event.round, slot.slot, slot.parent, slot.planner, slot.model)
+
+
+def _planned(item: Recorded, event: PlanProposed) -> Iterator[Change]:
+    at, plan = EffectKey.parse(event.key), event.plan
+    yield "plan", (
+        item.stream, at.round, at.slot, at.plan, plan.technique, plan.site, plan.title,
+        plan.prediction.speedup, None, None, item.seq,
+    )  # fmt: skip
+    yield from _spent(item, event)
+
+
+def _unplanned(item: Recorded, event: PlanFailed) -> Iterator[Change]:
+    at, error = EffectKey.parse(event.key), event.error
+    yield "plan", (
+        item.stream, at.round, at.slot, at.plan, None, None, None, None, error.code, error.message, item.seq,
+    )  # fmt: skip
+    yield from _spent(item, event)
+
+
+def _proposed(item: Recorded, event: KernelProposed) -> Iterator[Change]:
+    yield "proposed", (*_place(item, event.key), event.source, event.author, event.note)
+    yield from _spent(item, event)
+
+
+def _unproposed(item: Recorded, event: ExecutionFailed | EvaluationFailed) -> Iterator[Change]:
+    yield "unproposed", (*_place(item, event.key), event.error.code, event.error.message)
+    yield from _spent(item, event)
+
+
+def _judged(item: Recorded, event: EvaluationCompleted) -> Iterator[Change]:
+    said = event.evaluation
+    error = (None, None) if said.error is None else (said.error.code, said.error.message)
+    timed = said.benchmark
+    interval = (
+        (None,) * 4 if timed is None else (timed.latency_ms, timed.lo_ms, timed.hi_ms, int(timed.predicted))
+    )
+    yield "judged", (
+        *_place(item, event.key), said.verdict.value, said.stage, *error, *interval,
+        said.bottleneck, said.profile, said.code, event.cached_from,
+    )  # fmt: skip
+    if event.cached_from is None:
+        yield "evaluated", (event.cache_key, item.seq)
+    yield from _spent(item, event)
+
+
+def _kept(item: Recorded, event: KernelKept) -> Iterator[Change]:
+    candidate = event.candidate
+    timed = candidate.benchmark
+    yield "best", (timed.latency_ms, int(timed.predicted), candidate.id, item.stream)
+    yield "decided", ("kept", None, None, event.role.value, item.stream, candidate.id)
+
+
+def _discarded(item: Recorded, event: KernelDiscarded) -> Iterator[Change]:
+    yield "decided", ("discarded", event.reason, event.duplicate_of, None, item.stream, event.candidate)
+
+
+def _spent(item: Recorded, event: EffectEnded) -> Iterator[Change]:
+    usage = event.usage
+    if usage.cost_usd == 0.0 and usage.input_tokens == 0 == usage.output_tokens:
+        return
+    unknown = usage.cost_usd is None
+    cost = round((usage.cost_usd or 0.0) * NANO)
+    role = EffectKey.parse(event.key).role.value
+    yield "spent", (item.stream, role, 1, int(unknown), cost, usage.input_tokens, usage.output_tokens)
+
+
+def _lost(item: Recorded, event: BudgetSpent) -> Iterator[Change]:
+    role = EffectKey.parse(event.key).role.value
+    yield "spent", (item.stream, role, 1, 0, round(event.amount_usd * NANO), 0, 0)
+
+
+_HANDLERS: dict[type, Callable[[Recorded, Any], Iterator[Change]]] = {
+    RunCreated: _run,
+    RunForked: _fork,
+    RunPaused: _status(RunStatus.PAUSED),
+    RunResumed: _status(RunStatus.RUNNING),
+    RunCancelled: _status(RunStatus.CANCELLED),
+    RunCompleted: _status(RunStatus.COMPLETED),
+    RoundStarted: _round,
+    PlanProposed: _planned,
+    PlanFailed: _unplanned,
+    KernelProposed: _proposed,
+    ExecutionFailed: _unproposed,
+    EvaluationCompleted: _judged,
+    EvaluationFailed: _unproposed,
+    KernelKept: _kept,
+    KernelDiscarded: _discarded,
+    BudgetSpent: _lost,
+}

@@ -1,0 +1,184 @@
+"""Reading rows: short queries on any connection, by whoever holds one.
+
+A stream that continues another (a fork) is read through its ancestors: `lineage` gives its segments,
+root first. Along a lineage both `seq` and `run_seq` rise, so either is a cursor. No query is left open
+between pages: a reader that holds one would keep the writer from checkpointing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from state.chain import GENESIS, Link
+from state.records import COLUMNS, Row
+
+PAGE = 2000
+"""Rows per query of an iteration: few milliseconds each."""
+
+_SELECT = f"SELECT {COLUMNS} FROM event "  # noqa: S608 - column names of ours
+
+_LINEAGE = """
+WITH RECURSIVE line(id, parent, parent_seq, upto, depth) AS (
+  SELECT id, parent, parent_seq, 9223372036854775807, 0 FROM stream WHERE id = ?
+  UNION ALL
+  SELECT s.id, s.parent, s.parent_seq, min(line.parent_seq, line.upto), line.depth + 1
+  FROM line JOIN stream s ON s.id = line.parent)
+SELECT id, coalesce(parent_seq, 0), upto FROM line ORDER BY depth DESC"""
+
+
+class Segment(NamedTuple):
+    """The part of a lineage that lies in one stream: run_seq from `after` + 1 to `upto`."""
+
+    stream: str
+    after: int
+    upto: int
+
+
+def lineage(connection: sqlite3.Connection, stream: str) -> tuple[Segment, ...]:
+    """Return the segments of `stream`, its oldest ancestor first; empty when there is no such stream."""
+    return tuple(Segment(*row) for row in connection.execute(_LINEAGE, (stream,)))
+
+
+def last_row(connection: sqlite3.Connection, stream: str | None = None) -> Row | None:
+    """Return the newest row of the log, or of one stream (its own rows, not its ancestors')."""
+    where, order = ("", "seq") if stream is None else ("WHERE stream = ?", "run_seq")
+    parameters = () if stream is None else (stream,)
+    found = connection.execute(_SELECT + f"{where} ORDER BY {order} DESC LIMIT 1", parameters).fetchone()
+    return None if found is None else Row._make(found)
+
+
+def row_at(connection: sqlite3.Connection, seq: int) -> Row | None:
+    """Return the row with this global number."""
+    found = connection.execute(_SELECT + "WHERE seq = ?", (seq,)).fetchone()
+    return None if found is None else Row._make(found)
+
+
+def row_by_key(connection: sqlite3.Connection, stream: str, idem: str) -> Row | None:
+    """Return the row of a stream that holds this idempotency key."""
+    found = connection.execute(_SELECT + "WHERE stream = ? AND idem = ?", (stream, idem)).fetchone()
+    return None if found is None else Row._make(found)
+
+
+def link_at(connection: sqlite3.Connection, stream: str, run_seq: int) -> Link | None:
+    """Return (run_seq, hash) of one event of a lineage, None when it has no such event."""
+    for segment in lineage(connection, stream):
+        if segment.after < run_seq <= segment.upto:
+            found = connection.execute(
+                "SELECT hash FROM event WHERE stream = ? AND run_seq = ?", (segment.stream, run_seq)
+            ).fetchone()
+            return None if found is None else (run_seq, found[0])
+    return None
+
+
+def link_before(connection: sqlite3.Connection, row: Row) -> Link | None:
+    """Return what `row` must continue, as the database has it; the chain starts at (0, GENESIS)."""
+    return link_at(connection, row.stream, row.run_seq - 1) or ((0, GENESIS) if row.run_seq == 1 else None)
+
+
+def log_rows(connection: sqlite3.Connection, *, after: int, upto: int | None = None) -> Iterator[Row]:
+    """Yield all rows with seq in (after, upto], in order."""
+    while True:
+        page = connection.execute(
+            _SELECT + "WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
+            (after, 2**63 - 1 if upto is None else upto, PAGE),
+        ).fetchall()
+        yield from map(Row._make, page)
+        if len(page) < PAGE:
+            return
+        after = page[-1][0]
+
+
+def stream_rows(
+    connection: sqlite3.Connection, stream: str, *, after: int, upto: int | None = None
+) -> Iterator[Row]:
+    """Yield a lineage's rows with run_seq in (after, upto], in order."""
+    for segment in lineage(connection, stream):
+        end = segment.upto if upto is None else min(segment.upto, upto)
+        yield from _segment_rows(connection, segment.stream, max(after, segment.after), end)
+
+
+def _segment_rows(connection: sqlite3.Connection, stream: str, after: int, upto: int) -> Iterator[Row]:
+    while after < upto:
+        page = connection.execute(
+            _SELECT + "WHERE stream = ? AND run_seq > ? AND run_seq <= ? ORDER BY run_seq LIMIT ?",
+            (stream, after, upto, PAGE),
+        ).fetchall()
+        yield from map(Row._make, page)
+        if len(page) < PAGE:
+            return
+        after = page[-1][2]
+
+
+class Selection(NamedTuple):
+    """Which events a reader wants: of one stream or all, after a global seq, of some types only."""
+
+    stream: str | None = None
+    after: int = 0
+    types: tuple[str, ...] | None = None
+
+
+def select(connection: sqlite3.Connection, wanted: Selection, *, limit: int, newest: bool) -> list[Row]:
+    """Return up to `limit` rows in log order: the first that match, or the last ones if `newest`."""
+    parts = _parts(connection, wanted)
+    rows: list[Row] = []
+    for condition, parameters in reversed(parts) if newest else parts:
+        rows += _select_part(
+            connection, condition, parameters, wanted.types, limit - len(rows), newest=newest
+        )
+        if len(rows) >= limit:
+            break
+    return rows[::-1] if newest else rows
+
+
+def _parts(connection: sqlite3.Connection, wanted: Selection) -> list[tuple[str, list[object]]]:
+    if wanted.stream is None:
+        return [("seq > ?", [wanted.after])]
+    return [
+        (
+            "stream = ? AND run_seq > ? AND run_seq <= ?",
+            [segment.stream, _run_seq_after(connection, segment, wanted.after), segment.upto],
+        )
+        for segment in lineage(connection, wanted.stream)
+    ]
+
+
+def _select_part(
+    connection: sqlite3.Connection,
+    condition: str,
+    parameters: list[object],
+    types: Sequence[str] | None,
+    limit: int,
+    *,
+    newest: bool,
+) -> list[Row]:
+    if types is not None:
+        condition += f" AND type IN ({', '.join('?' * len(types))})"
+    order = ("run_seq" if condition.startswith("stream") else "seq") + (" DESC" if newest else "")
+    found = connection.execute(
+        _SELECT + f"WHERE {condition} ORDER BY {order} LIMIT ?",
+        (*parameters, *(types or ()), limit),
+    )
+    return [Row._make(row) for row in found]
+
+
+def _run_seq_after(connection: sqlite3.Connection, segment: Segment, seq: int) -> int:
+    """Return the last run_seq of the segment whose seq is at most `seq`.
+
+    seq rises with run_seq, so this is a bisection over point look-ups: the index on (stream, run_seq)
+    cannot seek by seq, and a scan would make following a long stream quadratic.
+    """
+    low, high = segment.after, min(segment.upto, _last_run_seq(connection, segment.stream))
+    while low < high and seq > 0:
+        middle = (low + high + 1) // 2
+        found = connection.execute(
+            "SELECT seq FROM event WHERE stream = ? AND run_seq = ?", (segment.stream, middle)
+        ).fetchone()
+        low, high = (middle, high) if found is not None and found[0] <= seq else (low, middle - 1)
+    return low
+
+
+def _last_run_seq(connection: sqlite3.Connection, stream: str) -> int:
+    found = connection.execute("SELECT max(run_seq) FROM event WHERE stream = ?", (stream,)).fetchone()
+    return found[0] or 0

@@ -1,0 +1,207 @@
+"""`LogReader`: any number of them, in any process, by any user who may read the files; never a writer.
+
+Each call is one short query whose cursor is closed before it returns, so that a reader that prints, or
+sleeps, never keeps the writer from checkpointing. How the database must be opened depends on how its
+owner left it; see `state.readonly`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from state import blobs, queries, snapshots
+from state.errors import StreamUnknown, sqlite_errors
+from state.fold import RunState
+from state.head import EMPTY, Head
+from state.home import Layout
+from state.model import SYSTEM_STREAM
+from state.readonly import ReadOnly
+from state.records import Recorded, Row, recorded
+from state.system import SystemState
+from state.upcast import decode
+
+POLL_S = 0.05
+"""Pause between two looks of `wait`; a look costs microseconds."""
+
+_ATTEMPTS = """
+SELECT a.*, s.parent, s.planner, s.model, p.technique, p.site, p.title, p.predicted_speedup,
+       b.latency_ms / a.latency_ms AS speedup
+FROM attempts a
+LEFT JOIN slots s ON s.run = a.run AND s.round = a.round AND s.slot = a.slot
+LEFT JOIN plans p ON p.run = a.run AND p.round = a.round AND p.slot = a.slot AND p.plan = a.plan
+LEFT JOIN attempts b ON b.run = a.run AND b.candidate = s.parent
+WHERE a.run = ? """
+
+_RUNS = """
+SELECT r.*, r.initial_ms / r.best_ms AS speedup,
+       (SELECT coalesce(sum(cost_nano_usd), 0) / 1e9 FROM spend WHERE run = r.run) AS spent_usd,
+       (SELECT coalesce(sum(unknown), 0) FROM spend WHERE run = r.run) AS unknown_costs,
+       (SELECT count(*) FROM attempts WHERE run = r.run AND source IS NOT NULL) AS proposed,
+       (SELECT count(*) FROM attempts WHERE run = r.run AND verdict IS NOT NULL) AS evaluated,
+       (SELECT count(*) FROM attempts WHERE run = r.run AND verdict <> 'correct') AS failed
+FROM runs r ORDER BY r.first_seq DESC"""
+
+
+class LogReader:
+    """Reads one home's log. Get it with `open`; may be shared between threads."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._handle = ReadOnly(layout)
+        self._mutex = threading.Lock()
+
+    @classmethod
+    def open(cls, home: Path) -> LogReader:
+        """Open the log of `home` for reading, whether its owner runs, stopped or crashed.
+
+        Raises:
+            NoLog: nothing was ever recorded there.
+            HomeUnreadable: missing, or no permission.
+            LogTooNew, LogDamaged: it cannot be read by this program, or at all.
+        """
+        return cls(Layout(home))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with self._mutex:
+            self._handle.close()
+
+    # --- events ---
+
+    def read(
+        self,
+        *,
+        stream: str | None = None,
+        after: int = 0,
+        limit: int = 500,
+        types: Sequence[str] | None = None,
+        newest: bool = False,
+    ) -> list[Recorded]:
+        """Return up to `limit` events with a global seq above `after`, in log order.
+
+        `stream` restricts them to a run and its ancestors (or the system stream), `types` to event types;
+        `newest` takes the last ones instead of the first.
+
+        Raises:
+            StreamUnknown: there is no such stream.
+        """
+        wanted = queries.Selection(stream, after, None if types is None else tuple(types))
+        with self._mutex, sqlite_errors():
+            connection = self._handle.connection()
+            if stream is not None and not queries.lineage(connection, stream):
+                raise StreamUnknown(f"no run {stream}")
+            rows = queries.select(connection, wanted, limit=limit, newest=newest)
+        return [recorded(row, decode(row)) for row in rows]
+
+    def event(self, seq: int) -> Recorded | None:
+        """Return one event by its global seq."""
+        with self._mutex, sqlite_errors():
+            row = queries.row_at(self._handle.connection(), seq)
+        return None if row is None else recorded(row, decode(row))
+
+    def head(self) -> Head:
+        """Return the last event's place and hash."""
+        row = self._last(None)
+        return EMPTY if row is None else Head(row.seq, row.stream, row.run_seq, row.hash.hex())
+
+    def run_seq(self, stream: str) -> int:
+        """Return a stream's last run_seq, 0 when it has no events."""
+        row = self._last(stream)
+        return 0 if row is None else row.run_seq
+
+    def _last(self, stream: str | None) -> Row | None:
+        with self._mutex, sqlite_errors():
+            return queries.last_row(self._handle.connection(), stream)
+
+    def wait(self, *, after: int, timeout_s: float) -> bool:
+        """Wait until the log holds events after the global seq `after`; return whether it does."""
+        deadline = time.monotonic() + timeout_s
+        while self.head().seq <= after:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(POLL_S, left))
+        return True
+
+    def blob(self, digest: str) -> bytes:
+        """Return a blob's bytes; raises BlobMissing."""
+        with self._mutex, sqlite_errors():
+            return blobs.fetch(self._handle.connection(), digest)
+
+    # --- states ---
+
+    def state(self, run: str, to: int | None = None) -> RunState:
+        """Return a run's state now, or as it was after run_seq `to`.
+
+        Raises:
+            StreamUnknown: there is no such run, or it has no such event.
+        """
+        with self._mutex, sqlite_errors():
+            tip = snapshots.load(self._handle.connection(), run, upto=to)
+        if tip is None or not isinstance(tip.state, RunState):
+            raise StreamUnknown(f"no run {run}" if to is None else f"no event {run}@{to}")
+        return tip.state
+
+    def system(self) -> SystemState:
+        """Return the system stream's state."""
+        with self._mutex, sqlite_errors():
+            tip = snapshots.load(self._handle.connection(), SYSTEM_STREAM)
+        return tip.state if tip is not None and isinstance(tip.state, SystemState) else SystemState()
+
+    def cached_evaluation(self, cache_key: str) -> Recorded | None:
+        """Return the first EvaluationCompleted that was judged (not reused) under this cache key."""
+        with self._mutex, sqlite_errors():
+            found = (
+                self._handle.connection()
+                .execute("SELECT seq FROM evaluations WHERE cache_key = ?", (cache_key,))
+                .fetchone()
+            )
+        return None if found is None else self.event(found[0])
+
+    # --- read models ---
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Return all runs, newest first, with their speed-up, spend in USD and counts of attempts."""
+        return self._rows(_RUNS)
+
+    def active_runs(self) -> tuple[str, ...]:
+        """Return the ids of runs that have not ended, oldest first."""
+        with self._mutex, sqlite_errors():
+            found = (
+                self._handle.connection()
+                .execute("SELECT run FROM runs WHERE ended = 0 ORDER BY first_seq")
+                .fetchall()
+            )
+        return tuple(row[0] for row in found)
+
+    def attempts(self, run: str) -> list[dict[str, Any]]:
+        """Return every candidate that a run proposed, in order, with its plan, verdict and what became of it.
+
+        `speedup` is its parent's latency over its own.
+        """
+        return self._rows(_ATTEMPTS + "ORDER BY a.seq", run)
+
+    def candidates(self, run: str) -> list[dict[str, Any]]:
+        """Return a run's correct kernels, fastest first; columns as in `attempts`."""
+        return self._rows(_ATTEMPTS + "AND a.verdict = 'correct' ORDER BY a.latency_ms, a.seq", run)
+
+    def spend(self, run: str) -> list[dict[str, Any]]:
+        """Return what a run's paid calls cost, by role; `unknown` counts calls without a known price."""
+        return self._rows(
+            "SELECT *, cost_nano_usd / 1e9 AS cost_usd FROM spend WHERE run = ? ORDER BY role", run
+        )
+
+    def _rows(self, sql: str, *parameters: object) -> list[dict[str, Any]]:
+        from sqlite_utils import Database
+
+        with self._mutex, sqlite_errors():
+            database = Database(self._handle.connection(), recursive_triggers=False, execute_plugins=False)
+            return list(database.query(sql, parameters))

@@ -1,0 +1,106 @@
+"""A read-only connection to a log in whatever condition its owner left it.
+
+Running, or crashed with its shared memory left: `mode=ro`. Stopped cleanly, seen by a user who cannot
+write the directory: SQLite refuses `mode=ro` and needs `immutable=1`, which is right only while there is
+no -wal file. Crashed with the shared memory gone: a private copy of database and -wal is opened.
+The last two are looked at again when the files change, so that a follower sees a restarted owner.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from pathlib import Path
+
+from state import schema
+from state.errors import HomeUnreadable, NoLog, sqlite_errors
+from state.home import Layout
+from state.upcast import check_kinds
+
+_Stamp = tuple[tuple[int, int, int] | None, ...]
+
+
+class ReadOnly:
+    """Hands out the connection, reopening it when a frozen view of the files has become stale."""
+
+    def __init__(self, layout: Layout) -> None:
+        """Open the log.
+
+        Raises:
+            NoLog, HomeUnreadable, LogTooNew, LogDamaged: as `LogReader.open` lists them.
+        """
+        self._layout = layout
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
+        self._frozen: _Stamp | None = None
+        with sqlite_errors():
+            self._connection = self._open()
+
+    def connection(self) -> sqlite3.Connection:
+        if self._frozen is not None and self._frozen != self._stamp():
+            self.close()
+            self._connection = self._open()
+        return self._connection
+
+    def close(self) -> None:
+        self._connection.close()
+        if self._copy is not None:
+            self._copy.cleanup()
+            self._copy = None
+
+    def _open(self) -> sqlite3.Connection:
+        self._frozen = None
+        _require_readable(self._layout)
+        uri = self._layout.database.resolve().as_uri()
+        try:
+            return _connect(f"{uri}?mode=ro", self._layout)
+        except sqlite3.OperationalError:
+            self._frozen = self._stamp()
+        if not self._layout.wal.exists():
+            return _connect(f"{uri}?immutable=1", self._layout)
+        self._copy = tempfile.TemporaryDirectory(prefix="nki-agent-read-")
+        for source in (self._layout.database, self._layout.wal):
+            shutil.copyfile(source, Path(self._copy.name) / source.name)
+        return _connect(f"{(Path(self._copy.name) / self._layout.database.name).as_uri()}", self._layout)
+
+    def _stamp(self) -> _Stamp:
+        return tuple(_identity(path) for path in (self._layout.database, self._layout.wal))
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return (found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def _require_readable(layout: Layout) -> None:
+    try:
+        exists = layout.database.exists()
+    except PermissionError:
+        exists = True
+    if not exists and not layout.home.is_dir():
+        raise HomeUnreadable(f"{layout.home}: no such directory")
+    _require_log(layout, exists=exists)
+    if not os.access(layout.database, os.R_OK):
+        raise HomeUnreadable(f"{layout.database}: no permission to read")
+
+
+def _require_log(layout: Layout, *, exists: bool) -> None:
+    if not exists:
+        raise NoLog(f"{layout.home}: holds no log; nothing was recorded here yet")
+
+
+def _connect(uri: str, layout: Layout) -> sqlite3.Connection:
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA query_only=1")
+        connection.execute("PRAGMA busy_timeout=5000")
+        _require_log(layout, exists=schema.check_version(connection))
+        check_kinds(connection.execute("SELECT type, sv FROM kind").fetchall())
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,74 @@
+"""What goes into the log and what comes out of it: `NewEvent`, `Recorded`, and the stored `Row` between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from state.events import Event
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """An event for `stream` (a run's id, or SYSTEM_STREAM); `cause` is the seq of what led to it."""
+
+    stream: str
+    event: Event
+    cause: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An event as the log holds it.
+
+    `seq` orders the whole log, `run_seq` the stream; `ts_us` is the wall clock (UNIX microseconds), for
+    display only. `hash` and `state_hash` are hexadecimal; `state_hash` is None where none was recorded.
+    """
+
+    seq: int
+    stream: str
+    run_seq: int
+    ts_us: int
+    event: Event
+    cause: int | None
+    hash: str
+    state_hash: str | None
+
+    @property
+    def time(self) -> datetime:
+        """The wall clock at the append, in UTC."""
+        return datetime.fromtimestamp(self.ts_us / 1_000_000, tz=UTC)
+
+    @property
+    def type(self) -> str:
+        return type(self.event).__name__
+
+
+class Row(NamedTuple):
+    """One row of the table `event`, in column order. `prev` and `log_prev` are the hashes of the rows before
+    it in its stream and in the log; `fold` is the fold version that `state_hash` was computed with."""
+
+    seq: int
+    stream: str
+    run_seq: int
+    type: str
+    sv: int
+    ts_us: int
+    cause: int | None
+    idem: str | None
+    payload: str
+    prev: bytes
+    log_prev: bytes
+    hash: bytes
+    state_hash: bytes | None
+    fold: int | None
+
+
+COLUMNS = ", ".join(Row._fields)
+
+
+def recorded(row: Row, event: Event) -> Recorded:
+    """Return `row` as callers see it, with its decoded event."""
+    state_hash = None if row.state_hash is None else row.state_hash.hex()
+    return Recorded(row.seq, row.stream, row.run_seq, row.ts_us, event, row.cause, row.hash.hex(), state_hash)

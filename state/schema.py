@@ -1,0 +1,177 @@
+"""The database: its tables and triggers, how it is opened for writing, and how it is brought up to date.
+
+Exactly one read-write connection exists per log, and it alone checkpoints (SQLite before 3.51.3 can
+corrupt a WAL that two connections reset at once). Events are append-only by trigger, and a second
+trigger refuses a row that does not continue the chain: a second fence should a lock ever fail.
+
+A migration is a function on a sqlite-utils Database, recorded in the transaction that makes its change.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from state.errors import LogDamaged, LogTooNew, StorageFailed
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+APPLICATION_ID = 0x4E4B4941
+"""`NKIA`: what `file` and SQLite see as the kind of this database."""
+
+_FIRST = (
+    """CREATE TABLE stream(
+         id TEXT PRIMARY KEY, parent TEXT REFERENCES stream(id), parent_seq INT, parent_hash BLOB) STRICT""",
+    """CREATE TABLE event(
+         seq INTEGER PRIMARY KEY, stream TEXT NOT NULL REFERENCES stream(id), run_seq INT NOT NULL,
+         type TEXT NOT NULL, sv INT NOT NULL, ts_us INT NOT NULL, cause INT, idem TEXT,
+         payload TEXT NOT NULL, prev BLOB NOT NULL, log_prev BLOB NOT NULL,
+         hash BLOB NOT NULL, state_hash BLOB, fold INT,
+         UNIQUE(stream, run_seq), UNIQUE(stream, idem)) STRICT""",
+    "CREATE TABLE kind(type TEXT, sv INT, PRIMARY KEY(type, sv)) STRICT, WITHOUT ROWID",
+    """CREATE TABLE blob(
+         digest BLOB PRIMARY KEY, size INT NOT NULL, encoding TEXT NOT NULL, data BLOB NOT NULL) STRICT""",
+    """CREATE TABLE snapshot(
+         stream TEXT, run_seq INT, fold INT NOT NULL, head BLOB NOT NULL, digest BLOB NOT NULL,
+         data BLOB NOT NULL, PRIMARY KEY(stream, run_seq)) STRICT""",
+    "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
+    *(
+        f"""CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table}
+            BEGIN SELECT RAISE(ABORT, 'append-only: {table}'); END"""
+        for table in ("event", "stream")
+        for verb in ("UPDATE", "DELETE")
+    ),
+    """CREATE TRIGGER event_continues BEFORE INSERT ON event BEGIN
+         SELECT RAISE(ABORT, 'does not continue the log')
+           WHERE NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM event)
+              OR NEW.log_prev IS NOT coalesce((SELECT hash FROM event WHERE seq = NEW.seq - 1), zeroblob(32));
+         SELECT RAISE(ABORT, 'does not continue its stream')
+           WHERE NEW.prev IS NOT coalesce(
+             (SELECT hash FROM event WHERE stream = NEW.stream AND run_seq = NEW.run_seq - 1),
+             (SELECT parent_hash FROM stream WHERE id = NEW.stream AND parent_seq = NEW.run_seq - 1),
+             CASE NEW.run_seq WHEN 1 THEN zeroblob(32) END);
+       END""",
+)
+
+
+def _create(database: Database) -> None:
+    for statement in _FIRST:
+        database.conn.execute(statement)
+
+
+MIGRATIONS: tuple[tuple[str, Callable[[Database], None]], ...] = (("0001_event_log", _create),)
+"""In order; `user_version` is the number applied. Never edited once released, only appended to."""
+
+SCHEMA_VERSION = len(MIGRATIONS)
+
+_WRITER_PRAGMAS: tuple[tuple[str, object], ...] = (
+    ("journal_mode", "wal"),
+    ("synchronous", 2),
+    ("busy_timeout", 5000),
+    ("foreign_keys", 1),
+    ("wal_autocheckpoint", 1000),
+    ("journal_size_limit", 64 << 20),
+    ("mmap_size", 0),
+    ("cell_size_check", 1),
+    ("trusted_schema", 0),
+    ("temp_store", 2),
+    ("cache_size", -16384),
+)
+"""Measured to lose nothing acknowledged in a power cut (WAL with synchronous FULL); read back when set."""
+
+
+def open_writer(path: Path) -> sqlite3.Connection:
+    """Open (or create, 0600) the one read-write connection, with its pragmas asserted.
+
+    Raises:
+        StorageFailed: a pragma did not hold (an odd file system may refuse WAL).
+        sqlite3.Error: the file cannot be opened or is no database.
+    """
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+    try:
+        for name, value in _WRITER_PRAGMAS:
+            _set_pragma(connection, name, value)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _set_pragma(connection: sqlite3.Connection, name: str, value: object) -> None:
+    connection.execute(f"PRAGMA {name}={value}").fetchall()
+    found = connection.execute(f"PRAGMA {name}").fetchone()
+    if found is not None and found[0] != value:  # an SQLite built without a feature does not know its pragma
+        raise StorageFailed(f"SQLite keeps {name}={found[0]} where the log needs {value}")
+
+
+def pragma(connection: sqlite3.Connection, name: str) -> int:
+    """Return an integer pragma."""
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def check_version(connection: sqlite3.Connection) -> bool:
+    """Return whether the database holds a log at all (False: it is empty).
+
+    Raises:
+        LogDamaged: it is some other program's database.
+        LogTooNew: its schema is newer than this program's.
+    """
+    version = pragma(connection, "user_version")
+    application = pragma(connection, "application_id")
+    if (
+        application == 0
+        and version == 0
+        and connection.execute("SELECT 1 FROM sqlite_schema").fetchone() is None
+    ):
+        return False
+    if application != APPLICATION_ID:
+        raise LogDamaged("events.db is not an event log")
+    if version > SCHEMA_VERSION:
+        raise LogTooNew(
+            f"the log has schema {version}, this program knows up to {SCHEMA_VERSION}: "
+            "it was written by a newer version; upgrade to read it"
+        )
+    return True
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring the schema up to date; each migration and its record are one transaction."""
+    if pragma(connection, "user_version") == SCHEMA_VERSION:
+        return
+    from sqlite_utils import Database
+    from sqlite_utils.migrations import Migrations
+
+    known = Migrations("state")
+    for number, (name, change) in enumerate(MIGRATIONS, start=1):
+        known(name=name)(_step(number, change))
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        known.apply(Database(connection, recursive_triggers=False, execute_plugins=False))
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _step(number: int, change: Callable[[Database], None]) -> Callable[[Database], None]:
+    def step(database: Database) -> None:
+        change(database)
+        database.conn.execute(f"PRAGMA user_version={number}")
+        database.conn.execute(f"PRAGMA application_id={APPLICATION_ID}")
+
+    return step
+
+
+def get_meta(connection: sqlite3.Connection, key: str) -> str | None:
+    """Return a note that the log keeps about itself; all of them can be recomputed."""
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def set_meta(connection: sqlite3.Connection, key: str, value: str) -> None:
+    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))

@@ -1,0 +1,166 @@
+"""States of streams: loaded from the newest usable snapshot plus the events after it.
+
+A snapshot is a cache. It is used only when its fold version is today's, its bytes match their digest and
+it names the hash of the event it was taken at; deleting all of them changes nothing but the time taken.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import zlib
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from state import fold, system
+from state.chain import GENESIS
+from state.crash import crash_point
+from state.errors import LogDamaged
+from state.events import Event
+from state.fold import FOLD_VERSION, IllegalEvent, RunState
+from state.model import SYSTEM_STREAM
+from state.queries import lineage, link_at, stream_rows
+from state.records import Row
+from state.system import SystemState
+from state.upcast import decode
+
+State = RunState | SystemState
+
+EVERY = 1000
+"""Events of a stream between two snapshots."""
+
+HASH_EVERY = 256
+"""Events of a stream between two recorded state hashes, besides those at its milestones."""
+
+_MILESTONES = frozenset({"RoundCompleted", "RunCompleted"})
+
+_log = logging.getLogger(__name__)
+
+
+class Tip(NamedTuple):
+    """Where a stream is: its last run_seq and that event's hash, the folded state, its newest snapshot."""
+
+    stream: str
+    run_seq: int
+    hash: bytes
+    state: State | None
+    saved: int = 0
+
+    @property
+    def ended(self) -> bool:
+        return isinstance(self.state, RunState) and self.state.ended
+
+
+def advance(stream: str, state: State | None, event: Event) -> State:
+    """Fold one event into a stream's state.
+
+    Raises:
+        IllegalEvent: it cannot follow.
+    """
+    if stream == SYSTEM_STREAM:
+        return system.apply(state, event)  # type: ignore[arg-type]  # the stream's name decides the fold
+    return fold.apply(state, event)  # type: ignore[arg-type]
+
+
+def state_hash(state: State) -> bytes:
+    """Return the SHA-256 of a state's semantic part."""
+    text = system.state_hash(state) if isinstance(state, SystemState) else fold.state_hash(state)
+    return bytes.fromhex(text)
+
+
+def wants_hash(type_: str, run_seq: int) -> bool:
+    """Return whether the log records the state's hash on this row."""
+    return type_ in _MILESTONES or run_seq % HASH_EVERY == 0
+
+
+def save(connection: sqlite3.Connection, tip: Tip) -> Tip:
+    """Store a snapshot of a stream in the transaction under way; return the tip that knows of it."""
+    assert tip.state is not None
+    data = zlib.compress(tip.state.model_dump_json().encode(), 1)
+    connection.execute("DELETE FROM snapshot WHERE stream = ? AND fold <> ?", (tip.stream, FOLD_VERSION))
+    connection.execute(
+        "INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?, ?, ?)",
+        (tip.stream, tip.run_seq, FOLD_VERSION, tip.hash, sha256(data).digest(), data),
+    )
+    crash_point("snapshot.before_commit")
+    return tip._replace(saved=tip.run_seq)
+
+
+def load(
+    connection: sqlite3.Connection, stream: str, *, upto: int | None = None, snapshots: bool = True
+) -> Tip | None:
+    """Return a stream's tip, or what it was at run_seq `upto`; None when it has no such event.
+
+    Raises:
+        LogTooNew, LogDamaged: an event on the way cannot be read, or cannot follow.
+    """
+    segments = lineage(connection, stream)
+    if not segments:
+        return None
+    tip = _newest(connection, stream, upto) if snapshots else None
+    tip = tip or Tip(stream, 0, GENESIS, None)
+    for row in stream_rows(connection, stream, after=tip.run_seq, upto=upto):
+        tip = tip._replace(run_seq=row.run_seq, hash=row.hash, state=replay(tip.state, row))
+    return tip if upto in (None, tip.run_seq) else None
+
+
+def replay(state: State | None, row: Row, event: Event | None = None) -> State:
+    """Fold a stored row (decoded already as `event`, if given).
+
+    Raises:
+        LogDamaged: the event cannot follow, so it is not what was recorded.
+    """
+    event = event or decode(row)
+    try:
+        return advance(row.stream, state, event)
+    except IllegalEvent as error:
+        what = f"cannot follow the events before it: {error}"
+        raise LogDamaged(what, seq=row.seq, stream=row.stream, run_seq=row.run_seq) from error
+
+
+def _newest(connection: sqlite3.Connection, stream: str, upto: int | None) -> Tip | None:
+    limit = 2**63 - 1 if upto is None else upto
+    for segment in reversed(lineage(connection, stream)):
+        rows = connection.execute(
+            "SELECT stream, run_seq, head, digest, data FROM snapshot "
+            "WHERE stream = ? AND run_seq <= ? AND fold = ? ORDER BY run_seq DESC",
+            (segment.stream, min(segment.upto, limit), FOLD_VERSION),
+        )
+        for row in rows:
+            try:
+                tip = restore(connection, Saved._make(row))
+            except ValueError as error:
+                _log.warning("snapshot of %s@%s is ignored: %s", row[0], row[1], error)
+            else:
+                return tip._replace(stream=stream)
+    return None
+
+
+class Saved(NamedTuple):
+    """A stored snapshot, without its fold version."""
+
+    stream: str
+    run_seq: int
+    head: bytes
+    digest: bytes
+    data: bytes
+
+
+def restore(connection: sqlite3.Connection, saved: Saved) -> Tip:
+    """Return the tip that a stored snapshot describes.
+
+    Raises:
+        ValueError: it is not what was written, or belongs to another history.
+    """
+    if sha256(saved.data).digest() != saved.digest:
+        raise ValueError("its bytes do not match their digest")
+    if link_at(connection, saved.stream, saved.run_seq) != (saved.run_seq, saved.head):
+        raise ValueError("it was taken at another event")
+    model: Any = SystemState if saved.stream == SYSTEM_STREAM else RunState
+    try:
+        state = model.model_validate_json(zlib.decompress(saved.data))
+    except (zlib.error, ValidationError) as error:
+        raise ValueError(f"its state cannot be read: {error}") from error
+    return Tip(saved.stream, saved.run_seq, saved.head, state, saved.run_seq)

@@ -1,0 +1,82 @@
+"""Reading events of any age: upcasters lift old payloads to today's shape, and types are checked.
+
+Rows are never rewritten. An upcaster is a pure, total function on the payload's JSON object, from one
+version of one type to the next; they are chained before validation. A type or version that this program
+does not know was written by a newer one, and is refused rather than half understood.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from state.errors import LogDamaged, LogTooNew
+from state.events import EVENT_TYPES, Event
+from state.records import Row
+
+Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+
+UPCASTERS: dict[tuple[str, int], Upcaster] = {}
+"""(type, version) -> what makes version + 1 of it."""
+
+_CURRENT = {
+    name: (cls.version, cls.__pydantic_validator__.validate_json) for name, cls in EVENT_TYPES.items()
+}
+
+
+def decode(row: Row) -> Event:
+    """Return the validated event of a row.
+
+    Raises:
+        LogTooNew: its type or version is unknown here.
+        LogDamaged: its payload is not such an event.
+    """
+    known = _CURRENT.get(row.type)
+    if known is None:
+        raise _too_new(row.type, row.sv)
+    version, validate = known
+    payload = row.payload if row.sv == version else upcast(row.type, row.sv, row.payload)
+    try:
+        event: Event = validate(payload)
+    except ValidationError as error:
+        what = f"payload is not a {row.type}: {error.errors()[0]['msg']}"
+        raise LogDamaged(what, seq=row.seq, stream=row.stream, run_seq=row.run_seq) from error
+    return event
+
+
+def upcast(
+    type_: str, version: int, payload: str, *, upcasters: Mapping[tuple[str, int], Upcaster] = UPCASTERS
+) -> str:
+    """Return the JSON text of `payload` (version `version` of `type_`) in today's version.
+
+    Raises:
+        LogTooNew: there is no way from that version to today's.
+    """
+    current = EVENT_TYPES[type_].version
+    body = json.loads(payload)
+    for step in range(version, current):
+        body = upcasters[type_, step](body)
+    if version > current:
+        raise _too_new(type_, version)
+    return json.dumps(body)
+
+
+def check_kinds(kinds: list[tuple[str, int]]) -> None:
+    """Refuse a log that holds a type or version unknown here, before anything is folded.
+
+    Raises:
+        LogTooNew: naming the first such kind.
+    """
+    for type_, version in kinds:
+        known = _CURRENT.get(type_)
+        if known is None or version > known[0]:
+            raise _too_new(type_, version)
+
+
+def _too_new(type_: str, version: int) -> LogTooNew:
+    return LogTooNew(
+        f"the log holds {type_} version {version}, written by a newer version; upgrade to read it"
+    )
