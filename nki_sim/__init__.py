@@ -1,0 +1,56 @@
+"""The embedded device: NKI kernels on a CPU, with a performance model.
+
+A kernel's Python runs once, on shapes, and leaves a `Program` (`ir`); numerics, rules, timing, counters
+and explanations are functions of that program alone. Nothing here knows of the agent, and nothing outside
+the standard library is imported until it is used. Open `forms` and `operators` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from nki_sim.forms import ArraySpec
+
+if TYPE_CHECKING:
+    from nki_sim.ir import Program
+
+__version__ = "0.1.0"
+MODEL_VERSION = 1
+
+__all__ = ["MODEL_VERSION", "ArraySpec", "__version__", "toolchain", "trace"]
+
+
+def toolchain() -> str:
+    """Names what a result depends on besides kernel and target; part of cache keys."""
+    return f"nki_sim {__version__} model {MODEL_VERSION}"
+
+
+def trace(
+    source: str,
+    *,
+    args: Sequence[ArraySpec | int | float | bool],
+    target: str = "trn2",
+    entry: str | None = None,
+    filename: str = "kernel.py",
+    max_instructions: int = 2_000_000,
+) -> Program:
+    """Run a kernel's Python on shapes, in this process, and return its program.
+
+    Raises:
+        nki_sim.errors.KernelError: the kernel does not parse, breaks a rule or raises.
+        nki_sim.errors.TargetError: unknown target.
+    """
+    from nki_sim.frontend.entry import trace_bytes
+    from nki_sim.ir import Program
+
+    return Program.from_bytes(
+        trace_bytes(
+            source,
+            args=args,
+            target=target,
+            entry=entry,
+            filename=filename,
+            max_instructions=max_instructions,
+        )
+    )

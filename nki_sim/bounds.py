@@ -1,0 +1,55 @@
+"""The tight bound: the least time that any legal kernel for some work can be predicted to take.
+
+Each engine is taken at its best rate in the target table, all engines run at the same time, no
+instruction has an overhead; the fixed time of a kernel is added. What counts as the minimal work is the
+problem's to say, also in which type its products are made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nki_sim.dtypes import DTYPES
+from nki_sim.targets import Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinimalWork:
+    """What every kernel of a problem must do at least.
+
+    `matmul_flops` counts multiplications and additions of products made in `matmul_dtype` on the tensor
+    engine; `activation_elements` go through a function that only ScalarE has, `elementwise_elements`
+    through any of VectorE, ScalarE and GpSimd (those that are activations included), all held in
+    `elementwise_dtype`.
+    """
+
+    read_bytes: int
+    write_bytes: int
+    matmul_flops: int = 0
+    matmul_dtype: str = "float32"
+    activation_elements: int = 0
+    elementwise_elements: int = 0
+    elementwise_dtype: str = "float32"
+
+
+def parts_ms(work: MinimalWork, target: Target) -> dict[str, float]:
+    """Lower bounds per engine in ms, without the fixed time of a kernel."""
+    passes = target.tensor_fp32_passes if work.matmul_dtype == "float32" else 1
+    per_cycle = 2 * target.matmul_contract_max * target.matmul_stationary_max / passes
+    lanes = target.partitions
+    scalar = lanes * target.scalar_clock_ghz
+    fast = target.vector_fast_modes and DTYPES[work.elementwise_dtype].itemsize < 4
+    vector = lanes * target.vector_clock_ghz * (4 if fast else 1)
+    everyone = scalar + vector + lanes * target.gpsimd_clock_ghz
+    ns = {
+        "dma": (work.read_bytes + work.write_bytes) / target.dma_bytes_per_ns,
+        "tensor": work.matmul_flops / (per_cycle * target.tensor_clock_ghz),
+        "scalar": work.activation_elements / scalar,
+        "elementwise": work.elementwise_elements / everyone,
+    }
+    return {name: value / 1e6 for name, value in ns.items()}
+
+
+def tight_bound(work: MinimalWork, target: Target) -> float:
+    """The bound in ms: the slowest engine at its best, plus the fixed time of a kernel."""
+    return max(parts_ms(work, target).values()) + target.kernel_overhead_ns / 1e6

@@ -1,0 +1,160 @@
+"""The hardware's rules over a whole program: what the front end saw call by call, and what only the
+whole shows: capacity, initialisation, outputs.
+
+Programs may come from a process that is not trusted, so the rules of single instructions are applied
+again here. A list of `Violation` comes back, empty when the program is fit to run; at most one per rule
+and declaration, so that the list stays short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from nki_sim import memory
+from nki_sim.coverage import uninitialised
+from nki_sim.dtypes import DTYPES
+from nki_sim.forms import HBM_BUFFERS
+from nki_sim.ir import Ints, Program
+from nki_sim.operators import OPERATORS
+from nki_sim.targets import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A broken rule: the tensor's name, the limit, the value found, the kernel's line, the usual fix."""
+
+    code: str
+    message: str
+    tensor: str
+    limit: int | str
+    value: int | str
+    line: int
+    hint: str
+
+
+def check(program: Program, target: Target) -> list[Violation]:
+    """Every rule that the program breaks on the target."""
+    found = [*_forms(program, target), *_inputs_written(program), *_hbm(program, target)]
+    for name in memory.MEMORIES:
+        found += _capacity(program, target, name)
+    # Coverage walks every element, so it is kept from programs whose sizes are out of all bounds.
+    return found or [_uncovered(program, *entry) for entry in uninitialised(program)]
+
+
+def _forms(program: Program, target: Target) -> Iterator[Violation]:
+    used, firsts = np.unique(program.form_ids, return_index=True)
+    for form_id, number in zip(used.tolist(), firsts.tolist(), strict=True):
+        form = program.forms[form_id]
+        for breach in OPERATORS[form.op].breaches(form, target):
+            roles = [item.role for item in form.operands]
+            name = ""
+            if breach.role in roles:
+                cell = int(program.cells.first[number]) + roles.index(breach.role)
+                name = program.site(int(program.tensors[cell])).name
+            line = int(program.lines[number])
+            yield Violation(
+                breach.code,
+                f"nisa.{form.op}: {breach.message}",
+                name,
+                breach.limit,
+                breach.value,
+                line,
+                breach.hint,
+            )
+
+
+def _inputs_written(program: Program) -> Iterator[Violation]:
+    cells = program.cells
+    for number in program.inputs:
+        hits = np.flatnonzero((cells.tensor == number) & cells.writes)
+        if len(hits):
+            name = program.site(number).name
+            line = int(program.lines[cells.instruction[hits[0]]])
+            yield Violation(
+                "cannot_update_immutable_parameter", f"{name} is an input and is written", name, "read only",
+                "written", line, "write to an nl.shared_hbm tensor and return it",
+            )  # fmt: skip
+
+
+def _hbm(program: Program, target: Target) -> Iterator[Violation]:
+    counts = np.bincount(program.tensor_sites, minlength=len(program.sites)).tolist()
+    sizes = [
+        (site.size * DTYPES[site.dtype].itemsize * count, site)
+        for site, count in zip(program.sites, counts, strict=True)
+        if site.buffer in HBM_BUFFERS
+    ]
+    total = sum(nbytes for nbytes, _ in sizes)
+    if total > target.hbm_bytes:
+        largest, site = max(sizes, key=lambda entry: entry[0])
+        yield Violation(
+            "hbm_capacity", f"tensors in HBM take {total} bytes ({site.name}: {largest}), a core of "
+            f"{target.name} has {target.hbm_bytes}", site.name, target.hbm_bytes, total, site.line,
+            "use smaller tensors",
+        )  # fmt: skip
+
+
+def _capacity(program: Program, target: Target, name: str) -> Iterator[Violation]:
+    """High-water mark of SBUF (bytes per partition) or PSUM (banks) over program-order lifetimes."""
+    chosen = np.array([site.buffer == name for site in program.sites], dtype=bool)
+    life = memory.lifetimes(program)
+    tensors = np.flatnonzero(chosen[program.tensor_sites] & (life.first >= 0))
+    if not len(tensors):
+        return
+    sizes = np.array([memory.size(site, target) for site in program.sites], dtype=np.int64)
+    taken = sizes[program.tensor_sites[tensors]]
+    first, last = life.first[tensors], life.last[tensors]
+    use = np.zeros(len(program) + 1, dtype=np.int64)
+    np.add.at(use, first, taken)
+    np.add.at(use, last + 1, -taken)
+    profile = np.cumsum(use)
+    limit = memory.capacity(name, target)
+    over = np.flatnonzero(profile > limit)
+    if len(over):
+        peak = int(np.argmax(profile))
+        live = tensors[(first <= peak) & (last >= peak)]
+        yield _overflow(program, target, name, live, int(profile[peak]), int(over[0]), sizes)
+
+
+def _overflow(
+    program: Program, target: Target, name: str, live: Ints, value: int, at: int, sizes: Ints
+) -> Violation:
+    sites, counts = np.unique(program.tensor_sites[live], return_counts=True)
+    shares = sorted(((int(sizes[s]) * int(c), int(c), program.sites[s]) for s, c in zip(sites, counts, strict=True)),
+                    key=lambda entry: -entry[0])  # fmt: skip
+    unit = "bytes per partition" if name == "sbuf" else "banks"
+    breakdown = ", ".join(
+        f"{site.name} (line {site.line}) {n} x {total // n}" for total, n, site in shares[:6]
+    )
+    limit = memory.capacity(name, target)
+    hint = "use smaller tiles, or declare tiles in the innermost loop that needs them"
+    return Violation(
+        f"{name}_capacity", f"{value} {unit} of {name.upper()} are in use at once, {limit} are there: {breakdown}",
+        shares[0][2].name, limit, value, int(program.lines[at]), hint,
+    )  # fmt: skip
+
+
+_TEXTS = {
+    "uninitialised_read": (
+        "{name} is read before it is written",
+        "write the whole tile first; a first nc_matmul takes accumulate=False or None",
+    ),
+    "psum_accumulate_undefined": (
+        "nc_matmul accumulates onto {name}, which another instruction initialised",
+        "start the group with accumulate=False or None instead of a memset",
+    ),
+    "tensor_output_not_written_to": (
+        "{value} elements of output {name} are never written",
+        "cover every element of the output, also the tails",
+    ),
+}
+
+
+def _uncovered(program: Program, code: str, tensor: int, number: int, value: int) -> Violation:
+    site = program.site(tensor)
+    text, hint = _TEXTS[code]
+    line = int(program.lines[number]) if number >= 0 else site.line
+    message = text.format(name=site.name, value=value)
+    return Violation(code, message, site.name, 0, value, line, hint)

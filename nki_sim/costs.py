@@ -1,0 +1,182 @@
+"""What one instruction costs on its engine, from its form and the target table alone.
+
+The formulas are the documented ones (cycles of the engine's clock, N = elements per partition) plus the
+overheads of the target table. DMA is costed as service time on the DMA engines that share the transfer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nki_sim.forms import Form, Operand, merged, run_elements
+from nki_sim.targets import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """`busy_ns` on the engine; `result_ns` until others see the result; `channels` DMA engines used."""
+
+    busy_ns: float
+    result_ns: float = 0.0
+    channels: int = 0
+    table: str = ""
+
+
+def matmul(form: Form, target: Target) -> Cost:
+    """passes * (max(min(64, N_stationary), N_moving) + overhead) cycles."""
+    stationary, moving = form["stationary"], form["moving"]
+    flags = ("is_stationary_onezero", "is_moving_onezero", "is_transpose")
+    onezero = any(form.param(flag) for flag in flags)
+    size = max(min(target.tensor_min_cycles, stationary.free), moving.free)
+    return _tensor(size, moving, target, onezero=onezero)
+
+
+def transpose(form: Form, target: Target) -> Cost:
+    """On the tensor engine max(P, min(64, F)) per pass; on the vector engine max(64, N)."""
+    data = form["data"]
+    if form.engine == "vector":
+        return elementwise(form, target)
+    size = max(data.partitions, min(target.tensor_min_cycles, data.free))
+    return _tensor(size, data, target, onezero=True)
+
+
+def _tensor(size: int, moving: Operand, target: Target, *, onezero: bool) -> Cost:
+    passes = 1
+    if moving.dtype == "float32":
+        passes = target.tensor_fp32_onezero_passes if onezero else target.tensor_fp32_passes
+    cycles = passes * (size + target.tensor_overhead_cycles)
+    clock = target.tensor_clock_ghz
+    return Cost(cycles / clock, result_ns=target.tensor_fill_cycles / clock)
+
+
+def elementwise(form: Form, target: Target, *, factor: float = 1.0, extra: int = 0) -> Cost:
+    """max(64, factor * N) + overhead + extra cycles of the form's engine, N the widest operand."""
+    engine = form.engine
+    stretch = 2.0 if any(_strided(item, target) for item in form.operands) else 1.0
+    size = max(item.free for item in form.operands)
+    cycles = max(target.engine_min_cycles, factor * stretch * size) + _overhead(form, target) + extra
+    return Cost(cycles / target.clock_ghz(engine))
+
+
+def copy_like(form: Form, target: Target) -> Cost:
+    """tensor_copy and tensor_scalar: N, with the 16-bit modes of the vector engine."""
+    return elementwise(form, target, factor=1.0 / _copy_speed(form, target))
+
+
+def reciprocal(form: Form, target: Target) -> Cost:
+    """2N: documented as 8N, measured between 1.6 and 2.7 N."""
+    return elementwise(form, target, factor=2.0)
+
+
+def memset(form: Form, target: Target) -> Cost:
+    """N, or N/2 for a 16-bit zero."""
+    half = form.param("value") == 0 and form["dst"].itemsize == 2
+    return elementwise(form, target, factor=0.5 if half else 1.0)
+
+
+def tensor_tensor(form: Form, target: Target) -> Cost:
+    """2N, or N with one input in PSUM or in the 16-bit mode; GpSimd always 2N at half the rate."""
+    return elementwise(form, target, factor=_two_input_factor(form, target, ("data1", "data2")))
+
+
+def scalar_tensor_tensor(form: Form, target: Target) -> Cost:
+    """2N, or N for bf16 inputs with (subtract, multiply) and even N."""
+    inputs = [form[role] for role in ("data", "operand1") if form.operand(role)]
+    ops = (form.param("op0"), form.param("op1"))
+    fast = ops == ("subtract", "multiply") and all(item.dtype == "bfloat16" for item in inputs)
+    return elementwise(form, target, factor=1.0 if fast and form["data"].free % 2 == 0 else 2.0)
+
+
+def scan(form: Form, target: Target) -> Cost:
+    """2N."""
+    return elementwise(form, target, factor=2.0)
+
+
+def reduce(form: Form, target: Target) -> Cost:
+    """N over the input, N/2 for bf16 add and max."""
+    fast = form.param("op") in {"add", "maximum"} and all(
+        form[role].dtype == "bfloat16" for role in ("dst", "data")
+    )
+    return elementwise(form, target, factor=0.5 if fast else 1.0)
+
+
+def reducing(form: Form, target: Target) -> Cost:
+    """tensor_scalar_reduce: N plus the read of the accumulator."""
+    return elementwise(form, target, extra=target.reduce_extra_cycles)
+
+
+def activation(form: Form, target: Target) -> Cost:
+    """N, plus the accumulator's read when it reduces; names the function table it needs."""
+    from nki_sim.functions import TABLES
+
+    extra = target.reduce_extra_cycles if form.operand("reduce_res") else 0
+    cost = elementwise(form, target, extra=extra)
+    return Cost(cost.busy_ns, table=TABLES.get(str(form.param("op")), ""))
+
+
+def dma(form: Form, target: Target) -> Cost:
+    """max(fixed, bytes / rate) on up to 16 engines; short runs pay for a whole minimal descriptor."""
+    run = min(_run_bytes(form["dst"]), _run_bytes(form["src"]))
+    return _dma(form, target, run=run, ratio=1.0)
+
+
+def dma_transpose(form: Form, target: Target) -> Cost:
+    """2-byte types at the documented share of DMA throughput; others element by element."""
+    src = form["src"]
+    if src.itemsize != 2:
+        return _dma(form, target, run=src.itemsize, ratio=1.0)
+    ratio = target.dma_transpose_hbm_ratio if src.in_hbm else target.dma_transpose_sbuf_ratio
+    return _dma(form, target, run=target.dma_min_descriptor_bytes, ratio=ratio)
+
+
+def _dma(form: Form, target: Target, *, run: int, ratio: float) -> Cost:
+    nbytes = max(form["dst"].nbytes, form["src"].nbytes)
+    chip = next((item for item in form.operands if not item.in_hbm), form["dst"])
+    channels = max(1, min(target.dma_engines, chip.partitions))
+    padded = nbytes * max(1.0, target.dma_min_descriptor_bytes / run)
+    service = padded / (channels * target.dma_engine_bytes_per_ns * ratio)
+    return Cost(max(target.dma_fixed_ns, service), channels=channels)
+
+
+def _run_bytes(item: Operand) -> int:
+    dims = item.dims if item.in_hbm else item.dims[1:]
+    return run_elements(dims) * item.itemsize
+
+
+def _strided(item: Operand, target: Target) -> bool:
+    dims = merged(item.dims[1:])
+    return bool(dims) and dims[-1][0] * item.itemsize > target.stride_limit_bytes
+
+
+def _overhead(form: Form, target: Target) -> int:
+    if form.engine == "gpsimd":
+        return target.gpsimd_overhead_cycles
+    memory = "psum" if any(item.buffer == "psum" for item in form.operands) else "sbuf"
+    return int(getattr(target, f"{form.engine}_overhead_{memory}_cycles"))
+
+
+def _two_input_factor(form: Form, target: Target, roles: tuple[str, str]) -> float:
+    if form.engine == "gpsimd":
+        return 2.0
+    if any(form[role].buffer == "psum" for role in roles):
+        return 1.0
+    narrow = all(item.itemsize == 2 and item.buffer == "sbuf" for item in form.operands)
+    if narrow and target.vector_fast_modes:
+        return 1.0
+    plain = narrow and all(item.dtype == "bfloat16" and _contiguous(item) for item in form.operands)
+    return 1.0 if plain and form.param("op") in {"add", "multiply", "subtract"} else 2.0
+
+
+def _copy_speed(form: Form, target: Target) -> int:
+    sides = [item for item in form.operands if item.role in {"dst", "src", "data"}]
+    narrow = all(item.dtype in {"bfloat16", "float16"} for item in sides)
+    if form.engine != "vector" or not target.vector_fast_modes or not narrow:
+        return 1
+    in_sbuf = all(item.buffer == "sbuf" for item in sides)
+    contiguous = all(_contiguous(item) for item in sides)
+    return (2 if in_sbuf or contiguous else 1) * (2 if in_sbuf and contiguous else 1)
+
+
+def _contiguous(item: Operand) -> bool:
+    dims = merged(item.dims[1:])
+    return not dims or dims[-1][0] == 1

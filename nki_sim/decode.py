@@ -1,0 +1,149 @@
+"""Sites and forms from untrusted JSON: every field has its type and range checked, else `IRError`."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from nki_sim.dtypes import DTYPES
+from nki_sim.errors import IRError
+from nki_sim.forms import BUFFERS, HBM_BUFFERS, Dims, Form, Operand, Params, ParamValue, Site
+from nki_sim.functions import ACTIVATIONS, ALU, REDUCE
+from nki_sim.operators import OPERATORS, Argument, Operator
+
+MAX_SIZE = 1 << 40
+MAX_NAME = 500
+MAX_RANK = 32
+
+_FUNCTIONS = {"alu": ALU, "activation": ACTIVATIONS, "reduce": REDUCE}
+
+
+def decode_names(header: dict[str, Any], name: str) -> str:
+    """A short text field of the header."""
+    return _text(header.get(name), name)
+
+
+def decode_site(item: Any) -> Site:
+    """[name, shape, dtype, buffer, line]."""
+    name, shape, dtype, buffer, line = _fields(item, 5, "site")
+    sizes = tuple(_number(size, "size", 1) for size in _sequence(shape, "shape"))
+    if not sizes or prod(sizes) > MAX_SIZE:
+        raise IRError(f"a tensor of shape {sizes}")
+    site = Site(_text(name, "name"), sizes, _one_of(dtype, DTYPES, "type"), _one_of(buffer, BUFFERS, "buffer"),
+                _number(line, "line", 0))  # fmt: skip
+    if site.buffer not in HBM_BUFFERS and len(sizes) < 2:
+        raise IRError(f"tile {site.name} is one-dimensional")
+    return site
+
+
+def decode_form(item: Any) -> Form:
+    """[op, engine, operands, params]; roles and parameters are those of the operator, in its order."""
+    name, engine, operands, params = _fields(item, 4, "form")
+    operator = OPERATORS[_one_of(name, OPERATORS, "operator")]
+    form = Form(
+        operator.name,
+        _one_of(engine, operator.engines, "engine"),
+        tuple(_operand(operator, entry) for entry in _sequence(operands, "operands")),
+        _params(operator, params),
+    )
+    _check_arguments(operator, form)
+    return form
+
+
+def _check_arguments(operator: Operator, form: Form) -> None:
+    given = [item.role for item in form.operands]
+    named = {name for name, _ in form.params}
+    order = [argument.name for argument in operator.arguments if argument.name in set(given)]
+    if given != order or named & set(given):
+        raise IRError(f"{operator.name}: operands {given} are not in order or doubled")
+    missing = [a.name for a in operator.arguments if a.required and a.name not in named | set(given)]
+    if missing:
+        raise IRError(f"{operator.name}: no {', '.join(missing)}")
+
+
+def _operand(operator: Operator, item: Any) -> Operand:
+    role, dims, dtype, buffer, row, start = _fields(item, 6, "operand")
+    argument = operator.by_name[_one_of(role, operator.by_name, "role")]
+    if not argument.is_tensor:
+        raise IRError(f"{operator.name}: {argument.name} is not a tensor")
+    operand = Operand(
+        argument.name, _dims(dims), _one_of(dtype, DTYPES, "type"), _one_of(buffer, argument.buffers, "buffer"),
+        _number(row, "row", 1), _number(start, "start", 0),
+    )  # fmt: skip
+    step, count = operand.dims[0]
+    if not operand.in_hbm and count > 1 and step != operand.row:
+        raise IRError(f"{operator.name}: {argument.name} walks partitions by {step}, not {operand.row}")
+    return operand
+
+
+def _dims(value: Any) -> Dims:
+    dims = tuple(_pair(pair) for pair in _sequence(value, "access pattern"))
+    if not 0 < len(dims) <= MAX_RANK:
+        raise IRError(f"an access pattern of {len(dims)} dimensions")
+    if prod(count for _, count in dims) > MAX_SIZE or sum(s * (c - 1) for s, c in dims) > MAX_SIZE:
+        raise IRError("an access pattern that is too large")
+    return dims
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    step, count = _fields(value, 2, "access pattern")
+    return _number(step, "step", 0), _number(count, "count", 1)
+
+
+def _params(operator: Operator, value: Any) -> Params:
+    pairs = [_fields(pair, 2, "parameter") for pair in _sequence(value, "parameters")]
+    names = [_one_of(name, operator.by_name, "parameter") for name, _ in pairs]
+    if len(set(names)) != len(names):
+        raise IRError(f"{operator.name}: a parameter is given twice")
+    return tuple(
+        (name, _param(operator.by_name[name], entry)) for name, (_, entry) in zip(names, pairs, strict=True)
+    )
+
+
+def _param(argument: Argument, value: Any) -> ParamValue:
+    kind = argument.kind
+    if kind in _FUNCTIONS:
+        return _one_of(value, _FUNCTIONS[kind], argument.name)
+    if kind == "bool" and isinstance(value, bool):
+        return value
+    if kind == "axes":
+        return tuple(_number(axis, "axis", 0) for axis in _sequence(value, "axes"))
+    if kind in {"float", "tensor_or_float"}:
+        return _real(value, argument.name)
+    raise IRError(f"{argument.name} cannot be {str(value)[:80]!r}")
+
+
+def _real(value: Any, what: str) -> float:
+    if value in {"inf", "-inf", "nan"} if isinstance(value, str) else type(value) is float:
+        return float(value)
+    raise IRError(f"{what} is not a number")
+
+
+def _fields(value: Any, count: int, what: str) -> list[Any]:
+    if not isinstance(value, list) or len(value) != count:
+        raise IRError(f"a {what} needs {count} fields")
+    return value
+
+
+def _sequence(value: Any, what: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise IRError(f"{what} is not a list")
+    return value
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str) or len(value) > MAX_NAME:
+        raise IRError(f"{what} is not a short text")
+    return value
+
+
+def _number(value: Any, what: str, least: int) -> int:
+    if type(value) is not int or not least <= value <= MAX_SIZE:
+        raise IRError(f"{what} is not an integer from {least} to {MAX_SIZE}")
+    return value
+
+
+def _one_of(value: Any, allowed: Any, what: str) -> str:
+    if not isinstance(value, str) or value not in allowed:
+        raise IRError(f"unknown {what}: {str(value)[:80]!r}")
+    return value

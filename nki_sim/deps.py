@@ -1,0 +1,123 @@
+"""Which instruction must wait for which: RAW, WAR and WAW at the granularity of boxes of elements.
+
+An access pattern is enclosed in a box of rows and columns of its tensor's storage (partitions and free
+elements on chip, the last dimension as columns in HBM). Two accesses conflict when their boxes overlap
+and one of them writes. Tensors that nobody writes conflict with nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nki_sim.forms import Operand
+from nki_sim.ir import Bools, Ints, Program
+
+_CHUNK = 512
+
+
+@dataclass(frozen=True, eq=False)
+class Dependences:
+    """`predecessors[i]` are the instructions that i waits for, each once, all before i."""
+
+    predecessors: list[list[int]]
+
+
+def dependences(program: Program) -> Dependences:
+    """All conflicts of a program, except those that follow from others on the same region."""
+    found: list[set[int]] = [set() for _ in range(len(program))]
+    cells = program.cells
+    written = np.zeros(len(program.tensor_sites), dtype=bool)
+    written[cells.tensor[cells.writes]] = True
+    chosen = np.flatnonzero(written[cells.tensor])
+    order = chosen[np.argsort(cells.tensor[chosen], kind="stable")]
+    boxes = _boxes(program, order)
+    bounds = np.flatnonzero(np.diff(cells.tensor[order], prepend=-1)).tolist()
+    numbers = cells.instruction[order].tolist()
+    writes, reads = cells.writes[order].tolist(), cells.reads[order].tolist()
+    for first, last in zip(bounds, [*bounds[1:], len(order)], strict=True):
+        part = slice(first, last)
+        _sweep(found, boxes[part], numbers[part], writes[part], reads[part])
+    return Dependences([sorted(items) for items in found])
+
+
+def _boxes(program: Program, order: Ints) -> Ints:
+    """[cell, (row, end row, column, end column)]."""
+    cells = program.cells
+    extents = np.array([_extent(item) for item in program.operands], dtype=np.int64)
+    rows = np.array([item.row for item in program.operands], dtype=np.int64)
+    item = cells.operand[order]
+    row, column = np.divmod(cells.offset[order], rows[item])
+    height, width = extents[item, 0], extents[item, 1]
+    # A pattern whose columns run over the row's end covers whole rows.
+    over = column + width > rows[item]
+    height = np.where(over, height + (column + width - 1) // rows[item], height)
+    column = np.where(over, 0, column)
+    width = np.where(over, rows[item], width)
+    return np.stack([row, row + height, column, column + width], axis=1)
+
+
+def _extent(item: Operand) -> tuple[int, int]:
+    """Rows and columns spanned: steps that are multiples of the row walk rows, the others columns."""
+    rows = columns = 1
+    for step, count in item.dims:
+        if step % item.row == 0:
+            rows += step // item.row * (count - 1)
+        else:
+            columns += step * (count - 1)
+    return rows, columns
+
+
+def _sweep(
+    found: list[set[int]], boxes: Ints, numbers: list[int], writes: list[bool], reads: list[bool]
+) -> None:
+    """Conflicts within one tensor, its accesses in program order."""
+    unique, region = (
+        np.unique(boxes, axis=0, return_inverse=True) if len(boxes) > 1 else (boxes, np.zeros(1, int))
+    )
+    near, inside = _neighbours(unique)
+    writer = [-1] * len(unique)
+    readers: list[list[int]] = [[] for _ in range(len(unique))]
+    for at, number, write, read in zip(region.reshape(-1).tolist(), numbers, writes, reads, strict=True):
+        waits = found[number]
+        for other in near[at]:
+            if writer[other] >= 0:
+                waits.add(writer[other])
+            if write:
+                waits.update(readers[other])
+        if write:
+            for other in inside[at]:
+                writer[other] = -1
+                readers[other] = []
+            writer[at] = number
+        elif read:
+            readers[at].append(number)
+        waits.discard(number)
+
+
+def _neighbours(boxes: Ints) -> tuple[list[list[int]], list[list[int]]]:
+    """Per box: the boxes that overlap it (itself among them), and those that it encloses."""
+    if len(boxes) == 1:
+        return [[0]], [[0]]
+    near: list[list[int]] = []
+    inside: list[list[int]] = []
+    for first in range(0, len(boxes), _CHUNK):
+        part = boxes[first : first + _CHUNK, None, :]
+        near += _rows_of(_overlap(part, boxes))
+        inside += _rows_of(_encloses(part, boxes))
+    return near, inside
+
+
+def _overlap(part: Ints, boxes: Ints) -> Bools:
+    row = (part[..., 0] < boxes[:, 1]) & (boxes[:, 0] < part[..., 1])
+    return row & (part[..., 2] < boxes[:, 3]) & (boxes[:, 2] < part[..., 3])  # type: ignore[no-any-return]
+
+
+def _encloses(part: Ints, boxes: Ints) -> Bools:
+    row = (part[..., 0] <= boxes[:, 0]) & (boxes[:, 1] <= part[..., 1])
+    return row & (part[..., 2] <= boxes[:, 2]) & (boxes[:, 3] <= part[..., 3])  # type: ignore[no-any-return]
+
+
+def _rows_of(matrix: Bools) -> list[list[int]]:
+    return [np.flatnonzero(row).tolist() for row in matrix]

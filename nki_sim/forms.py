@@ -1,0 +1,149 @@
+"""What a program is made of, free of NumPy so that the jailed tracer starts fast.
+
+A *form* is everything about an instruction that repeats from one loop iteration to the next: operator,
+engine, access patterns, data types, parameters. An instruction is then only (form, source line, and per
+operand a tensor and an offset), which keeps programs of 100 000 instructions small and lets rules, costs
+and numerics be worked out once per form. A *site* is the same for tensors: the place in the source that
+declares them; every execution of the declaration is one more tensor of that site.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from nki_sim.dtypes import DTYPES
+
+HBM_BUFFERS = frozenset({"hbm", "private_hbm", "shared_hbm"})
+BUFFERS = HBM_BUFFERS | {"sbuf", "psum"}
+
+Dims = tuple[tuple[int, int], ...]
+ParamValue = bool | int | float | str | tuple[int, ...]
+Params = tuple[tuple[str, ParamValue], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """Shape (elements) and data type name of one kernel argument."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A declaration in the source: `line` is 1-based, 0 for kernel arguments.
+
+    On chip, `shape[0]` is the partition dimension.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    buffer: str
+    line: int
+
+    @property
+    def size(self) -> int:
+        """Elements of one tensor."""
+        return prod(self.shape)
+
+    @property
+    def row(self) -> int:
+        """Elements between two rows: a partition's free size on chip, the last dimension in HBM."""
+        return self.shape[-1] if self.buffer in HBM_BUFFERS else prod(self.shape[1:])
+
+    @property
+    def partition_bytes(self) -> int:
+        """Bytes one tensor of this site takes in each partition (on chip)."""
+        return prod(self.shape[1:]) * DTYPES[self.dtype].itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One operand: `dims` is the access pattern ((step, count), ...) in elements of the flat storage.
+
+    On chip the first pair is the partition dimension with step `row`; `start` is the first partition.
+    """
+
+    role: str
+    dims: Dims
+    dtype: str
+    buffer: str
+    row: int
+    start: int
+
+    @property
+    def partitions(self) -> int:
+        return self.dims[0][1]
+
+    @property
+    def free(self) -> int:
+        """Elements per partition."""
+        return prod(count for _, count in self.dims[1:])
+
+    @property
+    def elements(self) -> int:
+        return prod(count for _, count in self.dims)
+
+    @property
+    def nbytes(self) -> int:
+        return self.elements * DTYPES[self.dtype].itemsize
+
+    @property
+    def itemsize(self) -> int:
+        return DTYPES[self.dtype].itemsize
+
+    @property
+    def extent(self) -> int:
+        """Elements from the first to one past the last element touched."""
+        return 1 + sum(step * (count - 1) for step, count in self.dims)
+
+    @property
+    def in_hbm(self) -> bool:
+        return self.buffer in HBM_BUFFERS
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """An instruction without its source line, tensors and offsets."""
+
+    op: str
+    engine: str
+    operands: tuple[Operand, ...]
+    params: Params
+
+    def operand(self, role: str) -> Operand | None:
+        """The operand in that role, None when the instruction has none."""
+        return next((item for item in self.operands if item.role == role), None)
+
+    def param(self, name: str, default: ParamValue | None = None) -> ParamValue | None:
+        """The parameter of that name."""
+        return next((value for key, value in self.params if key == name), default)
+
+    def __getitem__(self, role: str) -> Operand:
+        found = self.operand(role)
+        if found is None:
+            raise KeyError(role)
+        return found
+
+
+def merged(dims: Dims) -> Dims:
+    """The same pattern with neighbouring dimensions joined where one walk covers both."""
+    out: list[tuple[int, int]] = []
+    for step, count in dims:
+        if count == 1:
+            continue
+        if out and out[-1][0] == step * count:
+            out[-1] = (step, out[-1][1] * count)
+        else:
+            out.append((step, count))
+    return tuple(out)
+
+
+def run_elements(dims: Dims) -> int:
+    """Elements in the longest contiguous run of a pattern (its innermost merged dimension)."""
+    joined = merged(dims)
+    if not joined or joined[-1][0] != 1:
+        return 1
+    return joined[-1][1]

@@ -1,0 +1,82 @@
+"""`nki.isa`: the instructions, built from the operator table; what is missing is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from nki_sim.frontend.recorder import current
+from nki_sim.frontend.tensor import Tensor, fail
+from nki_sim.frontend.values import dge_mode, engine, oob_mode, reduce_cmd
+from nki_sim.operators import OPERATORS, UNSUPPORTED, Operator
+
+tensor_engine, vector_engine, scalar_engine = engine.tensor, engine.vector, engine.scalar
+gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown
+
+# Accepted and not acted on: they steer the vendor's compiler, not what is computed.
+_HINTS = frozenset({"name", "priority", "dge_mode", "reduce_cmd", "keepdims"})
+_NEUTRAL: dict[str, tuple[object, ...]] = {"oob_mode": (oob_mode.error,), "perf_mode": ("none",)}
+
+
+def _instruction(operator: Operator) -> Callable[..., None]:
+    names = tuple(argument.name for argument in operator.arguments)
+    known = frozenset(names) | {"engine"}
+
+    def call(*args: Any, **given: Any) -> None:
+        for name, value in zip(names, args, strict=False):
+            if name in given:
+                fail("argument_twice", f"nisa.{operator.name}: {name} given twice")
+            given[name] = value
+        if len(args) > len(names):
+            fail("too_many_arguments", f"nisa.{operator.name} takes {len(names)} arguments, not {len(args)}")
+        if not given.keys() <= known:
+            _refuse_unknown(operator, given.keys() - known, given)
+        current().emit(operator, given)
+
+    call.__name__ = call.__qualname__ = operator.name
+    call.__doc__ = operator.doc
+    return call
+
+
+def _refuse_unknown(operator: Operator, extra: set[str], given: dict[str, Any]) -> None:
+    for name in sorted(extra - _HINTS):
+        value = given[name]
+        if value in (None, (), *_NEUTRAL.get(name, ())):
+            continue
+        fail("unsupported_argument", f"not supported yet: nisa.{operator.name}({name}={value!r})")
+
+
+_INSTRUCTIONS = {name: _instruction(operator) for name, operator in OPERATORS.items()}
+
+
+def nc_matmul(dst: Tensor, stationary: Tensor, moving: Tensor, *args: Any, **given: Any) -> None:
+    """`accumulate=None`: the first write to a region of a PSUM tile overwrites, later ones accumulate."""
+    if isinstance(dst, Tensor):
+        region = (dst.offset, dst.dims)
+        if given.get("accumulate") is None:
+            given["accumulate"] = region in dst.storage.summed
+        dst.storage.summed.add(region)
+    _INSTRUCTIONS["nc_matmul"](dst, stationary, moving, *args, **given)
+
+
+def get_nc_version() -> str:
+    """The generation of the target being traced."""
+    return {"trn1": "gen2", "trn2": "gen3"}.get(current().target.name, current().target.name)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _INSTRUCTIONS:
+        return _INSTRUCTIONS[name]
+    if name.startswith("__"):
+        raise AttributeError(name)
+    known = " (documented, not there yet)" if name in UNSUPPORTED else ""
+
+    def missing(*_: object, **__: object) -> NoReturn:
+        fail("unsupported", f"not supported yet: nisa.{name}{known}", f"supported: {', '.join(OPERATORS)}")
+
+    return missing
+
+
+globals().update({name: function for name, function in _INSTRUCTIONS.items() if name != "nc_matmul"})
+
+__all__ = ["dge_mode", "engine", "get_nc_version", "nc_matmul", "oob_mode", "reduce_cmd", *_INSTRUCTIONS]

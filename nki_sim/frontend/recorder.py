@@ -1,0 +1,255 @@
+"""What a traced kernel did: tensors declared, instructions issued, as the columns of a program.
+
+Calls that repeat an earlier one except for tensors and offsets are recognised by their signature and cost
+a dictionary look-up; only a new signature is normalised, checked against the hardware's rules and added
+to the table of forms.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nki_sim import wire
+from nki_sim.dtypes import DTYPES, DType
+from nki_sim.errors import KernelError, LimitError
+from nki_sim.forms import BUFFERS, HBM_BUFFERS, Form, Operand, ParamValue, Site
+from nki_sim.frontend.tensor import Storage, Tensor, fail
+from nki_sim.frontend.values import normalise
+from nki_sim.operators import Argument, Operator
+from nki_sim.targets import Target
+
+MAX_ELEMENTS = 1 << 40
+
+
+class Recorder:
+    """Collects one kernel's program for one target."""
+
+    def __init__(
+        self, target: Target, filename: str, *, max_instructions: int, names: Mapping[int, str] | None = None
+    ) -> None:
+        self.target = target
+        self.filename = filename
+        self.inputs: list[int] = []
+        self._names = names or {}
+        self._limit = max_instructions
+        self._sites: dict[Site, int] = {}
+        self._kinds: dict[tuple[int, str, str], int] = {}
+        self._forms: dict[Form, int] = {}
+        self._seen: dict[tuple[Any, ...], int] = {}
+        self._tensor_sites = array("I")
+        self._form_column = array("I")
+        self._lines = array("I")
+        self._tensors = array("I")
+        self._offsets = array("q")
+
+    # -- tensors ---------------------------------------------------------------------------------
+
+    def declare(self, shape: Sequence[int], dtype: Any, buffer: str, name: str | None = None) -> Tensor:
+        """A new tensor, as `nl.ndarray` makes it."""
+        line = self.line()
+        site = Site(
+            name or self._names.get(line, f"tensor_{line}"), _shape(shape), _dtype(dtype), buffer, line
+        )
+        self._check_site(site)
+        return self._allocate(site)
+
+    def argument(self, name: str, shape: Sequence[int], dtype: str) -> Tensor:
+        """A kernel argument in HBM."""
+        tensor = self._allocate(Site(name, _shape(shape), _dtype(dtype), "hbm", 0))
+        self.inputs.append(tensor.storage.id)
+        return tensor
+
+    def _allocate(self, site: Site) -> Tensor:
+        number = len(self._tensor_sites)
+        if number >= self._limit:
+            raise LimitError("limit_tensors", f"more than {self._limit} tensors", self.line())
+        self._tensor_sites.append(self._sites.setdefault(site, len(self._sites)))
+        kind = self._kinds.setdefault((site.row, site.dtype, site.buffer), len(self._kinds))
+        dims, step = [], 1
+        for count in reversed(site.shape):
+            dims.append((step, count))
+            step *= count
+        return Tensor(Storage(number, site, kind), 0, tuple(reversed(dims)))
+
+    def _check_site(self, site: Site) -> None:
+        if site.buffer not in BUFFERS:
+            fail(
+                "unsupported_memory",
+                f"{site.name} in {site.buffer!r}",
+                f"one of {', '.join(sorted(BUFFERS))}",
+            )
+        if site.buffer in HBM_BUFFERS:
+            return
+        if len(site.shape) < 2:
+            fail(
+                "tile_rank", f"{site.name} of shape {site.shape} is one-dimensional on chip",
+                "tiles have a partition dimension and a free dimension: (128, n)",
+            )  # fmt: skip
+        if site.shape[0] > self.target.partitions:
+            fail(
+                "num_partition_exceed_arch_limit",
+                f"number of partitions {site.shape[0]} of {site.name} exceeds the limit of "
+                f"{self.target.partitions}", "tile the first dimension by 128",
+            )  # fmt: skip
+
+    # -- instructions ----------------------------------------------------------------------------
+
+    def emit(self, operator: Operator, given: dict[str, Any]) -> None:
+        """Record one instruction; `given` are its arguments by name, `engine` among them."""
+        if len(self._form_column) >= self._limit:
+            raise LimitError("limit_instructions", f"more than {self._limit} instructions", self.line())
+        cells = []
+        key: list[Any] = [operator.name, given.get("engine")]
+        for argument in operator.arguments:
+            value = given.get(argument.name)
+            if type(value) is Tensor:
+                cells.append(value)
+                key.append(value.sig)
+            else:
+                key.append(tuple(value) if type(value) is list else value)
+        try:
+            form = self._seen.get(tuple(key))
+        except TypeError:
+            fail("argument_type", f"nisa.{operator.name}: an argument is neither a tensor nor a constant")
+        if form is None:
+            form = self._seen[tuple(key)] = self._new_form(operator, given)
+        self._form_column.append(form)
+        self._lines.append(self.line())
+        for view in cells:
+            self._tensors.append(view.storage.id)
+            self._offsets.append(view.offset)
+
+    def _new_form(self, operator: Operator, given: dict[str, Any]) -> int:
+        operands: list[Operand] = []
+        params: list[tuple[str, ParamValue]] = []
+        for argument in operator.arguments:
+            value = normalise(operator, argument, given.get(argument.name))
+            if isinstance(value, Tensor):
+                operands.append(_operand(operator, argument, value))
+            elif value is not None:
+                params.append((argument.name, value))
+        form = Form(
+            operator.name, self._engine(operator, given.get("engine")), tuple(operands), tuple(params)
+        )
+        for breach in operator.breaches(form, self.target):
+            view = given.get(breach.role)
+            place = f" ({view.name})" if isinstance(view, Tensor) else ""
+            fail(breach.code, f"nisa.{operator.name}: {breach.message}{place}", breach.hint)
+        return self._forms.setdefault(form, len(self._forms))
+
+    def _engine(self, operator: Operator, engine: Any) -> str:
+        name = getattr(engine, "name", engine)
+        if name in {None, "unknown"} or operator.engines == ("dma",):
+            return operator.engines[0]
+        if name not in operator.engines:
+            fail(
+                "engine",
+                f"nisa.{operator.name} does not run on {name}",
+                f"one of {', '.join(operator.engines)}",
+            )
+        return str(name)
+
+    # -- the result ------------------------------------------------------------------------------
+
+    def line(self) -> int:
+        """The line of the kernel's file that is being executed, 0 when none is."""
+        frame = sys._getframe(1)  # noqa: SLF001  the only way to a caller's line that costs nothing
+        while frame is not None:
+            if frame.f_code.co_filename == self.filename:
+                return frame.f_lineno
+            frame = frame.f_back  # type: ignore[assignment]
+        return 0
+
+    def to_bytes(self, kernel: str, outputs: Sequence[int]) -> bytes:
+        """The program, ready for `Program.from_bytes`."""
+        header = {
+            "target": self.target.name,
+            "kernel": kernel,
+            "filename": self.filename,
+            "sites": [wire.site_to_json(site) for site in self._sites],
+            "forms": [wire.form_to_json(form) for form in self._forms],
+            "inputs": self.inputs,
+            "outputs": list(outputs),
+        }
+        columns = {
+            "tensor_sites": self._tensor_sites,
+            "forms": self._form_column,
+            "lines": self._lines,
+            "tensors": self._tensors,
+            "offsets": self._offsets,
+        }
+        return wire.pack(header, {name: _little(column) for name, column in columns.items()})
+
+
+def _little(column: array[int]) -> bytes:
+    if sys.byteorder == "big":
+        column = column[:]
+        column.byteswap()
+    return column.tobytes()
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    total = 1
+    for size in sizes:
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            fail("shape", f"shape {sizes} is not made of positive integers")
+        total *= size
+    if not sizes or total > MAX_ELEMENTS:
+        fail("shape", f"shape {sizes} has {total} elements, the limit is {MAX_ELEMENTS}")
+    return sizes
+
+
+def _dtype(dtype: Any) -> str:
+    name = dtype.name if isinstance(dtype, DType) else dtype
+    if not isinstance(name, str) or name not in DTYPES:
+        fail("dtype", f"{dtype!r} is not a supported data type", f"one of {', '.join(DTYPES)}")
+    return name
+
+
+def _operand(operator: Operator, argument: Argument, view: Tensor) -> Operand:
+    if view.buffer not in argument.buffers:
+        fail(
+            "unsupported_memory",
+            f"nisa.{operator.name}: {argument.name} ({view.name}) is in {view.buffer}, it must be in "
+            f"{' or '.join(sorted(argument.buffers))}", _memory_hint(view.buffer),
+        )  # fmt: skip
+    storage = view.storage
+    return Operand(argument.name, view.dims, storage.site.dtype, view.buffer, storage.row, view.sig[2])
+
+
+def _memory_hint(buffer: str) -> str:
+    if buffer == "psum":
+        return "copy PSUM to SBUF first, for example with nisa.tensor_copy"
+    return "move it with nisa.dma_copy or nisa.tensor_copy first"
+
+
+_current: list[Recorder] = []
+
+
+def current() -> Recorder:
+    """The recorder of the kernel being traced.
+
+    Raises:
+        KernelError: `nl` or `nisa` was called outside a traced kernel.
+    """
+    if not _current:
+        raise KernelError("not_tracing", "nki calls work only inside a kernel that is being traced")
+    return _current[-1]
+
+
+class recording:  # noqa: N801  a context manager reads as a verb
+    """Makes a recorder the current one."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def __enter__(self) -> Recorder:
+        _current.append(self._recorder)
+        return self._recorder
+
+    def __exit__(self, *_: object) -> None:
+        _current.pop()

@@ -1,0 +1,128 @@
+"""The constants that instructions take: operator objects such as `nl.exp`, enums, numbers, and their checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from nki_sim.forms import ParamValue
+from nki_sim.frontend.tensor import Tensor, fail
+from nki_sim.functions import ACTIVATIONS, ALIASES, ALU, REDUCE
+from nki_sim.operators import Argument, Operator
+
+
+class Function:
+    """An `nl.*` function used as an `op=` value."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"nl.{self.name}"
+
+    def __call__(self, *_: object, **__: object) -> None:
+        fail(
+            "unsupported", f"not supported yet: calling nl.{self.name}(...)",
+            f"pass it as op=nl.{self.name} to a nisa instruction",
+        )  # fmt: skip
+
+
+class engine(Enum):  # noqa: N801  the documented spelling
+    """Where an instruction runs."""
+
+    tensor = "tensor"
+    vector = "vector"
+    scalar = "scalar"
+    gpsimd = "gpsimd"
+    dma = "dma"
+    sync = "sync"
+    unknown = "unknown"
+
+
+class dge_mode(Enum):  # noqa: N801
+    """How DMA descriptors are made; a hint here."""
+
+    unknown = "unknown"
+    swdge = "swdge"
+    hwdge = "hwdge"
+    none = "none"
+
+
+class oob_mode(Enum):  # noqa: N801
+    """What an out-of-bounds DMA does; only `error` is supported."""
+
+    error = "error"
+    skip = "skip"
+
+
+class reduce_cmd(Enum):  # noqa: N801
+    """What happens to the accumulation registers."""
+
+    idle = "idle"
+    reset = "reset"
+    reduce = "reduce"
+    reset_reduce = "reset_reduce"
+    load_reduce = "load_reduce"
+
+
+def normalise(operator: Operator, argument: Argument, value: Any) -> ParamValue | Tensor | None:
+    """The value as it is recorded; absent optional arguments take their default."""
+    if value is None:
+        if argument.required:
+            fail("missing_argument", f"nisa.{operator.name} needs {argument.name}=")
+        return argument.default
+    if isinstance(value, Tensor):
+        if not argument.is_tensor:
+            fail("argument_type", f"nisa.{operator.name}: {argument.name} must not be a tensor")
+        return value
+    return _KINDS[argument.kind](f"nisa.{operator.name}: {argument.name}", value)
+
+
+def _tensor(what: str, value: Any) -> ParamValue:
+    fail("argument_type", f"{what} must be a tensor, not {type(value).__name__}")
+
+
+def _float(what: str, value: Any) -> ParamValue:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        fail("argument_type", f"{what} must be a number, not {type(value).__name__}")
+    return float(value)
+
+
+def _bool(what: str, value: Any) -> ParamValue:
+    if not isinstance(value, bool):
+        fail("argument_type", f"{what} must be True or False, not {value!r}")
+    return value
+
+
+def _function(allowed: frozenset[str]) -> Callable[[str, Any], ParamValue]:
+    def check(what: str, value: Any) -> ParamValue:
+        name = getattr(value, "name", None)
+        name = ALIASES.get(str(name), name)
+        if name not in allowed:
+            fail("op", f"{what} cannot be {value!r}", f"one of {', '.join(sorted(allowed))}")
+        return str(name)
+
+    return check
+
+
+def _axes(what: str, value: Any) -> ParamValue:
+    axes = tuple(value) if isinstance(value, tuple | list) else (value,)
+    if not axes or any(not isinstance(axis, int) for axis in axes):
+        fail("argument_type", f"{what} must be an axis or a tuple of axes, not {value!r}")
+    return axes
+
+
+_KINDS: dict[str, Callable[[str, Any], ParamValue]] = {
+    "out": _tensor,
+    "tensor": _tensor,
+    "tensor_or_float": _float,
+    "float": _float,
+    "bool": _bool,
+    "alu": _function(ALU),
+    "activation": _function(ACTIVATIONS),
+    "reduce": _function(REDUCE),
+    "axes": _axes,
+}

@@ -1,0 +1,228 @@
+"""The program: a traced kernel as versioned, validated data. Everything else is a function of it.
+
+Programs come from a process that is not trusted, so `Program.from_bytes` checks all of it, once: names,
+types, that every access stays inside its tensor, that forms and tensors agree. Code behind it may index
+without fear. Any bytes at all raise nothing but `IRError`. What is legal data may still break a rule of
+the hardware; `checks` looks at that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nki_sim import wire
+from nki_sim.decode import MAX_SIZE, decode_form, decode_names, decode_site
+from nki_sim.errors import IRError
+from nki_sim.forms import HBM_BUFFERS, ArraySpec, Form, Operand, Site
+from nki_sim.operators import OPERATORS
+
+__all__ = ["ArraySpec", "Cells", "Form", "Operand", "Program", "Site"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """One row per operand of each instruction, in program order.
+
+    `operand` indexes the flat list of all forms' operands; `first[i]` is instruction i's first cell.
+    """
+
+    instruction: Ints
+    operand: Ints
+    tensor: Ints
+    offset: Ints
+    first: Ints
+    writes: Bools
+    reads: Bools
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A kernel after tracing; build it with `from_bytes`, which validates."""
+
+    target: str
+    kernel: str
+    filename: str
+    sites: tuple[Site, ...]
+    forms: tuple[Form, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    tensor_sites: Ints
+    form_ids: Ints
+    lines: Ints
+    tensors: Ints
+    offsets: Ints
+
+    def __len__(self) -> int:
+        """Instructions."""
+        return len(self.form_ids)
+
+    def site(self, tensor: int) -> Site:
+        """Where a tensor was declared."""
+        return self.sites[int(self.tensor_sites[tensor])]
+
+    def specs(self, tensors: tuple[int, ...]) -> list[ArraySpec]:
+        """Shapes and types of some tensors, for example of `inputs`."""
+        return [ArraySpec(self.site(tensor).shape, self.site(tensor).dtype) for tensor in tensors]
+
+    @cached_property
+    def operands(self) -> tuple[Operand, ...]:
+        """The operands of all forms, form after form."""
+        return tuple(item for form in self.forms for item in form.operands)
+
+    @cached_property
+    def cells(self) -> Cells:
+        """Operands of instructions as parallel arrays."""
+        counts = np.array([len(form.operands) for form in self.forms], dtype=np.int64)
+        base = np.cumsum(counts) - counts
+        repeat = counts[self.form_ids] if len(self) else np.zeros(0, np.int64)
+        first = np.concatenate([[0], np.cumsum(repeat)]).astype(np.int64)
+        instruction = np.repeat(np.arange(len(self)), repeat)
+        operand = np.arange(first[-1]) - first[instruction] + base[self.form_ids[instruction]]
+        writes, reads = self._effects()
+        return Cells(instruction, operand, self.tensors, self.offsets, first, writes[operand], reads[operand])
+
+    def _effects(self) -> tuple[Bools, Bools]:
+        writes, reads = [], []
+        for form in self.forms:
+            outputs = OPERATORS[form.op].outputs
+            for item in form.operands:
+                writes.append(item.role in outputs)
+                reads.append(
+                    item.role not in outputs or (item.role == "dst" and bool(form.param("accumulate")))
+                )
+        return np.array(writes, dtype=bool), np.array(reads, dtype=bool)
+
+    def to_bytes(self) -> bytes:
+        """The program as `from_bytes` reads it."""
+        header = {
+            "target": self.target,
+            "kernel": self.kernel,
+            "filename": self.filename,
+            "sites": [wire.site_to_json(site) for site in self.sites],
+            "forms": [wire.form_to_json(form) for form in self.forms],
+            "inputs": list(self.inputs),
+            "outputs": list(self.outputs),
+        }
+        columns = {
+            "tensor_sites": self.tensor_sites.astype("<u4").tobytes(),
+            "forms": self.form_ids.astype("<u4").tobytes(),
+            "lines": self.lines.astype("<u4").tobytes(),
+            "tensors": self.tensors.astype("<u4").tobytes(),
+            "offsets": self.offsets.astype("<i8").tobytes(),
+        }
+        return wire.pack(header, columns)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Program:
+        """Decode and validate.
+
+        Raises:
+            IRError: anything at all is wrong with the bytes.
+        """
+        header, columns = wire.unpack(data)
+        arrays = {
+            name: np.frombuffer(columns[name], dtype="<u4" if code == "I" else "<i8").astype(np.int64)
+            for name, code in wire.COLUMNS
+        }
+        program = cls(
+            target=decode_names(header, "target"),
+            kernel=decode_names(header, "kernel"),
+            filename=decode_names(header, "filename"),
+            sites=tuple(decode_site(item) for item in _list(header, "sites")),
+            forms=tuple(decode_form(item) for item in _list(header, "forms")),
+            inputs=_ids(header, "inputs"),
+            outputs=_ids(header, "outputs"),
+            tensor_sites=arrays["tensor_sites"],
+            form_ids=arrays["forms"],
+            lines=arrays["lines"],
+            tensors=arrays["tensors"],
+            offsets=arrays["offsets"],
+        )
+        _validate(program)
+        return program
+
+
+def _list(header: dict[str, Any], name: str) -> list[Any]:
+    value = header.get(name)
+    if not isinstance(value, list):
+        raise IRError(f"{name} is not a list")
+    return value
+
+
+def _ids(header: dict[str, Any], name: str) -> tuple[int, ...]:
+    values = _list(header, name)
+    if any(type(value) is not int for value in values) or len(set(values)) != len(values):
+        raise IRError(f"{name} must be distinct tensor numbers")
+    return tuple(values)
+
+
+def _validate(program: Program) -> None:
+    _require_below(program.tensor_sites, len(program.sites), "site of a tensor")
+    _require_below(program.form_ids, len(program.forms), "form of an instruction")
+    _require_below(program.tensors, len(program.tensor_sites), "tensor of an operand")
+    _validate_io(program)
+    counts = np.array([len(form.operands) for form in program.forms], dtype=np.int64)
+    total = int(counts[program.form_ids].sum()) if len(program) else 0
+    if total != len(program.tensors) or total != len(program.offsets):
+        raise IRError(f"instructions have {total} operands, the columns {len(program.tensors)}")
+    if total:
+        _validate_cells(program)
+
+
+def _require_below(values: Ints, limit: int, what: str) -> None:
+    if len(values) and int(values.max()) >= limit:
+        raise IRError(f"{what} is {int(values.max())}, there are {limit}")
+
+
+def _validate_io(program: Program) -> None:
+    count = len(program.tensor_sites)
+    for what, numbers, buffer in (
+        ("input", program.inputs, "hbm"),
+        ("output", program.outputs, "shared_hbm"),
+    ):
+        for number in numbers:
+            if not 0 <= number < count:
+                raise IRError(f"{what} {number} is not a tensor")
+            if program.site(number).buffer != buffer:
+                raise IRError(f"{what} {program.site(number).name} is in {program.site(number).buffer}")
+    if not program.outputs:
+        raise IRError("the program has no output")
+
+
+def _validate_cells(program: Program) -> None:
+    """Every access agrees with its tensor's type and lies inside it, and inside its rows on chip."""
+    kinds: dict[tuple[int, str, str], int] = {}
+    site_kinds = np.array([kinds.setdefault((s.row, s.dtype, s.buffer), len(kinds)) for s in program.sites])
+    items = program.operands
+    item_kinds = np.array([kinds.get((o.row, o.dtype, o.buffer), -1) for o in items])
+    cells = program.cells
+    sites = program.tensor_sites[cells.tensor]
+    if np.any(site_kinds[sites] != item_kinds[cells.operand]):
+        raise IRError("an operand does not agree with its tensor's row, type or buffer")
+    sizes = np.array([site.size for site in program.sites], dtype=np.int64)[sites]
+    extents = np.array([item.extent for item in items], dtype=np.int64)[cells.operand]
+    if np.any(cells.offset < 0) or np.any(cells.offset > sizes - extents):
+        raise IRError("an access lies outside its tensor")
+    _validate_rows(items, cells)
+
+
+def _validate_rows(items: tuple[Operand, ...], cells: Cells) -> None:
+    chip = np.array([item.buffer not in HBM_BUFFERS for item in items])[cells.operand]
+    rows = np.array([item.row for item in items], dtype=np.int64)[cells.operand]
+    starts = np.array([item.start for item in items], dtype=np.int64)[cells.operand]
+    free = np.array([_free_extent(item) for item in items], dtype=np.int64)[cells.operand]
+    wrong = chip & ((cells.offset // rows != starts) | (cells.offset % rows + free > rows))
+    if np.any(wrong):
+        raise IRError("an access on chip crosses from one partition to the next")
+
+
+def _free_extent(item: Operand) -> int:
+    return min(MAX_SIZE, 1 + sum(step * (count - 1) for step, count in item.dims[1:]))

@@ -1,0 +1,324 @@
+"""The hardware's rules that one instruction can break by itself, as functions over its form.
+
+The front end applies them at the call, with the kernel's line; `checks` applies them again to programs
+that come from elsewhere. Every limit comes from the target table. A rule yields a `Breach` per offence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from nki_sim.forms import Form, Operand
+from nki_sim.targets import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """One broken rule: which operand (`role`), the limit, the value found, what usually fixes it."""
+
+    code: str
+    message: str
+    role: str
+    limit: int | str
+    value: int | str
+    hint: str
+
+
+Rule = Callable[[Form, Target], Iterator[Breach]]
+
+
+def on_chip_operands(form: Form, target: Target) -> Iterator[Breach]:
+    """Partition count, start partition, access rank and access size of every operand."""
+    for item in form.operands:
+        yield from _rank(item, target)
+        if item.in_hbm:
+            continue
+        yield from _partitions(item, target)
+        yield from _access_size(item, target)
+        if form.engine != "dma":
+            yield from _start(item)
+
+
+def _rank(item: Operand, target: Target) -> Iterator[Breach]:
+    rank = len(item.dims)
+    if rank > target.access_rank_max:
+        yield Breach(
+            "access_rank", f"{item.role} has an access pattern of {rank} dimensions, the limit is "
+            f"{target.access_rank_max}", item.role, target.access_rank_max, rank,
+            "split the access or flatten contiguous dimensions",
+        )  # fmt: skip
+
+
+def _partitions(item: Operand, target: Target) -> Iterator[Breach]:
+    last = item.start + item.partitions
+    if last > target.partitions:
+        yield Breach(
+            "num_partition_exceed_arch_limit",
+            f"{item.role} reaches partition {last}, the limit is {target.partitions}",
+            item.role, target.partitions, last, "tile the first dimension by 128",
+        )  # fmt: skip
+
+
+def _access_size(item: Operand, target: Target) -> Iterator[Breach]:
+    limit = target.psum_access_elements_max if item.buffer == "psum" else target.sbuf_access_elements_max
+    if item.free > limit:
+        yield Breach(
+            "access_size", f"{item.role} touches {item.free} elements per partition, the limit is {limit}",
+            item.role, limit, item.free, "split the instruction along the free dimension",
+        )  # fmt: skip
+
+
+def _start(item: Operand) -> Iterator[Breach]:
+    step = 128 if item.partitions > 64 else 64 if item.partitions > 32 else 32
+    if item.start % step:
+        yield Breach(
+            "start_partition",
+            f"{item.role} of {item.partitions} partitions starts at partition {item.start}, "
+            f"it must start at a multiple of {step}", item.role, step, item.start,
+            "place the data so that it starts at partition 0, 32, 64 or 96",
+        )  # fmt: skip
+
+
+def same_elements(form: Form, target: Target) -> Iterator[Breach]:
+    """DMA: source and destination have the same number of elements."""
+    del target
+    dst, src = form["dst"], form["src"]
+    if dst.elements != src.elements:
+        yield Breach(
+            "shape_mismatch", f"dst has {dst.elements} elements, src has {src.elements}", "dst",
+            src.elements, dst.elements, "both sides of a DMA must cover the same number of elements",
+        )  # fmt: skip
+
+
+def same_dtype(form: Form, target: Target) -> Iterator[Breach]:
+    """Transposes do not convert: dst and data have one type."""
+    del target
+    dst, data = form["dst"], form.operand("data") or form["src"]
+    if dst.dtype != data.dtype:
+        yield Breach(
+            "dtype_mismatch", f"dst is {dst.dtype}, the data is {data.dtype}", "dst", data.dtype, dst.dtype,
+            "declare the destination with the data's type and convert in the copy that follows",
+        )  # fmt: skip
+
+
+def same_shape(form: Form, target: Target) -> Iterator[Breach]:
+    """Engine operands agree: partitions equal, free size equal or one element (a per-partition scalar)."""
+    del target
+    dst = form["dst"]
+    wide = {"data", "src", "data1", "data2", "on_true", "data0"}
+    for item in form.operands[1:]:
+        if item.role == "reduce_res":
+            continue
+        exact = item.role in wide or (form.op == "scalar_tensor_tensor" and item.role == "operand1")
+        fits = item.free == dst.free or (not exact and item.free == 1)
+        if item.partitions != dst.partitions or not fits:
+            yield Breach(
+                "shape_mismatch",
+                f"{item.role} is {item.partitions}x{item.free}, dst is {dst.partitions}x{dst.free}",
+                item.role, f"{dst.partitions}x{dst.free}", f"{item.partitions}x{item.free}",
+                "operands of an instruction cover the same partitions and free elements",
+            )  # fmt: skip
+
+
+def matmul_shapes(form: Form, target: Target) -> Iterator[Breach]:
+    """dst[M, N] from stationary[K, M] and moving[K, N]; K, M <= 128, N <= 512, one PSUM bank."""
+    dst, left, right = form["dst"], form["stationary"], form["moving"]
+    limits = (
+        ("stationary", left.partitions, target.matmul_contract_max, "contraction (partitions)"),
+        ("stationary", left.free, target.matmul_stationary_max, "stationary free size"),
+        ("moving", right.free, target.matmul_moving_max, "moving free size"),
+    )
+    for role, value, limit, what in limits:
+        if value > limit:
+            yield Breach(
+                "matmul_size", f"{what} is {value}, the limit is {limit}", role, limit, value,
+                "tile the matrix product: K and M by 128, N by 512",
+            )  # fmt: skip
+    found = f"{left.partitions}x{left.free}, {right.partitions}x{right.free} -> {dst.partitions}x{dst.free}"
+    if left.partitions != right.partitions or (dst.partitions, dst.free) != (left.free, right.free):
+        yield Breach(
+            "matmul_shape", f"operands do not match: {found}", "dst",
+            f"{left.free}x{right.free}", f"{dst.partitions}x{dst.free}",
+            "stationary is [K, M], moving is [K, N], dst is [M, N]",
+        )  # fmt: skip
+    yield from _one_bank(dst, target)
+
+
+def matmul_dtypes(form: Form, target: Target) -> Iterator[Breach]:
+    """dst is float32; float32 operands are not mixed with others; operands are floating point."""
+    del target
+    left, right, dst = form["stationary"], form["moving"], form["dst"]
+    if dst.dtype != "float32" and not form.param("is_transpose"):
+        yield Breach(
+            "matmul_dtype", f"dst is {dst.dtype}, PSUM accumulates in float32", "dst", "float32", dst.dtype,
+            "declare the PSUM tile float32 and convert in the copy to SBUF",
+        )  # fmt: skip
+    if (left.dtype == "float32") != (right.dtype == "float32"):
+        yield Breach(
+            "matmul_dtype", f"stationary is {left.dtype} and moving is {right.dtype}", "moving",
+            left.dtype, right.dtype, "float32 may not be mixed with other types",
+        )  # fmt: skip
+    for item in (left, right):
+        yield from _floating(item)
+
+
+def _floating(item: Operand) -> Iterator[Breach]:
+    if not item.dtype.startswith(("float", "bfloat")):
+        yield Breach(
+            "matmul_dtype", f"{item.role} is {item.dtype}", item.role, "float", item.dtype,
+            "the tensor engine multiplies floating-point types; convert first",
+        )  # fmt: skip
+
+
+def _one_bank(dst: Operand, target: Target) -> Iterator[Breach]:
+    nbytes = (dst.extent - (dst.partitions - 1) * dst.dims[0][0]) * dst.itemsize
+    if nbytes > target.psum_bank_bytes:
+        yield Breach(
+            "psum_bank", f"dst spans {nbytes} bytes per partition, a PSUM bank has {target.psum_bank_bytes}",
+            "dst", target.psum_bank_bytes, nbytes, "a matmul writes at most 512 float32 per partition",
+        )  # fmt: skip
+
+
+def transpose_shapes(form: Form, target: Target) -> Iterator[Breach]:
+    """dst[F, P] from data[P, F]: at most 128x128 on the tensor engine, 32x32 on the vector engine."""
+    dst, data = form["dst"], form["data"]
+    on_tensor = form.engine == "tensor"
+    limit = target.matmul_stationary_max if on_tensor else target.vector_transpose_max
+    if max(data.partitions, data.free) > limit:
+        found = f"{data.partitions}x{data.free}"
+        yield Breach(
+            "transpose_size", f"data is {found}, the {form.engine} engine transposes at most {limit}x{limit}",
+            "data", limit, found, "transpose block by block",
+        )  # fmt: skip
+    if (dst.partitions, dst.free) != (data.free, data.partitions):
+        yield Breach(
+            "shape_mismatch",
+            f"dst is {dst.partitions}x{dst.free}, the transpose is {data.free}x{data.partitions}", "dst",
+            f"{data.free}x{data.partitions}", f"{dst.partitions}x{dst.free}", "dst is [F, P] for data [P, F]",
+        )  # fmt: skip
+    if on_tensor and (dst.buffer, data.buffer) != ("psum", "sbuf"):
+        yield Breach(
+            "unsupported_memory", f"dst is in {dst.buffer}, data in {data.buffer}", "dst", "psum from sbuf",
+            f"{dst.buffer} from {data.buffer}", "the tensor engine reads SBUF and writes PSUM",
+        )  # fmt: skip
+
+
+def gpsimd_sees_no_psum(form: Form, target: Target) -> Iterator[Breach]:
+    """GpSimd has no access to PSUM."""
+    del target
+    if form.engine != "gpsimd":
+        return
+    for item in form.operands:
+        if item.buffer == "psum":
+            yield Breach(
+                "gpsimd_psum", f"{item.role} is in PSUM, which GpSimd cannot access", item.role, "sbuf",
+                "psum", "use the vector or scalar engine, or copy to SBUF first",
+            )  # fmt: skip
+
+
+def not_both_psum(form: Form, target: Target) -> Iterator[Breach]:
+    """The two inputs of a two-tensor instruction may not both be in PSUM."""
+    del target
+    roles = ("data1", "data2") if form.operand("data1") and form.operand("data2") else ("data0", "data1")
+    items = [form.operand(role) for role in roles]
+    if all(item is not None and item.buffer == "psum" for item in items):
+        yield Breach(
+            "both_inputs_psum", f"{roles[0]} and {roles[1]} are both in PSUM", roles[1], "sbuf", "psum",
+            "copy one of them to SBUF first",
+        )  # fmt: skip
+
+
+def scalar_engine_copy(form: Form, target: Target) -> Iterator[Breach]:
+    """Some generations copy on ScalarE only through `activation`."""
+    if form.engine == "scalar" and not target.scalar_tensor_copy:
+        yield Breach(
+            "engine", f"tensor_copy does not run on the scalar engine of {target.name}", "dst",
+            "vector|gpsimd", "scalar", "use nisa.activation(op=nl.copy)",
+        )  # fmt: skip
+
+
+def scalar_engine_ops(form: Form, target: Target) -> Iterator[Breach]:
+    """tensor_scalar on ScalarE does multiply, add, or multiply then add, not reversed."""
+    ops = (form.param("op0"), form.param("op1"))
+    allowed = {("multiply", None), ("add", None), ("multiply", "add")}
+    plain = not (form.param("reverse0") or form.param("reverse1"))
+    if form.engine == "scalar" and not (target.scalar_tensor_scalar and plain and ops in allowed):
+        found = "+".join(str(op) for op in ops if op)
+        yield Breach(
+            "engine", f"tensor_scalar({found}) does not run on the scalar engine of {target.name}", "dst",
+            "multiply|add|multiply+add", found, "use the vector engine",
+        )  # fmt: skip
+
+
+def activation_operands(form: Form, target: Target) -> Iterator[Breach]:
+    """bias is a float32 [P, 1] tile (a scalar from NeuronCore-v3 on); a tile as scale is float32."""
+    if form.param("bias") is not None and not target.activation_scalar_bias:
+        yield Breach(
+            "activation_bias_invalid_type", f"bias is a scalar, {target.name} takes a [P, 1] tile", "bias",
+            "tile", "scalar", "memset a [P, 1] tile and pass it",
+        )  # fmt: skip
+    scale = form.operand("scale")
+    if scale is not None and scale.dtype != "float32":
+        yield Breach(
+            "activation_scale_invalid_type", f"scale is {scale.dtype}", "scale", "float32", scale.dtype,
+            "the scale tile must be float32",
+        )  # fmt: skip
+    if form.param("reduce_op") is not None and form.param("reduce_op") != "add":
+        yield Breach(
+            "reduce_op", f"activation reduces with add, not {form.param('reduce_op')}", "reduce_res", "add",
+            str(form.param("reduce_op")), "use nisa.tensor_reduce",
+        )  # fmt: skip
+    yield from _reduce_result(form)
+
+
+def reduce_result(form: Form, target: Target) -> Iterator[Breach]:
+    """The reduced column is [P, 1]."""
+    del target
+    yield from _reduce_result(form)
+
+
+def _reduce_result(form: Form) -> Iterator[Breach]:
+    result, dst = form.operand("reduce_res"), form["dst"]
+    if result is not None and (result.partitions, result.free) != (dst.partitions, 1):
+        found = f"{result.partitions}x{result.free}"
+        yield Breach(
+            "shape_mismatch", f"reduce_res is {found}, it must be {dst.partitions}x1", "reduce_res",
+            f"{dst.partitions}x1", found, "declare the result [P, 1]",
+        )  # fmt: skip
+
+
+def reduce_axes(form: Form, target: Target) -> Iterator[Breach]:
+    """The axes reduced are the last ones of the data, never the partition axis; dst has the rest."""
+    del target
+    data, dst = form["data"], form["dst"]
+    axes = form.param("axis")
+    count = len(axes) if isinstance(axes, tuple) else 0
+    rank = len(data.dims)
+    if axes != tuple(range(rank - count, rank)) or not 0 < count < rank:
+        yield Breach(
+            "reduce_axis", f"axis {axes} of a {rank}-dimensional tile", "data", "the last free axes",
+            str(axes), "reduce the innermost free axes; transpose, or matmul with ones, for partitions",
+        )  # fmt: skip
+        return
+    kept = 1
+    for _, size in data.dims[1 : rank - count]:
+        kept *= size
+    if (dst.partitions, dst.free) != (data.partitions, kept):
+        yield Breach(
+            "shape_mismatch", f"dst is {dst.partitions}x{dst.free}, the result is {data.partitions}x{kept}",
+            "dst", f"{data.partitions}x{kept}", f"{dst.partitions}x{dst.free}", "declare dst [P, kept axes]",
+        )  # fmt: skip
+
+
+def dma_transpose_axes(form: Form, target: Target) -> Iterator[Breach]:
+    """Two-dimensional, axes (1, 0), dst the transpose of src."""
+    del target
+    dst, src = form["dst"], form["src"]
+    swapped = tuple(count for _, count in reversed(src.dims))
+    found = tuple(count for _, count in dst.dims)
+    if len(src.dims) != 2 or found != swapped or form.param("axes") not in {None, (1, 0)}:
+        yield Breach(
+            "shape_mismatch", f"dst is {found}, the transpose of src is {swapped}", "dst", str(swapped),
+            str(found), "dma_transpose takes two-dimensional tiles and axes=(1, 0)",
+        )  # fmt: skip

@@ -1,0 +1,141 @@
+"""The target tables: every constant of a device with its value, its source tag and where it comes from.
+
+One JSON file per target. Tags: D documented, M measured by others, C calibrated or derived, I inferred.
+`load` gives a frozen `Target`; nothing else in the simulator holds a hardware number.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from nki_sim.errors import TargetError
+
+TAGS = frozenset("DMCI")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One NeuronCore: limits, clocks, rates and latencies. Units are in the names; clocks are GHz."""
+
+    name: str
+    sources: Mapping[str, str]
+    # capacity and limits
+    partitions: int
+    hbm_bytes: int
+    sbuf_partition_bytes: int
+    sbuf_reserved_bytes: int
+    psum_banks: int
+    psum_bank_bytes: int
+    matmul_contract_max: int
+    matmul_stationary_max: int
+    matmul_moving_max: int
+    vector_transpose_max: int
+    access_rank_max: int
+    sbuf_access_elements_max: int
+    psum_access_elements_max: int
+    scalar_tensor_copy: bool
+    scalar_tensor_scalar: bool
+    activation_scalar_bias: bool
+    # clocks
+    tensor_clock_ghz: float
+    vector_clock_ghz: float
+    scalar_clock_ghz: float
+    gpsimd_clock_ghz: float
+    # tensor engine
+    tensor_min_cycles: int
+    tensor_overhead_cycles: int
+    tensor_fill_cycles: int
+    tensor_fp32_passes: int
+    tensor_fp32_onezero_passes: int
+    # vector, scalar, gpsimd engines
+    engine_min_cycles: int
+    vector_overhead_sbuf_cycles: int
+    vector_overhead_psum_cycles: int
+    scalar_overhead_sbuf_cycles: int
+    scalar_overhead_psum_cycles: int
+    gpsimd_overhead_cycles: int
+    reduce_extra_cycles: int
+    stride_limit_bytes: int
+    vector_fast_modes: bool
+    activation_table_ns: float
+    # DMA
+    dma_engines: int
+    dma_engine_bytes_per_ns: float
+    dma_fixed_ns: float
+    dma_min_descriptor_bytes: int
+    dma_trigger_ns: float
+    dma_completion_ns: float
+    dma_descriptor_ns: float
+    dma_descriptor_queues: int
+    dma_transpose_hbm_ratio: float
+    dma_transpose_sbuf_ratio: float
+    hbm_bytes_per_ns: float
+    # whole kernel
+    semaphore_ns: float
+    kernel_overhead_ns: float
+    issue_window: int
+    dma_window: int
+
+    @property
+    def sbuf_usable_bytes(self) -> int:
+        """Bytes per partition that kernels may use."""
+        return self.sbuf_partition_bytes - self.sbuf_reserved_bytes
+
+    @property
+    def dma_bytes_per_ns(self) -> float:
+        """All DMA engines of the core together."""
+        return self.dma_engines * self.dma_engine_bytes_per_ns
+
+    def clock_ghz(self, engine: str) -> float:
+        """Clock of a compute engine: tensor, vector, scalar or gpsimd."""
+        return float(getattr(self, f"{engine}_clock_ghz"))
+
+
+def names() -> tuple[str, ...]:
+    """The targets that have a table, sorted."""
+    return tuple(sorted(path.stem for path in Path(__file__).parent.glob("*.json")))
+
+
+@cache
+def load(name: str) -> Target:
+    """The target of that name.
+
+    Raises:
+        TargetError: no such target, or its table is not valid.
+    """
+    if name not in names():
+        raise TargetError(f"unknown target {name!r}; known targets: {', '.join(names())}")
+    return parse(name, json.loads((Path(__file__).parent / f"{name}.json").read_text()))
+
+
+def parse(name: str, table: Mapping[str, Any]) -> Target:
+    """A target from its table {constant: {"value", "source", "note"}}.
+
+    Raises:
+        TargetError: constants missing, unknown, untagged or of the wrong type.
+    """
+    expected = {field.name: str(field.type) for field in fields(Target)}
+    wanted = expected.keys() - {"name", "sources"}
+    wrong = sorted(wanted ^ table.keys())
+    if wrong:
+        raise TargetError(f"target table {name}: constants missing or unknown: {', '.join(wrong)}")
+    values = {key: _value(name, key, expected[key], table[key]) for key in wanted}
+    sources = MappingProxyType({key: str(table[key]["source"]) for key in sorted(wanted)})
+    return Target(name=name, sources=sources, **values)
+
+
+def _value(target: str, key: str, kind: str, entry: Mapping[str, Any]) -> Any:
+    value = entry.get("value")
+    if entry.get("source") not in TAGS:
+        raise TargetError(f"target table {target}: {key} has no source tag of {'/'.join(sorted(TAGS))}")
+    if kind == "float" and type(value) is int:
+        value = float(value)
+    if type(value).__name__ != kind:
+        raise TargetError(f"target table {target}: {key} must be {kind}, not {value!r}")
+    return value

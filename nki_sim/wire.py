@@ -1,0 +1,100 @@
+"""The byte layout of a program, in the standard library alone, so that the jailed tracer can write it.
+
+    magic 8 bytes | version u16 | header length u32 | header JSON | columns
+
+The header holds sites, forms, inputs, outputs and the column lengths; the columns are little-endian
+arrays: site of each tensor (u32), form and line of each instruction (u32), tensor (u32) and offset (i64)
+of each operand of each instruction, instruction after instruction.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from array import array
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+from nki_sim.errors import IRError
+from nki_sim.forms import Form, Site
+
+MAGIC = b"NKISIMIR"
+VERSION = 1
+MAX_BYTES = 1 << 28
+COLUMNS = (("tensor_sites", "I"), ("forms", "I"), ("lines", "I"), ("tensors", "I"), ("offsets", "q"))
+
+_HEAD = struct.Struct("<8sHI")
+
+
+def pack(header: Mapping[str, Any], columns: Mapping[str, bytes]) -> bytes:
+    """The bytes of a program from its header fields and its columns."""
+    lengths = {name: len(columns[name]) // array(code).itemsize for name, code in COLUMNS}
+    text = json.dumps({**header, "lengths": lengths}, allow_nan=False, separators=(",", ":")).encode()
+    body = b"".join(columns[name] for name, _ in COLUMNS)
+    return _HEAD.pack(MAGIC, VERSION, len(text)) + text + body
+
+
+def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, memoryview]]:
+    """The header and the columns of a program, lengths checked, contents not yet.
+
+    Raises:
+        IRError: the bytes do not have this layout.
+    """
+    if len(data) > MAX_BYTES:
+        raise IRError(f"program of {len(data)} bytes, the limit is {MAX_BYTES}")
+    if len(data) < _HEAD.size:
+        raise IRError("too short for a program")
+    magic, version, size = _HEAD.unpack_from(data)
+    if magic != MAGIC:
+        raise IRError("not a program: wrong magic bytes")
+    if version != VERSION:
+        raise IRError(f"program of version {version}, this simulator reads version {VERSION}")
+    start = _HEAD.size + size
+    header = _header(data[_HEAD.size : start])
+    return header, _columns(memoryview(data)[start:], header.get("lengths"))
+
+
+def _header(text: bytes) -> dict[str, Any]:
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise IRError(f"the header is not JSON: {error}") from error
+    if not isinstance(header, dict):
+        raise IRError("the header is not an object")
+    return header
+
+
+def _columns(body: memoryview, lengths: Any) -> dict[str, memoryview]:
+    columns = {}
+    position = 0
+    for name, code in COLUMNS:
+        count = lengths.get(name) if isinstance(lengths, dict) else None
+        if type(count) is not int or count < 0:
+            raise IRError(f"length of column {name} is {count!r}")
+        end = position + count * array(code).itemsize
+        columns[name] = body[position:end]
+        position = end
+    if position != len(body):
+        raise IRError(f"columns of {position} bytes announced, {len(body)} found")
+    return columns
+
+
+def site_to_json(site: Site) -> list[Any]:
+    return [site.name, list(site.shape), site.dtype, site.buffer, site.line]
+
+
+def form_to_json(form: Form) -> list[Any]:
+    operands = [
+        [item.role, [list(pair) for pair in item.dims], item.dtype, item.buffer, item.row, item.start]
+        for item in form.operands
+    ]
+    params = [[name, _spell(value)] for name, value in form.params]
+    return [form.op, form.engine, operands, params]
+
+
+def _spell(value: Any) -> Any:
+    """Infinities and NaN as text: JSON has no numbers for them."""
+    if isinstance(value, float) and not isfinite(value):
+        return repr(value)
+    return list(value) if isinstance(value, tuple) else value
