@@ -1,0 +1,114 @@
+"""What the jailed tracer is asked and how it answers: one JSON request in, one framed reply out.
+
+Request: {"source", "filename", "entry", "args": [{"shape", "dtype"} | {"value"}], "target", "limits":
+{"max_instructions"}}; entry, filename, target and limits may be left out. Reply: magic, kind (P program,
+E error), u64 length, payload; nothing may follow. The reading side trusts none of it.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from nki_sim.dtypes import DTYPES
+from nki_sim.errors import InputError, IRError, KernelError, LimitError, SimError
+from nki_sim.forms import ArraySpec
+
+if TYPE_CHECKING:
+    from nki_sim.ir import Program
+
+MAGIC = b"NKISIMRP"
+_HEAD = struct.Struct("<8scQ")
+_FIELDS = frozenset({"source", "filename", "entry", "args", "target", "limits"})
+_LIMITS = frozenset({"max_instructions"})
+
+
+def decode_request(text: str) -> dict[str, Any]:
+    """The keyword arguments of `trace_bytes` (with `source`) from a request.
+
+    Raises:
+        InputError: the request names a field that does not exist or gives one of the wrong type.
+    """
+    try:
+        request = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the request is not JSON: {error}") from error
+    if not isinstance(request, dict) or not isinstance(request.get("source"), str):
+        raise InputError("the request is not an object with a source")
+    limits = request.get("limits") or {}
+    unknown = sorted((request.keys() - _FIELDS) | (limits.keys() - _LIMITS))
+    if unknown:
+        raise InputError(f"unknown fields in the request: {', '.join(unknown)}")
+    given = {name: request[name] for name in ("filename", "entry", "target") if request.get(name) is not None}
+    if not all(isinstance(value, str) for value in given.values()):
+        raise InputError("filename, entry and target are texts")
+    for name, limit in limits.items():
+        if type(limit) is not int or limit < 1:
+            raise InputError(f"limit {name} is a positive integer, not {limit!r}")
+    args = [decode_argument(item) for item in request.get("args", [])]
+    return {"source": request["source"], "args": args, **given, **limits}
+
+
+def decode_argument(item: Any) -> ArraySpec | int | float | bool:
+    """{"shape": [...], "dtype": name} or {"value": scalar}."""
+    if isinstance(item, dict) and item.keys() == {"value"} and isinstance(item["value"], bool | int | float):
+        return item["value"]
+    if isinstance(item, dict) and item.keys() == {"shape", "dtype"} and item["dtype"] in DTYPES:
+        shape = item["shape"]
+        if isinstance(shape, list) and shape and all(type(size) is int and size > 0 for size in shape):
+            return ArraySpec(tuple(shape), item["dtype"])
+    raise InputError(f"argument {str(item)[:200]} is neither a shape with a type nor a value")
+
+
+def program_reply(program: bytes) -> bytes:
+    """The reply that carries a traced program."""
+    return _HEAD.pack(MAGIC, b"P", len(program)) + program
+
+
+def error_reply(error: SimError) -> bytes:
+    """The reply that carries an error."""
+    fields = {
+        "type": type(error).__name__,
+        "code": error.code,
+        "message": getattr(error, "message", str(error)),
+        "line": getattr(error, "line", 0),
+        "hint": getattr(error, "hint", ""),
+    }
+    payload = json.dumps(fields).encode()
+    return _HEAD.pack(MAGIC, b"E", len(payload)) + payload
+
+
+def parse_reply(data: bytes) -> Program:
+    """The program in a reply.
+
+    Raises:
+        KernelError, LimitError: the reply says so.
+        IRError: the bytes are no reply, or the program in it is not valid.
+    """
+    from nki_sim.ir import Program
+
+    if len(data) < _HEAD.size:
+        raise IRError(f"the tracer's reply has {len(data)} bytes")
+    magic, kind, length = _HEAD.unpack_from(data)
+    payload = data[_HEAD.size :]
+    if magic != MAGIC or kind not in {b"P", b"E"} or length != len(payload):
+        raise IRError("the tracer's reply is malformed")
+    if kind == b"P":
+        return Program.from_bytes(payload)
+    raise _error(payload)
+
+
+def _error(payload: bytes) -> SimError:
+    try:
+        fields: Mapping[str, Any] = json.loads(payload)
+        texts = [str(fields[name])[:4000] for name in ("code", "message", "hint")]
+        line = int(fields["line"])
+        kind = str(fields["type"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        return IRError(f"the tracer's error cannot be read: {error}")
+    if kind == "InputError":
+        return InputError(texts[1])
+    made = LimitError if kind == "LimitError" else KernelError
+    return made(texts[0], texts[1], line, texts[2])
