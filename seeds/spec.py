@@ -52,21 +52,31 @@ class InputSpec(ArgumentSpec):
 
 
 class WorkSpec(Frozen):
-    """The floating-point operations of the mathematics, as expressions; bytes follow from the arrays."""
+    """The mathematics' operations, as expressions; bytes follow from the arrays.
+
+    FLOPs count for the plain roofline. The elements bound the simulator's engines: `activation_elements`
+    need a function table, `elementwise_elements` any engine but the tensor engine (outputs leaving PSUM
+    included). `matmul_dtype` is the type whose rate the products are entitled to.
+    """
 
     matmul_flops: Expression = 0
+    matmul_dtype: DType = "float32"
     other_flops: Expression = 0
+    activation_elements: Expression = 0
+    elementwise_elements: Expression = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The least that any kernel must do: each input read once, each output written once, the FLOPs."""
+    """The least that any kernel must do: each input read once, each output written once, the operations."""
 
     read_bytes: int
     write_bytes: int
     matmul_flops: int
-    other_flops: int
     matmul_dtype: str
+    other_flops: int
+    activation_elements: int
+    elementwise_elements: int
 
     @property
     def total_bytes(self) -> int:
@@ -111,8 +121,10 @@ class ProblemSpec(Frozen):
             read_bytes=sum(item.nbytes(dims) for item in self.inputs),
             write_bytes=sum(item.nbytes(dims) for item in self.outputs),
             matmul_flops=evaluate(self.work.matmul_flops, dims),
+            matmul_dtype=self.work.matmul_dtype,
             other_flops=evaluate(self.work.other_flops, dims),
-            matmul_dtype=self.inputs[0].dtype,
+            activation_elements=evaluate(self.work.activation_elements, dims),
+            elementwise_elements=evaluate(self.work.elementwise_elements, dims),
         )
 
 
@@ -176,7 +188,7 @@ def _expressions(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 if isinstance(size, str):
                     yield f"{group}.{index}.shape.{axis}", size
     for key, value in _table(raw, "work").items():
-        if isinstance(value, str):
+        if isinstance(value, str) and key != "matmul_dtype":
             yield f"work.{key}", value
 
 
