@@ -1,4 +1,4 @@
-"""The guards of `conftest.py`, seen from outside: skips are named or fail, and the network is out of reach."""
+"""The guards of `conftest.py`, from outside: skips are named or fail, and the network is out of reach."""
 
 from __future__ import annotations
 

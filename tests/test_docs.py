@@ -1,0 +1,72 @@
+"""What the documents say is true of the tree: links, paths, settings, exit statuses, commands."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from daemon.config import ENV_PREFIX, FLAGS, load
+from daemon.ctl.exits import MEANING
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+ROOMS = ("state", "stability", "agent_core", "prompts", "seeds", "remote", "nki_sim", "daemon")
+FOLDERS = (*ROOMS, "docs", "tests", "benchmarks", "packaging", ".ci")
+
+
+def ids(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=ids)
+def test_links_and_paths_lead_somewhere(document):
+    text = document.read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
+    assert [link for link in links if not (document.parent / link).exists()] == []
+    paths = [path for path in re.findall(r"`([\w./]+)`", text) if path.split("/")[0] in FOLDERS]
+    slashed = [path for path in paths if "/" in path]
+    assert [path for path in slashed if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/decisions/[0-9]*.md")), ids=ids)
+def test_a_decision_fits_a_page_and_says_when_to_reverse_it(page):
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 40
+    assert lines[0].startswith(f"# {page.name[:4]}: ")
+    assert any(line.startswith("**Reverse it if**") for line in lines)
+
+
+def test_the_readme_lists_the_exit_statuses():
+    table = re.findall(r"^\| (\d+) \| (.+) \|$", README, re.MULTILINE)
+    assert {int(status): meaning for status, meaning in table} == MEANING
+
+
+def test_the_readmes_configuration_is_one(home):
+    section = README.split("## Configuration")[1]
+    lines = [line.removeprefix("    ") for line in section.splitlines() if line.startswith("    ")]
+    home.mkdir()
+    (home / "config.toml").write_text("\n".join(lines))
+    from_file = load(home, {}).config
+    variables = dict(re.findall(rf"# ({ENV_PREFIX}\w+)=(\S+)", section))
+    assert load(home / "none", variables).config == from_file
+    assert set(re.findall(r"  (--\w+) ", section)) <= set(FLAGS.values())
+    assert tomllib.loads("\n".join(lines))["run"]["problem"] == from_file.run.problem
+
+
+def test_every_command_that_the_readme_names_exists():
+    program = Path(sys.executable).with_name("agentctl")
+    for verb in sorted(set(re.findall(r"`agentctl ([a-z]+)", README))):
+        result = subprocess.run([program, verb, "--help"], capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+        assert f"agentctl {verb}" in result.stdout
+
+
+def test_the_room_map_names_every_room():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE)) == set(ROOMS)
