@@ -12,7 +12,6 @@ import logging
 import re
 import sqlite3
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,11 +34,8 @@ from state.events import Event, RunForked, idempotency_key
 from state.fold import FOLD_VERSION, IllegalEvent
 from state.head import EMPTY, Head
 from state.records import NewEvent, Recorded, Row, recorded
-from state.snapshots import Tip
+from state.snapshots import Tip, Tips
 from state.upcast import decode
-
-ENDED_TIPS = 8
-"""States of ended runs kept in memory; those of live runs are all kept."""
 
 _STREAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _INSERT = f"INSERT INTO event VALUES ({', '.join('?' * len(Row._fields))})"  # noqa: S608 - marks only
@@ -122,7 +118,7 @@ class Appender:
     def _load_head(self) -> None:
         row = queries.last_row(self.connection)
         self.head = EMPTY if row is None else Head(row.seq, row.stream, row.run_seq, row.hash.hex())
-        self._tips: OrderedDict[str, Tip] = OrderedDict()
+        self._tips = Tips()
         self._kinds = set(self.connection.execute("SELECT type, sv FROM kind"))
 
     def tip(self, stream: str) -> Tip | None:
@@ -238,19 +234,15 @@ class Appender:
         self._advance(plan.tips, plan.head)
 
     def _advance(self, tips: dict[str, Tip], head: Head) -> None:
-        for stream, tip in tips.items():
-            self._tips[stream] = tip
-            self._tips.move_to_end(stream)
+        for tip in tips.values():
+            self._tips.put(tip)
         self.head = head
-        ended = [stream for stream, tip in self._tips.items() if tip.ended]
-        for stream in ended[:-ENDED_TIPS]:
-            del self._tips[stream]
 
     def save_snapshots(self, *, every: int = snapshots.EVERY) -> int:
         """Snapshot the streams that moved `every` events since their last, and the ended; count them."""
         due = [
             tip
-            for tip in self._tips.values()
+            for tip in self._tips
             if tip.run_seq - tip.saved >= every or (tip.ended and tip.saved < tip.run_seq)
         ]
         if not due:
@@ -265,7 +257,8 @@ class Appender:
                 self.connection.execute("ROLLBACK")
             raise
         crash_point("snapshot.after_commit")
-        self._tips.update((tip.stream, tip) for tip in saved)
+        for tip in saved:
+            self._tips.put(tip)
         return len(saved)
 
     # --- answering for what was not stored ---

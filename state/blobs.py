@@ -7,9 +7,20 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from state.errors import BlobMissing, LogDamaged
+from state.events import (
+    EVENT_TYPES,
+    CommandReceived,
+    EffectStarted,
+    EvaluationCompleted,
+    Event,
+    KernelProposed,
+    ProfileRecorded,
+    RunCreated,
+)
 from state.model import digest_of
 
 RAW_BELOW_BYTES = 256
@@ -72,3 +83,24 @@ def fetch(connection: sqlite3.Connection, digest: str) -> bytes:
     if row is None:
         raise BlobMissing(f"no blob {digest}")
     return unpack(StoredBlob(*row))
+
+
+def exists(connection: sqlite3.Connection, digest: str) -> bool:
+    """Return whether a blob is stored."""
+    key = bytes.fromhex(digest)
+    return connection.execute("SELECT 1 FROM blob WHERE digest = ?", (key,)).fetchone() is not None
+
+
+_NAMES: dict[type[Event], Callable[[Any], tuple[str, ...]]] = {
+    RunCreated: lambda event: (event.kernel, *event.problem.files.values()),
+    CommandReceived: lambda event: (event.payload,),
+    KernelProposed: lambda event: (event.source,),
+    EvaluationCompleted: lambda event: (event.evaluation.profile,) if event.evaluation.profile else (),
+    ProfileRecorded: lambda event: (event.profile,),
+} | {cls: lambda event: (event.request,) for cls in EVENT_TYPES.values() if issubclass(cls, EffectStarted)}
+
+
+def named_by(event: Event) -> tuple[str, ...]:
+    """Return the digests of the blobs that an event names (not those of things kept elsewhere)."""
+    names = _NAMES.get(type(event))
+    return () if names is None else names(event)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import zlib
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -51,6 +52,47 @@ class Tip(NamedTuple):
     @property
     def ended(self) -> bool:
         return isinstance(self.state, RunState) and self.state.ended
+
+
+class Saved(NamedTuple):
+    """A stored snapshot, without its fold version."""
+
+    stream: str
+    run_seq: int
+    head: bytes
+    digest: bytes
+    data: bytes
+
+
+_NEWEST = (
+    "SELECT stream, run_seq, head, digest, data FROM snapshot "
+    "WHERE stream = ? AND run_seq <= ? AND fold = ? ORDER BY run_seq DESC"
+)
+
+
+class Tips:
+    """Tips in memory: those of live streams, and the last few of ended runs (`keep`)."""
+
+    def __init__(self, keep: int = 8) -> None:
+        self._tips: dict[str, Tip] = {}
+        self._ended: dict[str, None] = {}
+        self._keep = keep
+
+    def get(self, stream: str) -> Tip | None:
+        return self._tips.get(stream)
+
+    def put(self, tip: Tip) -> None:
+        """Remember a tip; forget an ended run's if there are too many."""
+        self._tips[tip.stream] = tip
+        if tip.ended:
+            self._ended.pop(tip.stream, None)
+            self._ended[tip.stream] = None
+            if len(self._ended) > self._keep:
+                oldest = next(iter(self._ended))
+                del self._ended[oldest], self._tips[oldest]
+
+    def __iter__(self) -> Iterator[Tip]:
+        return iter(self._tips.values())
 
 
 def advance(stream: str, state: State | None, event: Event) -> State:
@@ -123,11 +165,7 @@ def replay(state: State | None, row: Row, event: Event | None = None) -> State:
 def _newest(connection: sqlite3.Connection, stream: str, upto: int | None) -> Tip | None:
     limit = 2**63 - 1 if upto is None else upto
     for segment in reversed(lineage(connection, stream)):
-        rows = connection.execute(
-            "SELECT stream, run_seq, head, digest, data FROM snapshot "
-            "WHERE stream = ? AND run_seq <= ? AND fold = ? ORDER BY run_seq DESC",
-            (segment.stream, min(segment.upto, limit), FOLD_VERSION),
-        )
+        rows = connection.execute(_NEWEST, (segment.stream, min(segment.upto, limit), FOLD_VERSION))
         for row in rows:
             try:
                 tip = restore(connection, Saved._make(row))
@@ -136,16 +174,6 @@ def _newest(connection: sqlite3.Connection, stream: str, upto: int | None) -> Ti
             else:
                 return tip._replace(stream=stream)
     return None
-
-
-class Saved(NamedTuple):
-    """A stored snapshot, without its fold version."""
-
-    stream: str
-    run_seq: int
-    head: bytes
-    digest: bytes
-    data: bytes
 
 
 def restore(connection: sqlite3.Connection, saved: Saved) -> Tip:
@@ -164,3 +192,15 @@ def restore(connection: sqlite3.Connection, saved: Saved) -> Tip:
     except (zlib.error, ValidationError) as error:
         raise ValueError(f"its state cannot be read: {error}") from error
     return Tip(saved.stream, saved.run_seq, saved.head, state, saved.run_seq)
+
+
+def keys(connection: sqlite3.Connection) -> set[tuple[str, int]]:
+    """Return (stream, run_seq) of the snapshots that today's fold could use."""
+    rows = connection.execute("SELECT stream, run_seq FROM snapshot WHERE fold = ?", (FOLD_VERSION,))
+    return {(stream, run_seq) for stream, run_seq in rows}
+
+
+def stored_at(connection: sqlite3.Connection, stream: str, run_seq: int) -> Saved | None:
+    """Return the snapshot of a stream at an event, if there is one."""
+    row = connection.execute(_NEWEST, (stream, run_seq, FOLD_VERSION)).fetchone()
+    return Saved._make(row) if row is not None and row[1] == run_seq else None

@@ -1,0 +1,86 @@
+"""The checks of `verify` that look at stored things by themselves: pages, blobs, read models, leftovers.
+
+Each is a generator of findings; none keeps a query open while its caller works with what it yields.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from state.blobs import StoredBlob, unpack
+from state.errors import LogDamaged
+from state.projections import TABLES
+from state.records import Row
+
+_PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it was written.
+
+    `part` is page, chain, event, state_hash, read_model, snapshot, blob or tail; the place is None where
+    it is not in one row of the log.
+    """
+
+    part: str
+    what: str
+    seq: int | None = None
+    stream: str | None = None
+    run_seq: int | None = None
+
+    def __str__(self) -> str:
+        place = "" if self.seq is None else f" at event {self.seq} ({self.stream}@{self.run_seq})"
+        return f"{self.part}{place}: {self.what}"
+
+
+def at_row(part: str, what: str, row: Row) -> Finding:
+    return Finding(part, what, row.seq, row.stream, row.run_seq)
+
+
+def from_error(part: str, error: LogDamaged) -> Finding:
+    return Finding(part, error.what, error.seq, error.stream, error.run_seq)
+
+
+def check_pages(connection: sqlite3.Connection) -> Iterator[Finding]:
+    """Let SQLite look at its own pages and indexes."""
+    for (line,) in connection.execute("PRAGMA quick_check(1)").fetchall():
+        if line != "ok":
+            yield Finding("page", line)
+
+
+def check_blobs(connection: sqlite3.Connection) -> Iterator[Finding]:
+    """Check every blob's bytes against its digest."""
+    after = 0
+    while page := connection.execute(
+        "SELECT rowid, * FROM blob WHERE rowid > ? ORDER BY rowid LIMIT ?", (after, _PAGE)
+    ).fetchall():
+        for rowid, *columns in page:
+            after = rowid
+            try:
+                unpack(StoredBlob(*columns))
+            except LogDamaged as error:
+                yield Finding("blob", error.what)
+
+
+def compare_read_models(connection: sqlite3.Connection, rebuilt: sqlite3.Connection) -> Iterator[Finding]:
+    """Compare the stored read models with rebuilt ones; the first difference of each table."""
+    for table in TABLES:
+        # Tables of today's program in a fixed order, so that equal contents are equal sequences.
+        query = f"SELECT * FROM {table} ORDER BY 1, 2"  # noqa: S608 - our own table names
+        ours, theirs = connection.execute(query), rebuilt.execute(query)
+        for stored, wanted in zip_longest(ours, theirs):
+            if stored != wanted:
+                yield Finding("read_model", f"{table}: {_difference(stored, wanted)}")
+                break
+
+
+def _difference(stored: tuple[object, ...] | None, wanted: tuple[object, ...] | None) -> str:
+    if stored is None or wanted is None:
+        row = stored or wanted or ()
+        return f"row {row[:2]} is {'missing' if stored is None else 'not from the log'}"
+    changed = [(a, b) for a, b in zip(stored, wanted, strict=True) if a != b]
+    return f"row {stored[:2]} holds {changed[0][0]!r} where the log says {changed[0][1]!r}"

@@ -1,0 +1,231 @@
+"""`verify`: proves a log from its rows alone, and names the first thing that is wrong.
+
+It re-derives both hash chains, re-validates and re-folds every event, compares recorded state hashes,
+snapshots and read models with what follows from the events, checks every blob against its digest and the
+end of the log against the HEAD anchor. It only reads, a page at a time, so the log's owner may keep
+writing; what is appended meanwhile is included by one short transaction at the end.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from state import blobs, projections, queries, snapshots
+from state.audit import Finding, at_row, check_blobs, check_pages, compare_read_models, from_error
+from state.chain import GENESIS, ChainWalk
+from state.errors import LogDamaged, TailLost, sqlite_errors
+from state.events import Event, idempotency_key
+from state.fold import FOLD_VERSION
+from state.head import EMPTY, Head, read_head
+from state.home import Layout
+from state.opening import check_anchor
+from state.readonly import ReadOnly
+from state.records import Recorded, Row, recorded
+from state.snapshots import State, Tip, Tips
+from state.upcast import decode
+
+Progress = Callable[[int, int], None]
+"""Called now and then with (events done, events in all)."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What was checked and what was found; `findings` begins with the first bad row of the log.
+
+    `head` is the last event that was reached, `anchored` whether a HEAD anchor was there to compare with.
+    """
+
+    events: int
+    state_hashes: int
+    blobs: int
+    snapshots: int
+    head: Head
+    anchored: bool
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+    @property
+    def first(self) -> Finding | None:
+        return self.findings[0] if self.findings else None
+
+
+def verify(home: Path, *, deep: bool = True, progress: Progress | None = None) -> VerifyReport:
+    """Check the log of `home`, owned or not; `deep=False` checks the chains and the anchor only.
+
+    Raises:
+        NoLog, HomeUnreadable, LogTooNew: there is nothing that this program can check.
+        LogDamaged: the file is not a log at all.
+    """
+    layout = Layout(home)
+    findings: list[Finding] = []
+    anchor = _read_anchor(layout, findings)
+    handle = ReadOnly(layout)
+    try:
+        with sqlite_errors(), closing(sqlite3.connect("", isolation_level=None)) as scratch:
+            replay = _Replay(handle.connection(), scratch) if deep else None
+            return _Pass(handle.connection(), replay, findings, progress).run(anchor)
+    finally:
+        handle.close()
+
+
+def _read_anchor(layout: Layout, findings: list[Finding]) -> Head | None:
+    """Read HEAD, before the log: it is never ahead of what was committed when it was read."""
+    try:
+        return read_head(layout.head)
+    except LogDamaged as error:
+        findings.append(from_error("tail", error))
+        return None
+
+
+class _Pass:
+    """One pass over a log: the chains, and everything that follows from the rows if a replay is given."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        replay: _Replay | None,
+        findings: list[Finding],
+        progress: Progress | None,
+    ) -> None:
+        self._connection = connection
+        self._replay = replay
+        self._findings = findings
+        self._progress = progress
+        self._walk = ChainWalk(seq=0, log_hash=GENESIS, before=partial(queries.link_before, connection))
+        self._head = EMPTY
+
+    def run(self, anchor: Head | None) -> VerifyReport:
+        if self._replay is not None:
+            self._findings += check_pages(self._connection)
+        self._check_rows()
+        self._check_anchor(anchor)
+        if self._replay is not None:
+            self._findings += self._replay.findings
+            self._findings += check_blobs(self._connection)
+        self._findings.sort(key=lambda finding: (finding.seq is None, finding.seq or 0))
+        (stored,) = self._connection.execute("SELECT count(*) FROM blob").fetchone()
+        return VerifyReport(
+            events=self._walk.seq,
+            state_hashes=self._replay.state_hashes if self._replay else 0,
+            blobs=stored if self._replay else 0,
+            snapshots=self._replay.snapshots if self._replay else 0,
+            head=self._head,
+            anchored=anchor is not None,
+            findings=tuple(self._findings),
+        )
+
+    def _check_rows(self) -> None:
+        try:
+            self._check_committed()
+            self._connection.execute(
+                "BEGIN"
+            )  # short: what was appended meanwhile, and tables
+            try:
+                self._check_committed()
+                if self._replay is not None:
+                    self._replay.finish()
+            finally:
+                self._connection.execute("COMMIT")
+        except LogDamaged as error:
+            self._findings.append(from_error("event" if error.seq == self._walk.seq else "chain", error))
+
+    def _check_committed(self) -> None:
+        last = queries.last_row(self._connection)
+        total = 0 if last is None else last.seq
+        for row in queries.log_rows(self._connection, after=self._walk.seq, upto=total):
+            self._walk.check(row)
+            self._head = Head(row.seq, row.stream, row.run_seq, row.hash.hex())
+            if self._replay is not None:
+                self._replay.check(row)
+            if self._progress is not None and row.seq % queries.PAGE == 0:
+                self._progress(row.seq, total)
+
+    def _check_anchor(self, anchor: Head | None) -> None:
+        try:
+            check_anchor(self._connection, anchor)
+        except TailLost as error:
+            self._findings.append(Finding("tail", str(error)))
+        except LogDamaged as error:
+            self._findings.append(from_error("tail", error))
+
+
+class _Replay:
+    """Derives from each row what the log stored beside it, and compares."""
+
+    def __init__(self, connection: sqlite3.Connection, scratch: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._scratch = scratch
+        self._tips = Tips()
+        self._page: list[Recorded] = []
+        self._saved = snapshots.keys(connection)
+        self.findings: list[Finding] = []
+        self.state_hashes = 0
+        self.snapshots = 0
+        projections.create(scratch)
+
+    def check(self, row: Row) -> None:
+        """Fold and project one row.
+
+        Raises:
+            LogDamaged: its event cannot be read, or cannot follow.
+        """
+        event = decode(row)
+        tip = self._tips.get(row.stream) or self._before(row)
+        state = snapshots.replay(tip.state if tip else None, row, event)
+        self._tips.put(Tip(row.stream, row.run_seq, row.hash, state))
+        self.findings += self._compare(row, event, state)
+        self._page.append(recorded(row, event))
+        if len(self._page) == queries.PAGE:
+            self._project()
+
+    def finish(self) -> None:
+        """Compare the read models, and name snapshots of events that are not there."""
+        self._project()
+        self.findings += compare_read_models(self._connection, self._scratch)
+        self.findings += (
+            Finding("snapshot", f"{stream}@{run_seq} is no event of the log")
+            for stream, run_seq in self._saved
+        )
+
+    def _before(self, row: Row) -> Tip | None:
+        """Return the tip before `row` where it is not in memory: a fork's first row, or a run long ended."""
+        return snapshots.load(self._connection, row.stream, upto=row.run_seq - 1, snapshots=False)
+
+    def _project(self) -> None:
+        projections.project_all(self._scratch, self._page)
+        self._page.clear()
+
+    def _compare(self, row: Row, event: Event, state: State) -> Iterator[Finding]:
+        if row.idem != idempotency_key(event):
+            yield at_row("event", f"its idempotency key {row.idem} is not that of its content", row)
+        if row.state_hash is not None and row.fold == FOLD_VERSION:
+            self.state_hashes += 1
+            if snapshots.state_hash(state) != row.state_hash:
+                yield at_row("state_hash", "the state after it is not the one that was recorded", row)
+        for digest in blobs.named_by(event):
+            if not blobs.exists(self._connection, digest):
+                yield at_row("blob", f"{row.type} names blob {digest}, which is not stored", row)
+        if (row.stream, row.run_seq) in self._saved:
+            yield from self._compare_snapshot(row, state)
+
+    def _compare_snapshot(self, row: Row, state: State) -> Iterator[Finding]:
+        self._saved.remove((row.stream, row.run_seq))
+        saved = snapshots.stored_at(self._connection, row.stream, row.run_seq)
+        if saved is None:  # its owner replaced it meanwhile
+            return
+        self.snapshots += 1
+        try:
+            same = snapshots.restore(self._connection, saved).state == state
+        except ValueError as error:
+            yield at_row("snapshot", str(error), row)
+        else:
+            if not same:
+                yield at_row("snapshot", "its state is not the one that the events give", row)
