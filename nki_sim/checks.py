@@ -16,7 +16,7 @@ import numpy as np
 from nki_sim import memory
 from nki_sim.coverage import uninitialised
 from nki_sim.dtypes import DTYPES
-from nki_sim.forms import HBM_BUFFERS
+from nki_sim.forms import HBM_BUFFERS, Site
 from nki_sim.ir import Ints, Program
 from nki_sim.operators import OPERATORS
 from nki_sim.targets import Target
@@ -115,24 +115,31 @@ def _capacity(program: Program, target: Target, name: str) -> Iterator[Violation
     if len(over):
         peak = int(np.argmax(profile))
         live = tensors[(first <= peak) & (last >= peak)]
-        yield _overflow(program, target, name, live, int(profile[peak]), int(over[0]), sizes)
+        line = int(program.lines[over[0]])
+        yield _overflow(name, limit, int(profile[peak]), line, _shares(program, live, sizes))
+
+
+def _shares(program: Program, live: Ints, sizes: Ints) -> list[tuple[int, int, Site]]:
+    """(size of all, how many, declaration) of the tensors that are live, the largest first."""
+    sites, counts = np.unique(program.tensor_sites[live], return_counts=True)
+    found = [
+        (int(sizes[site]) * count, count, program.sites[site])
+        for site, count in zip(sites.tolist(), counts.tolist(), strict=True)
+    ]
+    return sorted(found, key=lambda entry: -entry[0])
 
 
 def _overflow(
-    program: Program, target: Target, name: str, live: Ints, value: int, at: int, sizes: Ints
+    memory_name: str, limit: int, value: int, line: int, shares: list[tuple[int, int, Site]]
 ) -> Violation:
-    sites, counts = np.unique(program.tensor_sites[live], return_counts=True)
-    shares = sorted(((int(sizes[s]) * int(c), int(c), program.sites[s]) for s, c in zip(sites, counts, strict=True)),
-                    key=lambda entry: -entry[0])  # fmt: skip
-    unit = "bytes per partition" if name == "sbuf" else "banks"
-    breakdown = ", ".join(
-        f"{site.name} (line {site.line}) {n} x {total // n}" for total, n, site in shares[:6]
-    )
-    limit = memory.capacity(name, target)
-    hint = "use smaller tiles, or declare tiles in the innermost loop that needs them"
+    unit = "bytes per partition" if memory_name == "sbuf" else "banks"
+    parts = [f"{site.name} (line {site.line}) {count} x {total // count}" for total, count, site in shares]
     return Violation(
-        f"{name}_capacity", f"{value} {unit} of {name.upper()} are in use at once, {limit} are there: {breakdown}",
-        shares[0][2].name, limit, value, int(program.lines[at]), hint,
+        f"{memory_name}_capacity",
+        f"{value} {unit} of {memory_name.upper()} are in use at once, {limit} are there: "
+        f"{', '.join(parts[:6])}",
+        shares[0][2].name, limit, value, line,
+        "use smaller tiles, or declare tiles in the innermost loop that needs them",
     )  # fmt: skip
 
 

@@ -29,8 +29,8 @@ def decode_site(item: Any) -> Site:
     sizes = tuple(_number(size, "size", 1) for size in _sequence(shape, "shape"))
     if not sizes or prod(sizes) > MAX_SIZE:
         raise IRError(f"a tensor of shape {sizes}")
-    site = Site(_text(name, "name"), sizes, _one_of(dtype, DTYPES, "type"), _one_of(buffer, BUFFERS, "buffer"),
-                _number(line, "line", 0))  # fmt: skip
+    kind = (_one_of(dtype, DTYPES, "type"), _one_of(buffer, BUFFERS, "buffer"))
+    site = Site(_text(name, "name"), sizes, *kind, _number(line, "line", 0))
     if site.buffer not in HBM_BUFFERS and len(sizes) < 2:
         raise IRError(f"tile {site.name} is one-dimensional")
     return site
@@ -67,8 +67,8 @@ def _operand(operator: Operator, item: Any) -> Operand:
     if not argument.is_tensor:
         raise IRError(f"{operator.name}: {argument.name} is not a tensor")
     operand = Operand(
-        argument.name, _dims(dims), _one_of(dtype, DTYPES, "type"), _one_of(buffer, argument.buffers, "buffer"),
-        _number(row, "row", 1), _number(start, "start", 0),
+        argument.name, _dims(dims), _one_of(dtype, DTYPES, "type"),
+        _one_of(buffer, argument.buffers, "buffer"), _number(row, "row", 1), _number(start, "start", 0),
     )  # fmt: skip
     step, count = operand.dims[0]
     if not operand.in_hbm and count > 1 and step != operand.row:

@@ -111,12 +111,12 @@ def _neighbours(boxes: Ints) -> tuple[list[list[int]], list[list[int]]]:
 
 def _overlap(part: Ints, boxes: Ints) -> Bools:
     row = (part[..., 0] < boxes[:, 1]) & (boxes[:, 0] < part[..., 1])
-    return row & (part[..., 2] < boxes[:, 3]) & (boxes[:, 2] < part[..., 3])  # type: ignore[no-any-return]
+    return row & (part[..., 2] < boxes[:, 3]) & (boxes[:, 2] < part[..., 3])
 
 
 def _encloses(part: Ints, boxes: Ints) -> Bools:
     row = (part[..., 0] <= boxes[:, 0]) & (boxes[:, 1] <= part[..., 1])
-    return row & (part[..., 2] <= boxes[:, 2]) & (boxes[:, 3] <= part[..., 3])  # type: ignore[no-any-return]
+    return row & (part[..., 2] <= boxes[:, 2]) & (boxes[:, 3] <= part[..., 3])
 
 
 def _rows_of(matrix: Bools) -> list[list[int]]:

@@ -15,9 +15,12 @@ from typing import Literal
 
 from nki_sim import costs, rules
 from nki_sim.forms import HBM_BUFFERS, Form, ParamValue
+from nki_sim.rules import Breach, Rule
 from nki_sim.targets import Target
 
 Kind = Literal["out", "tensor", "tensor_or_float", "float", "bool", "alu", "activation", "reduce", "axes"]
+
+COMMON_RULES: tuple[Rule, ...] = (rules.on_chip_operands, rules.gpsimd_sees_no_psum)
 
 _CHIP = frozenset({"sbuf", "psum"})
 _DMA = HBM_BUFFERS | {"sbuf"}
@@ -46,7 +49,7 @@ class Operator:
     engines: tuple[str, ...]
     arguments: tuple[Argument, ...]
     cost: Callable[[Form, Target], costs.Cost]
-    rules: tuple[rules.Rule, ...] = ()
+    rules: tuple[Rule, ...] = ()
     doc: str = ""
 
     @cached_property
@@ -58,13 +61,9 @@ class Operator:
         """Roles that the instruction writes."""
         return frozenset(argument.name for argument in self.arguments if argument.kind == "out")
 
-    def breaches(self, form: Form, target: Target) -> list[rules.Breach]:
+    def breaches(self, form: Form, target: Target) -> list[Breach]:
         """Every rule that a form of this operator breaks on a target; shape rules first."""
-        return [
-            breach
-            for rule in (rules.on_chip_operands, rules.gpsimd_sees_no_psum, *self.rules)
-            for breach in rule(form, target)
-        ]
+        return [breach for rule in (*COMMON_RULES, *self.rules) for breach in rule(form, target)]
 
 
 def _out(name: str = "dst", buffers: frozenset[str] = _CHIP, *, required: bool = True) -> Argument:
@@ -98,7 +97,8 @@ _ALL = (
     Operator(
         "dma_transpose", ("dma",),
         (_out(buffers=_DMA), _in("src", _DMA), Argument("axes", "axes", required=False)),
-        costs.dma_transpose, (rules.dma_transpose_axes, rules.same_dtype), "two-dimensional transpose on the way",
+        costs.dma_transpose, (rules.dma_transpose_axes, rules.same_dtype),
+        "two-dimensional transpose on the way",
     ),
     Operator(
         "tensor_copy", ("vector", "scalar", "gpsimd"), (_out(), _in("src")), costs.copy_like,
@@ -115,7 +115,8 @@ _ALL = (
             _flag("is_stationary_onezero"), _flag("is_moving_onezero"), _flag("is_transpose"),
             _flag("accumulate"),
         ),
-        costs.matmul, (rules.matmul_shapes, rules.matmul_dtypes), "dst[M, N] (+)= stationary[K, M].T @ moving[K, N]",
+        costs.matmul, (rules.matmul_shapes, rules.matmul_dtypes),
+        "dst[M, N] (+)= stationary[K, M].T @ moving[K, N]",
     ),
     Operator(
         "nc_transpose", ("tensor", "vector"), (_out(), _in("data")), costs.transpose,
@@ -123,7 +124,8 @@ _ALL = (
     ),
     Operator(
         "tensor_tensor", ("vector", "gpsimd"), (_out(), _in("data1"), _in("data2"), _op("op")),
-        costs.tensor_tensor, (rules.same_shape, rules.not_both_psum), "data1 op data2",
+        costs.tensor_tensor, (rules.same_shape, rules.not_both_psum),
+        "data1 op data2",
     ),
     Operator(
         "tensor_scalar", ("vector", "scalar"),
@@ -131,7 +133,8 @@ _ALL = (
             _out(), _in("data"), _op("op0"), _either("operand0"), _flag("reverse0"),
             _op("op1", required=False), _either("operand1", required=False), _flag("reverse1"),
         ),
-        costs.copy_like, (rules.same_shape, rules.scalar_engine_ops), "(data op0 operand0) op1 operand1",
+        costs.copy_like, (rules.same_shape, rules.scalar_engine_ops),
+        "(data op0 operand0) op1 operand1",
     ),
     Operator(
         "scalar_tensor_tensor", ("vector", "gpsimd"),
@@ -139,7 +142,8 @@ _ALL = (
             _out(), _in("data"), _op("op0"), _either("operand0"), _op("op1"), _in("operand1"),
             _flag("reverse0"), _flag("reverse1"),
         ),
-        costs.scalar_tensor_tensor, (rules.same_shape,), "(data op0 operand0) op1 operand1, operand1 a tensor",
+        costs.scalar_tensor_tensor, (rules.same_shape,),
+        "(data op0 operand0) op1 operand1, operand1 a tensor",
     ),
     Operator(
         "tensor_scalar_reduce", ("vector",),
@@ -147,12 +151,14 @@ _ALL = (
             _out(), _in("data"), _op("op0"), _either("operand0"), _op("reduce_op", "reduce"),
             _out("reduce_res"), _flag("reverse0"),
         ),
-        costs.reducing, (rules.same_shape, rules.reduce_result), "tensor_scalar and its sum (or max...) over the free axis",
+        costs.reducing, (rules.same_shape, rules.reduce_result),
+        "tensor_scalar and its sum (or max...) over the free axis",
     ),
     Operator(
         "tensor_reduce", ("vector",),
         (_out(), _op("op", "reduce"), _in("data"), Argument("axis", "axes"), _flag("negate")),
-        costs.reduce, (rules.reduce_axes,), "reduce the innermost free axes",
+        costs.reduce, (rules.reduce_axes,),
+        "reduce the innermost free axes",
     ),
     Operator(
         "tensor_tensor_scan", ("vector",),
@@ -160,7 +166,8 @@ _ALL = (
             _out(), _in("data0"), _in("data1"), _either("initial"), _op("op0"), _op("op1"),
             _flag("reverse0"), _flag("reverse1"),
         ),
-        costs.scan, (rules.same_shape, rules.not_both_psum), "res[i] = (data0[i] op0 res[i-1]) op1 data1[i]",
+        costs.scan, (rules.same_shape, rules.not_both_psum),
+        "res[i] = (data0[i] op0 res[i-1]) op1 data1[i]",
     ),
     Operator(
         "activation", ("scalar",),
@@ -169,7 +176,8 @@ _ALL = (
             _either("scale", 1.0, required=False), _op("reduce_op", "reduce", required=False),
             _out("reduce_res", required=False),
         ),
-        costs.activation, (rules.same_shape, rules.activation_operands), "op(data * scale + bias), optionally with its sum",
+        costs.activation, (rules.same_shape, rules.activation_operands),
+        "op(data * scale + bias), optionally with its sum",
     ),
     Operator(
         "activation_reduce", ("scalar",),
@@ -177,7 +185,8 @@ _ALL = (
             _out(), _op("op", "activation"), _in("data"), _op("reduce_op", "reduce"), _out("reduce_res"),
             _either("bias", required=False), _either("scale", 1.0, required=False),
         ),
-        costs.activation, (rules.same_shape, rules.activation_operands), "activation and its sum over the free axis",
+        costs.activation, (rules.same_shape, rules.activation_operands),
+        "activation and its sum over the free axis",
     ),
     Operator(
         "reciprocal", ("vector",), (_out(), _in("data")), costs.reciprocal, (rules.same_shape,), "1 / data",
@@ -187,12 +196,11 @@ _ALL = (
 OPERATORS: dict[str, Operator] = {operator.name: operator for operator in _ALL}
 
 # Documented for trn1 and trn2, not supported yet; the front end refuses them by name.
-UNSUPPORTED = frozenset(
-    """
-    dma_compute tensor_copy_predicated tensor_scalar_cumulative tensor_partition_reduce bn_stats bn_aggr iota
-    affine_select range_select select_reduce local_gather nc_n_gather nc_stream_shuffle max8 nc_find_index8
-    nc_match_replace8 topk nonzero_with_count sequence_bounds dropout rng set_rng_seed rand_set_state
-    rand_get_state register_alloc register_move register_load register_store sendrecv core_barrier
-    scalar_load scalar_store nc_matmul_mx activate2 exponential quantize_mx rand2
-    """.split()
-)
+UNSUPPORTED = frozenset({
+    "activate2", "affine_select", "bn_aggr", "bn_stats", "core_barrier", "dma_compute", "dropout",
+    "exponential", "iota", "local_gather", "max8", "nc_find_index8", "nc_match_replace8", "nc_matmul_mx",
+    "nc_n_gather", "nc_stream_shuffle", "nonzero_with_count", "quantize_mx", "rand2", "rand_get_state",
+    "rand_set_state", "range_select", "register_alloc", "register_load", "register_move", "register_store",
+    "rng", "scalar_load", "scalar_store", "select_reduce", "sendrecv", "sequence_bounds", "set_rng_seed",
+    "tensor_copy_predicated", "tensor_partition_reduce", "tensor_scalar_cumulative", "topk",
+})  # fmt: skip

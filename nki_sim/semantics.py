@@ -23,23 +23,23 @@ _erf = np.frompyfunc(math.erf, 1, 1)
 
 
 def _sigmoid(x: Float) -> Float:
-    return 1.0 / (1.0 + np.exp(-x))
+    return np.reciprocal(np.float32(1.0) + np.exp(-x))
 
 
 def _softplus(x: Float) -> Float:
-    return np.logaddexp(x, np.float32(0.0))
+    return np.asarray(np.logaddexp(x, np.float32(0.0)), dtype=np.float32)
 
 
 def _erf32(x: Float) -> Float:
-    return _erf(x).astype(np.float32)  # type: ignore[no-any-return]
+    return np.asarray(_erf(x), dtype=np.float32)
 
 
 def _gelu(x: Float) -> Float:
-    return 0.5 * x * (1.0 + _erf32(x * np.float32(math.sqrt(0.5))))
+    return np.float32(0.5) * x * (np.float32(1.0) + _erf32(x * np.float32(math.sqrt(0.5))))
 
 
 def _rsqrt(x: Float) -> Float:
-    return 1.0 / np.sqrt(x)
+    return np.reciprocal(np.sqrt(x))
 
 
 UNARY: dict[str, Callable[[Float], Float]] = {

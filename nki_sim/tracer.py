@@ -22,7 +22,9 @@ def reply(text: str) -> tuple[int, bytes]:
     except SimError as error:
         return 1, protocol.error_reply(error)
     except MemoryError:
-        return 1, protocol.error_reply(LimitError("limit_memory", "tracing needs more memory than is allowed"))
+        return 1, protocol.error_reply(
+            LimitError("limit_memory", "tracing needs more memory than is allowed")
+        )
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from nki_sim.frontend import values
 from nki_sim.frontend.recorder import current
 from nki_sim.frontend.tensor import Tensor, fail
-from nki_sim.frontend.values import dge_mode, engine, oob_mode, reduce_cmd
 from nki_sim.operators import OPERATORS, UNSUPPORTED, Operator
 
+dge_mode, oob_mode, reduce_cmd, engine = values.dge_mode, values.oob_mode, values.reduce_cmd, values.engine
 tensor_engine, vector_engine, scalar_engine = engine.tensor, engine.vector, engine.scalar
 gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown
 
 # Accepted and not acted on: they steer the vendor's compiler, not what is computed.
-_HINTS = frozenset({"name", "priority", "dge_mode", "reduce_cmd", "keepdims"})
-_NEUTRAL: dict[str, tuple[object, ...]] = {"oob_mode": (oob_mode.error,), "perf_mode": ("none",)}
+_HINTS = frozenset({"name", "priority", "dge_mode", "keepdims"})
+# Accepted with these values, which ask for what is done anyway.
+_NEUTRAL: dict[str, tuple[object, ...]] = {
+    "oob_mode": (oob_mode.error,),
+    "perf_mode": ("none",),
+    "reduce_cmd": (reduce_cmd.idle, reduce_cmd.reset_reduce),
+}
 
 
 def _instruction(operator: Operator) -> Callable[..., None]:
-    names = tuple(argument.name for argument in operator.arguments)
-    known = frozenset(names) | {"engine"}
+    names = (*(argument.name for argument in operator.arguments), "engine")
+    known = frozenset(names)
 
     def call(*args: Any, **given: Any) -> None:
         for name, value in zip(names, args, strict=False):
@@ -78,5 +84,3 @@ def __getattr__(name: str) -> Any:
 
 
 globals().update({name: function for name, function in _INSTRUCTIONS.items() if name != "nc_matmul"})
-
-__all__ = ["dge_mode", "engine", "get_nc_version", "nc_matmul", "oob_mode", "reduce_cmd", *_INSTRUCTIONS]

@@ -144,10 +144,3 @@ def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
     return Function(name)
-
-
-__all__ = [
-    "affine_range", "broadcast_to", "ds", "empty_like", "expand_dims", "hbm", "is_hbm", "is_psum", "is_sbuf",
-    "ndarray", "num_programs", "private_hbm", "program_id", "psum", "sbuf", "sequential_range", "shared_hbm",
-    "static_range", "tile_size", *_FUNCTIONS, *DTYPES,
-]  # fmt: skip

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 from nki_sim import wire
@@ -156,11 +157,12 @@ class Recorder:
 
     def line(self) -> int:
         """The line of the kernel's file that is being executed, 0 when none is."""
-        frame = sys._getframe(1)  # noqa: SLF001  the only way to a caller's line that costs nothing
+        # The only way to a caller's line that costs nothing.
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
         while frame is not None:
             if frame.f_code.co_filename == self.filename:
                 return frame.f_lineno
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         return 0
 
     def to_bytes(self, kernel: str, outputs: Sequence[int]) -> bytes:

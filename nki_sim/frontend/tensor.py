@@ -7,6 +7,7 @@ the first pair walks the partitions and is never dropped.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from math import prod
 from operator import index as to_int
 from typing import Any, NoReturn
@@ -97,7 +98,7 @@ class Tensor:
             "write with an instruction: nisa.tensor_copy(dst=..., src=...)",
         )  # fmt: skip
 
-    def __bool__(self) -> NoReturn:
+    def __bool__(self) -> NoReturn:  # noqa: PLE0304  it always refuses
         fail(
             "ambiguous_tensor_truth_value", f"the truth value of {self.name} is not known while tracing",
             "conditions may depend on shapes, not on data",
@@ -255,7 +256,7 @@ class Tensor:
     def flatten_dims(self, start_dim: int, end_dim: int) -> Tensor:
         """Dimensions start..end (inclusive) as one; they must follow each other in memory."""
         part = self.dims[start_dim : end_dim + 1]
-        for (outer, _), (inner, count) in zip(part, part[1:], strict=False):
+        for (outer, _), (inner, count) in pairwise(part):
             if outer != inner * count:
                 fail("reshape", f"dimensions {start_dim}..{end_dim} of {self.name} are not contiguous")
         joined = (part[-1][0], prod(count for _, count in part))

@@ -1,4 +1,4 @@
-"""The constants that instructions take: operator objects such as `nl.exp`, enums, numbers, and their checks."""
+"""The constants that instructions take: operator objects such as `nl.exp`, enums, numbers; their checks."""
 
 from __future__ import annotations
 
