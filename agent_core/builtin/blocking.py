@@ -1,0 +1,251 @@
+"""Unroll-and-jam without unrolling: a loop is cut into blocks, and a block's iterations run innermost.
+
+What does not depend on the loop's index then runs once for a whole block instead of once for every
+iteration: data loaded for one iteration serves all of them. What does depend on it gets a short loop over
+the block around each stretch of statements; a tile that lives from one stretch to another gets a copy for
+each iteration of the block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import libcst as cst
+
+from agent_core.builtin import syntax
+from agent_core.builtin.model import Access, Guard, Kernel, Kind, Loop, Node, Statement, inside, walk
+from agent_core.builtin.staging import shape_texts
+from agent_core.builtin.transforms.base import Refused
+from agent_core.builtin.values import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A loop that can be cut in blocks: the statements that depend on its index, the tiles to copy."""
+
+    kernel: Kernel
+    loop: Loop
+    tainted: frozenset[Statement]
+    copied: frozenset[int]
+
+
+def plan_block(kernel: Kernel, loop: Loop) -> Block:
+    """Work out what depends on a loop's index.
+
+    Raises:
+        Refused: its iterations are not independent, or nothing would be shared between them.
+    """
+    nodes = list(walk(loop.body))
+    _check_readable(loop, nodes)
+    _check_independent(kernel, loop)
+    statements = [node for node in nodes if isinstance(node, Statement)]
+    tainted = _tainted(kernel, loop, statements)
+    shared = [item for item in statements if item.kind is Kind.OPERATE and item not in tainted]
+    if not shared:
+        raise Refused(f"every instruction in the loop over {loop.var} depends on {loop.var}")
+    return Block(kernel, loop, tainted, _copied(kernel, loop, tainted))
+
+
+def _check_readable(loop: Loop, nodes: Sequence[Node]) -> None:
+    if loop.index_text != loop.var:
+        raise Refused(f"the loop over {loop.var} does not count 0, 1, ...")
+    for node in nodes:
+        if isinstance(node, Guard):
+            raise Refused(f"the loop over {loop.var} holds a condition")
+        if isinstance(node, Statement) and node.kind in {Kind.OPAQUE, Kind.BIND}:
+            raise Refused(f"the loop over {loop.var} holds a statement that cannot be moved: {node.reason or 'a name'}")
+        if isinstance(node, Loop) and loop.id in node.start.loops:
+            raise Refused(f"the bounds of the loop over {node.var} depend on {loop.var}")
+
+
+def _check_independent(kernel: Kernel, loop: Loop) -> None:
+    """No iteration may touch what another one writes: only tiles of its own and disjoint parts of others."""
+    touched = [(item, access) for item in kernel.statements if inside(loop, item) for access in item.accesses]
+    for item, written in touched:
+        if not written.writes or _private(kernel, loop, written.tensor):
+            continue
+        for _, other in touched:
+            if other.tensor.id == written.tensor.id and not _disjoint(kernel, loop, written, other):
+                raise Refused(f"iterations over {loop.var} share {item.op}'s {written.tensor.name}")
+
+
+def _private(kernel: Kernel, loop: Loop, tensor: Tensor) -> bool:
+    declared = kernel.declarations.get(tensor.id)
+    return declared is not None and loop in declared.path
+
+
+def _disjoint(kernel: Kernel, loop: Loop, a: Access, b: Access) -> bool:
+    """Whether different iterations of the loop touch different parts: along some dimension both walk it."""
+    for first, second in zip(a.view.box, b.view.box, strict=True):
+        step = first.start.coefficient(loop.id)
+        same = step == second.start.coefficient(loop.id)
+        low, high = (first.start - second.start).span(kernel.trips)
+        reach = max(high + first.extent, second.extent - low)
+        if same and step >= reach > 0:
+            return True
+    return False
+
+
+def _tainted(kernel: Kernel, loop: Loop, statements: Sequence[Statement]) -> frozenset[Statement]:
+    """Statements that depend on the index, also through tiles; declarations follow their tile."""
+    tiles: set[int] = set()
+    found: set[Statement] = set()
+    while True:
+        more = {
+            item
+            for item in statements
+            if item not in found and (loop.id in item.loops or any(a.tensor.id in tiles for a in item.accesses))
+        }
+        if not more:
+            break
+        found |= more
+        tiles |= {a.tensor.id for item in more for a in item.accesses if a.writes}
+    declared = {kernel.declarations[key] for key in tiles if key in kernel.declarations}
+    return frozenset(found | (declared & set(statements)))
+
+
+def _copied(kernel: Kernel, loop: Loop, tainted: frozenset[Statement]) -> frozenset[int]:
+    """Tiles that one stretch of index-dependent statements writes and another one uses."""
+    stretch = {item: number for number, run in enumerate(_stretches(loop.body, tainted)) for item in run}
+    copied = set()
+    for item in tainted:
+        tensor = item.tensor
+        if tensor is None:
+            continue
+        used = {stretch[user] for user in kernel.users(tensor)}
+        if len(used) > 1 or (used and used != {stretch[item]}):
+            copied.add(tensor.id)
+    return frozenset(copied)
+
+
+def _stretches(nodes: Sequence[Node], tainted: frozenset[Statement]) -> Iterable[list[Statement]]:
+    """Runs of neighbouring nodes of one block that depend on the index throughout."""
+    for ours, run in groupby(nodes, key=lambda node: _whole(node, tainted)):
+        members = list(run)
+        if ours:
+            yield [item for item in walk(members) if isinstance(item, Statement)]
+            continue
+        for node in members:
+            if not isinstance(node, Statement):
+                yield from _stretches(node.body, tainted)
+
+
+def _whole(node: Node, tainted: frozenset[Statement]) -> bool:
+    return all(item in tainted for item in walk([node]) if isinstance(item, Statement))
+
+
+def emit_block(plan: Block, size: int, constant: str) -> str:
+    """The source with the loop cut into blocks of `size` iterations, named by a module constant.
+
+    Raises:
+        Refused: the size does not divide the number of iterations.
+    """
+    loop = plan.loop
+    if loop.trips % size:
+        raise Refused(f"{size} does not divide the {loop.trips} iterations over {loop.var}")
+    outer = plan.kernel.fresh(f"{loop.var}_block")
+    writer = _Writer(plan, outer, constant)
+    head = f"{writer.range_name}({writer.stop_text} // {constant})"
+
+    def visit(node: Node) -> list[cst.BaseStatement] | None:
+        if node is not loop:
+            return None
+        made = syntax.loop(outer, head, writer.block(loop.body))
+        return [syntax.at_front(made, syntax.leading(loop.node))]
+
+    line = f"{constant} = {size}  # iterations over {loop.var} that share what they load"
+    return syntax.source_of(plan.kernel, syntax.rebuild(plan.kernel.body, visit), [line])
+
+
+class _Writer:
+    """Writes the body of a block."""
+
+    def __init__(self, plan: Block, outer: str, constant: str) -> None:
+        self._plan = plan
+        self._index = f"{plan.loop.var} % {constant}"
+        self._constant = constant
+        self._inner = f"{outer} * {constant}, ({outer} + 1) * {constant}"
+        code = plan.kernel.module.code_for_node
+        assert isinstance(plan.loop.node.iter, cst.Call)
+        self.range_name = code(plan.loop.node.iter.func)
+        stop = syntax.expression(plan.loop.stop)
+        simple = not isinstance(stop, cst.BinaryOperation) or isinstance(stop.operator, cst.FloorDivide | cst.Multiply)
+        self.stop_text = plan.loop.stop if simple else f"({plan.loop.stop})"
+        self._copied = [
+            item.tensor for item in plan.tainted if item.tensor is not None and item.tensor.id in plan.copied
+        ]
+
+    def block(self, nodes: Sequence[Node]) -> list[cst.BaseStatement]:
+        out: list[cst.BaseStatement] = []
+        for ours, run in groupby(nodes, key=lambda node: _whole(node, self._plan.tainted)):
+            members = list(run)
+            if not ours:
+                out.extend(syntax.rebuild(members, self._shared))
+                continue
+            kept = syntax.rebuild(members, self._own)
+            out.extend(self._declaration(item) for item in members if self._is_copied(item))
+            if kept:
+                made = syntax.loop(self._plan.loop.var, f"{self.range_name}({self._inner})", kept)
+                out.append(made)
+        return out
+
+    def _shared(self, node: Node) -> list[cst.BaseStatement] | None:
+        if isinstance(node, Statement):
+            return None
+        return [syntax.with_body(node.node, self.block(node.body))]
+
+    def _own(self, node: Node) -> list[cst.BaseStatement] | None:
+        if not isinstance(node, Statement):
+            return None
+        return [] if self._is_copied(node) else [self._indexed(node)]
+
+    def _is_copied(self, node: Node) -> bool:
+        return isinstance(node, Statement) and node.tensor is not None and node.tensor.id in self._plan.copied
+
+    def _declaration(self, node: Node) -> cst.BaseStatement:
+        """A dimension after the partitions in SBUF; in PSUM a list, since a tile there is one bank."""
+        assert isinstance(node, Statement)
+        assert node.tensor is not None
+        words = ", ".join(f"{key}={node.texts[key]}" for key in ("dtype", "buffer") if key in node.texts)
+        nl = self._plan.kernel.nl
+        if _as_list(node.tensor):
+            old = self._plan.kernel.module.code_for_node(_assigned(node))
+            made = f"{node.tensor.name} = [{old} for _ in range({self._constant})]"
+        else:
+            sizes = shape_texts(self._plan.kernel, node)
+            grown = ", ".join([sizes[0], self._constant, *sizes[1:]])
+            made = f"{node.tensor.name} = {nl}.ndarray(({grown}), {words})"
+        return syntax.at_front(syntax.statement(made), syntax.leading(node.node))
+
+    def _indexed(self, item: Statement) -> cst.BaseStatement:
+        node = item.node
+        for tensor in sorted(self._copied, key=lambda tensor: tensor.id):
+            if item.touches(tensor):
+                node = self._reindexed(node, tensor)
+        return node
+
+    def _reindexed(self, node: cst.BaseStatement, tensor: Tensor) -> cst.BaseStatement:
+        index = syntax.elements(self._index)
+        whole = [syntax.elements(":")[0]] * len(tensor.shape)
+
+        def change(parts: list[cst.SubscriptElement] | None) -> cst.BaseExpression:
+            if _as_list(tensor):
+                picked = syntax.subscript(tensor.name, index)
+                return picked.with_changes(value=picked, slice=parts) if parts else picked
+            old = [*(parts or []), *whole[len(parts or []) :]]
+            return syntax.subscript(tensor.name, [old[0], *index, *old[1:]])
+
+        return syntax.reindex(node, tensor.name, change)
+
+
+def _as_list(tensor: Tensor) -> bool:
+    return tensor.buffer == "psum" or bool(tensor.copies)
+
+
+def _assigned(item: Statement) -> cst.BaseExpression:
+    assert isinstance(item.node, cst.SimpleStatementLine)
+    assign = item.node.body[0]
+    assert isinstance(assign, cst.Assign)
+    return assign.value

@@ -1,0 +1,113 @@
+"""A static estimate of a kernel's time and memory: the simulator's own cost table over counted loops.
+
+No schedule is made: every engine's busy time is summed, and the estimate is a norm over the engines, so
+that relieving the busiest one counts most and the others still count. It ranks rewrites of one kernel;
+a latency shown to anybody comes from the judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from agent_core.builtin.model import Kernel, Statement
+from agent_core.builtin.values import Affine, Tensor, View
+from nki_sim.dtypes import DTYPES
+from nki_sim.forms import Form, Operand, ParamValue
+from nki_sim.operators import OPERATORS
+from nki_sim.targets import Target
+
+NORM = 8.0
+"""Exponent of the norm over engines: high enough to be near the maximum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Busy nanoseconds per engine (`dma` and `descriptor` for the two parts of a transfer) and memory."""
+
+    busy_ns: Mapping[str, float]
+    sbuf_bytes: int
+    """Per partition, one copy of every tile."""
+    psum_banks: int
+    total_ns: float
+
+
+def estimate(kernel: Kernel, target: Target) -> Estimate:
+    """Estimate a kernel; unreadable statements cost nothing, in it and in its rewrites alike."""
+    busy: dict[str, float] = {"tensor": 0.0, "vector": 0.0, "scalar": 0.0, "gpsimd": 0.0, "dma": 0.0}
+    for statement in kernel.operations():
+        for engine, nanoseconds in statement_ns(statement, target).items():
+            busy[engine] = busy.get(engine, 0.0) + nanoseconds * statement.trips
+    total: float = target.kernel_overhead_ns + sum(value**NORM for value in busy.values()) ** (1 / NORM)
+    sbuf = sum(tile_bytes(tensor) for tensor in _tensors(kernel) if tensor.buffer == "sbuf")
+    banks = sum(tile_banks(tensor, target) for tensor in _tensors(kernel) if tensor.buffer == "psum")
+    return Estimate(busy, sbuf, banks, total)
+
+
+def statement_ns(statement: Statement, target: Target) -> dict[str, float]:
+    """Busy nanoseconds of one execution, by engine."""
+    form = form_of(statement)
+    cost = OPERATORS[statement.op].cost(form, target)
+    if form.engine != "dma":
+        return {form.engine: cost.busy_ns}
+    share = cost.channels / target.dma_engines
+    return {
+        "dma": cost.busy_ns * share,
+        "descriptor": target.dma_descriptor_ns / target.dma_descriptor_queues,
+    }
+
+
+def breaches(kernel: Kernel, target: Target) -> list[str]:
+    """The hardware rules that a kernel's readable instructions break, as messages."""
+    found = [
+        f"{statement.op}: {breach.message}"
+        for statement in kernel.operations()
+        for breach in OPERATORS[statement.op].breaches(form_of(statement), target)
+    ]
+    made = estimate(kernel, target)
+    if made.sbuf_bytes > target.sbuf_usable_bytes:
+        found.append(f"SBUF: {made.sbuf_bytes} bytes per partition, {target.sbuf_usable_bytes} are usable")
+    if made.psum_banks > target.psum_banks:
+        found.append(f"PSUM: {made.psum_banks} banks, there are {target.psum_banks}")
+    return found
+
+
+def tile_bytes(tensor: Tensor) -> int:
+    """Bytes per partition of all copies of an on-chip tensor."""
+    return prod(tensor.copies) * prod(tensor.shape[1:]) * DTYPES[tensor.dtype].itemsize
+
+
+def tile_banks(tensor: Tensor, target: Target) -> int:
+    """PSUM banks of all copies; a copy takes whole banks."""
+    each = prod(tensor.shape[1:]) * DTYPES[tensor.dtype].itemsize
+    return prod(tensor.copies) * -(-each // target.psum_bank_bytes)
+
+
+def form_of(statement: Statement) -> Form:
+    """The statement as the simulator's cost table and rules want it."""
+    operands = tuple(_operand(access.role, access.view) for access in statement.accesses)
+    params = [(name, _param(name, value)) for name, value in statement.arguments.items()]
+    known = tuple((name, value) for name, value in params if value is not None)
+    return Form(statement.op, statement.engine, operands, known)
+
+
+def _operand(role: str, view: View) -> Operand:
+    tensor = view.tensor
+    dims = tuple((axis.step, axis.count) for axis in view.axes)
+    start = view.box[0].start
+    first = start.const if tensor.on_chip and start.is_const else 0
+    return Operand(role, dims, tensor.dtype, tensor.buffer, tensor.row, first)
+
+
+def _param(name: str, value: object) -> ParamValue | None:
+    if isinstance(value, Affine):
+        return (value.const,) if name in {"axis", "axes"} else value.const
+    if isinstance(value, tuple):
+        return tuple(item.const for item in value if isinstance(item, Affine))
+    leaf = getattr(value, "leaf", value)
+    return leaf if isinstance(leaf, bool | int | float | str) else None
+
+
+def _tensors(kernel: Kernel) -> list[Tensor]:
+    return [item.tensor for item in kernel.declarations.values() if item.tensor is not None]

@@ -1,0 +1,311 @@
+"""Evaluates the expressions of a kernel abstractly: integers as affine forms, tensors as views.
+
+A table maps syntax to a handler; anything without a handler is `Unreadable`. Nothing of the kernel runs.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+from agent_core.builtin.values import (
+    Affine,
+    Slice,
+    Symbol,
+    Tensor,
+    Unreadable,
+    Value,
+    View,
+    affine,
+    index_view,
+    permute_view,
+    reshape_view,
+    split_axis,
+    whole_view,
+)
+from nki_sim.targets import Target
+
+RANGES = frozenset({"range", "nl.affine_range", "nl.sequential_range", "nl.static_range"})
+
+
+class Evaluator:
+    """Evaluates in an environment of names; `trips` gives the number of iterations of every loop met."""
+
+    def __init__(self, target: Target) -> None:
+        self.names: dict[str, Value] = {}
+        self.trips: dict[str, int] = {}
+        self._tile_size = {
+            "pmax": target.partitions,
+            "gemm_stationary_fmax": target.matmul_stationary_max,
+            "gemm_moving_fmax": target.matmul_moving_max,
+            "psum_fmax": target.psum_bank_bytes // 4,
+            "psum_bank_fmax": target.psum_bank_bytes // 4,
+            "psum_num_banks": target.psum_banks,
+        }
+
+    def value(self, node: ast.expr) -> Value:
+        """The value of an expression.
+
+        Raises:
+            Unreadable: the expression uses something the reader does not know.
+        """
+        handler = _HANDLERS.get(type(node))
+        if handler is None:
+            raise Unreadable(f"the expression `{ast.unparse(node)}`")
+        return handler(self, node)
+
+    def integer(self, node: ast.expr) -> int:
+        """A value that must be a known integer."""
+        found = self.value(node)
+        if not isinstance(found, Affine) or not found.is_const:
+            raise Unreadable(f"`{ast.unparse(node)}` is not a known integer")
+        return found.const
+
+    def view(self, node: ast.expr) -> View | None:
+        """The tensor view an operand denotes; None for a number or a symbol."""
+        found = self.value(node)
+        if isinstance(found, Tensor):
+            if found.copies:
+                raise Unreadable(f"`{ast.unparse(node)}` is a list of tensors")
+            return whole_view(found)
+        return found if isinstance(found, View) else None
+
+    def range_of(self, node: ast.expr) -> tuple[Affine, int, int] | None:
+        """(start, step, trips) of a loop's iterable; None if it is no range of a known length."""
+        if not isinstance(node, ast.Call) or node.keywords or not 1 <= len(node.args) <= 3:
+            return None
+        called = self.value(node.func)
+        if not isinstance(called, Symbol) or called.path not in RANGES:
+            return None
+        values = [self.value(item) for item in node.args]
+        start = values[0] if len(values) > 1 else Affine(0)
+        stop = values[1] if len(values) > 1 else values[0]
+        step = values[2] if len(values) > 2 else Affine(1)
+        if not (isinstance(start, Affine) and isinstance(stop, Affine) and isinstance(step, Affine)):
+            return None
+        length = stop - start
+        if not (length.is_const and step.is_const and step.const > 0 and length.const > 0):
+            return None
+        return start, step.const, -(-length.const // step.const)
+
+    # -- handlers --------------------------------------------------------------------------------
+
+    def _constant(self, node: ast.Constant) -> Value:
+        if isinstance(node.value, bool | float | str) or node.value is None:
+            return node.value
+        if isinstance(node.value, int):
+            return Affine(node.value)
+        raise Unreadable(f"the constant {node.value!r}")
+
+    def _name(self, node: ast.Name) -> Value:
+        if node.id not in self.names:
+            if node.id in {"range", "min", "max", "len", "int"}:
+                return Symbol(node.id)
+            raise Unreadable(f"the name `{node.id}`")
+        return self.names[node.id]
+
+    def _attribute(self, node: ast.Attribute) -> Value:
+        base = self.value(node.value)
+        if isinstance(base, Symbol):
+            return self._member(Symbol(f"{base.path}.{node.attr}"))
+        if isinstance(base, Tensor) and not base.copies:
+            base = whole_view(base)
+        if isinstance(base, View) and node.attr == "shape":
+            return tuple(Affine(size) for size in base.shape)
+        if isinstance(base, View) and node.attr == "dtype":
+            return Symbol(f"nl.{base.tensor.dtype}")
+        raise Unreadable(f"the attribute `{ast.unparse(node)}`")
+
+    def _member(self, symbol: Symbol) -> Value:
+        if symbol.path.startswith("nl.tile_size.") and symbol.leaf in self._tile_size:
+            return Affine(self._tile_size[symbol.leaf])
+        return symbol
+
+    def _tuple(self, node: ast.Tuple | ast.List) -> Value:
+        return tuple(self.value(item) for item in node.elts)
+
+    def _slice(self, node: ast.Slice) -> Value:
+        start = self.value(node.lower) if node.lower else None
+        stop = self.value(node.upper) if node.upper else None
+        step = self.integer(node.step) if node.step else 1
+        if not isinstance(start, Affine | None) or not isinstance(stop, Affine | None):
+            raise Unreadable(f"the slice `{ast.unparse(node)}`")
+        if stop is None:
+            return Slice(start, None, step)
+        length = stop - (start or Affine(0))
+        if not length.is_const or length.const <= 0 or step <= 0:
+            raise Unreadable(f"the slice `{ast.unparse(node)}` has no known length")
+        return Slice(start, -(-length.const // step), step)
+
+    def _subscript(self, node: ast.Subscript) -> Value:
+        base, key = self.value(node.value), self.value(node.slice)
+        if isinstance(base, tuple):
+            return _item(base, key)
+        if isinstance(base, Tensor):
+            base = View(base, (), (), ()) if base.copies else whole_view(base)
+        if not isinstance(base, View):
+            raise Unreadable(f"the subscript `{ast.unparse(node)}`")
+        if len(base.picks) < len(base.tensor.copies):
+            return _pick(base, key)
+        return index_view(base, key if isinstance(key, tuple) else (key,))
+
+    def _unary(self, node: ast.UnaryOp) -> Value:
+        found = self.value(node.operand)
+        if isinstance(node.op, ast.USub) and isinstance(found, Affine):
+            return found.scaled(-1)
+        if isinstance(node.op, ast.USub) and isinstance(found, float):
+            return -found
+        raise Unreadable(f"`{ast.unparse(node)}`")
+
+    def _binary(self, node: ast.BinOp) -> Value:
+        left, right = self.value(node.left), self.value(node.right)
+        if isinstance(left, Affine) and isinstance(right, Affine):
+            found = self._affine_binary(node.op, left, right)
+        else:
+            found = _float_binary(node.op, left, right)
+        if found is None:
+            raise Unreadable(f"`{ast.unparse(node)}`")
+        return found
+
+    def _affine_binary(self, op: ast.operator, left: Affine, right: Affine) -> Value:
+        match op:
+            case ast.Add():
+                return left + right
+            case ast.Sub():
+                return left - right
+            case ast.Mult() if left.is_const or right.is_const:
+                return right.scaled(left.const) if left.is_const else left.scaled(right.const)
+            case ast.FloorDiv() if right.is_const and right.const > 0:
+                return self._divided(left, right.const)[0]
+            case ast.Mod() if right.is_const and right.const > 0:
+                return self._divided(left, right.const)[1]
+            case ast.Div() if left.is_const and right.is_const and right.const:
+                return left.const / right.const
+        return None
+
+    def _divided(self, value: Affine, by: int) -> tuple[Affine | None, Affine | None]:
+        """Quotient and remainder, where the part that `by` does not divide stays within 0 ... by - 1."""
+        rest = affine(value.const % by, {name: c for name, c in value.terms if c % by})
+        low, high = rest.span(self.trips)
+        if low < 0 or high >= by:
+            return None, None
+        whole = value - rest
+        return affine(whole.const // by, {name: c // by for name, c in whole.terms}), rest
+
+    def _call(self, node: ast.Call) -> Value:
+        if isinstance(node.func, ast.Attribute):
+            base = self.value(node.func.value)
+            if isinstance(base, Tensor) and not base.copies:
+                base = whole_view(base)
+            if isinstance(base, View):
+                return self._view_method(base, node)
+        called = self.value(node.func)
+        if not isinstance(called, Symbol) or called.path not in _CALLS:
+            raise Unreadable(f"the call `{ast.unparse(node.func)}`")
+        return _CALLS[called.path](self, node)
+
+    def _view_method(self, view: View, node: ast.Call) -> Value:
+        assert isinstance(node.func, ast.Attribute)
+        arguments = [self.value(item) for item in node.args]
+        match node.func.attr, arguments:
+            case "permute", [tuple() as order]:
+                return permute_view(view, _integers(order))
+            case "reshape_dim", [Affine() as dim, tuple() as shape] if dim.is_const:
+                return split_axis(view, dim.const, _integers(shape))
+            case "reshape", [tuple() as shape]:
+                return reshape_view(view, _integers(shape))
+        raise Unreadable(f"the view `{ast.unparse(node)}`")
+
+    def _ds(self, node: ast.Call) -> Value:
+        arguments = [*node.args, *(item.value for item in node.keywords)]
+        if len(arguments) != 2:
+            raise Unreadable(f"`{ast.unparse(node)}`")
+        start = self.value(arguments[0])
+        if not isinstance(start, Affine):
+            raise Unreadable(f"`{ast.unparse(node)}`")
+        return Slice(start, self.integer(arguments[1]))
+
+    def _extreme(self, node: ast.Call) -> Value:
+        values = [self.integer(item) for item in node.args]
+        assert isinstance(node.func, ast.Name)
+        return Affine(min(values) if node.func.id == "min" else max(values))
+
+
+def _item(values: tuple[Value, ...], key: Value) -> Value:
+    if not isinstance(key, Affine) or not key.is_const or not -len(values) <= key.const < len(values):
+        raise Unreadable("an index into a tuple that is not known")
+    return values[key.const]
+
+
+def _pick(base: View, key: Value) -> View:
+    if not isinstance(key, Affine):
+        raise Unreadable(f"an index into the list {base.tensor.name} that is not an integer")
+    picks = (*base.picks, key)
+    if len(picks) == len(base.tensor.copies):
+        return whole_view(base.tensor, picks)
+    return View(base.tensor, picks, (), ())
+
+
+def _float_binary(op: ast.operator, left: Value, right: Value) -> float | None:
+    first, second = _number(left), _number(right)
+    if first is None or second is None:
+        return None
+    match op:
+        case ast.Add():
+            return first + second
+        case ast.Sub():
+            return first - second
+        case ast.Mult():
+            return first * second
+        case ast.Div() if second:
+            return first / second
+    return None
+
+
+def _number(value: Value) -> float | None:
+    if isinstance(value, Affine):
+        return float(value.const) if value.is_const else None
+    return value if isinstance(value, float) else None
+
+
+def _integers(values: tuple[Value, ...]) -> tuple[int, ...]:
+    found = tuple(item.const for item in values if isinstance(item, Affine) and item.is_const)
+    if len(found) != len(values):
+        raise Unreadable("a shape or order that is not known")
+    return found
+
+
+def shape_of(value: Value) -> tuple[int, ...]:
+    """A tuple value as a shape.
+
+    Raises:
+        Unreadable: it is not a tuple of known positive integers.
+    """
+    if not isinstance(value, tuple):
+        raise Unreadable("a shape that is not a tuple")
+    shape = _integers(value)
+    if not shape or prod(shape) <= 0:
+        raise Unreadable(f"the shape {shape}")
+    return shape
+
+
+_HANDLERS: dict[type[ast.expr], Callable[[Evaluator, Any], Value]] = {
+    ast.Constant: Evaluator._constant,
+    ast.Name: Evaluator._name,
+    ast.Attribute: Evaluator._attribute,
+    ast.Tuple: Evaluator._tuple,
+    ast.List: Evaluator._tuple,
+    ast.Slice: Evaluator._slice,
+    ast.Subscript: Evaluator._subscript,
+    ast.UnaryOp: Evaluator._unary,
+    ast.BinOp: Evaluator._binary,
+    ast.Call: Evaluator._call,
+}
+
+_CALLS: dict[str, Callable[[Evaluator, ast.Call], Value]] = {
+    "nl.ds": Evaluator._ds,
+    "min": Evaluator._extreme,
+    "max": Evaluator._extreme,
+}

@@ -1,0 +1,215 @@
+"""A kernel as the rewrites see it: loops, statements, and what each statement reads and writes.
+
+The tree mirrors the source: every node keeps its LibCST node, so that a rewrite moves and edits real
+syntax and leaves the rest, comments included, as it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from math import prod
+
+import libcst as cst
+
+from agent_core.builtin.values import Affine, Tensor, Value, View
+
+
+class Kind(StrEnum):
+    """What a statement does, as far as rewrites care."""
+
+    DECLARE = "declare"
+    OPERATE = "operate"
+    BIND = "bind"
+    """Names a value: a size, an index, a view."""
+    INERT = "inert"
+    """Docstrings, assertions, pass, return."""
+    OPAQUE = "opaque"
+    """Anything the reader cannot express; it may do everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One operand of one instruction."""
+
+    role: str
+    view: View
+    writes: bool
+
+    @property
+    def tensor(self) -> Tensor:
+        return self.view.tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Statement:
+    """A leaf. `uses` are the Python names it reads, `binds` the names it assigns."""
+
+    order: int
+    kind: Kind
+    node: cst.BaseStatement
+    path: tuple[Loop, ...]
+    guards: tuple[Guard, ...] = ()
+    uses: frozenset[str] = frozenset()
+    binds: frozenset[str] = frozenset()
+    op: str = ""
+    engine: str = ""
+    arguments: Mapping[str, Value] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """Source of each keyword argument of an instruction or declaration."""
+    accesses: tuple[Access, ...] = ()
+    tensor: Tensor | None = None
+    """What a declaration declares."""
+    reason: str = ""
+
+    @property
+    def trips(self) -> int:
+        """How often it runs: a guard lets one iteration of its loop through."""
+        free = [loop for loop in self.path if loop not in {guard.loop for guard in self.guards}]
+        return prod(loop.trips for loop in free)
+
+    @property
+    def loops(self) -> frozenset[str]:
+        """Ids of the loops on which its operands depend."""
+        return frozenset().union(*(access.view.loops for access in self.accesses))
+
+    def writes(self, tensor: Tensor) -> bool:
+        return any(access.writes and access.tensor.id == tensor.id for access in self.accesses)
+
+    def touches(self, tensor: Tensor) -> bool:
+        return any(access.tensor.id == tensor.id for access in self.accesses)
+
+    def access(self, role: str) -> Access | None:
+        return next((access for access in self.accesses if access.role == role), None)
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """`for var in range(...)` with a known number of trips; `id` is unique in the kernel."""
+
+    id: str
+    var: str
+    start: Affine
+    step: int
+    trips: int
+    first: str
+    """Source of the first value of `var`."""
+    stop: str
+    """Source of the end of the range, which `var` does not reach."""
+    node: cst.For
+    path: tuple[Loop, ...]
+    body: list[Node] = field(default_factory=list)
+
+    @property
+    def count_text(self) -> str:
+        """Source of the number of trips."""
+        return self.stop if self.start == Affine(0) and self.step == 1 else str(self.trips)
+
+    @property
+    def index_text(self) -> str | None:
+        """Source of the number of the iteration, 0, 1, ...; None when it has no short form."""
+        if self.step != 1:
+            return None
+        if self.start == Affine(0):
+            return self.var
+        parts = (self.start.const, *(factor for _, factor in self.start.terms))
+        return None if any(part % self.trips for part in parts) else f"{self.var} % {self.trips}"
+
+
+@dataclass(frozen=True, eq=False)
+class Guard:
+    """`if var == value:` that lets through one iteration of a loop around it."""
+
+    loop: Loop
+    node: cst.If
+    path: tuple[Loop, ...]
+    body: list[Node] = field(default_factory=list)
+
+
+Node = Statement | Loop | Guard
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """One kernel function of a module, read for a target."""
+
+    module: cst.Module
+    function: cst.FunctionDef
+    body: list[Node]
+    parameters: tuple[Tensor, ...]
+    constants: Mapping[str, Constant]
+    names: frozenset[str]
+    nisa: str
+    """How the source spells `nki.isa`."""
+    nl: str
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(walk(self.body))
+
+    @cached_property
+    def statements(self) -> tuple[Statement, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, Statement))
+
+    @cached_property
+    def loops(self) -> tuple[Loop, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, Loop))
+
+    @cached_property
+    def trips(self) -> dict[str, int]:
+        return {loop.id: loop.trips for loop in self.loops}
+
+    @cached_property
+    def declarations(self) -> dict[int, Statement]:
+        return {item.tensor.id: item for item in self.statements if item.tensor is not None}
+
+    def operations(self) -> Iterator[Statement]:
+        return (item for item in self.statements if item.kind is Kind.OPERATE)
+
+    def users(self, tensor: Tensor) -> list[Statement]:
+        """The instructions that touch a tensor, in source order."""
+        return [item for item in self.statements if item.touches(tensor)]
+
+    def written(self, tensor: Tensor) -> bool:
+        return any(item.writes(tensor) for item in self.statements)
+
+    def label(self, item: Loop | Tensor) -> str:
+        """A name for people that is unique in the kernel: the variable, numbered when it is bound again."""
+        if isinstance(item, Loop):
+            name, twins = item.var, [loop.id for loop in self.loops if loop.var == item.var]
+            place = twins.index(item.id)
+        else:
+            name, same = item.name, [key for key, it in self.declarations.items() if item.name in it.binds]
+            place = same.index(item.id)
+        return name if place == 0 else f"{name}#{place + 1}"
+
+    def fresh(self, base: str) -> str:
+        """A name that the module does not use yet."""
+        name, count = base, 2
+        while name in self.names:
+            name, count = f"{base}_{count}", count + 1
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """An integer constant assigned once: at module level or at the top of the kernel."""
+
+    name: str
+    value: int
+    node: cst.SimpleStatementLine
+
+
+def walk(nodes: list[Node]) -> Iterator[Node]:
+    """All nodes, outer before inner, in source order."""
+    for node in nodes:
+        yield node
+        if not isinstance(node, Statement):
+            yield from walk(node.body)
+
+
+def inside(loop: Loop, node: Node) -> bool:
+    """Whether a node lies in a loop's body, at any depth."""
+    return loop in node.path

@@ -1,0 +1,209 @@
+"""Editing LibCST syntax: rebuild a kernel from its tree, index into renamed tensors, change arguments.
+
+Rewrites say what becomes of each node of the tree; everything they do not mention is emitted as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import libcst as cst
+
+from agent_core.builtin.model import Kernel, Node, Statement
+
+Emit = Callable[[Node], "list[cst.BaseStatement] | None"]
+"""What a node becomes; None leaves it, and descends into a loop."""
+
+
+def rebuild(nodes: Sequence[Node], emit: Emit) -> list[cst.BaseStatement]:
+    """The statements of a block after a rewrite; a loop left without statements goes."""
+    out: list[cst.BaseStatement] = []
+    for node in nodes:
+        replaced = emit(node)
+        if replaced is not None:
+            out.extend(replaced)
+        elif isinstance(node, Statement):
+            out.append(node.node)
+        else:
+            body = rebuild(node.body, emit)
+            out.extend([with_body(node.node, body)] if body else [])
+    return out
+
+
+Compound = TypeVar("Compound", cst.For, cst.If)
+
+
+def with_body(node: Compound, body: Sequence[cst.BaseStatement]) -> Compound:
+    """The loop or condition around other statements."""
+    assert isinstance(node.body, cst.IndentedBlock)
+    return node.with_changes(body=node.body.with_changes(body=list(body)))
+
+
+def source_of(kernel: Kernel, body: Sequence[cst.BaseStatement], before: Sequence[str] = ()) -> str:
+    """The module with the kernel's body replaced, and lines added after the module's last constant."""
+    function = kernel.function.with_changes(body=kernel.function.body.with_changes(body=list(body)))
+    changed = kernel.module.deep_replace(kernel.function, function)
+    if before:
+        assert isinstance(changed, cst.Module)
+        changed = _with_constants(changed, before)
+    assert isinstance(changed, cst.Module)
+    return changed.code
+
+
+def _with_constants(module: cst.Module, lines: Sequence[str]) -> cst.Module:
+    simple = [i for i, item in enumerate(module.body) if isinstance(item, cst.SimpleStatementLine)]
+    at = simple[-1] + 1 if simple else 0
+    new = [cst.parse_statement(line) for line in lines]
+    return module.with_changes(body=[*module.body[:at], *new, *module.body[at:]])
+
+
+def statement(code: str) -> cst.SimpleStatementLine:
+    """One simple statement from its source."""
+    parsed = cst.parse_statement(code)
+    assert isinstance(parsed, cst.SimpleStatementLine)
+    return parsed
+
+
+def expression(code: str) -> cst.BaseExpression:
+    return cst.parse_expression(code)
+
+
+def loop(var: str, iterable: str, body: Sequence[cst.BaseStatement]) -> cst.For:
+    """`for var in iterable:` around a body."""
+    parsed = cst.parse_statement(f"for {var} in {iterable}:\n    pass\n")
+    assert isinstance(parsed, cst.For)
+    return with_body(parsed, body)
+
+
+def condition(test: str, body: Sequence[cst.BaseStatement]) -> cst.If:
+    """`if test:` around a body."""
+    parsed = cst.parse_statement(f"if {test}:\n    pass\n")
+    assert isinstance(parsed, cst.If)
+    return with_body(parsed, body)
+
+
+def at_front(item: cst.BaseStatement, lines: Sequence[cst.EmptyLine]) -> cst.BaseStatement:
+    """The statement with other blank and comment lines before it."""
+    assert isinstance(item, cst.SimpleStatementLine | cst.BaseCompoundStatement)
+    return item.with_changes(leading_lines=list(lines))
+
+
+def leading(item: cst.BaseStatement) -> Sequence[cst.EmptyLine]:
+    """Blank and comment lines before a statement."""
+    assert isinstance(item, cst.SimpleStatementLine | cst.BaseCompoundStatement)
+    return item.leading_lines
+
+
+class _Reindex(cst.CSTTransformer):
+    """Renames a tensor and changes the subscripts that follow it."""
+
+    def __init__(self, name: str, change: Callable[[list[cst.SubscriptElement] | None], cst.BaseExpression]) -> None:
+        self._name = name
+        self._change = change
+
+    def visit_Arg(self, node: cst.Arg) -> bool:  # noqa: N802  LibCST names visitors after node types
+        del node
+        return True
+
+    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:  # noqa: N802
+        return updated_node.with_changes(keyword=original_node.keyword)
+
+    def leave_Attribute(  # noqa: N802
+        self, original_node: cst.Attribute, updated_node: cst.Attribute
+    ) -> cst.BaseExpression:
+        return updated_node.with_changes(attr=original_node.attr)
+
+    def visit_Subscript(self, node: cst.Subscript) -> bool:  # noqa: N802
+        return not self._is_ours(node.value)
+
+    def leave_Subscript(  # noqa: N802
+        self, original_node: cst.Subscript, updated_node: cst.Subscript
+    ) -> cst.BaseExpression:
+        if self._is_ours(original_node.value):
+            return self._change(list(original_node.slice))
+        return updated_node
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:  # noqa: N802
+        return self._change(None) if self._is_ours(original_node) else updated_node
+
+    def _is_ours(self, node: cst.BaseExpression) -> bool:
+        return isinstance(node, cst.Name) and node.value == self._name
+
+
+def reindex(
+    item: cst.BaseStatement,
+    name: str,
+    change: Callable[[list[cst.SubscriptElement] | None], cst.BaseExpression],
+) -> cst.BaseStatement:
+    """Replace every `name` and `name[...]`; `change` gets the subscripts (None: bare name)."""
+    changed = item.visit(_Reindex(name, change))
+    assert isinstance(changed, cst.BaseStatement)
+    return changed
+
+
+def elements(code: str) -> list[cst.SubscriptElement]:
+    """Subscript elements from source such as `:, i`."""
+    parsed = cst.parse_expression(f"x[{code}]")
+    assert isinstance(parsed, cst.Subscript)
+    return list(parsed.slice)
+
+
+def subscript(name: str, parts: Sequence[cst.SubscriptElement]) -> cst.Subscript:
+    """`name[parts]`, with commas as a formatter would set them."""
+    comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    ends = [comma] * (len(parts) - 1) + [cst.MaybeSentinel.DEFAULT]
+    spaced = [part.with_changes(comma=end) for part, end in zip(parts, ends, strict=True)]
+    return cst.Subscript(cst.Name(name), spaced)
+
+
+class _Arguments(cst.CSTTransformer):
+    """Sets, adds or drops keyword arguments of the outermost call of a statement."""
+
+    def __init__(self, changes: dict[str, str | None], function: str | None) -> None:
+        self._changes = changes
+        self._function = function
+        self._depth = 0
+
+    def visit_Call(self, node: cst.Call) -> None:  # noqa: N802
+        del node
+        self._depth += 1
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:  # noqa: N802
+        self._depth -= 1
+        if self._depth:
+            return updated_node
+        function = expression(self._function) if self._function else updated_node.func
+        return updated_node.with_changes(func=function, args=_changed(updated_node.args, self._changes))
+
+
+def _changed(args: Sequence[cst.Arg], changes: dict[str, str | None]) -> list[cst.Arg]:
+    left = dict(changes)
+    kept: list[cst.Arg] = []
+    for arg in args:
+        name = arg.keyword.value if arg.keyword else ""
+        new = left.pop(name) if name in left else ""
+        if new is not None:
+            kept.append(arg.with_changes(value=expression(new)) if new else arg)
+    equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+    for name, code in left.items():
+        if code is not None:
+            kept = [*_closed(kept), cst.Arg(expression(code), cst.Name(name), equal)]
+    return kept
+
+
+def _closed(args: list[cst.Arg]) -> list[cst.Arg]:
+    """The arguments with a comma after the last one, keeping the layout of a call over several lines."""
+    if not args or isinstance(args[-1].comma, cst.Comma):
+        return args
+    comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    return [*args[:-1], args[-1].with_changes(comma=comma)]
+
+
+def with_arguments(
+    item: cst.BaseStatement, changes: dict[str, str | None], function: str | None = None
+) -> cst.BaseStatement:
+    """The call statement with keyword arguments set (None: dropped), and maybe another function."""
+    changed = item.visit(_Arguments(changes, function))
+    assert isinstance(changed, cst.BaseStatement)
+    return changed

@@ -1,0 +1,230 @@
+"""What expressions of a kernel's source evaluate to while it is read without being run.
+
+Integers are affine forms over loop iterations, so that addresses stay exact; tensors are views with the
+box of elements they touch. The kernel's Python is never executed here: whatever this vocabulary cannot
+express raises `Unreadable`, and the statement that holds it is left alone by every rewrite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+
+Terms = tuple[tuple[str, int], ...]
+
+
+class Unreadable(Exception):  # noqa: N818  it marks a limit of the reader, not a fault of the kernel
+    """The reader cannot express a construct; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """const + sum(coefficient * iteration); an iteration counts 0, 1, ... of one loop, named by its id."""
+
+    const: int
+    terms: Terms = ()
+
+    @property
+    def is_const(self) -> bool:
+        return not self.terms
+
+    @property
+    def loops(self) -> frozenset[str]:
+        """Ids of the loops on which the value depends."""
+        return frozenset(name for name, _ in self.terms)
+
+    def coefficient(self, loop: str) -> int:
+        return dict(self.terms).get(loop, 0)
+
+    def __add__(self, other: Affine) -> Affine:
+        return affine(self.const + other.const, _summed(self.terms + other.terms))
+
+    def __sub__(self, other: Affine) -> Affine:
+        return self + other.scaled(-1)
+
+    def scaled(self, factor: int) -> Affine:
+        return affine(self.const * factor, {name: value * factor for name, value in self.terms})
+
+    def span(self, trips: Mapping[str, int]) -> tuple[int, int]:
+        """Smallest and largest value over all iterations."""
+        ends = [(value * (trips[name] - 1)) for name, value in self.terms]
+        return self.const + sum(min(0, end) for end in ends), self.const + sum(max(0, end) for end in ends)
+
+
+def affine(const: int, terms: Mapping[str, int] | None = None) -> Affine:
+    """The canonical form: zero coefficients dropped, terms sorted."""
+    return Affine(const, tuple(sorted((name, value) for name, value in (terms or {}).items() if value)))
+
+
+def _summed(terms: Terms) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for name, value in terms:
+        total[name] = total.get(name, 0) + value
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A name of the language or of a library, such as `nl.float32` (aliases resolved)."""
+
+    path: str
+
+    @property
+    def leaf(self) -> str:
+        return self.path.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """start : start + size * step : step; None for an open end."""
+
+    start: Affine | None
+    size: int | None
+    step: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A declaration: `copies` are the sizes of the Python lists around it, () for a plain tensor.
+
+    `home` are the ids of the loops around the declaration, outermost first. On chip `shape[0]` is the
+    partition dimension.
+    """
+
+    id: int
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    buffer: str
+    home: tuple[str, ...] = ()
+    copies: tuple[int, ...] = ()
+
+    @property
+    def on_chip(self) -> bool:
+        return self.buffer in {"sbuf", "psum"}
+
+    @property
+    def row(self) -> int:
+        return prod(self.shape[1:]) if self.on_chip else self.shape[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """`size` elements from `start` along one dimension of a declaration, `step` apart."""
+
+    start: Affine
+    size: int
+    step: int = 1
+
+    @property
+    def extent(self) -> int:
+        return (self.size - 1) * self.step + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A dimension of a view: element step, count, and the declared dimension it walks (None: mixed)."""
+
+    step: int
+    count: int
+    source: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Part of a tensor: which copy, the box it touches, and the access pattern as axes."""
+
+    tensor: Tensor
+    picks: tuple[Affine, ...]
+    box: tuple[Range, ...]
+    axes: tuple[Axis, ...]
+    plain: bool = field(default=True)
+    """Whether only indexing led here (no reshape, permute or broadcast)."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(axis.count for axis in self.axes)
+
+    @property
+    def loops(self) -> frozenset[str]:
+        """Ids of the loops on which the region depends."""
+        starts = [item.start.loops for item in self.box]
+        return frozenset().union(*starts, *(pick.loops for pick in self.picks))
+
+    @property
+    def whole(self) -> bool:
+        """Whether the view covers its tensor (one copy of it)."""
+        sizes = zip(self.box, self.tensor.shape, strict=True)
+        return all(item.size == count and item.start == Affine(0) for item, count in sizes)
+
+
+Value = Affine | float | str | bool | Symbol | Slice | View | Tensor | tuple["Value", ...] | None
+
+
+def whole_view(tensor: Tensor, picks: tuple[Affine, ...] = ()) -> View:
+    """All of a tensor."""
+    box = tuple(Range(Affine(0), count) for count in tensor.shape)
+    steps = [prod(tensor.shape[axis + 1 :]) for axis in range(len(tensor.shape))]
+    axes = tuple(Axis(step, count, i) for i, (step, count) in enumerate(zip(steps, tensor.shape, strict=True)))
+    return View(tensor, picks, box, axes)
+
+
+def index_view(view: View, keys: tuple[Value, ...]) -> View:
+    """`view[keys]`: integers drop their axis, except the partition axis on chip."""
+    if len(keys) > len(view.axes):
+        raise Unreadable(f"{len(keys)} indices on {view.tensor.name} of {len(view.axes)} dimensions")
+    box = list(view.box)
+    axes: list[Axis] = []
+    for position, (axis, key) in enumerate(zip(view.axes, keys, strict=False)):
+        kept = _narrow(view, axis, key, box)
+        if isinstance(key, Slice) or (position == 0 and view.tensor.on_chip):
+            axes.append(kept)
+    axes.extend(view.axes[len(keys) :])
+    return replace(view, box=tuple(box), axes=tuple(axes) or (Axis(1, 1, None),))
+
+
+def _narrow(view: View, axis: Axis, key: Value, box: list[Range]) -> Axis:
+    """Narrow `box` along the axis' declared dimension; an axis without one leaves the box whole."""
+    start, size, step = _bounds(key, axis.count)
+    if axis.source is not None:
+        old = box[axis.source]
+        box[axis.source] = Range(old.start + start.scaled(old.step), size, old.step * step)
+    return Axis(axis.step * step, size, axis.source)
+
+
+def _bounds(key: Value, count: int) -> tuple[Affine, int, int]:
+    if isinstance(key, Affine):
+        return (key if not key.is_const or key.const >= 0 else Affine(count + key.const)), 1, 1
+    if isinstance(key, Slice):
+        start = key.start or Affine(0)
+        left = count - start.const if start.is_const else None
+        size = key.size if key.size is not None else left
+        if size is None:
+            raise Unreadable("an open slice from a loop-dependent start")
+        return start, size, key.step
+    raise Unreadable("an index that is neither an integer nor a slice")
+
+
+def permute_view(view: View, order: tuple[int, ...]) -> View:
+    """The axes in another order."""
+    if sorted(order) != list(range(len(view.axes))):
+        raise Unreadable(f"permute({order}) of {len(view.axes)} dimensions")
+    return replace(view, axes=tuple(view.axes[i] for i in order), plain=False)
+
+
+def split_axis(view: View, dim: int, shape: tuple[int, ...]) -> View:
+    """`reshape_dim`: one axis as several; the box stays, the new axes walk no single dimension."""
+    axis = view.axes[dim]
+    if prod(shape) != axis.count:
+        raise Unreadable(f"reshape_dim of {axis.count} elements into {shape}")
+    parts = [Axis(axis.step * prod(shape[i + 1 :]), size, None) for i, size in enumerate(shape)]
+    return replace(view, axes=(*view.axes[:dim], *parts, *view.axes[dim + 1 :]), plain=False)
+
+
+def reshape_view(view: View, shape: tuple[int, ...]) -> View:
+    """`reshape` of a whole tensor."""
+    if not view.whole or prod(shape) != prod(view.shape):
+        raise Unreadable(f"reshape of part of {view.tensor.name}")
+    axes = tuple(Axis(prod(shape[i + 1 :]), size, None) for i, size in enumerate(shape))
+    return replace(view, axes=axes, plain=False)
