@@ -1,0 +1,27 @@
+"""Where kernels run and are judged: evaluator protocol, jail, judge, the embedded evaluator.
+
+A kernel's Python runs once, in the jail (`sandbox`), and only a program comes out of it; a trusted worker
+process (`worker`, `judge`) does everything else from that program. What does not live here: deciding what
+to try next, the event log, budgets. Open `evaluator.py` first, then `local.py`.
+"""
+
+from __future__ import annotations
+
+from remote.bounds import bounds
+from remote.cache import cache_key, code_digest
+from remote.errors import InfrastructureError, RemoteError, UnknownEvaluatorError
+from remote.evaluator import Blobs, EvaluationAnswer, Evaluator, create, evaluators
+
+__all__ = [
+    "Blobs",
+    "EvaluationAnswer",
+    "Evaluator",
+    "InfrastructureError",
+    "RemoteError",
+    "UnknownEvaluatorError",
+    "bounds",
+    "cache_key",
+    "code_digest",
+    "create",
+    "evaluators",
+]

@@ -1,0 +1,42 @@
+"""What evaluating can raise, as one tree; each has a stable `code`. A kernel's own faults are verdicts.
+
+RemoteError
+|-- UnknownEvaluatorError   unknown_evaluator   no evaluator of that name
+`-- InfrastructureError     (its code)          the machinery failed; never counts against a kernel
+
+Codes of InfrastructureError: jail_deadline, jail_killed, jail_start, weak_jail, worker_deadline, worker_died,
+worker_failed, reference_failed, bad_reference, bad_blob, bad_problem, unknown_target, unknown_size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class RemoteError(Exception):
+    """Base of this room's errors."""
+
+    code = "remote_error"
+
+
+class UnknownEvaluatorError(RemoteError):
+    """No evaluator of that name."""
+
+    code = "unknown_evaluator"
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        close = get_close_matches(name, names, n=1)
+        suggestion = f" - did you mean {close[0]!r}?" if close else ""
+        super().__init__(f"unknown evaluator {name!r}{suggestion} (known: {', '.join(names)})")
+
+
+class InfrastructureError(RemoteError):
+    """The evaluation could not be carried out. `retryable`: the same request may succeed another time."""
+
+    def __init__(self, code: str, message: str, *, retryable: bool = True) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.retryable = retryable

@@ -1,0 +1,83 @@
+"""What the rest of the program knows of evaluators: one protocol, its answer, and how to get one by name.
+
+An evaluator reads nothing but the request and blobs, answers the same request with the same evaluation,
+and raises only InfrastructureError. Adding a kind is one entry in the table below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from remote.errors import UnknownEvaluatorError
+from state.model import Digest, Evaluation, EvaluationRequest
+
+
+class Blobs(Protocol):
+    """Where an evaluator reads sources and problem files from."""
+
+    def get_blob(self, digest: Digest, /) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationAnswer:
+    """An evaluation, the blobs it names (profiles) by digest, and what each stage took in milliseconds.
+
+    The evaluation is the same every time; the times are not, so they are no part of it.
+    """
+
+    evaluation: Evaluation
+    artefacts: Mapping[Digest, bytes]
+    stage_ms: Mapping[str, float]
+
+
+class Evaluator(Protocol):
+    """Judges and times kernels somewhere."""
+
+    @property
+    def name(self) -> str:
+        """The kind, as in RunConfig.evaluator."""
+        ...
+
+    def toolchain(self) -> str:
+        """What compiles and times here, with its version; part of the cache key."""
+        ...
+
+    async def evaluate(self, request: EvaluationRequest, blobs: Blobs, /) -> EvaluationAnswer:
+        """Judge one candidate; cancelling ends all its processes.
+
+        Raises:
+            InfrastructureError: no verdict could be reached, through no fault of the kernel.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """End all processes; the evaluator is not used again."""
+        ...
+
+
+def _sim(home: Path, **options: Any) -> Evaluator:
+    from remote.local import LocalEvaluator
+
+    return LocalEvaluator(home=home, **options)
+
+
+_EVALUATORS: dict[str, Callable[..., Evaluator]] = {"sim": _sim}
+
+
+def evaluators() -> tuple[str, ...]:
+    """Return the names that `create` knows, sorted."""
+    return tuple(sorted(_EVALUATORS))
+
+
+def create(name: str, *, home: Path, **options: Any) -> Evaluator:
+    """Return an evaluator of the kind `name`; `options` are those of its class.
+
+    Raises:
+        UnknownEvaluatorError: no such kind.
+    """
+    if name not in _EVALUATORS:
+        raise UnknownEvaluatorError(name, _EVALUATORS)
+    return _EVALUATORS[name](home, **options)

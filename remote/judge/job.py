@@ -1,0 +1,38 @@
+"""What evaluator and worker tell each other: a job, and the outcome or the failure that comes of it."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from seeds import ProblemSpec
+from state.model import Benchmark, ErrorInfo, Frozen, Verdict
+
+
+class Job(Frozen):
+    """What the worker needs beside the tracer's reply; `references` are .npy files per seed and output."""
+
+    spec: ProblemSpec
+    problem: str
+    size: str
+    target: str
+    references: dict[int, tuple[str, ...]]
+
+
+class Outcome(Frozen):
+    """A verdict on a program; `profile` is the text of the profile's blob."""
+
+    verdict: Verdict
+    stage: str
+    error: ErrorInfo | None = None
+    rel_l2: dict[int, float] = Field(default_factory=dict)
+    benchmark: Benchmark | None = None
+    profile: str | None = None
+    bottleneck: str | None = None
+    stage_ms: dict[str, float] = Field(default_factory=dict)
+
+
+class Reply(Frozen):
+    """An outcome, or why there can be none (`bad_reference`, `worker_failed`)."""
+
+    outcome: Outcome | None = None
+    failure: ErrorInfo | None = None

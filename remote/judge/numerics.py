@@ -1,0 +1,62 @@
+"""Whether outputs are right: shapes, types, and the relative L2 error against the reference.
+
+rel_l2 = ||out - reference|| / ||reference||, in float64, over all elements; infinite when an output is
+not finite. The tolerance belongs to the problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, isfinite, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nki_sim.ir import ArraySpec
+from seeds import ProblemSpec
+
+Array = NDArray[Any]
+_CHUNK = 1 << 20  # elements compared at a time, so that float64 copies stay small
+
+
+class BadReferenceError(Exception):
+    """The reference's outputs cannot be compared with: a fault of the problem or of a cached file."""
+
+
+def output_fault(found: Sequence[ArraySpec], spec: ProblemSpec, size: str) -> tuple[str, str] | None:
+    """Return (code, message) of the first way in which outputs are not those of the problem."""
+    dims = spec.dims(size)
+    if len(found) != len(spec.outputs):
+        return "output_count", f"the kernel returns {len(found)} arrays, {spec.name} has {len(spec.outputs)}"
+    for item, output in zip(found, spec.outputs, strict=True):
+        shape = output.resolve(dims)
+        if tuple(item.shape) != shape:
+            return "output_shape", f"{output.name} has shape {tuple(item.shape)}, it must be {shape}"
+        if item.dtype != output.dtype:
+            return "output_dtype", f"{output.name} is {item.dtype}, it must be {output.dtype}"
+    return None
+
+
+def rel_l2(outputs: Sequence[Array], references: Sequence[Array]) -> float:
+    """Return the largest relative L2 error of any output.
+
+    Raises:
+        BadReferenceError: shapes differ, or a reference is not finite or all zero.
+    """
+    return max(_one(out, reference) for out, reference in zip(outputs, references, strict=True))
+
+
+def _one(out: Array, reference: Array) -> float:
+    if out.shape != reference.shape:
+        raise BadReferenceError(f"the reference has shape {reference.shape}, the output {out.shape}")
+    flat, truth = out.reshape(-1), reference.reshape(-1)
+    wrong = total = 0.0
+    for start in range(0, flat.size, _CHUNK):
+        expected = truth[start : start + _CHUNK].astype(np.float64)
+        total += float(expected @ expected)
+        expected -= flat[start : start + _CHUNK]
+        wrong += float(expected @ expected)
+    if not isfinite(total) or total == 0.0:
+        raise BadReferenceError("the reference is not finite, or zero everywhere")
+    return sqrt(wrong / total) if isfinite(wrong) else inf

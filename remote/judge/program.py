@@ -1,0 +1,236 @@
+"""Judges a traced program, from the tracer's bytes to a timed and profiled verdict, stage by stage.
+
+Runs in the trusted worker. The stages, cheapest first; the first that fails is the verdict:
+`trace` (what the jailed tracer answered), `rules` (the hardware's), `numerics` (every seed against the
+reference), `timing` (predicted), `profile`. Nothing depends on a clock or on chance.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from nki_sim import checks, counters, explain, numerics, protocol, schedule, targets
+from nki_sim.errors import InputError, IRError, KernelError, LimitError, ScheduleError
+from nki_sim.ir import ArraySpec, Program
+from remote.bounds import tight_ms
+from remote.judge.job import Job, Outcome
+from remote.judge.numerics import Array, BadReferenceError, output_fault, rel_l2
+from seeds.inputs import draw
+from state.model import Benchmark, ErrorInfo, Verdict, canonical_json
+
+T = TypeVar("T")
+
+MAX_ELEMENTS = 1 << 36
+"""Elements that all instructions together may touch, for one input set.
+
+About ten times what a plain kernel of the largest problem does; with it a program that would compute for
+hours ends as a verdict that does not depend on how fast the machine is.
+"""
+
+
+class _RejectedError(Exception):
+    """A stage's verdict."""
+
+    def __init__(self, verdict: Verdict, code: str, message: str, line: int = 0, hint: str = "") -> None:
+        super().__init__(message)
+        self.verdict = verdict
+        self.error = ErrorInfo(code=code, message=message, line=line or None, hint=hint or None)
+
+
+class InputCache:
+    """Inputs drawn before, the latest used ones, up to `max_bytes` altogether."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._sets: OrderedDict[tuple[str, str, int], list[Array]] = OrderedDict()
+        self._nbytes = 0
+
+    def get(self, job: Job, seed: int) -> list[Array]:
+        """Return the inputs of `seed`, read-only; drawn now if they are not here."""
+        key = (job.problem, job.size, seed)
+        if key in self._sets:
+            self._sets.move_to_end(key)
+            return self._sets[key]
+        arrays = draw(job.spec, job.size, seed)
+        for array in arrays:
+            array.flags.writeable = False
+        self._keep(key, arrays)
+        return arrays
+
+    def _keep(self, key: tuple[str, str, int], arrays: list[Array]) -> None:
+        nbytes = sum(array.nbytes for array in arrays)
+        if nbytes > self._max_bytes:
+            return
+        self._sets[key] = arrays
+        self._nbytes += nbytes
+        while self._nbytes > self._max_bytes:
+            _, old = self._sets.popitem(last=False)
+            self._nbytes -= sum(array.nbytes for array in old)
+
+
+@dataclass
+class _Judgement:
+    """One job on its way through the stages."""
+
+    job: Job
+    reply: bytes
+    inputs: InputCache
+    stage: str = "trace"
+    stage_ms: dict[str, float] = field(default_factory=dict)
+    rel_l2: dict[int, float] = field(default_factory=dict)
+
+    @contextmanager
+    def at(self, stage: str) -> Iterator[None]:
+        self.stage = stage
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.stage_ms[stage] = (time.perf_counter() - started) * 1e3
+
+    def run(self) -> Outcome:
+        target = targets.load(self.job.target)
+        with self.at("trace"):
+            program = _program(self.reply)
+        with self.at("rules"):
+            _obey_rules(program, target, self.job)
+        with self.at("numerics"):
+            self._compute(program)
+        with self.at("timing"):
+            timeline = _timed(lambda: schedule.schedule(program, target))
+            predicted = _timed(lambda: schedule.predict(program, target, timeline=timeline))
+            _plausible(predicted.latency_ms, self.job)
+        with self.at("profile"):
+            explanation = explain.explain(program, timeline, target)
+            profile = _profile(counters.profile(program, timeline, target), explanation, self.job.target)
+        benchmark = Benchmark(
+            latency_ms=predicted.latency_ms,
+            lo_ms=predicted.lo_ms,
+            hi_ms=predicted.hi_ms,
+            predicted=True,
+            samples=1,
+        )
+        return self.outcome(
+            Verdict.CORRECT, benchmark=benchmark, profile=profile, bottleneck=explanation.bottleneck
+        )
+
+    def outcome(self, verdict: Verdict, **fields: Any) -> Outcome:
+        return Outcome(
+            verdict=verdict, stage=self.stage, rel_l2=self.rel_l2, stage_ms=self.stage_ms, **fields
+        )
+
+    def _compute(self, program: Program) -> None:
+        tolerance = self.job.spec.rel_l2
+        for seed, paths in self.job.references.items():
+            try:
+                outputs = numerics.run(program, self.inputs.get(self.job, seed))
+            except InputError as error:
+                raise _RejectedError(Verdict.RUNTIME_ERROR, error.code, str(error)) from error
+            self.rel_l2[seed] = rel_l2(outputs, [_reference(path) for path in paths])
+            if not self.rel_l2[seed] < tolerance:
+                raise _RejectedError(*_wrong(outputs, seed, self.rel_l2[seed], tolerance))
+
+
+def judge(job: Job, reply: bytes, inputs: InputCache) -> Outcome:
+    """Take the tracer's reply through every stage; the outcome names the one that decided.
+
+    Raises:
+        BadReferenceError: the problem's reference, or a file of it, is at fault.
+    """
+    judgement = _Judgement(job, reply, inputs)
+    try:
+        return judgement.run()
+    except _RejectedError as rejected:
+        return judgement.outcome(rejected.verdict, error=rejected.error)
+    except MemoryError:
+        error = ErrorInfo(code="out_of_memory", message="the kernel's tensors need more memory than allowed")
+        return judgement.outcome(Verdict.RUNTIME_ERROR, error=error)
+
+
+def _program(reply: bytes) -> Program:
+    try:
+        return protocol.parse_reply(reply)
+    except LimitError as error:
+        raise _RejectedError(Verdict.TIMEOUT, error.code, error.message, error.line, error.hint) from error
+    except KernelError as error:
+        raise _RejectedError(
+            Verdict.COMPILE_ERROR, error.code, error.message, error.line, error.hint
+        ) from error
+    except (IRError, InputError) as error:
+        raise _RejectedError(Verdict.COMPILE_ERROR, error.code, str(error)) from error
+
+
+def _obey_rules(program: Program, target: targets.Target, job: Job) -> None:
+    expected = [ArraySpec(item.resolve(job.spec.dims(job.size)), item.dtype) for item in job.spec.inputs]
+    if program.specs(program.inputs) != expected or program.target != job.target:
+        raise _RejectedError(
+            Verdict.COMPILE_ERROR, "invalid_ir", "the program was not traced for this problem"
+        )
+    fault = output_fault(program.specs(program.outputs), job.spec, job.size)
+    if fault is not None:
+        raise _RejectedError(Verdict.INCORRECT, *fault)
+    touched = _elements(program)
+    if touched > MAX_ELEMENTS:
+        text = f"the instructions touch {touched} elements, at most {MAX_ELEMENTS} are run"
+        raise _RejectedError(Verdict.TIMEOUT, "limit_elements", text)
+    violations = checks.check(program, target)
+    if violations:
+        first = violations[0]
+        more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
+        raise _RejectedError(Verdict.COMPILE_ERROR, first.code, first.message + more, first.line, first.hint)
+
+
+def _elements(program: Program) -> int:
+    uses = np.bincount(program.form_ids, minlength=len(program.forms)).tolist()
+    sizes = (sum(item.elements for item in form.operands) for form in program.forms)
+    return sum(size * count for size, count in zip(sizes, uses, strict=True))
+
+
+def _reference(path: str) -> Array:
+    try:
+        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise BadReferenceError(f"{path}: {error}") from error
+    return array
+
+
+def _wrong(outputs: list[Array], seed: int, error: float, tolerance: float) -> tuple[Verdict, str, str]:
+    bad = sum(int(out.size - np.count_nonzero(np.isfinite(out.astype(np.float32)))) for out in outputs)
+    if bad:
+        return Verdict.INCORRECT, "not_finite", f"{bad} output elements are not finite (input seed {seed})"
+    text = f"relative L2 error {error:.3g} at input seed {seed}, it must be below {tolerance:g}"
+    return Verdict.INCORRECT, "wrong_result", text
+
+
+def _timed(compute: Callable[[], T]) -> T:
+    try:
+        return compute()
+    except ScheduleError as error:
+        raise _RejectedError(Verdict.COMPILE_ERROR, error.code, str(error)) from error
+
+
+def _plausible(latency_ms: float, job: Job) -> None:
+    bound_ms = tight_ms(job.spec.work_at(job.size), job.target)
+    if latency_ms < bound_ms:
+        text = f"predicted {latency_ms:.6g} ms, no honest kernel can be under {bound_ms:.6g} ms"
+        raise _RejectedError(Verdict.RUNTIME_ERROR, "faster_than_bound", text)
+
+
+def _profile(found: Mapping[str, Any], explanation: explain.Explanation, target: str) -> str:
+    """The profile as proposers and people read it; times and counters are predicted."""
+    fields = {
+        "predicted": True,
+        "target": target,
+        "counters": dict(found),
+        "bottleneck": explanation.bottleneck,
+        "busy_ms": explanation.busy_ms,
+        "top_lines": [{"line": line, "ms": ms, "op": op} for line, ms, op in explanation.top_lines],
+    }
+    return canonical_json(fields).decode()

@@ -1,0 +1,171 @@
+"""Static rules: what a kernel's text may contain, read off its syntax tree before anything runs.
+
+An allow-list: a few modules, of some only some names; of the built-in functions those that compute. No
+private or dunder names, no code at import time beyond definitions and constants. The jail is the wall;
+these rules are there to say early and clearly, with a line, what a kernel has no use for.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import symtable
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+MODULES: Mapping[str, frozenset[str] | None] = {
+    "__future__": frozenset({"annotations"}),
+    "nki": None,
+    "nki.isa": None,
+    "nki.language": None,
+    "math": None,
+    "itertools": None,
+    "functools": frozenset({"partial", "reduce", "lru_cache", "cache"}),
+    "dataclasses": frozenset({"dataclass", "field", "replace"}),
+    "typing": frozenset({"Any", "Callable", "Iterable", "NamedTuple", "Optional", "Sequence", "Union"}),
+}
+"""Modules that a kernel may import, with the names it may use of them (None: all public ones)."""
+
+BUILTINS = frozenset(
+    """
+    abs all any bool dict divmod enumerate filter float frozenset int isinstance len list map max min print
+    property range repr reversed round set slice sorted staticmethod str sum tuple zip
+    ArithmeticError AssertionError Exception IndexError KeyError NotImplementedError RuntimeError TypeError
+    ValueError ZeroDivisionError True False None
+    """.split()  # noqa: SIM905  forty names read better as one text
+)
+_ALL_BUILTINS = frozenset(dir(builtins))
+_TOP_LEVEL = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
+_NOT_CONSTANT = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
+_ASYNC = (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)
+_BUILTIN_CALLS_AT_TOP = frozenset({"abs", "float", "int", "len", "list", "max", "min", "range", "tuple"})
+
+
+@dataclass(frozen=True, slots=True)
+class Offence:
+    """A broken rule: its stable code, where, and what to do instead."""
+
+    code: str
+    message: str
+    line: int
+    hint: str
+
+
+def check(tree: ast.Module, source: str) -> list[Offence]:
+    """Return every offence in a kernel's source, by line."""
+    found = [
+        *_imports(tree),
+        *_names(tree, source),
+        *_attributes(tree),
+        *_top_level(tree),
+        *_statements(tree),
+    ]
+    return sorted(set(found), key=lambda offence: (offence.line, offence.code, offence.message))
+
+
+def _imports(tree: ast.Module) -> Iterator[Offence]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _module(alias.name, node.lineno)
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            yield from _module(module, node.lineno)
+            for alias in node.names:
+                yield from _member(module, alias.name, node.lineno)
+
+
+def _module(name: str, line: int) -> Iterator[Offence]:
+    if name not in MODULES:
+        allowed = ", ".join(name for name in MODULES if name != "__future__")
+        yield Offence("forbidden_import", f"import of {name}", line, f"a kernel may import {allowed}")
+
+
+def _member(module: str, name: str, line: int) -> Iterator[Offence]:
+    allowed = MODULES.get(module, frozenset())
+    if module not in MODULES or f"{module}.{name}" in MODULES:
+        return
+    if name == "*" or name.startswith("_") or (allowed is not None and name not in allowed):
+        hint = f"of {module} a kernel may use {', '.join(sorted(allowed or {'its public names'}))}"
+        yield Offence("forbidden_import", f"{name} from {module}", line, hint)
+
+
+def _names(tree: ast.Module, source: str) -> Iterator[Offence]:
+    """Built-ins that are not allowed, wherever Python would look one up, and dunder names anywhere."""
+    lines: dict[str, int] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            lines.setdefault(node.id, node.lineno)
+    forbidden = _looked_up(symtable.symtable(source, "kernel.py", "exec")) & (_ALL_BUILTINS - BUILTINS)
+    dunder = {name for name in lines if name.startswith("__")}
+    for name in forbidden | dunder:
+        hint = "a kernel computes with shapes and nki calls; use another name if it is your own"
+        yield Offence("forbidden_name", f"use of {name}", lines.get(name, 1), hint)
+
+
+def _looked_up(table: symtable.SymbolTable) -> set[str]:
+    """Names that may reach the built-ins at run time.
+
+    In functions those are the globals. Names bound at module or class level count as well: until they are
+    bound there, and after a `del`, they mean the built-in.
+    """
+    local = table.get_type() == "function"
+    found = {s.get_name() for s in table.get_symbols() if not local or s.is_global()}
+    return found.union(*(_looked_up(child) for child in table.get_children()))
+
+
+def _attributes(tree: ast.Module) -> Iterator[Offence]:
+    restricted = dict(_restricted_aliases(tree))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield from _attribute(node, restricted)
+        elif isinstance(node, ast.MatchClass):
+            for name in node.kwd_attrs:
+                if name.startswith("_"):
+                    yield _private(name, node.lineno)
+
+
+def _attribute(node: ast.Attribute, restricted: Mapping[str, str]) -> Iterator[Offence]:
+    own = isinstance(node.value, ast.Name) and node.value.id == "self" and not node.attr.startswith("__")
+    if node.attr.startswith("_") and not own:
+        yield _private(node.attr, node.lineno)
+    elif isinstance(node.value, ast.Name) and node.value.id in restricted:
+        yield from _member(restricted[node.value.id], node.attr, node.lineno)
+
+
+def _private(name: str, line: int) -> Offence:
+    return Offence("forbidden_attribute", f"use of attribute {name}", line, "a kernel uses public names only")
+
+
+def _restricted_aliases(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Variable and module, for imported modules of which only some names may be used."""
+    for node in ast.walk(tree):
+        for alias in node.names if isinstance(node, ast.Import) else []:
+            if MODULES.get(alias.name) is not None:
+                yield alias.asname or alias.name, alias.name
+
+
+def _top_level(tree: ast.Module) -> Iterator[Offence]:
+    hint = "a kernel file holds imports, constants and functions"
+    for node in tree.body:
+        docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if not isinstance(node, _TOP_LEVEL) and not docstring:
+            text = f"{type(node).__name__} at import time"
+            yield Offence("import_side_effect", text, node.lineno, hint)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            for part in ast.walk(node):
+                if isinstance(part, _NOT_CONSTANT) and not _harmless_call(part):
+                    yield Offence("import_side_effect", "a call at import time", part.lineno, hint)
+
+
+def _harmless_call(node: ast.AST) -> bool:
+    match node:
+        case ast.Call(func=ast.Name(id=name)):
+            return name in _BUILTIN_CALLS_AT_TOP
+    return False
+
+
+def _statements(tree: ast.Module) -> Iterator[Offence]:
+    for node in ast.walk(tree):
+        if isinstance(node, _ASYNC):
+            yield Offence("forbidden_statement", "async code", node.lineno, "write plain functions")

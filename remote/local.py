@@ -1,0 +1,253 @@
+"""The embedded evaluator: kernels traced in a jail on this machine, judged and timed by the simulator.
+
+One evaluation: static rules in this process; the kernel's Python in the jail, once; everything else in a
+worker that sees only the program. The reference's outputs come from a jail of their own, once per problem.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+import nki_sim
+from nki_sim import targets
+from remote.errors import InfrastructureError
+from remote.evaluator import Blobs, EvaluationAnswer
+from remote.judge import rules
+from remote.judge.job import Job, Outcome
+from remote.judge.normalise import code_digest, parse
+from remote.pool import WorkerLimits, WorkerPool
+from remote.references import ReferenceStore
+from remote.sandbox import JailResult, run_jailed
+from remote.walls import JailedProgram, JailStrength, Limits, jail_strength
+from seeds import Problem, SeedsError, from_files
+from seeds.problem import KERNEL
+from state.model import Digest, ErrorInfo, Evaluation, EvaluationRequest, ProblemRef, Verdict, digest_of
+
+MAX_INSTRUCTIONS = 2_000_000
+
+
+@dataclass
+class _Run:
+    """One evaluation under way."""
+
+    request: EvaluationRequest
+    problem: Problem
+    source: bytes
+    stage_ms: dict[str, float] = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def at(self, stage: str) -> AsyncIterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.stage_ms[stage] = (time.perf_counter() - started) * 1e3
+
+
+class LocalEvaluator:
+    """Judges kernels on this machine; every latency is predicted.
+
+    `slots` evaluations run at a time, the others wait. Where only a weak jail is available, kernels other
+    than the problem's own initial one are refused unless `allow_weak_jail`. `home` holds the cache of
+    reference outputs.
+    """
+
+    name = "sim"
+
+    def __init__(
+        self,
+        *,
+        home: Path,
+        slots: int | None = None,
+        allow_weak_jail: bool = False,
+        jail_limits: Limits | None = None,
+        worker_limits: WorkerLimits | None = None,
+        strength: JailStrength | None = None,
+    ) -> None:
+        count = slots or os.cpu_count() or 1
+        self._strength = strength or jail_strength()
+        self._allow_weak_jail = allow_weak_jail
+        self._jail_limits = jail_limits or Limits()
+        self._slots = asyncio.Semaphore(count)
+        self._workers = WorkerPool(count, worker_limits or WorkerLimits())
+        self._references = ReferenceStore(home, strength=self._strength)
+
+    @property
+    def worker_pids(self) -> tuple[int, ...]:
+        """Process ids of the workers alive."""
+        return self._workers.pids
+
+    def toolchain(self) -> str:
+        """Return the simulator's name, version and model version."""
+        return nki_sim.toolchain()
+
+    async def evaluate(self, request: EvaluationRequest, blobs: Blobs, /) -> EvaluationAnswer:
+        """Judge one candidate; cancelling it kills its jail and its worker.
+
+        Raises:
+            InfrastructureError: no verdict could be reached, through no fault of the kernel.
+        """
+        source = _blob(blobs, request.source)
+        run = _Run(request, _problem(blobs, request.problem), source)
+        async with self._slots:
+            outcome = await self._judge(run)
+        return _answer(run, outcome, self.toolchain())
+
+    async def aclose(self) -> None:
+        """Kill every worker."""
+        await self._workers.aclose()
+
+    async def _judge(self, run: _Run) -> Outcome:
+        async with run.at("lint"):
+            refused = _lint(run.source)
+        if refused is not None:
+            return refused
+        self._admit(run)
+        async with run.at("jail"):
+            result = await run_jailed(self._tracer(), _trace_request(run), strength=self._strength)
+        ended = _ended_badly(result)
+        if ended is not None:
+            return ended
+        async with run.at("references"):
+            references = await self._references.outputs(run.problem, run.request.size)
+        job = _job(run, references)
+        try:
+            outcome = await self._workers.judge(job, result.answer)
+        except InfrastructureError as error:
+            if error.code == "bad_reference":
+                # A file of the cache may be damaged; the next attempt starts from the reference itself.
+                self._references.forget(run.problem, run.request.size)
+            raise
+        run.stage_ms.update(outcome.stage_ms)
+        return outcome
+
+    def _admit(self, run: _Run) -> None:
+        own = run.request.source == run.request.problem.files.get(KERNEL)
+        if self._strength is JailStrength.WEAK and not own and not self._allow_weak_jail:
+            text = (
+                "only a weak jail works here, so kernels are not run; install bubblewrap or allow_weak_jail"
+            )
+            raise InfrastructureError("weak_jail", text, retryable=False)
+
+    def _tracer(self) -> JailedProgram:
+        package = Path(nki_sim.__file__).parent
+        return JailedProgram("nki_sim.tracer", ("--out-fd",), packages=(package,), limits=self._jail_limits)
+
+
+def _blob(blobs: Blobs, digest: Digest) -> bytes:
+    try:
+        data = blobs.get_blob(digest)
+    except KeyError as error:
+        raise InfrastructureError("bad_blob", f"blob {digest} is missing", retryable=False) from error
+    if digest_of(data) != digest:
+        raise InfrastructureError("bad_blob", f"blob {digest} does not have this digest", retryable=False)
+    return data
+
+
+def _problem(blobs: Blobs, ref: ProblemRef) -> Problem:
+    files = tuple((path, _blob(blobs, digest)) for path, digest in sorted(ref.files.items()))
+    problem = _parsed(files)
+    if problem.digest != ref.digest:
+        text = f"the files of problem {ref.name} do not have its digest"
+        raise InfrastructureError("bad_problem", text, retryable=False)
+    return problem
+
+
+@lru_cache(maxsize=16)
+def _parsed(files: tuple[tuple[str, bytes], ...]) -> Problem:
+    try:
+        return from_files(dict(files))
+    except SeedsError as error:
+        raise InfrastructureError("bad_problem", str(error), retryable=False) from error
+
+
+def _lint(source: bytes) -> Outcome | None:
+    try:
+        offences = rules.check(parse(source), source.decode())
+    except SyntaxError as error:
+        return _failed(Verdict.LINT_ERROR, "lint", "syntax_error", str(error.msg), line=error.lineno)
+    if not offences:
+        return None
+    first = offences[0]
+    more = f" (and {len(offences) - 1} more)" if len(offences) > 1 else ""
+    text = first.message + more
+    return _failed(Verdict.LINT_ERROR, "lint", first.code, text, line=first.line, hint=first.hint)
+
+
+def _failed(
+    verdict: Verdict, stage: str, code: str, message: str, *, line: int | None = None, hint: str | None = None
+) -> Outcome:
+    return Outcome(
+        verdict=verdict, stage=stage, error=ErrorInfo(code=code, message=message, line=line, hint=hint)
+    )
+
+
+def _trace_request(run: _Run) -> bytes:
+    spec, request = run.problem.spec, run.request
+    try:
+        dims = spec.dims(request.size)
+    except SeedsError as error:
+        raise InfrastructureError(error.code, str(error), retryable=False) from error
+    if request.target not in targets.names():
+        text = f"unknown target {request.target!r} (known: {', '.join(targets.names())})"
+        raise InfrastructureError("unknown_target", text, retryable=False)
+    fields = {
+        "source": run.source.decode(),
+        "filename": KERNEL,
+        "args": [{"shape": item.resolve(dims), "dtype": item.dtype} for item in spec.inputs],
+        "target": request.target,
+        "limits": {"max_instructions": MAX_INSTRUCTIONS},
+    }
+    return json.dumps(fields).encode()
+
+
+def _ended_badly(result: JailResult) -> Outcome | None:
+    """The verdict on a kernel that ended its tracer; None when there is a reply to be read."""
+    if result.cpu_exhausted:
+        # CPU time, not the clock: a kernel that loops for ever uses it up however busy the machine is.
+        return _failed(Verdict.TIMEOUT, "trace", "cpu_limit", "tracing the kernel used up its CPU time")
+    if result.killed:
+        raise InfrastructureError("jail_killed", "the jail was killed from outside (out of memory?)")
+    if result.truncated:
+        text = "the traced program is larger than allowed"
+        return _failed(Verdict.COMPILE_ERROR, "trace", "program_too_large", text)
+    if not result.answer:
+        text = f"the kernel ended the tracer (status {result.exit_status}) and left no program"
+        return _failed(Verdict.COMPILE_ERROR, "trace", "no_program", text)
+    return None
+
+
+def _job(run: _Run, references: Mapping[int, tuple[Path, ...]]) -> Job:
+    return Job(
+        spec=run.problem.spec,
+        problem=run.problem.digest,
+        size=run.request.size,
+        target=run.request.target,
+        references={seed: tuple(map(str, paths)) for seed, paths in references.items()},
+    )
+
+
+def _answer(run: _Run, outcome: Outcome, toolchain: str) -> EvaluationAnswer:
+    profile = None if outcome.profile is None else outcome.profile.encode()
+    evaluation = Evaluation(
+        verdict=outcome.verdict,
+        stage=outcome.stage,
+        code=code_digest(run.source),
+        error=outcome.error,
+        rel_l2=outcome.rel_l2,
+        benchmark=outcome.benchmark,
+        profile=None if profile is None else digest_of(profile),
+        bottleneck=outcome.bottleneck,
+        target=run.request.target,
+        toolchain=toolchain,
+    )
+    artefacts = {} if profile is None else {digest_of(profile): profile}
+    return EvaluationAnswer(evaluation=evaluation, artefacts=artefacts, stage_ms=run.stage_ms)

@@ -1,0 +1,123 @@
+"""The worker processes of an evaluator: started when needed, kept, killed when a job must end.
+
+A worker that dies, hangs or is cancelled is killed and forgotten; the next job starts another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from remote import framing
+from remote.errors import InfrastructureError
+from remote.judge.job import Job, Outcome, Reply
+from remote.sandbox import kill_group
+
+_MESSAGE_LIMIT_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLimits:
+    """What one worker may use: address space, inputs it keeps, and wall-clock time per job."""
+
+    memory_bytes: int = 12 << 30
+    input_bytes: int = 768 << 20
+    wall_s: float = 1800.0
+
+
+class WorkerPool:
+    """At most `slots` workers, each judging one program at a time."""
+
+    def __init__(self, slots: int, limits: WorkerLimits) -> None:
+        self._limits = limits
+        self._free = asyncio.Semaphore(slots)
+        self._idle: list[asyncio.subprocess.Process] = []
+        self._busy: set[asyncio.subprocess.Process] = set()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of the workers alive."""
+        return tuple(process.pid for process in (*self._idle, *self._busy))
+
+    async def judge(self, job: Job, reply: bytes) -> Outcome:
+        """Have a worker judge a tracer's reply.
+
+        Raises:
+            InfrastructureError: worker_deadline, worker_died, worker_failed, bad_reference.
+        """
+        async with self._free, self._worker() as process:
+            try:
+                async with asyncio.timeout(self._limits.wall_s):
+                    header, _ = await _exchange(process, framing.pack(job.model_dump_json().encode(), reply))
+            except TimeoutError:
+                text = f"the worker did not answer within {self._limits.wall_s:g} s"
+                raise InfrastructureError("worker_deadline", text) from None
+            except (asyncio.IncompleteReadError, ConnectionError):
+                raise InfrastructureError("worker_died", "the worker died while judging") from None
+        answer = Reply.model_validate_json(header)
+        if answer.outcome is None:
+            assert answer.failure is not None
+            raise InfrastructureError(answer.failure.code, answer.failure.message)
+        return answer.outcome
+
+    @contextlib.asynccontextmanager
+    async def _worker(self) -> AsyncIterator[asyncio.subprocess.Process]:
+        process = await self._take()
+        self._busy.add(process)
+        try:
+            yield process
+        except BaseException:
+            # It may still be computing, or have half an answer in its pipe.
+            await _kill(process)
+            raise
+        else:
+            self._idle.append(process)
+        finally:
+            self._busy.discard(process)
+
+    async def _take(self) -> asyncio.subprocess.Process:
+        while self._idle:
+            process = self._idle.pop()
+            if process.returncode is None:
+                return process
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-P", "-m", "remote.worker", str(self._limits.memory_bytes), str(self._limits.input_bytes)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=worker_environment(),
+            start_new_session=True,
+            limit=_MESSAGE_LIMIT_BYTES,
+        )
+
+    async def aclose(self) -> None:
+        """Kill every worker."""
+        for process in (*self._idle, *self._busy):
+            await _kill(process)
+        self._idle.clear()
+
+
+def worker_environment() -> dict[str, str]:
+    """One BLAS thread per worker (slots are the parallelism), and nothing else of this process's secrets."""
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
+    return {**kept, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+async def _exchange(process: asyncio.subprocess.Process, message: bytes) -> tuple[bytes, bytes]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(message)
+    await process.stdin.drain()
+    return await framing.receive(process.stdout)
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    kill_group(process.pid)
+    if process.stdin is not None:
+        process.stdin.close()
+    await asyncio.shield(process.wait())

@@ -1,0 +1,55 @@
+"""Runs a problem's reference in a jail of its own: `main` writes its outputs, as .npy, to given descriptors.
+
+The request on stdin is JSON: `folder` (the problem's files), `size`, and `files`: per seed the descriptors
+of its outputs, in the order of the spec.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seeds.inputs import Array, draw, dtype_of
+from seeds.problem import REFERENCE, REFERENCE_FUNCTION, SPEC
+from seeds.spec import ProblemSpec, parse
+
+
+def main() -> int:
+    """Answer the request on stdin; any fault of the reference ends in a traceback on stderr."""
+    request = json.loads(sys.stdin.read())
+    folder = Path(request["folder"])
+    spec, faults = parse((folder / SPEC).read_bytes())
+    if spec is None:
+        raise ValueError("; ".join(faults))
+    reference = _load(folder)
+    for seed, descriptors in request["files"].items():
+        outputs = reference(*draw(spec, request["size"], int(seed)))
+        _write(outputs, spec, spec.dims(request["size"]), descriptors)
+    return 0
+
+
+def _load(folder: Path) -> Callable[..., Any]:
+    sys.path.insert(0, str(folder))
+    location = importlib.util.spec_from_file_location("reference", folder / REFERENCE)
+    assert location is not None
+    assert location.loader is not None
+    module = importlib.util.module_from_spec(location)
+    location.loader.exec_module(module)
+    function: Callable[..., Any] = getattr(module, REFERENCE_FUNCTION)
+    return function
+
+
+def _write(found: Any, spec: ProblemSpec, dims: Mapping[str, int], descriptors: Sequence[int]) -> None:
+    outputs: tuple[Array, ...] = found if isinstance(found, tuple) else (found,)
+    for output, array, descriptor in zip(spec.outputs, outputs, descriptors, strict=True):
+        if np.shape(array) != output.resolve(dims):
+            raise ValueError(f"{output.name} has shape {np.shape(array)}, not {output.resolve(dims)}")
+        with os.fdopen(descriptor, "wb") as file:
+            np.save(file, np.ascontiguousarray(array, dtype=dtype_of(output.dtype)), allow_pickle=False)

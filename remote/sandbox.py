@@ -1,0 +1,168 @@
+"""The jail: runs one process of code we do not trust, and takes its one answer from a pipe.
+
+`walls` says what holds the code. Here it is started in a session of its own, fed, read and killed as a
+whole: stdout is thrown away, stderr and answer are bounded, a clock ends what no limit ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from remote.errors import InfrastructureError
+from remote.jail_init import STANDING
+from remote.walls import JailedProgram, JailStrength, Limits, command
+
+_STDERR_BYTES = 16 << 10
+_CHUNK_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class JailResult:
+    """How a jailed program ended. `exit_status` is minus the signal's number when a signal ended it."""
+
+    answer: bytes
+    exit_status: int
+    stderr: str
+    truncated: bool
+    cpu_exhausted: bool
+
+    @property
+    def killed(self) -> bool:
+        """Whether something other than its limits killed it."""
+        return self.exit_status == -signal.SIGKILL and not self.cpu_exhausted
+
+
+async def run_jailed(
+    program: JailedProgram, request: bytes, *, strength: JailStrength, files: Sequence[int] = ()
+) -> JailResult:
+    """Run `program` with `request` on its stdin; return what it wrote to the answer's file descriptor.
+
+    `files` are further open file descriptors that it inherits, for data too large for an answer.
+
+    However this ends (also by cancellation), no process of the jail is left.
+
+    Raises:
+        InfrastructureError: jail_start, jail_deadline.
+    """
+    started = time.monotonic()
+    async with _spawn(program, strength, files) as (process, answer_fd):
+        work = asyncio.gather(
+            _feed(process, request),
+            _read_fd(answer_fd, len(STANDING) + program.limits.answer_bytes),
+            _read_stream(process.stderr, _STDERR_BYTES),
+            _wait(process),
+        )
+        try:
+            _, (answer, truncated), (stderr, _), _ = await asyncio.wait_for(work, program.limits.wall_s)
+        except TimeoutError:
+            text = f"{program.module} did not end within {program.limits.wall_s} s"
+            raise InfrastructureError("jail_deadline", text) from None
+    status = _normal_status(process.returncode)
+    if not answer.startswith(STANDING):
+        text = stderr.decode(errors="replace").strip()[-500:]
+        raise InfrastructureError("jail_start", f"the {strength} jail did not start ({status}): {text}")
+    return JailResult(
+        answer=answer[len(STANDING) :],
+        exit_status=status,
+        stderr=stderr.decode(errors="replace"),
+        truncated=truncated,
+        cpu_exhausted=_cpu_exhausted(status, time.monotonic() - started, program.limits),
+    )
+
+
+def _cpu_exhausted(status: int, wall_s: float, limits: Limits) -> bool:
+    """Whether the CPU limit ended it: by its own signal, or by the kill that follows for who ignores that.
+
+    A single thread cannot have used the CPU limit in less wall time, so an earlier kill came from elsewhere.
+    """
+    return status == -signal.SIGXCPU or (status == -signal.SIGKILL and wall_s >= limits.cpu_s)
+
+
+def _normal_status(status: int | None) -> int:
+    """Shells and bubblewrap report a signal as 128 + its number."""
+    assert status is not None
+    return 128 - status if 128 < status < 128 + signal.NSIG else status
+
+
+@contextlib.asynccontextmanager
+async def _spawn(
+    program: JailedProgram, strength: JailStrength, files: Sequence[int]
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
+    reader, writer = os.pipe()
+    try:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command(strength, program, writer),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+                env={},
+                cwd="/",
+                start_new_session=True,
+                pass_fds=(writer, *files),
+            )
+        except OSError as error:
+            raise InfrastructureError("jail_start", f"the jail did not start: {error}") from error
+        finally:
+            os.close(writer)
+        try:
+            yield process, reader
+        finally:
+            await _end(process)
+    finally:
+        with contextlib.suppress(OSError):  # the transport that read from it may have closed it
+            os.close(reader)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    kill_group(process.pid)
+    await asyncio.shield(process.wait())
+
+
+def kill_group(pid: int) -> None:
+    """Kill the process group `pid` leads; that there is none left is as good."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+async def _wait(process: asyncio.subprocess.Process) -> None:
+    await process.wait()
+    # Whatever it left behind holds the pipes open; end it, so that they end.
+    kill_group(process.pid)
+
+
+async def _feed(process: asyncio.subprocess.Process, request: bytes) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it need not read its request
+        process.stdin.write(request)
+        await process.stdin.drain()
+    process.stdin.close()
+
+
+async def _read_fd(fd: int, limit: int) -> tuple[bytes, bool]:
+    loop = asyncio.get_running_loop()
+    stream = asyncio.StreamReader()
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(os.dup(fd), "rb", buffering=0)
+    )
+    try:
+        return await _read_stream(stream, limit)
+    finally:
+        transport.close()
+
+
+async def _read_stream(stream: asyncio.StreamReader | None, limit: int) -> tuple[bytes, bool]:
+    """Read to the end, keep at most `limit` bytes; the rest is thrown away, so no writer stalls."""
+    assert stream is not None
+    kept = bytearray()
+    total = 0
+    while chunk := await stream.read(_CHUNK_BYTES):
+        total += len(chunk)
+        kept += chunk[: limit - len(kept)]
+    return bytes(kept), total > limit

@@ -1,0 +1,214 @@
+"""The walls of a jail: what a jailed program may see and use, and the command line that builds them.
+
+Three strengths, the best that works here being used (`jail_strength`, probed once by running it):
+
+- `bubblewrap`: own user, network, PID, mount, IPC and UTS namespaces; the file system holds the Python
+  installation and the packages asked for, read-only, and nothing else.
+- `namespaces`: the same from `unshare`, `mount` and `pivot_root`.
+- `weak`: the host's file system and network; only what all of them have.
+
+All of them: empty environment, limits on CPU, memory, files and processes, a system-call filter (see
+`jail_init`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+
+_INIT = Path(__file__).with_name("jail_init.py")
+_PROBE_WALL_S = 20
+_OLD_ROOT = "/.old_root"
+_TMP = "/tmp"  # noqa: S108  a place in the jail, where it is empty and read-only
+
+
+class JailStrength(StrEnum):
+    """What holds the jailed code; best first."""
+
+    BUBBLEWRAP = "bubblewrap"
+    NAMESPACES = "namespaces"
+    WEAK = "weak"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What jailed code may use. CPU seconds end in a signal of their own; the wall clock is the last resort.
+
+    The wall clock is far above the CPU limit, so that on a busy machine a kernel that loops for ever is
+    still stopped by the CPU it used, which does not depend on what else runs.
+    """
+
+    cpu_s: int = 60
+    wall_s: int = 600
+    memory_bytes: int = 2 << 30
+    file_bytes: int = 1 << 20
+    open_files: int = 64
+    processes: int = 64
+    answer_bytes: int = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class JailedProgram:
+    """A module whose `main` runs in a jail, the packages it needs, and what it may do.
+
+    `packages` are folders of packages, visible read-only and importable. `site_packages` adds the installed
+    third-party packages. The number of the answer's file descriptor is appended to `argv`.
+    """
+
+    module: str
+    argv: tuple[str, ...] = ()
+    packages: tuple[Path, ...] = ()
+    site_packages: bool = False
+    threads: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+    def import_paths(self) -> tuple[str, ...]:
+        """What goes on sys.path."""
+        parents = dict.fromkeys(str(path.resolve().parent) for path in self.packages)
+        return (*parents, *(_site_folders() if self.site_packages else ()))
+
+    def visible(self) -> tuple[str, ...]:
+        """What the jail can read, beside the system's libraries."""
+        folders = [sys.base_prefix, *(str(path.resolve()) for path in self.packages)]
+        return tuple(dict.fromkeys([*folders, *(_site_folders() if self.site_packages else ())]))
+
+
+@cache
+def jail_strength() -> JailStrength:
+    """The strongest jail that works on this machine; found by running each once, in order."""
+    probe = JailedProgram("", limits=Limits(cpu_s=10, wall_s=_PROBE_WALL_S))
+    for strength in (JailStrength.BUBBLEWRAP, JailStrength.NAMESPACES):
+        if _works(strength, probe):
+            return strength
+    return JailStrength.WEAK
+
+
+def _works(strength: JailStrength, probe: JailedProgram) -> bool:
+    if any(shutil.which(tool) is None for tool in _TOOLS[strength]):
+        return False
+    try:
+        done = subprocess.run(
+            command(strength, probe, 1),
+            env={},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PROBE_WALL_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def command(strength: JailStrength, program: JailedProgram, answer_fd: int) -> list[str]:
+    config = {
+        "paths": program.import_paths(),
+        "module": program.module,
+        "argv": [*program.argv, str(answer_fd)],
+        "answer_fd": answer_fd,
+        "limits": asdict(program.limits),
+        "threads": program.threads,
+        "old_root": _OLD_ROOT if strength is JailStrength.NAMESPACES else "",
+    }
+    python = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-c", _init_source(), json.dumps(config)]
+    return [*_WALLS[strength](program), *python]
+
+
+@cache
+def _init_source() -> str:
+    return _INIT.read_text()
+
+
+@cache
+def _site_folders() -> tuple[str, ...]:
+    return tuple(dict.fromkeys(sysconfig.get_path(kind) for kind in ("purelib", "platlib")))
+
+
+def _system_folders() -> tuple[list[str], list[tuple[str, str]]]:
+    """The folders that programs load their libraries from: real ones, and links as (target, place)."""
+    places = [Path(place) for place in ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/etc/ld.so.cache")]
+    links = [(str(place.readlink()), str(place)) for place in places if place.is_symlink()]
+    return [str(place) for place in places if place.exists() and not place.is_symlink()], links
+
+
+def _bubblewrap(program: JailedProgram) -> list[str]:
+    real, links = _system_folders()
+    command = ["bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--clearenv"]
+    command += ["--uid", "65534", "--gid", "65534", "--hostname", "jail"]
+    for path in dict.fromkeys([*real, *program.visible()]):
+        command += ["--ro-bind", path, path]
+    for target, place in links:
+        command += ["--symlink", target, place]
+    return [*command, "--dir", _TMP, "--remount-ro", "/", "--chdir", "/", "--"]
+
+
+# Builds the same root by hand on a tmpfs and moves into it; jail_init drops the old root and capabilities.
+# Arguments are the folder to build it on, `bind PATH` and `link TARGET PLACE`, then `--` and the command.
+_NAMESPACE_SCRIPT = r"""
+set -eu
+mount -t tmpfs -o mode=755,size=1m jail "$1"
+cd "$1"
+shift
+mkdir -p tmp .old_root
+while [ "$1" != -- ]; do
+  case "$1" in
+    bind)
+      if [ -d "$2" ]; then mkdir -p ".$2"; else mkdir -p ".${2%/*}"; : > ".$2"; fi
+      mount --rbind "$2" ".$2"
+      mount -o remount,bind,ro ".$2"
+      shift 2 ;;
+    link) mkdir -p ".${3%/*}"; ln -s "$2" ".$3"; shift 3 ;;
+  esac
+done
+shift
+pivot_root . .old_root
+cd /
+# Not exec: the first process of a PID namespace does not get the CPU limit's signal.
+status=0
+"$@" || status=$?
+exit "$status"
+"""
+
+
+def _namespaces(program: JailedProgram) -> list[str]:
+    real, links = _system_folders()
+    command = ["unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child"]
+    paths = list(dict.fromkeys([*real, *program.visible()]))
+    command += ["--mount", "--ipc", "--uts", "/bin/sh", "-c", _NAMESPACE_SCRIPT, "sh", _building_site(paths)]
+    for path in paths:
+        command += ["bind", path]
+    for target, place in links:
+        command += ["link", target, place]
+    return [*command, "--"]
+
+
+def _building_site(paths: Sequence[str]) -> str:
+    """A folder to mount over inside the namespace: one that hides none of `paths`."""
+    places = ("/mnt", "/media", "/srv", "/opt", "/home", _TMP)
+    free = (p for p in places if Path(p).is_dir() and not any(path.startswith(f"{p}/") for path in paths))
+    return next(free, _TMP)
+
+
+def _weak(program: JailedProgram) -> list[str]:
+    return []
+
+
+_WALLS = {
+    JailStrength.BUBBLEWRAP: _bubblewrap,
+    JailStrength.NAMESPACES: _namespaces,
+    JailStrength.WEAK: _weak,
+}
+_TOOLS = {
+    JailStrength.BUBBLEWRAP: ("bwrap",),
+    JailStrength.NAMESPACES: ("unshare", "mount", "pivot_root"),
+    JailStrength.WEAK: (),
+}

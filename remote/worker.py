@@ -1,0 +1,53 @@
+"""The trusted worker: `python -m remote.worker MEMORY_BYTES INPUT_BYTES` judges until its stdin ends.
+
+One per slot, kept between evaluations so that NumPy is loaded and inputs are drawn once. It reads traced
+programs, never a kernel's Python. It dies with the process that started it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import resource
+import signal
+import sys
+
+from remote import framing
+from remote.judge.job import Job, Reply
+from remote.judge.numerics import BadReferenceError
+from remote.judge.program import InputCache, judge
+from state.model import ErrorInfo
+
+_SET_PARENT_DEATH_SIGNAL = 1
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+
+
+def answer(header: bytes, payload: bytes, inputs: InputCache) -> Reply:
+    """Judge one job; whatever goes wrong that is not the kernel's fault is a failure, never a verdict."""
+    try:
+        return Reply(outcome=judge(Job.model_validate_json(header), payload, inputs))
+    except BadReferenceError as error:
+        return Reply(failure=ErrorInfo(code="bad_reference", message=str(error)))
+    except Exception as error:  # noqa: BLE001  a defect of ours must not look like one of the kernel's
+        text = f"{type(error).__name__}: {error}"
+        return Reply(failure=ErrorInfo(code="worker_failed", message=text[:2000]))
+
+
+def main() -> None:
+    """Answer jobs on stdin with outcomes on stdout."""
+    memory_bytes, input_bytes = int(sys.argv[1]), int(sys.argv[2])
+    _die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns this one
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    inputs = InputCache(input_bytes)
+    while (message := framing.read(sys.stdin.buffer)) is not None:
+        reply = answer(*message, inputs)
+        sys.stdout.buffer.write(framing.pack(reply.model_dump_json().encode()))
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()
