@@ -1,6 +1,7 @@
 """`nki-sim`: the simulator at the command line. Thin: parses, calls, prints, maps errors to exit statuses.
 
-0 correct (`correct` is null when there is nothing to compare with), 1 incorrect or a broken rule, 2 usage, 3 the kernel is at fault.
+0 correct, or nothing to compare with (`correct` is null); 1 incorrect or a broken rule; 2 usage; 3 the
+kernel is at fault.
 """
 
 from __future__ import annotations

@@ -45,9 +45,11 @@ class Timeline:
     """A schedule: per instruction start and end (ns), queue, why it started then and after which one.
 
     `blocker[i]` is the instruction that i waited for last, -1 for none; `cause[i]` says in what way.
-    For DMA the interval is that of packets in flight. `kernel_overhead_ns` is not in the intervals.
+    For DMA the interval is that of packets in flight, and `issue_ns` is when its queue took it up.
+    `kernel_overhead_ns` is not in the intervals.
     """
 
+    issue_ns: Floats
     start_ns: Floats
     end_ns: Floats
     queue: Ints
@@ -71,13 +73,13 @@ class Prediction:
     hi_ms: float
 
 
-def schedule(program: Program, target: Target) -> Timeline:
-    """Schedule a program on a target.
+def schedule(program: Program, target: Target, *, order: Timeline | None = None) -> Timeline:
+    """Schedule a program on a target; with `order`, in the issue order of that earlier schedule.
 
     Raises:
         ScheduleError: the program does not fit on the chip.
     """
-    return _Simulation(program, target, dependences(program)).run()
+    return _Simulation(program, target, dependences(program), order=order).run()
 
 
 def predict(program: Program, target: Target, *, timeline: Timeline | None = None) -> Prediction:
@@ -119,7 +121,7 @@ def queue_of(form: Form) -> int:
 
 @dataclass(slots=True)
 class _Queue:
-    """Instructions of one queue in program order; `head` is the first that has not started."""
+    """Instructions of one queue in the order to take them; `head` is the first that has not started."""
 
     order: list[int]
     window: int
@@ -133,7 +135,9 @@ class _Queue:
 class _Simulation:
     """One run over the events: an instruction is ready, a queue is idle, a tile is given back."""
 
-    def __init__(self, program: Program, target: Target, waits: Dependences) -> None:
+    def __init__(
+        self, program: Program, target: Target, waits: Dependences, *, order: Timeline | None = None
+    ) -> None:
         count = len(program)
         self._target = target
         self._costs = [OPERATORS[form.op].cost(form, target) for form in program.forms]
@@ -141,6 +145,11 @@ class _Simulation:
         form_queues = np.array([queue_of(form) for form in program.forms], dtype=np.int64)
         self._queue_of = form_queues[program.form_ids]
         self._queue = self._queue_of.tolist()
+        # A given order also fixes how loads and stores interleave: they share one lane.
+        frozen = order is not None
+        self._lane_of = np.where(frozen & (self._queue_of == _STORE), _LOAD, self._queue_of)
+        self._lane = self._lane_of.tolist()
+        self._issue_ns = [0.0] * count
         self._followers: list[list[int]] = [[] for _ in range(count)]
         for number, items in enumerate(waits.predecessors):
             for item in items:
@@ -151,9 +160,10 @@ class _Simulation:
         self._end = [0.0] * count
         self._cause = [START] * count
         self._blocker = [-1] * count
-        self._rank, self._queues = self._fill_queues()
+        self._rank, self._queues = self._fill_queues(order)
         self._channels = [0.0] * target.dma_engines
         self._descriptors = [0.0] * target.dma_descriptor_queues
+        self._last_transfer = -1
         self._table = ""
         self._pools, self._touched = pools(program, target)
         for pool in self._pools:
@@ -161,15 +171,18 @@ class _Simulation:
                 self._missing[number] += 1
         self._events: list[tuple[float, int, int]] = []
 
-    def _fill_queues(self) -> tuple[list[int], list[_Queue]]:
+    def _fill_queues(self, order: Timeline | None) -> tuple[list[int], list[_Queue]]:
         rank = [0] * len(self._queue)
         queues = []
         for index, name in enumerate(QUEUES):
-            order = np.flatnonzero(self._queue_of == index).tolist()
-            for place, number in enumerate(order):
-                rank[number] = place
+            members = np.flatnonzero(self._lane_of == index)
             window = self._target.dma_window if name.startswith("dma") else self._target.issue_window
-            queues.append(_Queue(order, window, []))
+            if order is not None:
+                members = members[np.argsort(order.issue_ns[members], kind="stable")]
+                window = 1
+            for place, number in enumerate(members.tolist()):
+                rank[number] = place
+            queues.append(_Queue(members.tolist(), window, []))
         return rank, queues
 
     def run(self) -> Timeline:
@@ -181,7 +194,7 @@ class _Simulation:
         while self._events:
             now, kind, item = heappop(self._events)
             if kind == _READY:
-                queue = self._queues[self._queue[item]]
+                queue = self._queues[self._lane[item]]
                 heappush(queue.ready, self._rank[item])
                 if queue.idle:
                     self._issue(queue, now)
@@ -207,11 +220,12 @@ class _Simulation:
             busy = cost.busy_ns + self._switch_table(index, cost)
             self._start[number], self._end[number] = now, now + busy
             queue.free_ns = now + busy
+        self._issue_ns[number] = now
         queue.last = number
         queue.idle = False
         while queue.head < len(queue.order) and self._start[queue.order[queue.head]] >= 0.0:
             queue.head += 1
-        heappush(self._events, (queue.free_ns, _IDLE, index))
+        heappush(self._events, (queue.free_ns, _IDLE, self._lane[number]))
         self._finish(number, index, cost)
 
     def _switch_table(self, index: int, cost: Cost) -> float:
@@ -231,9 +245,12 @@ class _Simulation:
         begins = [max(first, channels[i]) for i in range(cost.channels)]
         for i, begin in enumerate(begins):
             channels[i] = begin + cost.busy_ns
+        if begins[-1] > first:
+            self._cause[number], self._blocker[number] = ENGINE, self._last_transfer
+        self._last_transfer = number
         self._start[number] = begins[0]
         self._end[number] = begins[-1] + cost.busy_ns
-        return made
+        return max(now, min(self._descriptors))
 
     def _finish(self, number: int, index: int, cost: Cost) -> None:
         """Tell followers when they may see the result, and memory when tiles come back."""
@@ -263,10 +280,8 @@ class _Simulation:
             heappush(self._events, (self._ready_ns[number], _READY, number))
 
     def _give_back(self, tile: int, now: float) -> None:
-        for pool in self._pools:
-            if tile in pool.tiles:
-                source = pool.release(tile)
-                self._hand_out(pool, now, source)
+        pool = next(pool for pool in self._pools if tile in pool.tiles)
+        self._hand_out(pool, now, pool.release(tile))
 
     def _hand_out(self, pool: Pool, now: float, source: int) -> None:
         for number in pool.hand_out():
@@ -277,6 +292,7 @@ class _Simulation:
         if stuck is not None:
             raise ScheduleError(f"instruction {stuck} never finds room for its tiles; see the checks")
         return Timeline(
+            np.array(self._issue_ns),
             np.array(self._start),
             np.array(self._end),
             self._queue_of,

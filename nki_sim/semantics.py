@@ -129,7 +129,7 @@ def _dma_transpose(views: Views, values: Values) -> None:
 
 
 def _memset(views: Views, values: Values) -> None:
-    store(views["dst"], np.full((), values["value"], dtype=np.float32))
+    store(views["dst"], np.float64(_number(values["value"])))
 
 
 def _nc_matmul(views: Views, values: Values) -> None:
