@@ -57,7 +57,7 @@ def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
 def test_a_room_says_what_it_is_for_and_which_file_to_open_first(room):
     text = importlib.import_module(room).__doc__ or ""
     assert len(text.split()) >= 25
-    first = re.search(r"Open\s+`+([\w./]+)`+", text)
+    first = re.search(r"(?:Open|Read)\s+`+([\w./]+)`+", text)
     assert first is not None
     stem = first[1].removesuffix(".py")
     places = [folder / name for folder in (ROOT / room, ROOT) for name in (stem, f"{stem}.py")]
