@@ -1,0 +1,166 @@
+"""Beam selection: which kernels the next round improves.
+
+The beam has B slots. B-X of them (at least one) are **elite**: the fastest kernels there are, ties to
+those in the beam already and then to the lowest slot, so the fastest kernel is never lost. X are
+**explorers**: correct kernels that are slower than the elites but built differently, followed for a while
+because what they lead to may be faster. A slot for which no explorer qualifies goes to the next elite.
+
+A **lineage** is a line of descent that is followed and given up as a whole. A kernel is in its parent's
+lineage, except that one which enters the beam as an explorer from an elite parent begins its own, named
+after itself. An explorer lineage goes on with the fastest new kernel it gave in the round (with the old
+one if it gave none), ends well when one of its kernels is an elite, and is reverted by the guard when it
+diverges: then its kernels leave the beam and its checkpoint competes for a slot again.
+
+An explorer is **built differently** from a kernel of the beam when noise does not hide the difference of
+their latencies and they are not the same technique applied to the same parent. It must also be new: a
+code that an earlier round tried was explored then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from stability import guard
+from state.events import KernelReverted
+from state.model import BeamEntry, BeamRole, Candidate, Checkpoint, Digest, SearchConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The next beam (elites by latency, then explorers) and what the guard did for it."""
+
+    beam: tuple[BeamEntry, ...]
+    checkpoints: tuple[Checkpoint, ...]
+    reverts: tuple[KernelReverted, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """One explorer lineage after the round: its newest kernel and the guard's ruling."""
+
+    newest: Candidate
+    ruling: guard.Ruling
+
+
+def select(
+    beam: Sequence[BeamEntry],
+    fresh: Sequence[Candidate],
+    *,
+    checkpoints: Mapping[str, Checkpoint],
+    tried: frozenset[Digest],
+    search: SearchConfig,
+) -> Selection:
+    """Select the next beam from the old one and the round's correct kernels (no duplicates, slot order).
+
+    `checkpoints` has one for each lineage of the beam; `tried` are the codes of earlier rounds.
+    """
+    pool = [*(entry.candidate for entry in beam), *fresh]
+    elites = _fastest(pool)[: max(1, search.beam - search.explorers)]
+    watched = tuple(_watch(beam, fresh, elites, checkpoints, search))
+    lost = {one.newest.lineage for one in watched if one.ruling.revert}
+    explorers = [one.newest for one in watched if not one.ruling.revert]
+    explorers = explorers[: search.beam - len(elites)]
+    followed = {entry.candidate.lineage for entry in beam if entry.role is BeamRole.EXPLORER}
+    new = [one for one in fresh if one.code not in tried and one.lineage not in followed]
+    explorers += _begin(new, elites, explorers, checkpoints=checkpoints, search=search)
+    restored = [one.ruling.checkpoint.candidate for one in watched if one.ruling.revert]
+    standing = [one for one in pool if one.lineage not in lost]
+    elites += _fill(_fastest([*standing, *restored]), [*elites, *explorers], search.beam)
+    entries = (*_entries(_fastest(elites), BeamRole.ELITE), *_entries(explorers, BeamRole.EXPLORER))
+    marks = tuple(_marks(entries, fresh, watched, checkpoints))
+    return Selection(entries, marks, tuple(one.ruling.revert for one in watched if one.ruling.revert))
+
+
+def _fastest(candidates: Iterable[Candidate]) -> list[Candidate]:
+    return sorted(candidates, key=lambda one: one.latency_ms)
+
+
+def _watch(
+    beam: Sequence[BeamEntry],
+    fresh: Sequence[Candidate],
+    elites: Sequence[Candidate],
+    checkpoints: Mapping[str, Checkpoint],
+    search: SearchConfig,
+) -> Iterator[_Watched]:
+    """Rule on each explorer lineage of the beam that has not made it among the elites."""
+    arrived = {one.lineage for one in elites}
+    for entry in beam:
+        lineage = entry.candidate.lineage
+        if entry.role is BeamRole.EXPLORER and lineage not in arrived:
+            offspring = _fastest(one for one in fresh if one.lineage == lineage)
+            newest = offspring[0] if offspring else entry.candidate
+            ruling = guard.watch(
+                checkpoints[lineage],
+                newest,
+                slack_ratio=search.explorer_slack_ratio,
+                depth=search.explorer_depth,
+            )
+            yield _Watched(newest, ruling)
+
+
+def _begin(
+    new: Sequence[Candidate],
+    elites: Sequence[Candidate],
+    explorers: Sequence[Candidate],
+    *,
+    checkpoints: Mapping[str, Checkpoint],
+    search: SearchConfig,
+) -> list[Candidate]:
+    """Begin lineages in the explorer slots left: a technique that the beam lacks first, then the fastest."""
+    begun: list[Candidate] = []
+    known = {one.technique for one in (*elites, *explorers)}
+    for one in sorted(new, key=lambda one: (one.technique in known, one.latency_ms)):
+        if len(elites) + len(explorers) + len(begun) >= search.beam:
+            break
+        mark = checkpoints[one.lineage]
+        near = guard.tolerates(mark, one, slack_ratio=search.explorer_slack_ratio)
+        if near and all(_differs(one, other) for other in (*elites, *explorers, *begun)):
+            begun.append(one.model_copy(update={"lineage": one.id}))
+    return begun
+
+
+def _differs(one: Candidate, other: Candidate) -> bool:
+    same_move = (one.parent, one.technique) == (other.parent, other.technique)
+    return not same_move and not guard.alike(one, other)
+
+
+def _fill(ranked: Iterable[Candidate], taken: Sequence[Candidate], size: int) -> list[Candidate]:
+    codes = {one.code for one in taken}
+    added: list[Candidate] = []
+    for one in ranked:
+        if len(taken) + len(added) < size and one.code not in codes:
+            codes.add(one.code)
+            added.append(one)
+    return added
+
+
+def _entries(candidates: Iterable[Candidate], role: BeamRole) -> Iterator[BeamEntry]:
+    return (BeamEntry(candidate=one, role=role) for one in candidates)
+
+
+def _marks(
+    entries: Sequence[BeamEntry],
+    fresh: Sequence[Candidate],
+    watched: Iterable[_Watched],
+    checkpoints: Mapping[str, Checkpoint],
+) -> Iterator[Checkpoint]:
+    """Yield the checkpoints that changed, once per lineage of the new beam, in its order."""
+    ruled = {one.newest.lineage: one.ruling.checkpoint for one in watched if not one.ruling.revert}
+    parents = {one.id: one.lineage for one in fresh}
+    first = {entry.candidate.lineage: entry.candidate for entry in reversed(entries)}
+    for lineage in dict.fromkeys(entry.candidate.lineage for entry in entries):
+        if lineage in ruled:
+            yield ruled[lineage]
+        elif lineage in parents:  # begun in this round: it may go back to what it left
+            yield Checkpoint(lineage=lineage, candidate=checkpoints[parents[lineage]].candidate)
+        elif lineage in checkpoints:
+            yield from _gained(checkpoints[lineage], fresh)
+        else:  # restored, after its own lineage had left the beam
+            yield Checkpoint(lineage=lineage, candidate=first[lineage])
+
+
+def _gained(mark: Checkpoint, fresh: Sequence[Candidate]) -> Iterator[Checkpoint]:
+    offspring = _fastest(one for one in fresh if one.lineage == mark.lineage)
+    if offspring and guard.beats(offspring[0], mark.candidate):
+        yield Checkpoint(lineage=mark.lineage, candidate=offspring[0])

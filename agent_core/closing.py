@@ -1,0 +1,88 @@
+"""Closing a round: from its results to one record of who is kept, discarded, reverted, and the next beam."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from agent_core import beam
+from agent_core.effects import Record
+from agent_core.survey import Place, Sample, Try, duplicates, make_candidate, samples
+from stability.history import tried_codes
+from state.events import BeamSelected, Event, GuardCheckpointed, KernelDiscarded, KernelKept
+from state.fold import RunState
+from state.model import INITIAL_KEY, BeamEntry, BeamRole, Checkpoint, Evaluation
+
+
+def first_beam(state: RunState, evaluation: Evaluation) -> Record:
+    """Keep the initial kernel: the beam of round 0, the first lineage and its checkpoint."""
+    initial = make_candidate(
+        INITIAL_KEY,
+        source=state.kernel,
+        evaluation=evaluation,
+        parent=None,
+        technique=None,
+        title="initial kernel",
+    )
+    return Record(
+        (
+            KernelKept(candidate=initial, role=BeamRole.ELITE, speedup=None),
+            GuardCheckpointed(checkpoint=Checkpoint(lineage=initial.lineage, candidate=initial)),
+            BeamSelected(round=0, beam=(BeamEntry(candidate=initial, role=BeamRole.ELITE),)),
+        )
+    )
+
+
+def close(state: RunState, places: Sequence[Place]) -> Record:
+    """Select the next beam. Every place is terminal; one record holds all that is decided, in slot order."""
+    found = samples(state, places)
+    copies = duplicates(state, found)
+    selection = beam.select(
+        state.beam,
+        [sample.candidate for sample in found if sample.candidate.id not in copies],
+        checkpoints=state.checkpoints,
+        tried=tried_codes(state.attempts),
+        search=state.config.search,
+    )
+    return Record(
+        (
+            *_verdicts(places, found, copies, selection.beam),
+            *selection.reverts,
+            *(GuardCheckpointed(checkpoint=mark) for mark in selection.checkpoints),
+            BeamSelected(round=state.round, beam=selection.beam),
+        )
+    )
+
+
+def _verdicts(
+    places: Iterable[Place],
+    found: Iterable[Sample],
+    copies: Mapping[str, str],
+    selected: Iterable[BeamEntry],
+) -> Iterator[Event]:
+    """Yield one event for each kernel of the round: kept, or discarded and why."""
+    by_key = {sample.key: sample for sample in found}
+    kept = {entry.candidate.id: entry for entry in selected}
+    tries = sorted(
+        (tried for place in places for tried in place.tries if tried.kernel), key=lambda one: one.key
+    )
+    for tried in tries:
+        name = tried.key.candidate
+        if tried.key not in by_key:
+            yield KernelDiscarded(candidate=name, reason=_failure(tried))
+        elif name in copies:
+            yield KernelDiscarded(candidate=name, reason="duplicate", duplicate_of=copies[name])
+        else:
+            yield _kept_or_not(by_key[tried.key], kept.get(name))
+
+
+def _failure(tried: Try) -> str:
+    if tried.infrastructure or tried.evaluation is None:
+        return "infrastructure"
+    return tried.evaluation.verdict.value
+
+
+def _kept_or_not(sample: Sample, entry: BeamEntry | None) -> Event:
+    speedup = sample.parent.latency_ms / sample.candidate.latency_ms
+    if entry is not None:
+        return KernelKept(candidate=entry.candidate, role=entry.role, speedup=speedup)
+    return KernelDiscarded(candidate=sample.candidate.id, reason="not_selected" if speedup > 1 else "slower")

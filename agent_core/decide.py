@@ -1,0 +1,92 @@
+"""What to do next: `decide(state)`, the pure and total heart of the search.
+
+A run goes through phases that its state tells apart: the initial kernel is judged; between rounds the
+stop rules speak or a round starts; in a round its places are worked on until all are terminal, then one
+record selects the beam; then the round is learnt from, and a record completes it. Each phase asks for the
+effects that are neither in flight nor done, or for one record; nothing is remembered outside the state,
+so asking twice gives the same answer, and what was in flight at a crash is not asked for again.
+"""
+
+from __future__ import annotations
+
+from agent_core import closing, learning
+from agent_core.effects import Decision, Record
+from agent_core.proposers import repairs
+from agent_core.requests import effects_of, initial_effect
+from agent_core.stop import stop
+from agent_core.survey import refusal, survey
+from state.events import EvaluationCompleted, EvaluationFailed, RoundStarted, RunCompleted
+from state.fold import RunState
+from state.model import INITIAL_KEY, RunConfig, RunStatus, SlotAssignment, StopReason
+
+
+def decide(state: RunState) -> list[Decision]:
+    """Return what the run needs now: effects to start, in key order, or one record, or nothing.
+
+    Nothing while the run is paused or over, and while it only waits for effects in flight.
+    """
+    if state.status is not RunStatus.RUNNING:
+        return []
+    if state.initial is None:
+        return _judge_initial(state)
+    if not state.in_round:
+        return [_next_round(state)]
+    return _learn(state) if state.selected else _work(state)
+
+
+def _judge_initial(state: RunState) -> list[Decision]:
+    key = str(INITIAL_KEY)
+    judged = state.outcomes.get(key)
+    if judged is None:
+        return [] if key in state.open else [initial_effect(state)]
+    if isinstance(judged, EvaluationFailed):
+        return [_ended(StopReason.INFRASTRUCTURE, f"{judged.error.code}: {judged.error.message}")]
+    assert isinstance(judged, EvaluationCompleted)
+    error = refusal(judged.evaluation)
+    if error is not None:
+        verdict = judged.evaluation.verdict.value
+        return [_ended(StopReason.INITIAL_REJECTED, f"{verdict}: {error.code}: {error.message}")]
+    return [closing.first_beam(state, judged.evaluation)]
+
+
+def _ended(reason: StopReason, detail: str) -> Record:
+    return Record((RunCompleted(reason=reason, detail=detail),))
+
+
+def _next_round(state: RunState) -> Record:
+    """Start a round, or end the run. A setting that was changed meanwhile counts from here on."""
+    config = state.pending_config or state.config
+    return Record((stop(state, config) or _round_started(state, config),))
+
+
+def _round_started(state: RunState, config: RunConfig) -> RoundStarted:
+    """Deal the beam's kernels to slots, and planners to them in turn, one further each round."""
+    search = config.search
+    slots = []
+    for number, entry in enumerate(state.beam[: search.beam]):
+        planner = config.planner[(state.round + number) % len(config.planner)]
+        slots.append(
+            SlotAssignment(
+                slot=number,
+                parent=entry.candidate.id,
+                planner=planner,
+                plans=search.plans,
+                implementations=search.implementations,
+                repairs=search.repairs if repairs(planner) else 0,
+            )
+        )
+    return RoundStarted(round=state.round + 1, slots=tuple(slots))
+
+
+def _work(state: RunState) -> list[Decision]:
+    places = survey(state)
+    waiting = [place for place in places if place.waits_for is not None]
+    if waiting:
+        return [*effects_of(state, waiting)]
+    return [closing.close(state, places)]
+
+
+def _learn(state: RunState) -> list[Decision]:
+    places = survey(state)
+    effects = learning.effects(state, places)
+    return [learning.complete(state, places)] if effects is None else [*effects]

@@ -1,0 +1,150 @@
+"""Learning from a round whose beam is selected: experiences, reflections, attempts and credits.
+
+An **attempt** is one place (a plan, one implementation of it) as its last try left it; every attempt with
+a plan is reflected on, also the failed ones. What the infrastructure failed to judge is no attempt and
+teaches nothing. A person's kernel is an attempt without a prediction, so nobody reflects on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+
+from agent_core import memory
+from agent_core.effects import Effect, Record, ReflectRequest, SummarizeRequest
+from agent_core.survey import Place, Sample, Try, duplicates, samples
+from stability import guard, reflexion
+from stability.history import credited
+from state.events import (
+    Event,
+    ExperienceRecorded,
+    MemoryCurated,
+    ReflectionRecorded,
+    RoundCompleted,
+    RunCompleted,
+)
+from state.fold import RunState
+from state.model import Attempt, EffectKey, Role, StopReason
+
+PERSON_TECHNIQUE = "person"
+"""What stands for the technique in the attempts of people, who choose from no menu."""
+
+
+def effects(state: RunState, places: Sequence[Place]) -> list[Effect] | None:
+    """Return the learning effects to start, in key order; None when all have their outcomes."""
+    wanted = {**_summaries(state, places), **_reflections(state, places)}
+    missing = sorted(key for key in wanted if str(key) not in state.outcomes)
+    if not missing:
+        return None
+    return [wanted[key]() for key in missing if str(key) not in state.open]
+
+
+def complete(state: RunState, places: Sequence[Place]) -> Record:
+    """Let take effect what the round taught, in slot order, and end a run in which nothing was judged."""
+    search = state.config.search
+    learnt = [state.outcomes[str(key)] for key in sorted(_summaries(state, places))]
+    noted = [state.outcomes[str(key)] for key in sorted(_reflections(state, places))]
+    attempts = tuple(_attempts(places))
+    queue = memory.remember(
+        state.memory,
+        (one.experience for one in learnt if isinstance(one, ExperienceRecorded)),
+        limit=search.experiences,
+    )
+    notes = reflexion.merge(
+        state.reflections,
+        (one.reflection for one in noted if isinstance(one, ReflectionRecorded)),
+        limit=search.reflections,
+    )
+    completed = RoundCompleted(
+        round=state.round,
+        attempts=attempts,
+        credits=credited(state.credits, attempts, _gained(state, places)),
+        reflections=notes,
+    )
+    events: tuple[Event, ...] = (MemoryCurated(round=state.round, memory=queue), completed)
+    return Record((*events, *_nothing_judged(places)))
+
+
+Make = Callable[[], Effect]
+"""Makes an effect when it is due: most calls of decide need only its key."""
+
+
+def _summaries(state: RunState, places: Sequence[Place]) -> dict[EffectKey, Make]:
+    pairs = memory.curate(_owned(state, places), search=state.config.search)
+    return {pair.key: partial(_summarize, pair) for pair in pairs}
+
+
+def _reflections(state: RunState, places: Iterable[Place]) -> dict[EffectKey, Make]:
+    return {
+        tried.key.for_role(Role.REFLECTOR): partial(_reflect, state, place, tried)
+        for place, tried in _tried(places)
+        if place.plan is not None
+    }
+
+
+def _summarize(pair: memory.Pair) -> Effect:
+    request = SummarizeRequest(
+        key=str(pair.key), role=pair.key.role, kind=pair.kind, slow=pair.slow, fast=pair.fast, plan=pair.plan
+    )
+    return Effect(pair.key, request)
+
+
+def _reflect(state: RunState, place: Place, tried: Try) -> Effect:
+    assert place.plan is not None
+    key = tried.key.for_role(Role.REFLECTOR)
+    request = ReflectRequest(
+        key=str(key),
+        role=key.role,
+        operator=state.problem.name,
+        parent=place.parent,
+        plan=place.plan,
+        evaluation=tried.evaluation,
+        error=tried.error,
+    )
+    return Effect(key, request)
+
+
+def _owned(state: RunState, places: Iterable[Place]) -> list[Sample]:
+    found = samples(state, places)
+    copies = duplicates(state, found)
+    return [sample for sample in found if sample.candidate.id not in copies]
+
+
+def _gained(state: RunState, places: Iterable[Place]) -> frozenset[str]:
+    owned = _owned(state, places)
+    return frozenset(one.candidate.id for one in owned if guard.beats(one.candidate, one.parent))
+
+
+def _tried(places: Iterable[Place]) -> Iterator[tuple[Place, Try]]:
+    """Yield each place with its last try, which is what the attempt came to."""
+    for place in places:
+        if place.tries and not place.tries[-1].infrastructure:
+            yield place, place.tries[-1]
+
+
+def _attempts(places: Iterable[Place]) -> Iterator[Attempt]:
+    for place, tried in _tried(places):
+        yield Attempt(
+            candidate=tried.key.candidate,
+            parent=place.parent.id,
+            technique=place.plan.technique if place.plan else PERSON_TECHNIQUE,
+            site=place.plan.site if place.plan else "",
+            code=tried.evaluation.code if tried.evaluation else None,
+            verdict=tried.evaluation.verdict if tried.evaluation else None,
+            error=tried.error,
+            speedup=reflexion.speedup_of(place.parent, tried.evaluation),
+            round=tried.key.round,
+        )
+
+
+def _nothing_judged(places: Iterable[Place]) -> Iterator[RunCompleted]:
+    """End the run after a round without a verdict: the next would ask the same of the same state."""
+    tries = [tried for place in places for tried in place.tries]
+    if any(tried.evaluation for tried in tries):
+        return
+    lost = [tried.error for tried in tries if tried.infrastructure and tried.error]
+    if lost:
+        detail = f"no kernel could be judged: {lost[0].code}: {lost[0].message}"
+        yield RunCompleted(reason=StopReason.INFRASTRUCTURE, detail=detail)
+    else:
+        yield RunCompleted(reason=StopReason.NO_PROPOSALS, detail="a round without a kernel to judge")

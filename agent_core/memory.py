@@ -1,0 +1,76 @@
+"""The optimisation memory: which pairs of kernels a round's experiences are made of.
+
+Algorithm 2 of the AccelOpt paper. The round's correct kernels are grouped by (candidate, plan); speed-up
+is against the candidate c that the plan improves. If the group's largest speed-up exceeds `t_pos`, then
+(c, fastest) is a positive pair; else if it is below 1 / `t_neg`, then (slowest, c) is a negative pair.
+Pairs are sorted by strength, ties by slot; half of TopK goes to positive pairs (rounded down), what they
+leave of TopK to negative ones. A kernel that is a duplicate or has no plan is in no group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from agent_core.survey import Sample
+from state.model import Candidate, EffectKey, Experience, ExperienceKind, Plan, Role, SearchConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A slow and a fast kernel of one group. `key` is the summarizer's, at the place of the pair's kernel."""
+
+    key: EffectKey
+    kind: ExperienceKind
+    slow: Candidate
+    fast: Candidate
+    plan: Plan
+
+    @property
+    def strength(self) -> float:
+        """How many times faster the fast one is: the speed-up, or the slow-down that a plan caused."""
+        return self.slow.latency_ms / self.fast.latency_ms
+
+
+def curate(found: Iterable[Sample], *, search: SearchConfig) -> tuple[Pair, ...]:
+    """Return the pairs to summarise, positive ones first, strongest first; `found` is in slot order."""
+    if search.experiences == 0:
+        return ()
+    pairs = [pair for group in _groups(found) if (pair := _pair(group, search)) is not None]
+    positive = _strongest(pairs, ExperienceKind.POSITIVE)[: search.top_k // 2]
+    negative = _strongest(pairs, ExperienceKind.NEGATIVE)[: search.top_k - len(positive)]
+    return (*positive, *negative)
+
+
+def remember(
+    memory: Sequence[Experience], new: Iterable[Experience | None], *, limit: int
+) -> tuple[Experience, ...]:
+    """Return the queue after `new`, oldest first; None ("no optimisation found") adds nothing."""
+    queue = (*memory, *(experience for experience in new if experience is not None))
+    return queue[max(0, len(queue) - limit) :]
+
+
+def _groups(found: Iterable[Sample]) -> list[list[Sample]]:
+    planned = (sample for sample in found if sample.plan is not None)
+    return [list(group) for _, group in groupby(planned, key=lambda one: (one.key.slot, one.key.plan))]
+
+
+def _pair(group: list[Sample], search: SearchConfig) -> Pair | None:
+    fastest = min(group, key=lambda one: one.candidate.latency_ms)
+    slowest = max(group, key=lambda one: one.candidate.latency_ms)
+    best = fastest.parent.latency_ms / fastest.candidate.latency_ms
+    if best > search.t_pos:
+        return _made(fastest, ExperienceKind.POSITIVE, slow=fastest.parent, fast=fastest.candidate)
+    if best < 1 / search.t_neg:
+        return _made(slowest, ExperienceKind.NEGATIVE, slow=slowest.candidate, fast=slowest.parent)
+    return None
+
+
+def _made(sample: Sample, kind: ExperienceKind, *, slow: Candidate, fast: Candidate) -> Pair:
+    assert sample.plan is not None
+    return Pair(sample.key.for_role(Role.SUMMARIZER), kind, slow, fast, sample.plan)
+
+
+def _strongest(pairs: Iterable[Pair], kind: ExperienceKind) -> list[Pair]:
+    return sorted((pair for pair in pairs if pair.kind is kind), key=lambda pair: -pair.strength)

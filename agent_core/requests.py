@@ -1,0 +1,113 @@
+"""What an effect is asked, made from the state alone: requests of planner, executor and evaluator.
+
+A request is whole: recovery re-runs it as the log has it. What a round's proposals may have learnt does
+not change while the round is under way, so it is one blob that all its plans name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agent_core.effects import (
+    Effect,
+    FailedTry,
+    ImplementRequest,
+    LearningContext,
+    PlanRequest,
+)
+from agent_core.survey import Place
+from state.events import KernelProposed
+from state.fold import RunState
+from state.model import (
+    INITIAL_KEY,
+    Digest,
+    EffectKey,
+    EvaluationRequest,
+    Role,
+    canonical_json,
+    digest_of,
+    draw_seed,
+)
+
+
+def initial_effect(state: RunState) -> Effect:
+    """Return the evaluation of the kernel that the run starts from."""
+    return Effect(INITIAL_KEY, _evaluation(state, INITIAL_KEY, state.kernel))
+
+
+def effects_of(state: RunState, places: list[Place]) -> list[Effect]:
+    """Return the effects that `places` wait for, each once, in key order; effects in flight are left out."""
+    wanted = {place.waits_for: place for place in places if place.waits_for is not None}
+    missing = sorted(key for key in wanted if str(key) not in state.open)
+    context = _context(state) if any(key.role is Role.PLANNER for key in missing) else b""
+    return [_MAKERS[key.role](state, key, wanted[key], context) for key in missing]
+
+
+def _context(state: RunState) -> bytes:
+    frozen = LearningContext(
+        memory=state.memory, reflections=state.reflections, attempts=state.attempts, credits=state.credits
+    )
+    return canonical_json(frozen.model_dump(mode="json"))
+
+
+def _plan(state: RunState, key: EffectKey, place: Place, context: bytes) -> Effect:
+    assert place.slot is not None
+    assert state.best is not None
+    request = PlanRequest(
+        key=str(key),
+        role=key.role,
+        draw=draw_seed(state.config.seed, key),
+        plans=place.slot.plans,
+        problem=state.problem,
+        size=state.config.size,
+        target=state.config.target,
+        bounds=state.bounds,
+        parent=place.parent,
+        best_ms=state.best.latency_ms,
+        context=digest_of(context),
+    )
+    return Effect(key, request, (context,))
+
+
+def _implement(state: RunState, key: EffectKey, place: Place, context: bytes) -> Effect:
+    assert place.plan is not None
+    request = ImplementRequest(
+        key=str(key),
+        role=key.role,
+        draw=draw_seed(state.config.seed, key),
+        problem=state.problem,
+        size=state.config.size,
+        target=state.config.target,
+        parent=place.parent,
+        plan=place.plan,
+        failed=tuple(
+            FailedTry(source=tried.kernel.source, error=tried.error)
+            for tried in place.tries
+            if tried.kernel is not None and tried.error is not None
+        ),
+    )
+    return Effect(key, request)
+
+
+def _evaluate(state: RunState, key: EffectKey, place: Place, context: bytes) -> Effect:
+    made = state.outcomes[str(key.for_role(Role.EXECUTOR))]
+    assert isinstance(made, KernelProposed)
+    return Effect(key, _evaluation(state, key, made.source))
+
+
+def _evaluation(state: RunState, key: EffectKey, source: Digest) -> EvaluationRequest:
+    return EvaluationRequest(
+        candidate=key.candidate,
+        source=source,
+        problem=state.problem,
+        size=state.config.size,
+        target=state.config.target,
+        toolchain=state.toolchain,
+    )
+
+
+_MAKERS: dict[Role, Callable[[RunState, EffectKey, Place, bytes], Effect]] = {
+    Role.PLANNER: _plan,
+    Role.EXECUTOR: _implement,
+    Role.EVALUATOR: _evaluate,
+}

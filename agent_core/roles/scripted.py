@@ -1,0 +1,107 @@
+"""The scripted proposer: deterministic, instant, and with failures of every kind, for tests and crash sweeps.
+
+It knows one move: halve or double one integer constant of the kernel (`TILE_N = 512` at the start of a
+line), which gives kernels that differ in verdict and latency on any evaluator. Everything follows from the
+request: its draw decides which constant, and with fixed odds that a role fails, that a kernel comes out
+broken (its repair is the kernel that was meant), or that a repair breaks in the same way again.
+"""
+
+from __future__ import annotations
+
+import re
+
+from agent_core.effects import ImplementRequest, PlanRequest, ReflectRequest, SummarizeRequest
+from agent_core.roles import (
+    ExperienceAnswer,
+    KernelAnswer,
+    PlanAnswer,
+    ReadBlob,
+    ReflectionAnswer,
+    RoleError,
+)
+from stability.reflexion import reflect
+from state.model import EffectKey, ErrorInfo, Experience, Plan, Prediction
+
+CONSTANT = re.compile(r"^([A-Z][A-Z0-9_]*) = (\d+)\b", re.MULTILINE)
+BROKEN = "\ndef broken(:\n"
+"""What is appended to a kernel that is to be refused: no Python."""
+
+PLAN_FAILS_ONE_IN = 11
+KERNEL_FAILS_ONE_IN = 13
+KERNEL_BREAKS_ONE_IN = 5
+REPAIR_BREAKS_ONE_IN = 3
+NO_EXPERIENCE_ONE_IN = 4
+
+
+class Scripted:
+    """Answers every role from the request alone."""
+
+    name = "scripted"
+    repairs = True
+
+    async def plan(self, request: PlanRequest, read: ReadBlob) -> PlanAnswer:
+        constants = CONSTANT.findall(read(request.parent.source).decode())
+        if not constants or request.draw % PLAN_FAILS_ONE_IN == 0:
+            raise _failure("nothing_applies", f"{request.parent.id}: no constant to change")
+        name, value = constants[(request.draw >> 8) % len(constants)]
+        doubles = int(value) < 2 or (request.draw >> 16) % 2 == 0
+        changed = int(value) * 2 if doubles else int(value) // 2
+        plan = Plan(
+            technique="double_constant" if doubles else "halve_constant",
+            site=name,
+            title=f"{name} = {value} -> {changed}",
+            prediction=Prediction(speedup=1.25 if doubles else 1.1, reason="the script says so"),
+            detail={"name": name, "value": changed},
+        )
+        return PlanAnswer(plan)
+
+    async def implement(self, request: ImplementRequest, read: ReadBlob) -> KernelAnswer:
+        assert isinstance(request.plan.detail, dict)
+        name, value = request.plan.detail["name"], request.plan.detail["value"]
+        if not request.failed and request.draw % KERNEL_FAILS_ONE_IN == 0:
+            raise _failure("scripted_failure", f"{request.key}: the script says that this one fails")
+        line = re.compile(rf"^{name} = \d+\b", re.MULTILINE)
+        source = line.sub(f"{name} = {value}", read(request.parent.source).decode())
+        odds = REPAIR_BREAKS_ONE_IN if request.failed else KERNEL_BREAKS_ONE_IN
+        if (request.draw >> 8) % odds == 0:
+            source += BROKEN
+        return KernelAnswer(source, request.plan.title)
+
+    async def summarize(self, request: SummarizeRequest, read: ReadBlob) -> ExperienceAnswer:
+        key = EffectKey.parse(request.key)
+        if key.plan % NO_EXPERIENCE_ONE_IN == NO_EXPERIENCE_ONE_IN - 1:
+            return ExperienceAnswer(None)
+        speedup = request.slow.latency_ms / request.fast.latency_ms
+        experience = Experience(
+            kind=request.kind,
+            technique=request.plan.technique,
+            slow=request.slow.source,
+            fast=request.fast.source,
+            speedup=speedup,
+            summary=f"{request.plan.title}: {speedup:.3f}x",
+            cites=(request.slow.id, request.fast.id),
+        )
+        return ExperienceAnswer(experience)
+
+    async def reflect(self, request: ReflectRequest, read: ReadBlob) -> ReflectionAnswer:
+        note = reflect(
+            operator=request.operator,
+            parent=request.parent,
+            plan=request.plan,
+            evaluation=request.evaluation,
+            error=request.error,
+            candidate=EffectKey.parse(request.key).candidate,
+        )
+        return ReflectionAnswer(note)
+
+    async def aclose(self) -> None:
+        """Nothing is held open."""
+
+
+def create() -> Scripted:
+    """Return the proposer, as the registry expects it."""
+    return Scripted()
+
+
+def _failure(code: str, message: str) -> RoleError:
+    return RoleError(ErrorInfo(code=code, message=message))

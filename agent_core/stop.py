@@ -1,0 +1,74 @@
+"""Stop rules: whether a run ends between two rounds, and why. The first rule that holds names the reason.
+
+A run also ends when its initial kernel is refused, and after a round in which nothing was judged; those
+are seen where they happen (`decide`, `learning`), these rules need only what outlives a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from state.events import RunCompleted
+from state.fold import RunState
+from state.model import RunConfig, StopReason
+
+Rule = Callable[[RunState, RunConfig], str | None]
+"""Says why the run ends, None if it goes on."""
+
+
+def stop(state: RunState, config: RunConfig) -> RunCompleted | None:
+    """Return the end of the run, or None when another round is due.
+
+    `config` is what the next round would run under: a setting changed meanwhile counts already.
+    """
+    for reason, rule in _RULES:
+        detail = rule(state, config)
+        if detail is not None:
+            return RunCompleted(reason=reason, detail=detail)
+    return None
+
+
+def _target(state: RunState, config: RunConfig) -> str | None:
+    assert state.initial is not None
+    assert state.best is not None
+    wanted = config.search.target_speedup
+    reached = state.initial.latency_ms / state.best.latency_ms
+    if wanted is None or reached < wanted:
+        return None
+    return f"speed-up {reached:.3f} reached the target of {wanted:g}"
+
+
+def _near_bound(state: RunState, config: RunConfig) -> str | None:
+    assert state.best is not None
+    above = 100 * (state.best.latency_ms / state.bounds.tight_ms - 1)
+    if above > config.search.within_percent:
+        return None
+    return f"{above:.1f} % above the tight bound, {config.search.within_percent:g} % is near enough"
+
+
+def _budget(state: RunState, config: RunConfig) -> str | None:
+    if state.spent_usd == 0 or state.spent_usd < config.cap_usd:
+        return None
+    return f"spent ${state.spent_usd:.2f} of ${config.cap_usd:.2f}"
+
+
+def _plateau(state: RunState, config: RunConfig) -> str | None:
+    """The guard's checkpoints move only for gains beyond noise, so the fastest tells when one was last."""
+    marks = [(mark.candidate.latency_ms, mark.candidate.round) for mark in state.checkpoints.values()]
+    idle = state.round - min(marks)[1] if marks else 0
+    if idle < config.search.plateau_rounds:
+        return None
+    return f"{idle} rounds without a gain beyond noise"
+
+
+def _rounds(state: RunState, config: RunConfig) -> str | None:
+    return f"{state.round} rounds" if state.round >= config.search.rounds else None
+
+
+_RULES: tuple[tuple[StopReason, Rule], ...] = (
+    (StopReason.TARGET, _target),
+    (StopReason.NEAR_BOUND, _near_bound),
+    (StopReason.BUDGET, _budget),
+    (StopReason.ROUNDS, _rounds),
+    (StopReason.PLATEAU, _plateau),
+)

@@ -1,0 +1,225 @@
+"""Reading a round out of the state: which places it has, what each came to, and what each waits for.
+
+A **place** is one (slot, plan, implementation), or one kernel that a person proposed. It has a chain of
+**tries**: the first kernel, then its repairs. Everything is looked up by effect key in slot order, never
+by the order of arrival, so two states with the same results give the same survey.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from state.events import (
+    EvaluationCompleted,
+    EvaluationFailed,
+    ExecutionFailed,
+    KernelProposed,
+    PlanFailed,
+    PlanProposed,
+)
+from state.fold import RunState
+from state.model import (
+    PERSON_SLOT,
+    Candidate,
+    Digest,
+    EffectKey,
+    ErrorInfo,
+    Evaluation,
+    Plan,
+    Role,
+    SlotAssignment,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One kernel of a place and what became of it.
+
+    `error` says why there is no kernel, why the judge refused it, or (with `infrastructure`) why it could
+    not be judged; None for a correct kernel. `key` is the executor's.
+    """
+
+    key: EffectKey
+    kernel: KernelProposed | None = None
+    evaluation: Evaluation | None = None
+    error: ErrorInfo | None = None
+    infrastructure: bool = False
+
+    @property
+    def refused(self) -> bool:
+        return self.evaluation is not None and self.error is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`waits_for` is the effect without which the place cannot go on; None when it is terminal.
+
+    `plan` is None until there is one, and for a person's kernel, which has no plan and no slot.
+    """
+
+    parent: Candidate
+    slot: SlotAssignment | None
+    plan: Plan | None = None
+    tries: tuple[Try, ...] = ()
+    waits_for: EffectKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A correct, timed kernel of the round, with where it came from."""
+
+    key: EffectKey
+    candidate: Candidate
+    parent: Candidate
+    plan: Plan | None
+
+
+def survey(state: RunState) -> tuple[Place, ...]:
+    """Return the places of the round under way, in slot order; people's kernels come last."""
+    slots = sorted(state.slots, key=lambda slot: slot.slot)
+    planned = [place for slot in slots for place in _slot_places(state, slot)]
+    return (*planned, *_person_places(state))
+
+
+def samples(state: RunState, places: Iterable[Place]) -> tuple[Sample, ...]:
+    """Return every correct kernel of the round, duplicates too, in slot order."""
+    return tuple(
+        Sample(tried.key, _candidate(state, place, tried), place.parent, place.plan)
+        for place in places
+        for tried in place.tries
+        if tried.evaluation is not None and tried.error is None
+    )
+
+
+def duplicates(state: RunState, found: Iterable[Sample]) -> dict[str, str]:
+    """Return, for each sample whose code another kernel owns, the owner's id.
+
+    The parents of the round own their code, then the lowest slot does.
+    """
+    owners: dict[Digest, str] = {parent.code: parent.id for parent in state.parents.values()}
+    copies: dict[str, str] = {}
+    for sample in found:
+        owner = owners.setdefault(sample.candidate.code, sample.candidate.id)
+        if owner != sample.candidate.id:
+            copies[sample.candidate.id] = owner
+    return copies
+
+
+def place_of(candidate: str) -> EffectKey:
+    """Return the key of the place that produced a candidate, by its id."""
+    return EffectKey.parse(f"{candidate}.{Role.EXECUTOR}")
+
+
+def _slot_places(state: RunState, slot: SlotAssignment) -> Iterator[Place]:
+    parent = state.parents[slot.parent]
+    for number in range(slot.plans):
+        key = EffectKey(state.round, slot.slot, number, 0, 0, Role.PLANNER)
+        planned = state.outcomes.get(str(key))
+        if planned is None:
+            yield Place(parent, slot, waits_for=key)
+        elif not isinstance(planned, PlanFailed):
+            assert isinstance(planned, PlanProposed)
+            for implementation in range(slot.implementations):
+                first = key._replace(implementation=implementation, role=Role.EXECUTOR)
+                tries, waits_for = _follow(state, first, slot.repairs)
+                yield Place(parent, slot, planned.plan, tries, waits_for)
+
+
+def _person_places(state: RunState) -> Iterator[Place]:
+    prefix = f"r{state.round}.b{PERSON_SLOT}."
+    keys = {EffectKey.parse(key).for_role(Role.EXECUTOR) for key in state.outcomes if key.startswith(prefix)}
+    if not keys:
+        return
+    best = min(state.parents.values(), key=lambda parent: (parent.latency_ms, place_of(parent.id)))
+    for key in sorted(keys):
+        tries, waits_for = _follow(state, key, 0)
+        yield Place(best, None, None, tries, waits_for)
+
+
+def _follow(state: RunState, first: EffectKey, repairs: int) -> tuple[tuple[Try, ...], EffectKey | None]:
+    """Walk the tries of a place; repair ends when it works, is used up, or an error comes back."""
+    tries: list[Try] = []
+    for repair in range(repairs + 1):
+        found = _try(state, first._replace(repair=repair))
+        if isinstance(found, EffectKey):
+            return tuple(tries), found
+        returned = any(_same_error(found, earlier) for earlier in tries)
+        tries.append(found)
+        if returned or not found.refused:
+            break
+    return tuple(tries), None
+
+
+def _try(state: RunState, key: EffectKey) -> Try | EffectKey:
+    """Return what became of one kernel, or the key of the effect that must tell."""
+    made = state.outcomes.get(str(key))
+    if made is None:
+        return key
+    if isinstance(made, ExecutionFailed):
+        return Try(key, error=made.error)
+    assert isinstance(made, KernelProposed)
+    judging = key.for_role(Role.EVALUATOR)
+    judged = state.outcomes.get(str(judging))
+    if judged is None:
+        return judging
+    if isinstance(judged, EvaluationFailed):
+        return Try(key, made, error=judged.error, infrastructure=True)
+    assert isinstance(judged, EvaluationCompleted)
+    return Try(key, made, judged.evaluation, refusal(judged.evaluation))
+
+
+def refusal(evaluation: Evaluation) -> ErrorInfo | None:
+    """Return why a kernel cannot compete: the judge's error, or a verdict without one; None if it can."""
+    if evaluation.correct and evaluation.benchmark is not None:
+        return None
+    verdict = evaluation.verdict.value
+    return evaluation.error or ErrorInfo(
+        code=verdict, message=f"stage {evaluation.stage}: {verdict}, no latency"
+    )
+
+
+def _same_error(one: Try, other: Try) -> bool:
+    return (one.error and (one.error.code, one.error.message)) == (
+        other.error and (other.error.code, other.error.message)
+    )
+
+
+def _candidate(state: RunState, place: Place, tried: Try) -> Candidate:
+    assert tried.kernel is not None
+    assert tried.evaluation is not None
+    title = place.plan.title if place.plan else tried.kernel.note
+    return make_candidate(
+        tried.key,
+        source=tried.kernel.source,
+        evaluation=tried.evaluation,
+        parent=place.parent,
+        technique=place.plan.technique if place.plan else None,
+        title=title,
+    )
+
+
+def make_candidate(
+    key: EffectKey,
+    *,
+    source: Digest,
+    evaluation: Evaluation,
+    parent: Candidate | None,
+    technique: str | None,
+    title: str,
+) -> Candidate:
+    """Return the candidate of a correct, timed kernel, in its parent's lineage (a new one without parent)."""
+    assert evaluation.benchmark is not None
+    return Candidate(
+        id=key.candidate,
+        parent=parent.id if parent else None,
+        lineage=parent.lineage if parent else key.candidate,
+        round=key.round,
+        source=source,
+        code=evaluation.code,
+        technique=technique,
+        title=title,
+        benchmark=evaluation.benchmark,
+        profile=evaluation.profile,
+        bottleneck=evaluation.bottleneck,
+    )

@@ -1,0 +1,112 @@
+"""Reflexion: what an attempt taught, as a prediction written down before the result and graded after it.
+
+The grade is arithmetic, whoever wrote the prediction: no role can talk a failure into a success. Notes are
+keyed by (operator, bottleneck, technique); a newer note replaces the lesson of an older one and adds to
+how often it was seen. The list is bounded: what a new note pushes out is the note seen least, oldest first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from state.model import Candidate, ErrorInfo, Evaluation, Grade, Plan, Prediction, Reflection
+
+BAND_SHARE = 0.5
+"""A prediction is confirmed when ln(actual) is within this share of ln(predicted) ..."""
+
+BAND_FLOOR = 0.02
+"""... or within this much of it (2 %), so that predictions of small effects can be confirmed at all."""
+
+MAX_CITES = 8
+"""How many candidates a note cites at most, the newest."""
+
+UNKNOWN_BOTTLENECK = "unknown"
+
+
+def speedup_of(parent: Candidate, evaluation: Evaluation | None) -> float | None:
+    """Return the parent's latency over the evaluated one's; None when there is no correct, timed kernel."""
+    if evaluation is None or not evaluation.correct or evaluation.benchmark is None:
+        return None
+    return parent.latency_ms / evaluation.benchmark.latency_ms
+
+
+def grade(prediction: Prediction, parent: Candidate, evaluation: Evaluation | None) -> Grade:
+    """Grade a prediction against what happened; `evaluation` is None when no kernel came of the plan.
+
+    FAILED without a correct kernel. REFUTED when a gain was predicted and none exceeds the noise of the
+    two measurements. CONFIRMED within the band around ln(predicted speed-up); outside of it OVERSTATED
+    or UNDERSTATED.
+    """
+    actual = speedup_of(parent, evaluation)
+    if actual is None or evaluation is None or evaluation.benchmark is None:
+        return Grade.FAILED
+    noise = parent.benchmark.noise_ratio + evaluation.benchmark.noise_ratio
+    if prediction.speedup > 1 and actual <= 1 + noise:
+        return Grade.REFUTED
+    expected = math.log(prediction.speedup)
+    miss = math.log(actual) - expected
+    if abs(miss) <= max(BAND_SHARE * abs(expected), BAND_FLOOR, noise):
+        return Grade.CONFIRMED
+    return Grade.OVERSTATED if miss < 0 else Grade.UNDERSTATED
+
+
+def reflect(
+    *,
+    operator: str,
+    parent: Candidate,
+    plan: Plan,
+    evaluation: Evaluation | None,
+    error: ErrorInfo | None,
+    candidate: str,
+) -> Reflection:
+    """Return the note that needs no model: the grade, and a lesson in one sentence."""
+    actual = speedup_of(parent, evaluation)
+    graded = grade(plan.prediction, parent, evaluation)
+    return Reflection(
+        operator=operator,
+        bottleneck=parent.bottleneck or UNKNOWN_BOTTLENECK,
+        technique=plan.technique,
+        predicted_speedup=plan.prediction.speedup,
+        actual_speedup=actual,
+        grade=graded,
+        lesson=_lesson(plan, graded, actual, error),
+        cites=(candidate,),
+    )
+
+
+def merge(known: Iterable[Reflection], new: Iterable[Reflection], *, limit: int) -> tuple[Reflection, ...]:
+    """Return the whole list after `new` (in slot order), newest first, at most `limit` notes.
+
+    A note of this round is never pushed out by an older one.
+    """
+    fresh: dict[tuple[str, str, str], Reflection] = {}
+    old = {_key(note): note for note in known}
+    for note in new:
+        before = fresh.pop(_key(note), None) or old.pop(_key(note), None)
+        fresh[_key(note)] = note if before is None else _renewed(before, note)
+    newest = tuple(reversed(fresh.values()))[:limit]
+    return newest + _most_seen(tuple(old.values()), limit - len(newest))
+
+
+def _key(note: Reflection) -> tuple[str, str, str]:
+    return (note.operator, note.bottleneck, note.technique)
+
+
+def _renewed(before: Reflection, note: Reflection) -> Reflection:
+    cites = tuple(dict.fromkeys(before.cites + note.cites))[-MAX_CITES:]
+    return note.model_copy(update={"seen": before.seen + note.seen, "cites": cites})
+
+
+def _most_seen(notes: tuple[Reflection, ...], room: int) -> tuple[Reflection, ...]:
+    """Keep the `room` notes seen most, in their order (newest first), so that ties drop the oldest."""
+    ranked = sorted(range(len(notes)), key=lambda index: -notes[index].seen)
+    return tuple(notes[index] for index in sorted(ranked[: max(room, 0)]))
+
+
+def _lesson(plan: Plan, graded: Grade, actual: float | None, error: ErrorInfo | None) -> str:
+    said = f"{plan.technique} at {plan.site}: predicted {plan.prediction.speedup:.3f}x"
+    if actual is not None:
+        return f"{said}, got {actual:.3f}x ({graded.value})"
+    why = f"{error.code}: {error.message}" if error else "no kernel"
+    return f"{said}, failed ({why})"
