@@ -49,6 +49,7 @@ from state.events import (
     RunPaused,
     RunResumed,
     SummaryStarted,
+    effect_key,
 )
 from state.model import (
     Attempt,
@@ -274,14 +275,18 @@ def _round_started(state: RunState, event: RoundStarted) -> RunState:
 
 
 def _beam_selected(state: RunState, event: BeamSelected) -> RunState:
-    return _decided(_evolve(state, beam=event.beam, selected=event.round > 0), event)
+    """A lineage without a kernel in the beam is over: its checkpoint is forgotten (the state stays small)."""
+    alive = {entry.candidate.lineage for entry in event.beam}
+    marks = {lineage: mark for lineage, mark in state.checkpoints.items() if lineage in alive}
+    selected = _evolve(state, beam=event.beam, selected=event.round > 0, checkpoints=marks)
+    return _decided(selected, event)
 
 
 def _round_completed(state: RunState, event: RoundCompleted) -> RunState:
     if not state.selected or event.round != state.round:
         raise IllegalEvent(f"RoundCompleted({event.round}) while round {state.round} has no beam")
-    over = f"r{event.round}."  # what is left is for rounds to come: a person's kernel that arrived early
-    later = {key: value for key, value in state.outcomes.items() if not key.startswith(over)}
+    # what is left is for rounds to come: a person's kernel that arrived early
+    later = {key: value for key, value in state.outcomes.items() if effect_key(value).round > event.round}
     return _evolve(
         state,
         slots=(),
