@@ -37,7 +37,12 @@ class Violation:
 
 def check(program: Program, target: Target) -> list[Violation]:
     """Every rule that the program breaks on the target."""
-    found = [*_forms(program, target), *_inputs_written(program), *_hbm(program, target)]
+    found = [
+        *_forms(program, target),
+        *_inputs_written(program),
+        *_hbm(program, target),
+        *_tiles(program, target),
+    ]
     for name in memory.MEMORIES:
         found += _capacity(program, target, name)
     # Coverage walks every element, so it is kept from programs whose sizes are out of all bounds.
@@ -94,6 +99,16 @@ def _hbm(program: Program, target: Target) -> Iterator[Violation]:
             f"{target.name} has {target.hbm_bytes}", site.name, target.hbm_bytes, total, site.line,
             "use smaller tensors",
         )  # fmt: skip
+
+
+def _tiles(program: Program, target: Target) -> Iterator[Violation]:
+    for site in program.sites:
+        if site.buffer not in HBM_BUFFERS and site.shape[0] > target.partitions:
+            yield Violation(
+                "num_partition_exceed_arch_limit", f"{site.name} has {site.shape[0]} partitions, the limit is "
+                f"{target.partitions}", site.name, target.partitions, site.shape[0], site.line,
+                "tile the first dimension by 128",
+            )  # fmt: skip
 
 
 def _capacity(program: Program, target: Target, name: str) -> Iterator[Violation]:

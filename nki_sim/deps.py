@@ -98,15 +98,34 @@ def _sweep(
 
 def _neighbours(boxes: Ints) -> tuple[list[list[int]], list[list[int]]]:
     """Per box: the boxes that overlap it (itself among them), and those that it encloses."""
-    if len(boxes) == 1:
-        return [[0]], [[0]]
-    near: list[list[int]] = []
-    inside: list[list[int]] = []
-    for first in range(0, len(boxes), _CHUNK):
-        part = boxes[first : first + _CHUNK, None, :]
-        near += _rows_of(_overlap(part, boxes))
-        inside += _rows_of(_encloses(part, boxes))
+    near: list[list[int]] = [[] for _ in range(len(boxes))]
+    inside: list[list[int]] = [[] for _ in range(len(boxes))]
+    for rows in _bands(boxes, np.arange(len(boxes)), axis=0):
+        for group in _bands(boxes, rows, axis=2):
+            _compare(boxes, group, near, inside)
     return near, inside
+
+
+def _bands(boxes: Ints, chosen: Ints, *, axis: int) -> list[Ints]:
+    """Groups of boxes whose intervals on an axis touch; boxes of different groups cannot overlap."""
+    order = chosen[np.argsort(boxes[chosen, axis], kind="stable")]
+    reach = np.maximum.accumulate(boxes[order, axis + 1])
+    cuts = np.flatnonzero(boxes[order[1:], axis] >= reach[:-1]) + 1
+    return np.split(order, cuts)
+
+
+def _compare(boxes: Ints, group: Ints, near: list[list[int]], inside: list[list[int]]) -> None:
+    if len(group) == 1:
+        near[group[0]] = inside[group[0]] = [int(group[0])]
+        return
+    others = boxes[group]
+    for first in range(0, len(group), _CHUNK):
+        part = group[first : first + _CHUNK]
+        overlaps = _overlap(boxes[part][:, None, :], others)
+        encloses = _encloses(boxes[part][:, None, :], others)
+        for number, over, enclosed in zip(part.tolist(), overlaps, encloses, strict=True):
+            near[number] = group[over].tolist()
+            inside[number] = group[enclosed].tolist()
 
 
 def _overlap(part: Ints, boxes: Ints) -> Bools:
@@ -117,7 +136,3 @@ def _overlap(part: Ints, boxes: Ints) -> Bools:
 def _encloses(part: Ints, boxes: Ints) -> Bools:
     row = (part[..., 0] <= boxes[:, 0]) & (boxes[:, 1] <= part[..., 1])
     return row & (part[..., 2] <= boxes[:, 2]) & (boxes[:, 3] <= part[..., 3])
-
-
-def _rows_of(matrix: Bools) -> list[list[int]]:
-    return [np.flatnonzero(row).tolist() for row in matrix]

@@ -23,6 +23,8 @@ from nki_sim.operators import OPERATORS
 
 __all__ = ["ArraySpec", "Cells", "Form", "Operand", "Program", "Site"]
 
+MAX_INSTRUCTIONS = 2_000_000
+
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
@@ -165,6 +167,8 @@ def _ids(header: dict[str, Any], name: str) -> tuple[int, ...]:
 
 
 def _validate(program: Program) -> None:
+    if max(len(program), len(program.tensor_sites)) > MAX_INSTRUCTIONS:
+        raise IRError(f"more than {MAX_INSTRUCTIONS} instructions or tensors")
     _require_below(program.tensor_sites, len(program.sites), "site of a tensor")
     _require_below(program.form_ids, len(program.forms), "form of an instruction")
     _require_below(program.tensors, len(program.tensor_sites), "tensor of an operand")

@@ -29,9 +29,11 @@ Rule = Callable[[Form, Target], Iterator[Breach]]
 
 
 def on_chip_operands(form: Form, target: Target) -> Iterator[Breach]:
-    """Partition count, start partition, access rank and access size of every operand."""
+    """Partition count, start partition, rank and size of every access; nothing is written twice."""
     for item in form.operands:
         yield from _rank(item, target)
+        if item.role in {"dst", "reduce_res"}:
+            yield from _once(item)
         if item.in_hbm:
             continue
         yield from _partitions(item, target)
@@ -47,6 +49,14 @@ def _rank(item: Operand, target: Target) -> Iterator[Breach]:
             "access_rank", f"{item.role} has an access pattern of {rank} dimensions, the limit is "
             f"{target.access_rank_max}", item.role, target.access_rank_max, rank,
             "split the access or flatten contiguous dimensions",
+        )  # fmt: skip
+
+
+def _once(item: Operand) -> Iterator[Breach]:
+    if item.elements > item.extent:
+        yield Breach(
+            "write_overlap", f"{item.role} writes {item.elements} elements into a span of {item.extent}",
+            item.role, item.extent, item.elements, "each element is written once; broadcast only what is read",
         )  # fmt: skip
 
 

@@ -1,0 +1,277 @@
+"""The front end: indexing and views against NumPy, the entry rule, errors at the kernel's own line."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nki_sim
+from nki_sim import ArraySpec, targets
+from nki_sim.errors import KernelError, LimitError, TargetError
+from nki_sim.frontend.recorder import Recorder
+from nki_sim.frontend.tensor import Tensor
+
+X = ArraySpec((128, 512), "float32")
+
+
+def tensor(shape: tuple[int, ...], buffer: str) -> Tensor:
+    recorder = Recorder(targets.load("trn2"), "kernel.py", max_instructions=10)
+    return recorder.declare(shape, "float32", buffer, "t")
+
+
+def elements(view: Tensor, size: int) -> Any:
+    """The storage elements a view walks, in order."""
+    strides = tuple(step * 8 for step, _ in view.dims)
+    return np.ndarray(view.shape, np.int64, np.arange(size), view.offset * 8, strides)
+
+
+@st.composite
+def indexed(draw: Any) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+    shape = tuple(draw(st.lists(st.integers(1, 9), min_size=2, max_size=4)))
+    keys: list[Any] = []
+    for size in shape[: draw(st.integers(1, len(shape)))]:
+        if draw(st.booleans()):
+            keys.append(draw(st.integers(-size, size - 1)))
+        else:
+            start = draw(st.integers(0, size - 1))
+            keys.append(slice(start, draw(st.integers(start + 1, size)), draw(st.integers(1, 3))))
+    return shape, tuple(keys)
+
+
+@given(case=indexed())
+def test_indexing_hbm_is_numpys(case: tuple[tuple[int, ...], tuple[Any, ...]]) -> None:
+    shape, keys = case
+    wanted = np.arange(np.prod(shape)).reshape(shape)[keys]
+    view = tensor(shape, "shared_hbm")[keys]
+    assert elements(view, int(np.prod(shape))).reshape(-1).tolist() == wanted.reshape(-1).tolist()
+    assert view.shape == (wanted.shape or (1,))
+
+
+@given(case=indexed())
+def test_indexing_a_tile_keeps_the_partition_dimension(case: tuple[tuple[int, ...], tuple[Any, ...]]) -> None:
+    shape, keys = case
+    first = keys[0]
+    kept = slice(first % shape[0], first % shape[0] + 1) if isinstance(first, int) else first
+    wanted = np.arange(np.prod(shape)).reshape(shape)[(kept, *keys[1:])]
+    view = tensor(shape, "sbuf")[keys]
+    assert elements(view, int(np.prod(shape))).reshape(wanted.shape).tolist() == wanted.tolist()
+
+
+@given(case=indexed(), more=st.data())
+def test_views_of_views_compose(case: tuple[tuple[int, ...], tuple[Any, ...]], more: Any) -> None:
+    shape, keys = case
+    wanted, view = np.arange(np.prod(shape)).reshape(shape)[keys], tensor(shape, "hbm")[keys]
+    if wanted.ndim:
+        index = tuple(more.draw(st.integers(0, size - 1)) for size in wanted.shape)
+        assert int(wanted[index]) == elements(view[index], int(np.prod(shape))).reshape(-1)[0]
+
+
+def test_views_are_numpys_views() -> None:
+    base = np.arange(4 * 6 * 10).reshape(4, 6, 10)
+    tile = tensor((4, 6, 10), "sbuf")
+    pairs = [
+        (tile.permute((0, 2, 1)), base.transpose(0, 2, 1)),
+        (tile.reshape(4, 60), base.reshape(4, 60)),
+        (tile.reshape((4, -1, 5)), base.reshape(4, 12, 5)),
+        (tile.flatten_dims(1, 2), base.reshape(4, 60)),
+        (tile.reshape_dim(2, (2, 5)), base.reshape(4, 6, 2, 5)),
+        (tile.select(1, 3), base[:, 3]),
+        (tile.slice(2, 1, 9, 2), base[:, :, 1:9:2]),
+        (tile.expand_dim(1), base[:, None]),
+        (tile[:, 0:1].broadcast(1, 5), np.broadcast_to(base[:, 0:1], (4, 5, 10))),
+        (tile[:, 0:1].broadcast_to((4, 3, 10)), np.broadcast_to(base[:, 0:1], (4, 3, 10))),
+        (tile.expand_dim(1).squeeze_dim(1), base),
+        (tile[..., 4], base[..., 4]),
+        (tile.ap([[60, 2], [0, 3], [7, 4]], offset=5), np.stack([[base.reshape(4, 60)[:2, 5:27:7]] * 3], 0)[0]
+         .transpose(1, 0, 2)),
+    ]  # fmt: skip
+    for view, wanted in pairs:
+        assert elements(view, 240).tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize(
+    ("expression", "code"),
+    [
+        ("x[0:129]", "tensor_access_out_of_bound"),
+        ("x[128]", "tensor_access_out_of_bound"),
+        ("x[5:5]", "tensor_access_out_of_bound"),
+        ("x[0:4:0]", "tensor_access_out_of_bound"),
+        ("x[0, 0, 0]", "too_many_indices"),
+        ("x['a']", "index_type"),
+        ("x[0.5:1]", "index_type"),
+        ("x.ap([[512, 129], [1, 512]])", "tensor_access_out_of_bound"),
+        ("x.ap([[-1, 2]])", "access_pattern"),
+        ("x.ap([[1, 2]], scalar_offset=x)", "unsupported"),
+        ("x.reshape(3, 5)", "reshape"),
+        ("x[:, 0:2].reshape(256)", "reshape"),
+        ("x.permute((1, 1))", "permute"),
+        ("x.broadcast(0, 4)", "broadcast"),
+        ("x.flatten_dims(0, 1) if False else x[:, 0:3].flatten_dims(0, 1)", "reshape"),
+        ("x + x", "operator_on_tensor"),
+        ("1 if x else 0", "ambiguous_tensor_truth_value"),
+        ("list(x)", "iterate_tensor"),
+        ("x.__setitem__(0, 1)", "cannot_assign_to_index"),
+        ("nl.ndarray((128,), nl.float32, nl.sbuf)", "tile_rank"),
+        ("nl.ndarray((0, 4), nl.float32, nl.sbuf)", "shape"),
+        ("nl.ndarray((4, 4), 'float99', nl.sbuf)", "dtype"),
+        ("nl.ndarray((4, 4), nl.float32, 'sbuf')", "unsupported_memory"),
+        ("nl.ndarray((4, 4), nl.float32, nl.sbuf, address=(0, 0))", "unsupported_argument"),
+        ("nisa.bn_stats(dst=x, data=x)", "unsupported"),
+        ("nisa.frobnicate(x)", "unsupported"),
+        ("nl.load(x)", "unsupported"),
+        ("nisa.memset(t)", "missing_argument"),
+        ("nisa.memset(t, True)", "argument_type"),
+        ("nisa.memset(t, t)", "argument_type"),
+        ("nisa.memset({}, 1.0)", "argument_type"),
+        ("nisa.memset(t, 0.0, dst=t)", "argument_twice"),
+        ("nisa.memset(t, 0.0, None, 4)", "too_many_arguments"),
+        ("nisa.memset(t, 0.0, speed=4)", "unsupported_argument"),
+        ("nisa.activation(t, nl.add, t)", "op"),
+        ("nisa.activation(t, 'exp', t)", "op"),
+        ("nisa.activation(t, nl.exp, t, reduce_cmd=nisa.reduce_cmd.reduce)", "unsupported_argument"),
+        ("nisa.nc_matmul(t, t, t, accumulate=3)", "unsupported_memory"),
+        ("nisa.tensor_copy(t, t, engine=nisa.engine.sync)", "engine"),
+        ("1 / 0", "kernel_exception"),
+        ("missing", "kernel_exception"),
+        ("exit(0)", "kernel_exit"),
+        ("__import__('sys').exit(0)", "kernel_exit"),
+    ],
+)
+def test_errors_carry_the_line_of_the_kernel(expression: str, code: str, tracing: Any) -> None:
+    text = f"""
+    def helper(x, t):
+        return {expression}
+
+    @nki.jit
+    def kernel(x):
+        t = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)
+        helper(x, t)
+        return t
+    """
+    with pytest.raises(KernelError) as caught:
+        tracing(text, X)
+    assert (caught.value.code, caught.value.line) == (code, 8)
+
+
+PLAIN = """
+@nki.jit
+def {name}(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=x)
+    return {result}
+"""
+
+
+def test_the_only_kernel_is_the_entry(tracing: Any) -> None:
+    assert tracing(PLAIN.format(name="anything", result="out"), X).kernel == "anything"
+
+
+def test_kernel_is_the_entry_among_several_unless_named(tracing: Any) -> None:
+    text = PLAIN.format(name="kernel", result="out") + PLAIN.format(name="other", result="out")
+    assert tracing(text, X).kernel == "kernel"
+    assert tracing(text, X, entry="other").kernel == "other"
+    with pytest.raises(KernelError, match="third"):
+        tracing(text, X, entry="third")
+
+
+@pytest.mark.parametrize("text", ["x = 1", PLAIN.format(name="a", result="out") + PLAIN.format(name="b", result="out")])
+def test_no_clear_entry_is_an_error(text: str, tracing: Any) -> None:
+    with pytest.raises(KernelError) as caught:
+        tracing(text, X)
+    assert caught.value.code == "entry"
+
+
+@pytest.mark.parametrize(
+    ("result", "code"),
+    [("x", "output_buffer"), ("None", "output_type"), ("()", "no_output"), ("out[0:64]", "output_buffer")],
+)
+def test_outputs_are_whole_tensors_in_shared_hbm(result: str, code: str, tracing: Any) -> None:
+    with pytest.raises(KernelError) as caught:
+        tracing(PLAIN.format(name="kernel", result=result), X)
+    assert caught.value.code == code
+
+
+def test_scalars_and_tuples_of_outputs(simulate: Any) -> None:
+    text = """
+    @nki.jit
+    def kernel(x, scale, twice=False):
+        outs = []
+        for factor in (scale, scale * (2 if twice else 1)):
+            t = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+            out = nl.empty_like(x, buffer=nl.shared_hbm)
+            nisa.dma_copy(dst=t, src=x)
+            nisa.tensor_scalar(t, t, nl.multiply, factor)
+            nisa.dma_copy(dst=out, src=t)
+            outs.append(out)
+        return tuple(outs)
+    """
+    x = np.ones((4, 4), np.float32)
+    once, twice = simulate(text, x, 1.5, True)
+    assert (once[0, 0], twice[0, 0]) == (1.5, 3.0)
+
+
+def test_arguments_must_fit_the_signature(tracing: Any) -> None:
+    with pytest.raises(KernelError, match="takes 1 arguments, 2 given"):
+        tracing(PLAIN.format(name="kernel", result="out"), X, X)
+
+
+def test_syntax_errors_have_their_line() -> None:
+    with pytest.raises(KernelError) as caught:
+        nki_sim.trace("import nki\nx = = 1\n", args=[])
+    assert (caught.value.code, caught.value.line) == ("syntax_error", 2)
+
+
+@pytest.mark.parametrize(
+    ("loop", "code"),
+    [
+        ("nisa.dma_copy(dst=out, src=x)", "limit_instructions"),
+        ("nl.ndarray((4, 4), nl.float32, nl.sbuf)", "limit_tensors"),
+    ],
+)
+def test_endless_kernels_meet_a_typed_limit(loop: str, code: str, tracing: Any) -> None:
+    text = f"""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        while True:
+            {loop}
+    """
+    with pytest.raises(LimitError) as caught:
+        tracing(text, X, max_instructions=1000)
+    assert (caught.value.code, caught.value.line) == (code, 11)
+
+
+def test_unknown_targets_name_the_known_ones() -> None:
+    with pytest.raises(TargetError, match="known targets: trn1, trn2"):
+        nki_sim.trace("", args=[], target="trn9")
+
+
+def test_tracing_leaves_no_module_behind_and_keeps_a_real_one(tracing: Any, monkeypatch: Any) -> None:
+    real = type(sys)("nki")
+    monkeypatch.setitem(sys.modules, "nki", real)
+    tracing(PLAIN.format(name="kernel", result="out"), X)
+    assert sys.modules["nki"] is real
+    assert "nki.isa" not in sys.modules
+
+
+def test_calls_outside_a_kernel_say_so() -> None:
+    from nki_sim.frontend import language
+
+    with pytest.raises(KernelError, match="inside a kernel"):
+        language.ndarray((4, 4), "float32", language.sbuf)
+
+
+def test_tile_sizes_come_from_the_target(tracing: Any) -> None:
+    text = PLAIN.format(name="kernel", result="out") + """
+    assert (nl.tile_size.pmax, nl.tile_size.psum_fmax, nl.tile_size.gemm_moving_fmax) == (128, 512, 512)
+    assert nl.tile_size.gemm_stationary_fmax == 128 and nl.tile_size.psum_num_banks == 8
+    assert nisa.get_nc_version() == "gen3" and nl.program_id(0) == 0 and nl.num_programs() == 1
+    """
+    head, _, checks = text.rpartition("    return out\n")
+    body = "\n".join(line for line in checks.splitlines())
+    assert len(tracing(f"{head}{body}\n    return out\n", X)) == 1
