@@ -19,13 +19,14 @@ import json
 import os
 import platform
 import resource
+import signal
 import struct
 import sys
 from pathlib import Path
 
 STANDING = b"+"
 
-_NO_NEW_PRIVS, _DUMPABLE, _SECCOMP, _FILTER_MODE = 38, 4, 22, 2
+_PARENT_DEATH_SIGNAL, _NO_NEW_PRIVS, _DUMPABLE, _SECCOMP, _FILTER_MODE = 1, 38, 4, 22, 2
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _ALLOW, _KILL, _EPERM = 0x7FFF0000, 0x80000000, 0x00050001
 _NUMBER_OFFSET, _ARCH_OFFSET = 0, 4
@@ -112,6 +113,7 @@ def _must(result: int, call: str) -> None:
 def main() -> None:
     """Read CONFIG, lock down, and become the module."""
     config = json.loads(sys.argv[1])
+    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     if config["old_root"]:
         leave_old_root(config["old_root"])
     set_limits(config["limits"])

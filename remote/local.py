@@ -18,6 +18,7 @@ from pathlib import Path
 
 import nki_sim
 from nki_sim import targets
+from nki_sim.errors import TargetError
 from remote.errors import InfrastructureError
 from remote.evaluator import Blobs, EvaluationAnswer
 from remote.judge import rules
@@ -77,7 +78,7 @@ class LocalEvaluator:
         self._allow_weak_jail = allow_weak_jail
         self._jail_limits = jail_limits or Limits()
         self._slots = asyncio.Semaphore(count)
-        self._workers = WorkerPool(count, worker_limits or WorkerLimits())
+        self._workers = WorkerPool(worker_limits or WorkerLimits.for_slots(count))
         self._references = ReferenceStore(home, strength=self._strength)
 
     @property
@@ -97,6 +98,7 @@ class LocalEvaluator:
         """
         source = _blob(blobs, request.source)
         run = _Run(request, _problem(blobs, request.problem), source)
+        _check_request(run)
         async with self._slots:
             outcome = await self._judge(run)
         return _answer(run, outcome, self.toolchain())
@@ -190,20 +192,22 @@ def _failed(
     )
 
 
-def _trace_request(run: _Run) -> bytes:
-    spec, request = run.problem.spec, run.request
+def _check_request(run: _Run) -> None:
     try:
-        dims = spec.dims(request.size)
-    except SeedsError as error:
+        run.problem.spec.dims(run.request.size)
+        targets.load(run.request.target)
+    except (SeedsError, TargetError) as error:
         raise InfrastructureError(error.code, str(error), retryable=False) from error
-    if request.target not in targets.names():
-        text = f"unknown target {request.target!r} (known: {', '.join(targets.names())})"
-        raise InfrastructureError("unknown_target", text, retryable=False)
+
+
+def _trace_request(run: _Run) -> bytes:
+    spec = run.problem.spec
+    dims = spec.dims(run.request.size)
     fields = {
         "source": run.source.decode(),
         "filename": KERNEL,
         "args": [{"shape": item.resolve(dims), "dtype": item.dtype} for item in spec.inputs],
-        "target": request.target,
+        "target": run.request.target,
         "limits": {"max_instructions": MAX_INSTRUCTIONS},
     }
     return json.dumps(fields).encode()

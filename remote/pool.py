@@ -18,23 +18,29 @@ from remote.judge.job import Job, Outcome, Reply
 from remote.sandbox import kill_group
 
 _MESSAGE_LIMIT_BYTES = 1 << 20
+_LEAST_MEMORY_BYTES = 4 << 30  # address space; the largest problem's arrays and NumPy's own take about half
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
     """What one worker may use: address space, inputs it keeps, and wall-clock time per job."""
 
-    memory_bytes: int = 12 << 30
+    memory_bytes: int
     input_bytes: int = 768 << 20
     wall_s: float = 1800.0
 
+    @classmethod
+    def for_slots(cls, slots: int) -> WorkerLimits:
+        """Return limits under which `slots` workers fit into this machine, none under what judging needs."""
+        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return cls(memory_bytes=max(_LEAST_MEMORY_BYTES, physical * 3 // 4 // slots))
+
 
 class WorkerPool:
-    """At most `slots` workers, each judging one program at a time."""
+    """Workers that judge one program at a time each; there are as many as jobs were given at once."""
 
-    def __init__(self, slots: int, limits: WorkerLimits) -> None:
+    def __init__(self, limits: WorkerLimits) -> None:
         self._limits = limits
-        self._free = asyncio.Semaphore(slots)
         self._idle: list[asyncio.subprocess.Process] = []
         self._busy: set[asyncio.subprocess.Process] = set()
 
@@ -49,7 +55,7 @@ class WorkerPool:
         Raises:
             InfrastructureError: worker_deadline, worker_died, worker_failed, bad_reference.
         """
-        async with self._free, self._worker() as process:
+        async with self._worker() as process:
             try:
                 async with asyncio.timeout(self._limits.wall_s):
                     header, _ = await _exchange(process, framing.pack(job.model_dump_json().encode(), reply))

@@ -24,7 +24,7 @@ _LIMITS = Limits(
     memory_bytes=16 << 30,
     file_bytes=8 << 30,
     open_files=512,
-    processes=256,
+    processes=1 << 15,  # where namespaces are missing this counts all of the user's threads
     answer_bytes=0,
 )
 _ROOM = Path(__file__).parent

@@ -116,8 +116,7 @@ async def _spawn(
         finally:
             await _end(process)
     finally:
-        with contextlib.suppress(OSError):  # the transport that read from it may have closed it
-            os.close(reader)
+        os.close(reader)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -181,7 +181,19 @@ exit "$status"
 
 def _namespaces(program: JailedProgram) -> list[str]:
     real, links = _system_folders()
-    command = ["unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child"]
+    # unshare takes its child along when it dies, and setpriv sees to it that it dies with this process.
+    command = [
+        "setpriv",
+        "--pdeathsig",
+        "KILL",
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--net",
+        "--pid",
+        "--fork",
+        "--kill-child",
+    ]
     paths = list(dict.fromkeys([*real, *program.visible()]))
     command += ["--mount", "--ipc", "--uts", "/bin/sh", "-c", _NAMESPACE_SCRIPT, "sh", _building_site(paths)]
     for path in paths:
@@ -209,6 +221,6 @@ _WALLS = {
 }
 _TOOLS = {
     JailStrength.BUBBLEWRAP: ("bwrap",),
-    JailStrength.NAMESPACES: ("unshare", "mount", "pivot_root"),
+    JailStrength.NAMESPACES: ("setpriv", "unshare", "mount", "pivot_root"),
     JailStrength.WEAK: (),
 }

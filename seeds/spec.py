@@ -138,14 +138,21 @@ def parse(data: bytes) -> tuple[ProblemSpec | None, list[str]]:
     try:
         spec = ProblemSpec.model_validate(raw)
     except ValidationError as error:
-        return None, [_structure(item) for item in error.errors()] + faults
+        return None, [*_structure(error), *faults]
     return (None if faults else spec), faults
 
 
-def _structure(item: Any) -> str:
-    place = ".".join(str(part) for part in item["loc"])
-    found = "" if item["type"] in {"missing", "extra_forbidden"} else f" (found {item['input']!r:.60})"
-    return f"problem.toml: {place}: {item['msg'].lower()}{found}"
+def _structure(error: ValidationError) -> Iterator[str]:
+    """The schema's complaints; `too short` is left out where it only counts an entry complained about."""
+    found = error.errors()
+    for item in found:
+        place = item["loc"]
+        inside = any(other["loc"][: len(place)] == place and other is not item for other in found)
+        if item["type"] == "too_short" and inside:
+            continue
+        shown = "" if item["type"] in {"missing", "extra_forbidden"} else f" (found {item['input']!r:.60})"
+        message = item["msg"][0].lower() + item["msg"][1:]
+        yield f"problem.toml: {'.'.join(map(str, place))}: {message}{shown}"
 
 
 def _meaning(raw: Mapping[str, Any]) -> Iterator[str]:
@@ -171,7 +178,7 @@ def _meaning(raw: Mapping[str, Any]) -> Iterator[str]:
 def _empty_arrays(raw: Mapping[str, Any], sizes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for place, expression in _expressions(raw):
         for name, dims in sizes.items():
-            whole = {key: value for key, value in dims.items() if type(value) is int}
+            whole = {key: value for key, value in dims.items() if type(value) is int and value > 0}
             try:
                 value = evaluate(expression, whole)
             except ExpressionError:

@@ -1,0 +1,261 @@
+"""Loading problems: names, folders, bytes; and that a wrong one says everything that is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import seeds
+from seeds import SpecError, UnknownProblemError, UnknownSizeError
+from seeds.problem import MAX_FILE_BYTES, MAX_FILES
+from seeds.spec import parse
+from state.model import digest_of
+
+GOOD = b"""
+name = "twice"
+formula = "out = 2 * x"
+rel_l2 = 2e-5
+seeds = [0, 1]
+shape_generic = true
+[sizes.full]
+M = 256
+N = 512
+[sizes.reduced]
+M = 128
+N = 64
+[[inputs]]
+name = "x"
+shape = ["M", "N"]
+[[outputs]]
+name = "out"
+shape = ["M", "N"]
+[work]
+other_flops = "M * N"
+"""
+FILES = {
+    "problem.toml": GOOD,
+    "reference.py": b"def reference(x):\n    return 2 * x\n",
+    "kernel.py": b"import nki\n",
+}
+
+
+def faults_of(toml: bytes) -> list[str]:
+    with pytest.raises(SpecError) as caught:
+        seeds.from_files({**FILES, "problem.toml": toml})
+    return list(caught.value.faults)
+
+
+def write(folder: Path, files: dict[str, bytes]) -> Path:
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return folder
+
+
+def test_the_built_in_problems_are_those_of_the_first_release():
+    assert set(seeds.problems()) >= {"matmul", "rmsnorm_matmul", "silu"}
+
+
+@pytest.mark.parametrize(
+    ("name", "full"),
+    [
+        ("matmul", {"M": 4096, "N": 12288, "K": 5120}),
+        ("rmsnorm_matmul", {"M": 4096, "N": 2048, "K": 1024}),
+        ("silu", {"M": 4096, "N": 7168}),
+    ],
+)
+def test_built_in_problems_have_the_published_configuration(name, full):
+    problem = seeds.load(name)
+    spec = problem.spec
+    assert problem.name == spec.name == name
+    assert spec.dims("full") == full
+    assert spec.dims("reduced").keys() == full.keys()
+    assert spec.rel_l2 == 2e-5
+    assert spec.seeds == (0, 21, 42, 63, 84)
+    assert all(item.dtype == "float32" and item.distribution == "normal" for item in spec.inputs)
+
+
+def test_work_counts_arrays_once_and_operations_by_expression():
+    work = seeds.load("rmsnorm_matmul").spec.work_at("full")
+    assert work.read_bytes == 4 * (4096 * 1024 + 1024 * 2048)
+    assert work.write_bytes == 4 * 4096 * 2048
+    assert work.matmul_flops == 2 * 4096 * 2048 * 1024
+    assert work.total_bytes == work.read_bytes + work.write_bytes
+
+
+def test_a_folder_anywhere_is_a_problem(tmp_path):
+    folder = write(tmp_path / "mine", {**FILES, "notes/why.md": b"because"})
+    problem = seeds.load(folder)
+    assert problem.name == "twice"
+    assert set(problem.files) == {*FILES, "notes/why.md"}
+    assert problem.kernel == "import nki\n"
+    assert seeds.load(str(folder)) == problem
+
+
+def test_files_and_folder_give_the_same_digest_and_any_byte_changes_it(tmp_path):
+    problem = seeds.load(write(tmp_path / "mine", FILES))
+    assert problem.digest == seeds.from_files(dict(reversed(FILES.items()))).digest
+    for name, data in FILES.items():
+        changed = seeds.from_files({**FILES, name: data + b"\n"})
+        assert changed.digest != problem.digest
+    assert seeds.from_files({**FILES, "more.py": b""}).digest != problem.digest
+
+
+def test_reference_by_blobs_names_every_file():
+    problem = seeds.from_files(FILES)
+    ref = problem.ref()
+    assert ref.name == "twice"
+    assert ref.digest == problem.digest
+    assert ref.files == {name: digest_of(data) for name, data in FILES.items()}
+
+
+def test_hidden_files_byte_code_and_links_are_not_part_of_a_problem(tmp_path):
+    folder = write(tmp_path / "mine", {**FILES, ".git/config": b"x", "__pycache__/a.pyc": b"x"})
+    (folder / "link.py").symlink_to("/etc/hostname")
+    assert set(seeds.load(folder).files) == set(FILES)
+
+
+@pytest.mark.parametrize(
+    ("extra", "part"),
+    [
+        ({f"f{i}.txt": b"" for i in range(MAX_FILES)}, f"more than {MAX_FILES} files"),
+        ({"big.bin": b"\0" * (MAX_FILE_BYTES + 1)}, "larger than"),
+    ],
+)
+def test_a_folder_that_is_no_problem_folder_is_refused_early(tmp_path, extra, part):
+    with pytest.raises(SpecError) as caught:
+        seeds.load(write(tmp_path / "mine", {**FILES, **extra}))
+    assert part in str(caught.value)
+
+
+def test_unknown_problem_names_it_those_known_and_the_nearest():
+    with pytest.raises(UnknownProblemError) as caught:
+        seeds.load("rmsnorm-matmul")
+    text = str(caught.value)
+    assert "\n" not in text
+    assert "unknown problem 'rmsnorm-matmul'" in text
+    assert "did you mean 'rmsnorm_matmul'?" in text
+    assert all(name in text for name in seeds.problems())
+    assert caught.value.code == "unknown_problem"
+
+
+def test_unknown_size():
+    with pytest.raises(UnknownSizeError, match=r"unknown size 'ful' - did you mean 'full'\?"):
+        seeds.load("silu").spec.work_at("ful")
+
+
+def test_all_faults_come_in_one_error():
+    toml = b"""
+name = "not a name"
+formula = "out = 2 * x"
+rel_l2 = 3
+shape_generic = true
+colour = "red"
+[sizes.full]
+M = 0
+[[inputs]]
+name = "x"
+shape = ["M", "Q"]
+dtype = "float99"
+[[inputs]]
+name = "x"
+shape = ["M // 0"]
+[[outputs]]
+name = "x"
+shape = []
+[work]
+matmul_flops = "2 ** M"
+"""
+    with pytest.raises(SpecError) as caught:
+        seeds.from_files({"problem.toml": toml, "reference.py": b"def wrong(x): pass", "extra.py": b""})
+    error = caught.value
+    text = str(error)
+    expected = [
+        "problem.toml: name:",
+        "problem.toml: rel_l2: ",
+        "problem.toml: seeds: field required",
+        "problem.toml: colour: extra inputs are not permitted",
+        "problem.toml: sizes.full.M: input should be greater than or equal to 1 (found 0)",
+        "problem.toml: inputs.0.dtype: ",
+        "problem.toml: outputs.0.shape: ",
+        "problem.toml: sizes.reduced: there must be a size of this name",
+        "problem.toml: inputs.1.name: 'x' names two arrays",
+        "problem.toml: outputs.0.name: 'x' names two arrays",
+        "problem.toml: inputs.0.shape.1: 'Q' is not a dimension",
+        "problem.toml: inputs.1.shape.0: 'M // 0' divides by zero",
+        "problem.toml: work.matmul_flops: '2 ** M': only names",
+        "reference.py: defines no function 'reference'",
+        "kernel.py: missing",
+    ]
+    for start in expected:
+        assert any(fault.startswith(start) for fault in error.faults), start
+    assert len(error.faults) == len(expected)
+    assert text.startswith("problem '?' has 15 faults:")
+    assert text.count("\n  - ") == 15
+    assert error.code == "invalid_problem"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        (b"N = 64\n", b"", "sizes.reduced: has no N, which another size has"),
+        (b"N = 64\n", b"N = 64\nP = 3\n", "sizes.full: has no P, which another size has"),
+        (
+            b'shape = ["M", "N"]',
+            b'shape = ["M", "N - 64"]',
+            "inputs.0.shape.1: 'N - 64' is 0 at size reduced",
+        ),
+        (b'"M * N"', b'"M - N"', "work.other_flops: 'M - N' is -256 at size full"),
+        (
+            b"seeds = [0, 1]",
+            b"seeds = [-1]",
+            "seeds.0: input should be greater than or equal to 0 (found -1)",
+        ),
+        (b'name = "twice"', b"name = ", "not TOML"),
+        (b'name = "x"', b'name = "x"\nscale = -1.0', "inputs.0.scale: "),
+    ],
+)
+def test_single_faults(old, new, fault):
+    found = faults_of(GOOD.replace(old, new, 1))
+    assert any(fault in text for text in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "fault"),
+    [
+        ("reference.py", b"def reference(:", "reference.py: not Python"),
+        ("kernel.py", b"\xff\xfe", "kernel.py: not Python"),
+        ("kernel.py", b"(" * 10_000, "kernel.py: not Python"),
+    ],
+)
+def test_sources_that_are_not_python(name, data, fault):
+    with pytest.raises(SpecError) as caught:
+        seeds.from_files({**FILES, name: data})
+    assert [text for text in caught.value.faults if text.startswith(fault)]
+
+
+def test_missing_spec_is_a_fault_among_others():
+    with pytest.raises(SpecError) as caught:
+        seeds.from_files({})
+    assert caught.value.faults == (
+        "problem.toml: missing",
+        "reference.py: missing",
+        "kernel.py: missing",
+    )
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_spec_or_faults(data):
+    spec, faults = parse(data)
+    assert (spec is None) == bool(faults)
+
+
+@given(st.integers(0, len(GOOD)), st.integers(0, len(GOOD)), st.binary(max_size=6))
+def test_a_damaged_spec_never_raises(start, end, patch):
+    spec, faults = parse(GOOD[:start] + patch + GOOD[end:])
+    assert (spec is None) == bool(faults)
+    assert all(fault.startswith("problem.toml: ") for fault in faults)
