@@ -1,0 +1,188 @@
+"""Carries out commands: how each becomes events, and how it gets its answer.
+
+A command is first taken in (CommandReceived, its file's id being the idempotency key); then the run
+events it causes and its answer (CommandCompleted or CommandRejected) are appended in one transaction. A
+file seen again after a crash either has its answer, and nothing happens, or still waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import assert_never
+
+from pydantic import JsonValue
+
+import remote
+import seeds
+from agent_core.proposers import ProposerError
+from daemon.errors import BadFile, CommandRefused, UnknownRun
+from daemon.verbs import Cancel, Command, Pause, Propose, Resume, Submit, parse, run_id, verb_of
+from daemon.workers import Workers
+from seeds.problem import KERNEL
+from state.errors import DuplicateOutcome, EventRefused, StaleAppend, StreamUnknown
+from state.events import (
+    CommandCompleted,
+    CommandReceived,
+    CommandRejected,
+    Event,
+    KernelProposed,
+    RunCancelled,
+    RunCreated,
+    RunPaused,
+    RunResumed,
+)
+from state.fold import RunState
+from state.log import EventLog
+from state.model import PERSON_SLOT, SYSTEM_STREAM, EffectKey, ErrorInfo, Role, RunStatus, digest_of
+from state.records import NewEvent
+
+Touched = Callable[[Command, str], None]
+"""Called with a command and the run it concerned, once the log has the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What a command comes to in one run: events, the blobs they name, and what its answer says besides."""
+
+    events: tuple[Event, ...] = ()
+    blobs: tuple[bytes, ...] = ()
+    result: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+class Commands:
+    """Takes commands into the log and answers them."""
+
+    def __init__(self, log: EventLog, workers: Workers, *, touched: Touched) -> None:
+        self._log = log
+        self._workers = workers
+        self._touched = touched
+
+    async def handle(self, id_: str, data: bytes) -> None:
+        """Take in, carry out and answer the command `data`, whose file has the id `id_`.
+
+        Raises:
+            BadFile: `data` is no command, or the id belongs to another one.
+            state.errors.AppendError: the log could not store it; nothing was half-applied.
+        """
+        received = CommandReceived(id=id_, verb=verb_of(data), payload=digest_of(data))
+        try:
+            await self._log.append([NewEvent(SYSTEM_STREAM, received)], blobs=[data])
+        except DuplicateOutcome as error:
+            raise BadFile(f"the id {id_} belongs to another command") from error
+        while id_ in self._log.system().pending:
+            with suppress(StaleAppend):  # the run moved on between look and append: look again
+                await self._answer(id_, data)
+
+    async def _answer(self, id_: str, data: bytes) -> None:
+        try:
+            command = parse(data)
+            run = await self._carry_out(id_, command)
+        except (CommandRefused, EventRefused, DuplicateOutcome) as error:
+            hint = error.hint if isinstance(error, CommandRefused) else None
+            info = ErrorInfo(code=error.code, message=str(error), hint=hint)
+            await self._log.append([NewEvent(SYSTEM_STREAM, CommandRejected(id=id_, error=info))])
+        else:
+            self._touched(command, run)
+
+    async def _carry_out(self, id_: str, command: Command) -> str:
+        """Append what `command` causes together with its answer; return the run."""
+        if isinstance(command, Submit):
+            created = create(command, self._workers)
+            run, seen, carried = run_id(id_, created.problem.name), 0, _submitted(command, created)
+        else:
+            run = command.run
+            state, seen = self._look(run)
+            carried = steer(run, state, command)
+        answer = CommandCompleted(id=id_, result={"run": run, **carried.result})
+        caused = [NewEvent(run, event) for event in carried.events]
+        await self._log.append(
+            [*caused, NewEvent(SYSTEM_STREAM, answer)], blobs=carried.blobs, expect={run: seen}
+        )
+        return run
+
+    def _look(self, run: str) -> tuple[RunState, int]:
+        """Return a run's state, and a `run_seq` at or before it: one read too late is found out on append."""
+        try:
+            seen = self._log.run_seq(run)
+            return self._log.state(run), seen
+        except StreamUnknown as error:
+            raise UnknownRun(f"unknown run {run!r}", hint="agentctl status lists the runs") from error
+
+
+def create(command: Submit, workers: Workers) -> RunCreated:
+    """Return the first event of a run.
+
+    Raises:
+        CommandRefused: the problem, size, target, evaluator or a planner is not one, and why.
+    """
+    config = command.config
+    try:
+        problem = seeds.from_files(command.files)
+        toolchain = workers.evaluator(config.evaluator).toolchain()
+        for name in config.planner:
+            workers.proposer(name)
+        bounds = remote.bounds(problem, config.size, config.target)
+    except (seeds.SeedsError, remote.RemoteError, ProposerError) as error:
+        raise CommandRefused(str(error), code=error.code) from error
+    return RunCreated(
+        config=config.model_copy(update={"problem": problem.name}),
+        problem=problem.ref(),
+        kernel=digest_of(_kernel(command)),
+        bounds=bounds,
+        toolchain=toolchain,
+        code_version=version("nki-kernel-agent"),
+    )
+
+
+def _submitted(command: Submit, created: RunCreated) -> Carried:
+    return Carried((created,), (*command.files.values(), _kernel(command)))
+
+
+def _kernel(command: Submit) -> bytes:
+    """Return the source to start from; a problem that was checked has one of its own."""
+    return command.files[KERNEL] if command.kernel is None else command.kernel.encode()
+
+
+def steer(run: str, state: RunState, command: Pause | Resume | Cancel | Propose) -> Carried:
+    """Return what a command on an existing run comes to.
+
+    Raises:
+        CommandRefused: the run's status does not allow it.
+    """
+    allowed = (RunStatus.RUNNING,) if isinstance(command, Pause) else (RunStatus.RUNNING, RunStatus.PAUSED)
+    if state.status not in allowed:
+        raise CommandRefused(f"{command.verb}: run {run} is {state.status}", code="illegal_state")
+    match command:
+        case Pause():
+            return Carried((RunPaused(reason=command.reason),))
+        case Resume():
+            paused = state.status is RunStatus.PAUSED
+            return Carried((RunResumed(reason=command.reason),) if paused else ())
+        case Cancel():
+            return Carried((RunCancelled(reason=command.reason),))
+        case Propose():
+            return _proposed(state, command)
+        case _:
+            assert_never(command)
+
+
+def _proposed(state: RunState, command: Propose) -> Carried:
+    source = command.source.encode()
+    key = person_key(state)
+    event = KernelProposed(key=str(key), source=digest_of(source), note=command.note, author="person")
+    return Carried((event,), (source,), {"candidate": key.candidate, "round": key.round})
+
+
+def person_key(state: RunState) -> EffectKey:
+    """Return the place of the next kernel that a person proposes: in this round while it is open for more."""
+    joins = state.in_round and not state.selected
+    round_ = state.round if joins else state.round + 1
+    taken = [
+        key
+        for key in map(EffectKey.parse, state.outcomes)
+        if (key.round, key.slot, key.role) == (round_, PERSON_SLOT, Role.EXECUTOR)
+    ]
+    return EffectKey(round_, PERSON_SLOT, len(taken), 0, 0, Role.EXECUTOR)

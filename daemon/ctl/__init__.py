@@ -1,0 +1,14 @@
+"""`agentctl`: the command line. It reads the log and drops commands into the inbox, and writes neither.
+
+Verbs are small modules, imported when called, so that the start stays light. Open `app.py` first; exit
+statuses are in `exits.py`.
+"""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    from daemon.ctl import exits
+    from daemon.ctl.app import agentctl
+
+    exits.run(agentctl, "agentctl")

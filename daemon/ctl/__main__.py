@@ -1,0 +1,5 @@
+"""`python -m daemon.ctl` is `agentctl`."""
+
+from daemon.ctl import main
+
+main()

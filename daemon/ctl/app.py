@@ -1,0 +1,107 @@
+"""The verbs of `agentctl` and the options that all of them take."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from daemon.config import resolve_home
+from daemon.ctl import exits
+
+VERBS = {
+    "run": "pursue:run",
+    "resume": "pursue:resume",
+    "submit": "steer:submit",
+    "pause": "steer:pause",
+    "cancel": "steer:cancel",
+    "propose": "steer:propose",
+    "status": "look:status",
+    "tail": "tail:tail",
+    "show": "look:show",
+    "best": "kernels:best",
+    "diff": "kernels:diff",
+    "try": "judge:try_",
+    "problems": "judge:problems",
+    "verify": "judge:verify",
+    "config": "settings:config",
+}
+"""Each verb's module in this package and its command there."""
+
+
+@dataclass(slots=True)
+class Session:
+    """What the options say that every verb takes, wherever on the line they stand."""
+
+    home_option: Path | None = None
+    json: bool = False
+
+    @property
+    def home(self) -> Path:
+        return resolve_home(self.home_option, os.environ)
+
+    def emit(self, value: Any, text: str | None = None) -> None:
+        """Write `value` as one line of JSON if `--json` was given, else `text` (nothing when None)."""
+        if self.json:
+            click.echo(json.dumps(value, default=str))
+        elif text is not None:
+            click.echo(text)
+
+
+def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value:
+        setattr(context.ensure_object(Session), str(parameter.name), value)
+
+
+def common(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--home` and `--json` to a command, and give it the session as its first argument."""
+    for option in (
+        click.option(
+            "--json",
+            "json",
+            is_flag=True,
+            expose_value=False,
+            callback=_remember,
+            help="Write JSON to stdout.",
+        ),
+        click.option(
+            "--home",
+            "home_option",
+            type=click.Path(path_type=Path),
+            expose_value=False,
+            callback=_remember,
+            help="The home; default: $STATE_DIRECTORY, or yours.",
+        ),
+    ):
+        function = option(function)
+    return click.make_pass_decorator(Session, ensure=True)(function)
+
+
+class Lazy(click.Group):
+    """A group whose verbs are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the library's signature
+        return list(VERBS)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - the library's signature
+        cmd_name: str,
+    ) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module, name = VERBS[cmd_name].split(":")
+        command: click.Command = getattr(import_module(f"daemon.ctl.{module}"), name)
+        return command
+
+
+@click.group(cls=Lazy, epilog=exits.epilog(), context_settings={"max_content_width": 110})
+@common
+def agentctl(session: Session) -> None:
+    """Start, steer and look at runs that optimise kernels."""

@@ -1,0 +1,117 @@
+"""From flags to a run's configuration and a submit command, and from a name to a run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from daemon.config import Config, load
+from daemon.ctl.app import Session
+from daemon.errors import DaemonError, UnknownRun
+from daemon.verbs import Submit
+from state.reader import LogReader
+
+_FLAGS: dict[str, str] = {
+    "problem": "run.problem",
+    "size": "run.size",
+    "target": "run.target",
+    "seed": "run.seed",
+    "rounds": "run.search.rounds",
+}
+
+
+def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say what a run is about."""
+    for option in (
+        click.option(
+            "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any key of the configuration."
+        ),
+        click.option("--target", help="Target device: trn1 or trn2."),
+        click.option("--seed", type=int, help="Seed of every random draw."),
+        click.option("--rounds", type=int, help="Rounds at most."),
+        click.option("--size", help="Problem size: full or reduced."),
+        click.option("--kernel", type=click.Path(path_type=Path), help="Start from this kernel."),
+        click.option("--problem", help="A name from `agentctl problems`, or a folder."),
+    ):
+        function = option(function)
+    return function
+
+
+def configured(session: Session, flags: dict[str, Any]) -> Config:
+    """Return the effective configuration, flags over environment over file.
+
+    Raises:
+        daemon.config.ConfigError: a source has faults.
+    """
+    given = {_FLAGS[name]: value for name, value in flags.items() if name in _FLAGS and value is not None}
+    for setting in flags.get("settings", ()):
+        key, mark, text = setting.partition("=")
+        if not mark:
+            raise click.UsageError(f"--set {setting}: expected KEY=VALUE")
+        given[key] = _value(text)
+    return load(session.home, os.environ, given).config
+
+
+def submission(session: Session, config: Config, kernel: Path | None) -> Submit:
+    """Return the command that starts a run with `config`.
+
+    Raises:
+        seeds.SeedsError: the problem is unknown, or its files have faults.
+        DaemonError: the kernel's file cannot be read.
+    """
+    import seeds
+
+    problem = seeds.load(config.run.problem)
+    source = None if kernel is None else read_source(kernel)
+    run = config.run.model_copy(update={"problem": problem.name})
+    return Submit.model_construct(config=run, files=dict(problem.files), kernel=source)
+
+
+def read_source(path: Path) -> str:
+    """Return the text of a kernel's file.
+
+    Raises:
+        DaemonError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise DaemonError(f"{path}: {reason}", code="unreadable_kernel") from error
+
+
+def known_run(reader: LogReader, run: str) -> dict[str, Any]:
+    """Return the row of `run`.
+
+    Raises:
+        UnknownRun: the log has no such run.
+    """
+    for row in reader.runs():
+        if row["run"] == run:
+            return row
+    raise UnknownRun(f"unknown run {run!r}", hint="agentctl status lists the runs")
+
+
+def last_run(reader: LogReader) -> str:
+    """Return the newest run that has not ended, else the newest.
+
+    Raises:
+        UnknownRun: there is none.
+    """
+    rows = reader.runs()
+    if not rows:
+        raise UnknownRun("there is no run in this home")
+    return str(next((row for row in rows if not row["ended"]), rows[0])["run"])
+
+
+def _value(text: str) -> Any:
+    """Read a setting as JSON, or as the text it is."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,116 @@
+"""Exit statuses of `agentctl` and `agentd`: one table, by the stable code of an error.
+
+Errors of every room carry a `code`; what is not listed here is bad input if its room says so by a code at
+all, and a bug (with its traceback) if it has none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+OK = 0
+FAILURE = 1
+USAGE = 2
+NOT_THERE = 3
+LOG = 4
+TIMEOUT = 5
+STORAGE = 74
+LOCKED = 75
+INTERRUPTED = 130
+
+MEANING: dict[int, str] = {
+    OK: "done",
+    FAILURE: "the answer is no: the kernel is not correct, the command was rejected, the run found nothing",
+    USAGE: "wrong usage or bad input: flags, configuration, problem, kernel file, home",
+    NOT_THERE: "nothing there: no log in this home, no such run, no such event",
+    LOG: "the log is damaged, lost its tail or was written by a newer version",
+    TIMEOUT: "no answer in time",
+    STORAGE: "the disk is full or failed",
+    LOCKED: "another process owns the home",
+    INTERRUPTED: "interrupted; `agentctl resume` carries on",
+}
+
+_BY_CODE: dict[str, int] = {
+    "refused": FAILURE,
+    "illegal_state": FAILURE,
+    "event_refused": FAILURE,
+    "rejected": FAILURE,
+    "jail_deadline": FAILURE,
+    "jail_killed": FAILURE,
+    "jail_start": FAILURE,
+    "weak_jail": FAILURE,
+    "worker_deadline": FAILURE,
+    "worker_died": FAILURE,
+    "worker_failed": FAILURE,
+    "reference_failed": FAILURE,
+    "unknown_run": NOT_THERE,
+    "unknown_event": NOT_THERE,
+    "unknown_candidate": NOT_THERE,
+    "no_kernel": NOT_THERE,
+    "no_log": NOT_THERE,
+    "stream_unknown": NOT_THERE,
+    "blob_missing": LOG,
+    "log": LOG,
+    "log_too_new": LOG,
+    "log_damaged": LOG,
+    "tail_lost": LOG,
+    "timeout": TIMEOUT,
+    "storage_full": STORAGE,
+    "storage_failed": STORAGE,
+    "home_locked": LOCKED,
+}
+
+
+def status_of_code(code: str) -> int:
+    """Return the exit status for an error's code."""
+    return _BY_CODE.get(code, USAGE)
+
+
+def status_of(error: Exception) -> int | None:
+    """Return the exit status for `error`, or None for one that is no error of ours, hence a bug."""
+    code = getattr(error, "code", None)
+    return status_of_code(code) if isinstance(code, str) else None
+
+
+def table() -> str:
+    """Return the statuses as text for `--help`."""
+    return "\n".join(f"  {status:>3}  {meaning}" for status, meaning in MEANING.items())
+
+
+def epilog() -> str:
+    """Return the statuses for the end of a `--help` text."""
+    return f"\b\nExit statuses:\n{table()}"
+
+
+def run(command: click.Command, program: str) -> NoReturn:
+    """Run `command` and exit with the status that it returns, or that its error has.
+
+    An error of ours is one line on stderr, or one for each fault; a bug keeps its traceback.
+    """
+    try:
+        status = command.main(prog_name=program, standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        status = INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone; Python must not complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = OK
+    except Exception as error:
+        status = status_of(error)
+        if status is None:
+            raise
+        click.echo(f"{program}: {describe(error)}", err=True)
+    sys.exit(status or OK)
+
+
+def describe(error: Exception) -> str:
+    """Return the error's text, with its hint if it has one."""
+    hint = getattr(error, "hint", None)
+    return f"{error} ({hint})" if hint else str(error)

@@ -1,0 +1,154 @@
+"""`agentctl status` and `agentctl show`: what there is, from the log alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from daemon.ctl import exits
+from daemon.ctl.app import Session, common
+from daemon.ctl.seek import event_at
+from daemon.ctl.tracker import summary
+from daemon.ctl.words import ms, percentage, times, usd
+from daemon.errors import UnknownRun
+from daemon.inbox import waiting
+from daemon.main import INSTANCE
+from state.errors import BlobMissing, NoLog
+from state.fold import semantic
+from state.home import Layout
+from state.lock import owner
+from state.reader import LogReader
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@click.command(epilog=exits.epilog())
+@click.argument("run", required=False)
+@common
+def status(session: Session, run: str | None) -> None:
+    """Show who owns the home and how its runs stand, newest first; works with the daemon down."""
+    process = _process(session)
+    runs = _runs(session, run)
+    text = [_process_line(process), *([_HEADER, *map(_run_line, runs)] if runs else ["no runs"])]
+    session.emit({"daemon": process, "runs": runs}, "\n".join(text))
+
+
+def _process(session: Session) -> dict[str, Any]:
+    """Return who owns the home: an `agentd`, a foreground `agentctl`, or nobody."""
+    layout = Layout(session.home)
+    holder = owner(layout.lock)
+    service = owner(session.home / INSTANCE)
+    kind = "agentd" if service and holder and service.pid == holder.pid else "agentctl"
+    since = datetime.fromtimestamp(holder.since, UTC).isoformat(timespec="seconds") if holder else None
+    return {
+        "state": "running" if holder else "stopped",
+        "kind": kind if holder else None,
+        "pid": holder.pid if holder else None,
+        "since": since,
+        "home": str(session.home),
+        "queued": len(waiting(session.home)),
+    }
+
+
+def _runs(session: Session, run: str | None) -> list[dict[str, Any]]:
+    try:
+        with LogReader.open(session.home) as reader:
+            rows = [row for row in reader.runs() if run in (None, row["run"])]
+            if run is not None and not rows:
+                raise UnknownRun(f"unknown run {run!r}", hint="agentctl status lists the runs")
+            return [_run(reader, row) for row in rows]
+    except NoLog:
+        if run is not None or not session.home.exists():
+            raise
+        return []
+
+
+def _run(reader: LogReader, row: dict[str, Any]) -> dict[str, Any]:
+    created = datetime.fromtimestamp(row["created_us"] / 1e6, UTC)
+    return {
+        **summary(row["run"], reader.state(row["run"])),
+        "created": created.isoformat(timespec="seconds"),
+        "parent": row["parent"],
+    }
+
+
+def _process_line(process: dict[str, Any]) -> str:
+    queued = f", {process['queued']} commands queued" if process["queued"] else ""
+    if process["state"] == "stopped":
+        return f"stopped (nobody owns {process['home']}){queued}"
+    who = f"{process['kind']} {process['pid']} since {process['since']}"
+    return f"running: {who}, home {process['home']}{queued}"
+
+
+_COLUMNS = "{:28} {:10} {:>9} {:>12} {:>12} {:>8} {:>8} {:>8} {:>7}"
+_HEADER = _COLUMNS.format(
+    "RUN", "STATE", "ROUND", "INITIAL", "BEST", "SPEEDUP", "OF PEAK", "OF TIGHT", "SPENT"
+)
+
+
+def _run_line(run: dict[str, Any]) -> str:
+    predicted = " (latencies predicted)" if run["predicted"] else ""
+    return (
+        _COLUMNS.format(
+            run["id"],
+            run["state"],
+            f"{run['round']}/{run['rounds']}",
+            ms(run["initial_ms"]),
+            ms(run["best_ms"]),
+            times(run["speedup"]),
+            percentage(run["percent_of_peak"]),
+            percentage(run["percent_of_tight_bound"]),
+            usd(run["spent_usd"]),
+        )
+        + predicted
+    )
+
+
+@click.command(epilog=exits.epilog())
+@click.argument("place", metavar="RUN@SEQ")
+@click.option("--state", "want_state", is_flag=True, help="The run's state after this event instead.")
+@common
+def show(session: Session, place: str, want_state: bool) -> None:
+    """Show event number SEQ of a run with the blobs it names; `system@SEQ` for the system stream."""
+    run, mark, number = place.rpartition("@")
+    if not (mark and number.isdecimal()):
+        raise click.UsageError(f"{place}: expected RUN@SEQ")
+    with LogReader.open(session.home) as reader:
+        if want_state:
+            state = semantic(reader.state(run, int(number)))
+            session.emit(state, json.dumps(state, indent=2))
+            return
+        item = event_at(reader, run, int(number))
+        event = item.event.model_dump(mode="json")
+        read = {digest: _blob(reader, digest) for digest in _digests(event)}
+    blobs = {digest: content for digest, content in read.items() if content is not None}
+    head = {
+        "seq": item.seq, "run": item.stream, "run_seq": item.run_seq, "time": item.time.isoformat(),
+        "cause": item.cause, "hash": item.hash, "state_hash": item.state_hash,
+    }  # fmt: skip
+    text = [
+        f"{item.stream}@{item.run_seq} {item.type} {head['time']} (seq {item.seq})",
+        json.dumps(event, indent=2),
+    ]
+    text += [f"\nblob {digest}\n{content}" for digest, content in blobs.items()]
+    session.emit({**head, "event": event, "blobs": blobs}, "\n".join(text))
+
+
+def _digests(value: Any) -> dict[str, None]:
+    """Return all strings in a JSON value that could name a blob, each once, in order."""
+    if isinstance(value, str):
+        return {value: None} if _DIGEST.fullmatch(value) else {}
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return {digest: None for item in items for digest in _digests(item)}
+
+
+def _blob(reader: LogReader, digest: str) -> str | None:
+    """Return a blob as text; None where the digest is one of something else (a problem, a syntax tree)."""
+    try:
+        return reader.blob(digest).decode(errors="replace")
+    except BlobMissing:
+        return None

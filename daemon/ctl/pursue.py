@@ -1,0 +1,95 @@
+"""`agentctl run` and `agentctl resume`: start a run, or take one up, and see it to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from daemon.config import DaemonConfig
+from daemon.ctl import exits
+from daemon.ctl.answers import Sent, send
+from daemon.ctl.app import Session, common
+from daemon.ctl.choices import configured, known_run, last_run, run_options, submission
+from daemon.ctl.report import as_json, as_text, write_best
+from daemon.ctl.screen import screen_for
+from daemon.ctl.tracker import Tracker, summary
+from daemon.errors import CommandRefused
+from daemon.verbs import Resume, run_id
+from state.model import RunStatus
+from state.reader import LogReader
+
+output_option = click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Where to write the best kernel."
+)
+
+
+@click.command(epilog=exits.epilog())
+@run_options
+@output_option
+@common
+def run(session: Session, kernel: Path | None, output: Path | None, **flags: Any) -> int:
+    """Optimise a kernel, showing progress; Ctrl-C stops it, and `resume` carries on."""
+    config = configured(session, flags)
+    command = submission(session, config, kernel)
+    sent = send(session.home, command)
+    return _see_through(session, run_id(sent.id, command.config.problem), sent, config.daemon, output)
+
+
+@click.command(epilog=exits.epilog())
+@click.argument("run", required=False)
+@click.option("--last", is_flag=True, help="The newest run that has not ended.")
+@output_option
+@common
+def resume(session: Session, run: str | None, last: bool, output: Path | None) -> int:
+    """Carry on with a run that was interrupted or paused."""
+    if (run is None) == (not last):
+        raise click.UsageError("name a RUN, or give --last")
+    with LogReader.open(session.home) as reader:
+        row = known_run(reader, run or last_run(reader))
+    config = configured(session, {}).daemon
+    if row["status"] == RunStatus.CANCELLED:
+        raise CommandRefused(f"run {row['run']} is cancelled", code="illegal_state")
+    if row["ended"]:
+        return _see_through(session, row["run"], None, config, output)
+    return _see_through(session, row["run"], send(session.home, Resume(run=row["run"])), config, output)
+
+
+def _see_through(
+    session: Session, run: str, sent: Sent | None, config: DaemonConfig, output: Path | None
+) -> int:
+    """Follow `run` to its end (`sent` None: it has ended) and report; return the exit status."""
+    from daemon.ctl.follow import pursue, replay
+    from daemon.logs import configure
+
+    configure("warning")
+    tracker = Tracker(run)
+    hosted = False
+    with screen_for(sys.stderr if session.json else sys.stdout) as screen:
+        if sent is None:
+            replay(session.home, tracker)
+        else:
+            hosted = asyncio.run(pursue(session.home, tracker, sent, screen, config))
+    return _finish(session, tracker, output, hosted=hosted)
+
+
+def _finish(session: Session, tracker: Tracker, output: Path | None, *, hosted: bool) -> int:
+    flag = f" --home {session.home_option}" if session.home_option else ""
+    if tracker.state is None or not tracker.ended:
+        known = summary(tracker.run, tracker.state) if tracker.state else {"id": tracker.run}
+        session.emit({**known, "state": "interrupted" if hosted else "detached"})
+        verb = (
+            "interrupted; carry on with: agentctl resume"
+            if hosted
+            else "detached; follow with: agentctl resume"
+        )
+        click.echo(f"\nrun {tracker.run} {verb}{flag} {tracker.run}", err=True)
+        return exits.INTERRUPTED
+    with LogReader.open(session.home) as reader:
+        kernel_file = write_best(reader, session.home, tracker.run, tracker.state, output)
+    session.emit(as_json(tracker, kernel_file), as_text(tracker, kernel_file, flag))
+    found = tracker.state.status is RunStatus.COMPLETED and tracker.state.best is not None
+    return exits.OK if found else exits.FAILURE

@@ -1,0 +1,33 @@
+"""`agentctl config`: the configuration in force, where each value comes from, and what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from daemon.config import load, render_json, render_toml
+from daemon.ctl import exits
+from daemon.ctl.app import Session, common
+
+
+@click.group(epilog=exits.epilog())
+@common
+def config(session: Session) -> None:
+    """Show or check the configuration."""
+
+
+@config.command(epilog=exits.epilog())
+@common
+def show(session: Session) -> None:
+    """Show every value with its origin; the text is a valid config.toml."""
+    effective = load(session.home, os.environ)
+    session.emit(render_json(effective), render_toml(effective).rstrip("\n"))
+
+
+@config.command(epilog=exits.epilog())
+@common
+def check(session: Session) -> None:
+    """Report every unknown key and wrong value at once."""
+    load(session.home, os.environ)
+    session.emit({"ok": True, "home": str(session.home)}, f"ok: {session.home}")

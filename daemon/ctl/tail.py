@@ -1,0 +1,177 @@
+"""`agentctl tail`: the log as lines, its end or from a place on, and as it grows."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
+from typing import Any
+
+import click
+
+from daemon.ctl import exits
+from daemon.ctl.app import Session, common
+from daemon.ctl.seek import seq_before
+from daemon.errors import UnknownRun
+from state.errors import NoLog, StreamUnknown
+from state.events import EVENT_TYPES, FAMILIES
+from state.model import SYSTEM_STREAM
+from state.reader import LogReader
+from state.records import Recorded
+
+PAGE = 500
+LINES = 20
+LOOK_SECONDS = 0.1
+_AGO = re.compile(r"(\d+)\s*(s|sec|m|min|h|d)\w*(\s+ago)?")
+_UNITS = {"s": "seconds", "sec": "seconds", "m": "minutes", "min": "minutes", "h": "hours", "d": "days"}
+_WIDTH = 160
+
+
+def _types(
+    context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...] | None:
+    """Return the event types that families, names and patterns select; None when nothing was asked for."""
+    chosen: set[str] = set()
+    for word in (part.strip() for item in value for part in item.split(",")):
+        names = FAMILIES.get(word, ()) or [name for name in EVENT_TYPES if fnmatchcase(name, word)]
+        if not names:
+            raise click.BadParameter(
+                f"{word!r} is neither a family ({', '.join(FAMILIES)}) nor the name of an event"
+            )
+        chosen.update(names)
+    return tuple(sorted(chosen)) or None
+
+
+def moment(text: str, now: datetime) -> datetime:
+    """Return what `--since` means: an ISO 8601 time (UTC unless it says so), or an age such as `10 min`.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    age = _AGO.fullmatch(text.strip())
+    if age:
+        return now - timedelta(**{_UNITS[age[2]]: int(age[1])})
+    found = datetime.fromisoformat(text)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _since(context: click.Context, parameter: click.Parameter, value: str | None) -> datetime | None:
+    try:
+        return None if value is None else moment(value, datetime.now(UTC))
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{value!r} is neither an ISO 8601 time nor an age such as '10 min'"
+        ) from error
+
+
+@click.command(epilog=exits.epilog())
+@click.option("-f", "--follow", is_flag=True, help="Wait for more; survives restarts of the owner.")
+@click.option(
+    "-n", "--lines", type=click.IntRange(min=0), help=f"How many of the last events.  [default: {LINES}]"
+)
+@click.option("--type", "types", multiple=True, callback=_types, help="Families or event names, with commas.")
+@click.option("--since", callback=_since, help="From this time on: ISO 8601, or '10 min ago'.")
+@click.option("--after", type=click.IntRange(min=0), help="From after this seq on, with no gap or repeat.")
+@click.option("--run", "run", help="Events of this run only.")
+@common
+def tail(session: Session, *, follow: bool, lines: int | None, since: datetime | None, **chosen: Any) -> None:
+    """Show the end of the log, or all of it from a place on; one line an event."""
+    wanted = Wanted(**chosen)
+    with _open(session, follow=follow) as reader:
+        wanted.check(reader)
+        if since is not None:
+            wanted = replace(wanted, after=max(wanted.after or 0, seq_before(reader, since)))
+        position = reader.head().seq if wanted.after is None else wanted.after
+        for item in wanted.first(reader, lines):
+            _print(session, item)
+            position = max(position, item.seq)
+        while follow:
+            position = _print_new(session, wanted, reader, position)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which events: of a run or of all, of some types or of all, the last ones or all after a place."""
+
+    run: str | None = None
+    types: tuple[str, ...] | None = None
+    after: int | None = None
+
+    def check(self, reader: LogReader) -> None:
+        """Raise UnknownRun if there is no such run."""
+        if self.run not in (None, SYSTEM_STREAM) and all(row["run"] != self.run for row in reader.runs()):
+            raise UnknownRun(f"unknown run {self.run!r}", hint="agentctl status lists the runs")
+
+    def page(
+        self, reader: LogReader, after: int, limit: int = PAGE, *, newest: bool = False
+    ) -> list[Recorded]:
+        """Return the next events; none while the stream has not begun."""
+        try:
+            return reader.read(stream=self.run, types=self.types, after=after, limit=limit, newest=newest)
+        except StreamUnknown:
+            return []
+
+    def first(self, reader: LogReader, lines: int | None) -> Iterator[Recorded]:
+        """Yield the last `lines` events, or all events after the place (at most `lines`, if given)."""
+        if self.after is None:
+            yield from self.page(reader, 0, LINES if lines is None else lines, newest=True)
+            return
+        after, left = self.after, lines
+        while page := self.page(reader, after, PAGE if left is None else min(PAGE, left)):
+            yield from page
+            after = page[-1].seq
+            left = None if left is None else left - len(page)
+
+
+def _open(session: Session, *, follow: bool) -> LogReader:
+    """Open the log; when following, wait until there is one."""
+    while True:
+        try:
+            return LogReader.open(session.home)
+        except NoLog:
+            if not follow:
+                raise
+            time.sleep(LOOK_SECONDS)
+
+
+def _print_new(session: Session, wanted: Wanted, reader: LogReader, position: int) -> int:
+    """Print a page of what came after `position`, or rest; return the new position."""
+    page = wanted.page(reader, position)
+    for item in page:
+        _print(session, item)
+    if not page:
+        time.sleep(LOOK_SECONDS)
+        return position
+    return page[-1].seq
+
+
+def _print(session: Session, item: Recorded) -> None:
+    session.emit(as_json(item), as_line(item))
+
+
+def as_json(item: Recorded) -> dict[str, Any]:
+    """Return an event as one JSON object; `seq` is what `--after` takes."""
+    return {
+        "seq": item.seq,
+        "run": item.stream,
+        "run_seq": item.run_seq,
+        "time": item.time.isoformat(),
+        "type": item.type,
+        "event": item.event.model_dump(mode="json", exclude={"type"}),
+    }
+
+
+def as_line(item: Recorded) -> str:
+    """Return an event as one line: time, place, type, and its fields as far as the line goes."""
+    fields = item.event.model_dump(mode="json", exclude={"type"}, exclude_defaults=True)
+    words = " ".join(f"{name}={_short(value)}" for name, value in fields.items())
+    line = f"{item.time:%Y-%m-%dT%H:%M:%S.%f}"[:-3] + f"Z {item.stream}@{item.run_seq} {item.type} {words}"
+    return line if len(line) <= _WIDTH else line[: _WIDTH - 3] + "..."
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text[:10] if re.fullmatch(r"[0-9a-f]{64}", text) else text

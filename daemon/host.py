@@ -1,0 +1,73 @@
+"""Owning a home: everything that runs while this process may write the log.
+
+`agentd` hosts every active run. `agentctl run` hosts too when nobody else does, but keeps to its own run
+and to what is submitted or resumed meanwhile: runs that were interrupted earlier wait to be asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+from daemon.commands import Commands
+from daemon.config import DaemonConfig
+from daemon.inbox import Inbox
+from daemon.runner import Runner
+from daemon.stop import Stop
+from daemon.supervisor import Limits, Supervisor
+from daemon.verbs import Command, Resume, Submit
+from daemon.workers import Workers
+from state.log import EventLog
+
+
+def workers_of(home: Path, config: DaemonConfig) -> Workers:
+    """Return the real evaluators and proposers, as `config` wants them."""
+    from agent_core import proposers
+    from remote import evaluator
+
+    make = partial(evaluator.create, home=home, allow_weak_jail=config.allow_weak_jail)
+    return Workers(create_evaluator=make, create_proposer=proposers.create)
+
+
+async def host(
+    event_log: EventLog,
+    config: DaemonConfig,
+    *,
+    stop: Stop,
+    workers: Workers,
+    focus: set[str] | None = None,
+) -> None:
+    """Take commands and advance runs until `stop`; then end in-flight work and close the workers.
+
+    `focus` names the runs to advance, None all; submitted and resumed runs join it.
+
+    Raises:
+        state.errors.StateError: the log failed.
+    """
+    supervisor = Supervisor(
+        event_log,
+        Runner(event_log, workers),
+        limits=Limits(evaluations=config.evaluations, proposals=config.proposals),
+        grace_seconds=config.grace_seconds,
+        focus=focus,
+    )
+
+    def touched(command: Command, run: str) -> None:
+        if focus is not None and isinstance(command, Submit | Resume):
+            focus.add(run)
+        supervisor.touch(run)
+
+    inbox = Inbox(event_log.home, Commands(event_log, workers, touched=touched).handle)
+    watching = asyncio.create_task(inbox.watch())
+    watching.add_done_callback(
+        lambda _: stop.requested.set()
+    )  # without commands the process is deaf: it ends
+    try:
+        await supervisor.run(stop)
+    finally:
+        watching.cancel()
+        (ended,) = await asyncio.gather(watching, return_exceptions=True)
+        await workers.aclose()
+    if isinstance(ended, Exception):
+        raise ended

@@ -1,0 +1,85 @@
+"""`agentd`: the process that owns a home, advances all its runs and takes commands until told to stop.
+
+While a foreground `agentctl run` owns the home, it waits for it and says so; a second `agentd` for the
+same home is refused. It logs to stderr: for people on a terminal, else one JSON object a line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import click
+import structlog
+
+from daemon.config import load, resolve_home
+from daemon.ctl import exits
+from daemon.logs import configure
+from daemon.stop import Stop, first_of
+from state.errors import HomeLocked
+from state.home import prepare
+from state.lock import HomeLock
+from state.log import EventLog
+
+INSTANCE = "agentd.instance"
+"""The lock that only daemons take, so that a second one is told apart from a foreground owner."""
+
+LOOK_AGAIN_SECONDS = 1.0
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("agentd")
+
+
+@click.command(epilog=exits.epilog())
+@click.option(
+    "--home", type=click.Path(path_type=Path), help="The home; default: $STATE_DIRECTORY, or yours."
+)
+def agentd(home: Path | None) -> int:
+    """Own a home: advance all its runs and take commands, until SIGTERM or SIGINT."""
+    where = resolve_home(home, os.environ)
+    asyncio.run(serve(where))
+    return exits.OK
+
+
+async def serve(home: Path) -> None:
+    """Wait for the home, own it, and work until a signal asks to stop.
+
+    Raises:
+        HomeLocked: another daemon serves this home, or waits for it.
+        state.errors.StateError: the home or its log cannot be used.
+        daemon.config.ConfigError: the configuration has faults.
+    """
+    from daemon.host import host, workers_of
+
+    config = load(home, os.environ).config.daemon
+    configure(config.log_level)
+    stop = Stop()
+    stop.on_signals()
+    instance = HomeLock(prepare(home, create=True).home / INSTANCE)
+    try:
+        event_log = await _own(home, stop)
+        if event_log is not None:
+            with event_log:
+                log.info("started", home=str(home), head=event_log.head.seq, runs=len(event_log.runs()))
+                await host(event_log, config, stop=stop, workers=workers_of(home, config))
+            log.info("stopped", home=str(home))
+    finally:
+        instance.release()
+
+
+async def _own(home: Path, stop: Stop) -> EventLog | None:
+    """Open the log as soon as nobody owns it; None when told to stop before."""
+    told: int | None = None
+    while not stop.requested.is_set():
+        try:
+            return EventLog.open(home)
+        except HomeLocked as error:
+            if told != error.owner_pid:
+                told = error.owner_pid
+                log.info("waiting_for_home", home=str(home), owner_pid=told)
+        await first_of(stop.requested, seconds=LOOK_AGAIN_SECONDS)
+    return None
+
+
+def main() -> None:
+    exits.run(agentd, "agentd")

@@ -1,0 +1,256 @@
+"""Performs one effect: from its key and logged request to its outcome in the log.
+
+The request is read back from the blob that the effect was admitted with, never made anew, so an effect
+that is delivered again after a crash asks exactly what it asked before. Every way in which a role can
+fail has an outcome; only a failing log, or being cancelled, leaves an effect open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary
+
+import structlog
+
+from agent_core.effects import REQUESTS, ImplementRequest, PlanRequest, ReflectRequest, SummarizeRequest
+from agent_core.roles import RoleError
+from daemon.workers import Workers
+from remote.cache import cache_key as evaluation_key
+from remote.cache import code_digest
+from remote.errors import InfrastructureError
+from remote.evaluator import EvaluationAnswer, Evaluator
+from stability.reflexion import reflect
+from state.errors import StateError
+from state.events import (
+    EvaluationCompleted,
+    EvaluationFailed,
+    Event,
+    ExecutionFailed,
+    ExperienceRecorded,
+    KernelProposed,
+    PlanFailed,
+    PlanProposed,
+    ProfileRecorded,
+    ReflectionRecorded,
+)
+from state.log import EventLog
+from state.model import EffectKey, ErrorInfo, Evaluation, EvaluationRequest, Role, Usage, digest_of
+from state.records import NewEvent
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("runner")
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often an evaluation is tried when the infrastructure fails, and the pauses between (seconds)."""
+
+    tries: int = 3
+    first_pause: float = 0.5
+    factor: float = 4.0
+
+    def pause(self, tried: int) -> float:
+        """Return the pause after the try number `tried`, counted from 1."""
+        return self.first_pause * self.factor ** (tried - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The events that end an effect, with the blobs that they name."""
+
+    events: tuple[Event, ...]
+    blobs: tuple[bytes, ...] = ()
+
+
+class Runner:
+    """Performs effects of any run; one call per effect, any number at a time."""
+
+    def __init__(self, event_log: EventLog, workers: Workers, *, retry: RetryPolicy | None = None) -> None:
+        self._log = event_log
+        self._workers = workers
+        self._retry = retry or RetryPolicy()
+        self._judging: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._roles: dict[Role, Callable[[str, EffectKey, Any], Awaitable[Outcome]]] = {
+            Role.PLANNER: self._plan,
+            Role.EXECUTOR: self._implement,
+            Role.SUMMARIZER: self._summarize,
+            Role.REFLECTOR: self._reflect,
+        }
+
+    async def perform(self, run: str, key: EffectKey, request: str) -> None:
+        """Perform the effect whose request is the blob `request`, and record its outcome.
+
+        Raises:
+            state.errors.StateError: the log failed; the effect stays open.
+        """
+        asked: Any = REQUESTS[key.role].model_validate_json(self._log.get_blob(request))
+        if key.role is Role.EVALUATOR:
+            await self._evaluate(run, key, asked)
+        else:
+            await self._record(run, await self._guarded(run, key, asked))
+
+    async def _record(self, run: str, outcome: Outcome) -> None:
+        await self._log.append([NewEvent(run, event) for event in outcome.events], blobs=outcome.blobs)
+
+    async def _guarded(self, run: str, key: EffectKey, asked: Any) -> Outcome:
+        try:
+            return await self._roles[key.role](run, key, asked)
+        except RoleError as error:
+            return _failed(key, asked, error.info, error.usage)
+        except StateError:
+            raise
+        except Exception as error:
+            log.exception("role_failed", run=run, key=str(key))
+            return _failed(key, asked, _internal(error), Usage())
+
+    def _proposer(self, run: str, key: EffectKey) -> Any:
+        """Return who answers for the slot; a person's slot has no planner, the run's first one serves it."""
+        state = self._log.state(run)
+        names = {slot.slot: slot.planner for slot in state.slots}
+        return self._workers.proposer(names.get(key.slot, state.config.planner[0]))
+
+    async def _plan(self, run: str, key: EffectKey, asked: Any) -> Outcome:
+        answer = await self._proposer(run, key).plan(asked, self._log.get_blob)
+        return Outcome((PlanProposed(key=str(key), plan=answer.plan, usage=answer.usage),))
+
+    async def _implement(self, run: str, key: EffectKey, asked: Any) -> Outcome:
+        proposer = self._proposer(run, key)
+        answer = await proposer.implement(asked, self._log.get_blob)
+        source = answer.source.encode()
+        proposed = KernelProposed(
+            key=str(key), source=digest_of(source), note=answer.note, author=proposer.name, usage=answer.usage
+        )
+        return Outcome((proposed,), (source,))
+
+    async def _summarize(self, run: str, key: EffectKey, asked: Any) -> Outcome:
+        answer = await self._proposer(run, key).summarize(asked, self._log.get_blob)
+        return Outcome((ExperienceRecorded(key=str(key), experience=answer.experience, usage=answer.usage),))
+
+    async def _reflect(self, run: str, key: EffectKey, asked: Any) -> Outcome:
+        answer = await self._proposer(run, key).reflect(asked, self._log.get_blob)
+        return Outcome((ReflectionRecorded(key=str(key), reflection=answer.reflection, usage=answer.usage),))
+
+    # --- evaluation --------------------------------------------------------------------------------
+
+    async def _evaluate(self, run: str, key: EffectKey, request: EvaluationRequest) -> None:
+        """Record a verdict; equal kernels are judged once, also when they are asked for at the same time."""
+        evaluator = self._workers.evaluator(self._log.state(run).config.evaluator)
+        cache_key = self._cache_key(evaluator, request)
+        lock = self._judging.setdefault(cache_key, asyncio.Lock())
+        async with lock:
+            reused = self._reuse(key, cache_key)
+            await self._record(run, reused or await self._judge(key, evaluator, request, cache_key))
+
+    def _cache_key(self, evaluator: Evaluator, request: EvaluationRequest) -> str:
+        code = code_digest(self._log.get_blob(request.source))
+        return evaluation_key(request, code=code, evaluator=evaluator.name, toolchain=evaluator.toolchain())
+
+    def _reuse(self, key: EffectKey, cache_key: str) -> Outcome | None:
+        found = self._log.cached_evaluation(cache_key)
+        if found is None or not isinstance(found.event, EvaluationCompleted):
+            return None
+        known = found.event
+        completed = EvaluationCompleted(
+            key=str(key),
+            evaluation=known.evaluation,
+            cache_key=cache_key,
+            cached_from=f"{found.stream}@{found.run_seq}",
+        )
+        return Outcome((*_profile(key, known.evaluation, self._log.get_blob), completed))
+
+    async def _judge(
+        self, key: EffectKey, evaluator: Evaluator, request: EvaluationRequest, cache_key: str
+    ) -> Outcome:
+        """Evaluate, trying again when the infrastructure failed in a way that may pass."""
+        tried = 1
+        while isinstance(answer := await self._try(key, evaluator, request), Trouble):
+            if tried == self._retry.tries or not answer.retryable:
+                return Outcome((EvaluationFailed(key=str(key), error=answer.error, tries=tried),))
+            log.warning("evaluation_retried", key=str(key), code=answer.error.code, tried=tried)
+            await asyncio.sleep(self._retry.pause(tried))
+            tried += 1
+        return _judged(key, cache_key, answer)
+
+    async def _try(
+        self, key: EffectKey, evaluator: Evaluator, request: EvaluationRequest
+    ) -> EvaluationAnswer | Trouble:
+        try:
+            return await evaluator.evaluate(request, self._log)
+        except InfrastructureError as error:
+            return Trouble(ErrorInfo(code=error.code, message=error.message), retryable=error.retryable)
+        except StateError:
+            raise
+        except Exception as error:
+            log.exception("evaluator_failed", key=str(key))
+            return Trouble(_internal(error), retryable=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why an evaluation reached no verdict, and whether another try may."""
+
+    error: ErrorInfo
+    retryable: bool
+
+
+def _judged(key: EffectKey, cache_key: str, answer: EvaluationAnswer) -> Outcome:
+    completed = EvaluationCompleted(
+        key=str(key), evaluation=answer.evaluation, cache_key=cache_key, stage_ms=dict(answer.stage_ms)
+    )
+    profile = _profile(key, answer.evaluation, answer.artefacts.__getitem__)
+    return Outcome((*profile, completed), tuple(answer.artefacts.values()))
+
+
+def _profile(key: EffectKey, evaluation: Evaluation, read: Callable[[str], bytes]) -> tuple[Event, ...]:
+    """Return the event that shows an evaluation's counters, when it has a profile."""
+    if evaluation.profile is None:
+        return ()
+    content = json.loads(read(evaluation.profile))
+    counters = {name: float(value) for name, value in content.items() if type(value) in (int, float)}
+    return (ProfileRecorded(key=str(key), profile=evaluation.profile, counters=counters),)
+
+
+def _internal(error: Exception) -> ErrorInfo:
+    """Describe a bug: it ends the effect, so that the run goes on, and its traceback is in our log."""
+    return ErrorInfo(code="internal", message=f"{type(error).__name__}: {error}")
+
+
+def _failed(key: EffectKey, asked: Any, error: ErrorInfo, usage: Usage) -> Outcome:
+    """Return how an effect ends whose role could not answer."""
+    return Outcome((_FAILED[key.role](key, asked, error, usage),))
+
+
+def _unplanned(key: EffectKey, asked: PlanRequest, error: ErrorInfo, usage: Usage) -> Event:
+    return PlanFailed(key=str(key), error=error, usage=usage)
+
+
+def _unproposed(key: EffectKey, asked: ImplementRequest, error: ErrorInfo, usage: Usage) -> Event:
+    return ExecutionFailed(key=str(key), error=error, usage=usage)
+
+
+def _unsummarized(key: EffectKey, asked: SummarizeRequest, error: ErrorInfo, usage: Usage) -> Event:
+    return ExperienceRecorded(key=str(key), experience=None, usage=usage)
+
+
+def _graded(key: EffectKey, asked: ReflectRequest, error: ErrorInfo, usage: Usage) -> Event:
+    """Fall back to the note that needs no model: the grade is arithmetic whoever reflects."""
+    note = reflect(
+        operator=asked.operator,
+        parent=asked.parent,
+        plan=asked.plan,
+        evaluation=asked.evaluation,
+        error=asked.error,
+        candidate=key.candidate,
+    )
+    return ReflectionRecorded(key=str(key), reflection=note, usage=usage)
+
+
+_FAILED: dict[Role, Callable[[EffectKey, Any, ErrorInfo, Usage], Event]] = {
+    Role.PLANNER: _unplanned,
+    Role.EXECUTOR: _unproposed,
+    Role.SUMMARIZER: _unsummarized,
+    Role.REFLECTOR: _graded,
+}

@@ -1,0 +1,113 @@
+"""The command values: what a file in the inbox may say, one frozen type per verb.
+
+A command carries everything it refers to: a problem travels with its files. Reading one tells apart
+what is no command at all (`BadFile`: the file is moved aside) from a command that cannot be carried out
+(`CommandRefused`: it gets its answer in the log).
+"""
+
+from __future__ import annotations
+
+import json
+from difflib import get_close_matches
+from typing import Annotated, Literal
+
+from pydantic import Base64Bytes, Field, TypeAdapter, ValidationError
+
+from daemon.errors import BadFile, CommandRefused
+from state.model import Frozen, RunConfig, digest_of
+
+
+class Submit(Frozen):
+    """Start a run on the problem in `files` (base64 by relative path), from `kernel` or the problem's own."""
+
+    verb: Literal["submit"] = "submit"
+    config: RunConfig
+    files: dict[str, Base64Bytes]
+    kernel: str | None = None
+
+
+class Pause(Frozen):
+    """Start nothing new in a run; what is in flight is finished."""
+
+    verb: Literal["pause"] = "pause"
+    run: str
+    reason: str = "asked for"
+
+
+class Resume(Frozen):
+    """Carry on: a paused run runs again; one that was only interrupted is taken up."""
+
+    verb: Literal["resume"] = "resume"
+    run: str
+    reason: str = "asked for"
+
+
+class Cancel(Frozen):
+    """End a run for good; what is in flight is dropped."""
+
+    verb: Literal["cancel"] = "cancel"
+    run: str
+    reason: str = "asked for"
+
+
+class Propose(Frozen):
+    """Enter a person's kernel into a run, to be judged like any other."""
+
+    verb: Literal["propose"] = "propose"
+    run: str
+    source: str = Field(min_length=1)
+    note: str = ""
+
+
+Command = Submit | Pause | Resume | Cancel | Propose
+VERBS: dict[str, type[Command]] = {
+    "submit": Submit,
+    "pause": Pause,
+    "resume": Resume,
+    "cancel": Cancel,
+    "propose": Propose,
+}
+_COMMAND: TypeAdapter[Command] = TypeAdapter(Annotated[Command, Field(discriminator="verb")])
+
+
+def run_id(command_id: str, problem: str) -> str:
+    """Return the id of the run that a submit with this id creates: the same however often it is seen."""
+    return f"{problem}-{digest_of(command_id.encode())[:6]}"
+
+
+def verb_of(data: bytes) -> str:
+    """Return the verb of a command file's content.
+
+    Raises:
+        BadFile: it is not a JSON object with a `verb`.
+    """
+    try:
+        content = json.loads(data)
+    except ValueError as error:
+        raise BadFile(f"not JSON: {error}") from error
+    verb = content.get("verb") if isinstance(content, dict) else None
+    if not isinstance(verb, str):
+        raise BadFile("not a command: a JSON object with the text field 'verb' was expected")
+    return verb
+
+
+def parse(data: bytes) -> Command:
+    """Read a command whose verb was found by `verb_of`.
+
+    Raises:
+        CommandRefused: the verb is unknown, or fields are missing or wrong (all are named).
+    """
+    verb = verb_of(data)
+    if verb not in VERBS:
+        close = get_close_matches(verb, VERBS, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else None
+        raise CommandRefused(
+            f"unknown verb {verb!r} (known: {', '.join(VERBS)})", code="unknown_verb", hint=hint
+        )
+    try:
+        return _COMMAND.validate_json(data)
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{'.'.join(map(str, fault['loc'][1:]))}: {fault['msg'].lower()}" for fault in error.errors()
+        )
+        raise CommandRefused(f"{verb}: {faults}", code="bad_command") from error
