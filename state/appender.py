@@ -13,9 +13,8 @@ import re
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from state import blobs, projections, queries, schema, snapshots
 from state.blobs import StoredBlob
@@ -31,7 +30,7 @@ from state.errors import (
     from_sqlite,
 )
 from state.events import Event, RunForked, idempotency_key
-from state.fold import FOLD_VERSION, IllegalEvent
+from state.fold import FOLD_VERSION
 from state.head import EMPTY, Head
 from state.records import NewEvent, Recorded, Row, recorded
 from state.snapshots import Tip, Tips
@@ -93,17 +92,27 @@ def _line(new: NewEvent) -> Line:
     )
 
 
-@dataclass(slots=True)
 class _Plan:
     """A group of appends laid out on top of the committed log, not yet written."""
 
-    head: Head
-    head_hash: bytes
-    tips: dict[str, Tip] = field(default_factory=dict)
-    streams: list[tuple[Any, ...]] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
-    changes: list[projections.Change] = field(default_factory=list)
-    blobs: list[StoredBlob] = field(default_factory=list)
+    __slots__ = ("blobs", "changes", "log_hash", "rows", "seq", "streams", "tips")
+
+    def __init__(self, head: Head) -> None:
+        self.seq = head.seq
+        self.log_hash = bytes.fromhex(head.hash)
+        self.tips: dict[str, Tip] = {}
+        self.streams: list[tuple[object, ...]] = []
+        self.rows: list[Row] = []
+        self.changes: list[projections.Change] = []
+        self.blobs: list[StoredBlob] = []
+
+    def lengths(self) -> tuple[int, int, int]:
+        return len(self.streams), len(self.rows), len(self.changes)
+
+    def cut(self, lengths: tuple[int, int, int], seq: int, log_hash: bytes, tips: dict[str, Tip]) -> None:
+        """Go back to where the plan was before an append that failed half-way."""
+        del self.streams[lengths[0] :], self.rows[lengths[1] :], self.changes[lengths[2] :]
+        self.seq, self.log_hash, self.tips = seq, log_hash, tips
 
 
 class Appender:
@@ -138,13 +147,8 @@ class Appender:
         return [outcome for one in drafts for outcome in self.append([one])]
 
     def _together(self, drafts: Sequence[Draft]) -> list[Outcome]:
-        plan = self._plan()
-        outcomes: list[Outcome] = []
-        for one in drafts:
-            try:
-                outcomes.append(self._lay(plan, one))
-            except StateError as error:
-                outcomes.append(error)
+        plan = _Plan(self.head)
+        outcomes = [self._lay(plan, one) for one in drafts]
         if plan.rows:
             self._write(plan)
         return [
@@ -152,44 +156,51 @@ class Appender:
             for one, outcome in zip(drafts, outcomes, strict=True)
         ]
 
-    def _plan(self) -> _Plan:
-        return _Plan(self.head, bytes.fromhex(self.head.hash))
-
     # --- laying out ---
 
-    def _lay(self, plan: _Plan, one: Draft) -> tuple[Recorded, ...]:
-        """Add one append to the plan, or leave the plan as it was and raise why not."""
-        trial = _Plan(plan.head, plan.head_hash, dict(plan.tips))
-        for stream, expected in one.expect.items():
-            actual = self._tip_in(trial, stream).run_seq
-            if actual != expected:
-                raise StaleAppend(stream, expected, actual)
-        now_us = time.time_ns() // 1000
-        items = tuple(self._place(trial, line, now_us) for line in one.lines)
-        plan.blobs += map(blobs.pack, one.blobs)
-        for name in ("streams", "rows", "changes"):
-            getattr(plan, name).extend(getattr(trial, name))
-        plan.head, plan.head_hash, plan.tips = trial.head, trial.head_hash, trial.tips
+    def _lay(self, plan: _Plan, one: Draft) -> Outcome:
+        """Add one append to the plan, or leave the plan as it was and return why not."""
+        before = plan.lengths(), plan.seq, plan.log_hash, plan.tips.copy()
+        try:
+            self._check_expected(plan, one.expect)
+            now_us = time.time_ns() // 1000
+            items = tuple([self._place(plan, line, now_us) for line in one.lines])
+            plan.blobs += map(blobs.pack, one.blobs)
+        except StateError as error:
+            plan.cut(*before)
+            return error
+        except Exception as error:  # noqa: BLE001 - no event of one caller may fail its neighbours
+            plan.cut(*before)
+            streams = ", ".join({line.stream for line in one.lines})
+            refused = EventRefused(f"{streams}: {error}")
+            refused.__cause__ = error
+            return refused
         return items
 
+    def _check_expected(self, plan: _Plan, expect: Mapping[str, int]) -> None:
+        for stream, expected in expect.items():
+            actual = self._tip_in(plan, stream).run_seq
+            if actual != expected:
+                raise StaleAppend(stream, expected, actual)
+
     def _place(self, plan: _Plan, line: Line, now_us: int) -> Recorded:
-        tip = self._tip_in(plan, line.stream)
+        stream, event, type_, sv, cause, idem, payload = line
+        tip = self._tip_in(plan, stream)
         if tip.run_seq == 0:
             tip = self._begin(plan, line)
-        state = _fold(tip, line)
-        run_seq = tip.run_seq + 1
-        hashed = snapshots.wants_hash(line.type, run_seq)
-        row = Row(
-            plan.head.seq + 1, line.stream, run_seq, line.type, line.sv, now_us, line.cause, line.idem,
-            line.payload, tip.hash, plan.head_hash, b"",
+        state = snapshots.advance(stream, tip.state, event)
+        run_seq, seq = tip.run_seq + 1, plan.seq + 1
+        hashed = snapshots.wants_hash(type_, run_seq)
+        content = (
+            seq, stream, run_seq, type_, sv, now_us, cause, idem, payload, tip.hash, plan.log_hash,
             snapshots.state_hash(state) if hashed else None, FOLD_VERSION if hashed else None,
         )  # fmt: skip
-        row = row._replace(hash=row_hash(row))
-        item = recorded(row, line.event)
+        row = Row._make((*content, row_hash(content)))
+        item = recorded(row, event)
         plan.rows.append(row)
         plan.changes += projections.changes(item)
-        plan.tips[line.stream] = Tip(line.stream, run_seq, row.hash, state, tip.saved)
-        plan.head, plan.head_hash = Head(row.seq, row.stream, run_seq, item.hash), row.hash
+        plan.tips[stream] = Tip(stream, run_seq, row.hash, state, tip.saved)
+        plan.seq, plan.log_hash = seq, row.hash
         return item
 
     def _tip_in(self, plan: _Plan, stream: str) -> Tip:
@@ -216,12 +227,16 @@ class Appender:
     def _write(self, plan: _Plan) -> None:
         connection = self.connection
         kinds = {(row.type, row.sv) for row in plan.rows} - self._kinds
+        last = plan.rows[-1]
         connection.execute("BEGIN IMMEDIATE")
         try:
-            connection.executemany("INSERT INTO stream VALUES (?, ?, ?, ?)", plan.streams)
-            blobs.store(connection, plan.blobs)
+            if plan.streams:
+                connection.executemany("INSERT INTO stream VALUES (?, ?, ?, ?)", plan.streams)
+            if plan.blobs:
+                blobs.store(connection, plan.blobs)
+            if kinds:
+                connection.executemany("INSERT INTO kind VALUES (?, ?)", kinds)
             connection.executemany(_INSERT, plan.rows)
-            connection.executemany("INSERT INTO kind VALUES (?, ?)", kinds)
             projections.write(connection, plan.changes)
             crash_point("log.before_commit")
             connection.execute("COMMIT")
@@ -231,7 +246,7 @@ class Appender:
             raise
         crash_point("log.after_commit")
         self._kinds |= kinds
-        self._advance(plan.tips, plan.head)
+        self._advance(plan.tips, Head(last.seq, last.stream, last.run_seq, last.hash.hex()))
 
     def _advance(self, tips: dict[str, Tip], head: Head) -> None:
         for tip in tips.values():
@@ -306,13 +321,6 @@ class Appender:
         self._load_head()
         self._suspect = False
         _log.warning("log reopened after an I/O error, at event %d (was %d)", self.head.seq, before.seq)
-
-
-def _fold(tip: Tip, line: Line) -> snapshots.State:
-    try:
-        return snapshots.advance(line.stream, tip.state, line.event)
-    except IllegalEvent as error:
-        raise EventRefused(f"{line.stream}: {error}") from error
 
 
 def _same(line: Line, row: Row | None, known: Row) -> Recorded:

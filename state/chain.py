@@ -20,9 +20,15 @@ Link = tuple[int, bytes]
 """(run_seq, hash) of a row: what its successor in the stream continues."""
 
 
-def row_hash(row: Row) -> bytes:
-    """Return the hash that `row` must carry; its own `hash` field is not read."""
-    seq, stream, run_seq, type_, sv, ts_us, cause, idem, payload, prev, log_prev, _, state_hash, fold = row
+Content = tuple[
+    int, str, int, str, int, int, int | None, str | None, str, bytes, bytes, bytes | None, int | None
+]
+"""A row without its hash: the other columns of `Row`, in order."""
+
+
+def row_hash(content: Content) -> bytes:
+    """Return the hash of a row's other columns."""
+    seq, stream, run_seq, type_, sv, ts_us, cause, idem, payload, prev, log_prev, state_hash, fold = content
     stated = "" if state_hash is None else state_hash.hex()
     header = (
         f"{seq}\x1f{stream}\x1f{run_seq}\x1f{type_}\x1f{sv}\x1f{ts_us}\x1f"
@@ -59,7 +65,7 @@ class ChainWalk:
         link = self._links.get(row.stream) or self._before(row)
         if link is None or link != (row.run_seq - 1, row.prev):
             raise _damaged(row, "does not continue its stream")
-        if row_hash(row) != row.hash:
+        if row_hash(row[:-1]) != row.hash:
             raise _damaged(row, "its content does not match its hash: it was edited")
         self.seq = row.seq
         self.log_hash = row.hash

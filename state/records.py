@@ -60,9 +60,9 @@ class Row(NamedTuple):
     payload: str
     prev: bytes
     log_prev: bytes
-    hash: bytes
     state_hash: bytes | None
     fold: int | None
+    hash: bytes
 
 
 COLUMNS = ", ".join(Row._fields)

@@ -30,7 +30,7 @@ _FIRST = (
          seq INTEGER PRIMARY KEY, stream TEXT NOT NULL REFERENCES stream(id), run_seq INT NOT NULL,
          type TEXT NOT NULL, sv INT NOT NULL, ts_us INT NOT NULL, cause INT, idem TEXT,
          payload TEXT NOT NULL, prev BLOB NOT NULL, log_prev BLOB NOT NULL,
-         hash BLOB NOT NULL, state_hash BLOB, fold INT,
+         state_hash BLOB, fold INT, hash BLOB NOT NULL,
          UNIQUE(stream, run_seq), UNIQUE(stream, idem)) STRICT""",
     "CREATE TABLE kind(type TEXT, sv INT, PRIMARY KEY(type, sv)) STRICT, WITHOUT ROWID",
     """CREATE TABLE blob(

@@ -125,9 +125,7 @@ class _Pass:
     def _check_rows(self) -> None:
         try:
             self._check_committed()
-            self._connection.execute(
-                "BEGIN"
-            )  # short: what was appended meanwhile, and tables
+            self._connection.execute("BEGIN")  # short: what was appended meanwhile, and tables
             try:
                 self._check_committed()
                 if self._replay is not None:

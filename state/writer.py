@@ -1,0 +1,149 @@
+"""The thread that commits: it takes the appends that have gathered, stores them at once, then answers.
+
+Between commits it writes the HEAD anchor and snapshots. It lives until it is stopped, whatever fails:
+an error reaches the callers it concerns, and nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from state.appender import Appender, Draft, Outcome
+from state.errors import LogClosed, StateError, StorageFailed
+from state.head import write_head
+from state.records import Recorded
+
+GROUP = 256
+"""Appends per commit at most."""
+
+HEAD_EVERY_S = 1.0
+"""How far the HEAD anchor may be behind, in seconds."""
+
+_log = logging.getLogger(__name__)
+
+AnyFuture = asyncio.Future[tuple[Recorded, ...]] | Future[tuple[Recorded, ...]]
+Answer = tuple[AnyFuture, Outcome]
+
+
+class Request:
+    """An append in the queue: its future is resolved in `loop`, or at once where there is none."""
+
+    __slots__ = ("draft", "future", "loop")
+
+    def __init__(self, draft: Draft, future: AnyFuture, loop: asyncio.AbstractEventLoop | None) -> None:
+        self.draft = draft
+        self.future = future
+        self.loop = loop
+
+
+class Writer:
+    """Runs an `Appender` in a thread of its own, from construction to `stop`."""
+
+    def __init__(self, appender: Appender, head_path: Path) -> None:
+        self._appender = appender
+        self._head_path = head_path
+        self._queue: SimpleQueue[Request | None] = SimpleQueue()  # None: stop
+        self._mutex = threading.Lock()
+        self._stopped = False
+        self._anchored = -1
+        self._anchored_at = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="event-log", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Appends in the queue, about."""
+        return self._queue.qsize()
+
+    def submit(self, request: Request) -> None:
+        """Queue an append; raises LogClosed once the writer was stopped."""
+        with self._mutex:
+            if self._stopped:
+                raise LogClosed("the log is closed")
+            self._queue.put(request)
+
+    def stop(self) -> None:
+        """Store what waits and end the thread; the appender is the caller's again."""
+        with self._mutex:
+            self._stopped = True
+            self._queue.put(None)
+        self._thread.join()
+
+    def anchor(self) -> None:
+        """Write HEAD if the log moved since it was last written."""
+        head = self._appender.head
+        if head.seq != self._anchored:
+            write_head(self._head_path, head)
+        self._anchored, self._anchored_at = head.seq, time.monotonic()
+
+    def _run(self) -> None:
+        last = False
+        while not last:
+            group, last = self._gather()
+            if group:
+                self._commit(group)
+            self._keep_house()
+
+    def _gather(self) -> tuple[list[Request], bool]:
+        """Wait for an append, or for HEAD's time; return all that have gathered, and whether to stop."""
+        group: list[Request] = []
+        behind = self._anchored != self._appender.head.seq
+        with contextlib.suppress(Empty):
+            request = self._queue.get(timeout=HEAD_EVERY_S if behind else None)
+            while request is not None:
+                group.append(request)
+                if len(group) == GROUP:
+                    return group, False
+                request = self._queue.get_nowait()
+            return group, True
+        return group, False
+
+    def _commit(self, group: list[Request]) -> None:
+        try:
+            outcomes: Sequence[Outcome] = self._appender.append([request.draft for request in group])
+        except Exception as error:  # noqa: BLE001 - the thread must live, and every caller must hear
+            _log.exception("append failed")
+            outcomes = [StorageFailed(f"the append failed: {error!r}")] * len(group)
+        _answer(group, outcomes)
+
+    def _keep_house(self) -> None:
+        try:
+            self._appender.save_snapshots()
+            if time.monotonic() - self._anchored_at >= HEAD_EVERY_S:
+                self.anchor()
+        except Exception:  # noqa: BLE001 - neither is needed for what was acknowledged
+            _log.exception("snapshot or HEAD could not be written; both are retried")
+            self._anchored_at = time.monotonic()
+
+
+def _answer(group: Sequence[Request], outcomes: Sequence[Outcome]) -> None:
+    """Resolve the callers' futures: a loop's in one call of that loop, others at once."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Answer]] = {}
+    for request, outcome in zip(group, outcomes, strict=True):
+        if request.loop is None:
+            _resolve([(request.future, outcome)])
+        else:
+            by_loop.setdefault(request.loop, []).append((request.future, outcome))
+    for loop, answers in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_resolve, answers)
+        except RuntimeError:
+            _log.warning("%d appends were answered after their event loop had closed", len(answers))
+
+
+def _resolve(answers: Sequence[Answer]) -> None:
+    for future, outcome in answers:
+        if future.done():
+            continue
+        if isinstance(outcome, StateError):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
