@@ -37,7 +37,13 @@ Compound = TypeVar("Compound", cst.For, cst.If)
 def with_body(node: Compound, body: Sequence[cst.BaseStatement]) -> Compound:
     """The loop or condition around other statements."""
     assert isinstance(node.body, cst.IndentedBlock)
-    return node.with_changes(body=node.body.with_changes(body=list(body)))
+    first = at_front(body[0], _without_blank_front(leading(body[0])))
+    return node.with_changes(body=node.body.with_changes(body=[first, *body[1:]]))
+
+
+def _without_blank_front(lines: Sequence[cst.EmptyLine]) -> Sequence[cst.EmptyLine]:
+    """A block does not start with a blank line."""
+    return lines if not lines or lines[0].comment else _without_blank_front(lines[1:])
 
 
 def source_of(kernel: Kernel, body: Sequence[cst.BaseStatement], before: Sequence[str] = ()) -> str:

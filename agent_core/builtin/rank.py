@@ -1,0 +1,185 @@
+"""Every rewrite that applies to a kernel, ranked: the planner's whole knowledge, as pure functions.
+
+The value of a rewrite is the logarithm of its expected speed-up. The expectation is the static estimate's
+at first, and moves to what the technique has measured as it is tried; a technique tried seldom gets a
+bonus, one that does not address the profile's bottleneck a discount.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log, sqrt
+from random import Random
+from typing import Any
+
+from agent_core.builtin.estimate import Estimate, breaches, estimate
+from agent_core.builtin.menu import menu
+from agent_core.builtin.model import Kernel, Kind
+from agent_core.builtin.reader import ArrayArgument, SourceError, read
+from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transforms.catalogue import TRANSFORMS
+from nki_sim.targets import Target
+
+PRIOR_TRIES = 4.0
+"""How many measured tries weigh as much as the estimate."""
+EXPLORATION = 0.01
+"""Bonus, in log speed-up, of a technique never tried."""
+OFF_BOTTLENECK = 0.6
+"""Discount of a technique that does not address the bottleneck."""
+SIBLING = 0.8
+"""Discount of each further choice at one site."""
+TEMPERATURE = 0.02
+"""Log speed-up by which a rewrite is e times likelier than another to be drawn by exploration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A transformation at a site with a choice; `speedup` is the static estimate's."""
+
+    technique: str
+    site: str
+    choice: Choice
+    title: str
+    speedup: float
+    counter: str
+    reason: str
+    value: float
+
+    @property
+    def place(self) -> str:
+        """Site and choice: what distinguishes it from the other rewrites of its technique."""
+        extra = ", ".join(f"{name} {value}" for name, value in self.choice.items())
+        return f"{self.site} [{extra}]" if extra else self.site
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known about the parent besides its source.
+
+    `tried` holds (technique, place) of attempts on this parent, `credits` (tries, log gain) by technique.
+    """
+
+    bottleneck: str | None
+    tried: frozenset[tuple[str, str]]
+    credits: Mapping[str, tuple[int, float]]
+
+
+def applicable(
+    source: str, arguments: Sequence[ArrayArgument], target: Target, evidence: Evidence
+) -> tuple[list[Rewrite], list[str]]:
+    """All rewrites that apply, best first, and the reasons of those that do not.
+
+    Raises:
+        SourceError: the source cannot be read.
+    """
+    kernel = read(source, arguments, target)
+    before = estimate(kernel, target)
+    known = set(breaches(kernel, target))
+    found: dict[str, Rewrite] = {}
+    refusals: list[str] = []
+    for transform in TRANSFORMS.values():
+        for site, rank, choice, result in _children(transform, kernel, target):
+            try:
+                child = _checked(kernel, result, arguments, target, known)
+            except Refused as refusal:
+                refusals.append(f"{transform.id} {site}: {refusal}")
+                continue
+            assert isinstance(result, str)
+            rewrite = _rewrite(transform, site, choice, before, estimate(child, target), evidence, rank)
+            old = found.get(result)
+            if old is None or rewrite.value > old.value:
+                found[result] = rewrite
+    fresh = [item for item in found.values() if (item.technique, item.place) not in evidence.tried]
+    return sorted(fresh, key=lambda item: (-item.value, item.technique, item.place)), refusals
+
+
+def _children(
+    transform: Transform[Any], kernel: Kernel, target: Target
+) -> Iterator[tuple[str, int, Choice, str | Refused]]:
+    """(site, number of the choice, choice, new source or refusal)."""
+    for site, place in transform.places(kernel, target).items():
+        try:
+            choices = transform.choices(kernel, target, place)
+        except Refused as refusal:
+            yield site, 0, {}, refusal
+            continue
+        for number, choice in enumerate(choices):
+            try:
+                yield site, number, choice, transform.apply(kernel, target, place, choice)
+            except Refused as refusal:
+                yield site, number, choice, refusal
+
+
+def _checked(
+    kernel: Kernel, result: str | Refused, arguments: Sequence[ArrayArgument], target: Target, known: set[str]
+) -> Kernel:
+    """The kernel after a rewrite, if it is one that can be read and breaks no rule that held before."""
+    if isinstance(result, Refused):
+        raise result
+    try:
+        child = read(result, arguments, target)
+    except SourceError as error:
+        raise Refused(str(error)) from error
+    walls = sum(item.kind is Kind.OPAQUE for item in child.statements)
+    if walls > sum(item.kind is Kind.OPAQUE for item in kernel.statements):
+        raise Refused("the result could not be read again")
+    new = [item for item in breaches(child, target) if item not in known]
+    if new:
+        raise Refused(new[0])
+    return child
+
+
+def _rewrite(
+    transform: Transform[Any],
+    site: str,
+    choice: Choice,
+    before: Estimate,
+    after: Estimate,
+    evidence: Evidence,
+    rank: int,
+) -> Rewrite:
+    speedup = before.total_ns / after.total_ns
+    return Rewrite(
+        technique=transform.id,
+        site=site,
+        choice=choice,
+        title=transform.title(site, choice),
+        speedup=round(speedup, 6),
+        counter=transform.counter,
+        reason=_reason(before, after, evidence.bottleneck),
+        value=_value(transform.id, log(speedup), evidence) * (SIBLING**rank if speedup > 1 else 1.0),
+    )
+
+
+def _value(technique: str, expected: float, evidence: Evidence) -> float:
+    tries, gained = evidence.credits.get(technique, (0, 0.0))
+    total = sum(count for count, _ in evidence.credits.values())
+    mean = (PRIOR_TRIES * expected + gained) / (PRIOR_TRIES + tries)
+    if evidence.bottleneck is not None and evidence.bottleneck not in menu()[technique].bottlenecks:
+        mean *= OFF_BOTTLENECK
+    return mean + EXPLORATION * sqrt(log(2 + total) / (1 + tries))
+
+
+def _reason(before: Estimate, after: Estimate, bottleneck: str | None) -> str:
+    """The busy time that changes most, in words."""
+    engine = max(before.busy_ns, key=lambda name: abs(before.busy_ns[name] - after.busy_ns.get(name, 0.0)))
+    was, now = before.busy_ns[engine] / 1e6, after.busy_ns.get(engine, 0.0) / 1e6
+    profile = f"the profile's bottleneck is {bottleneck}; " if bottleneck else ""
+    return f"{profile}{engine} busy time is estimated to go from {was:.4g} to {now:.4g} ms"
+
+
+def chosen(ranking: Sequence[Rewrite], count: int, seed: str) -> list[Rewrite]:
+    """`count` distinct rewrites: the best of the ranking, the last quarter drawn from the rest.
+
+    The draw depends on `seed` alone, so all plans of one parent see the same list.
+    """
+    explored = count // 4 if len(ranking) > count else 0
+    best, rest = list(ranking[: count - explored]), list(ranking[count - explored :])
+    random = Random(int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8]))  # noqa: S311  a search, no secret
+    while rest and len(best) < count:
+        top = max(item.value for item in rest)
+        weights = [exp((item.value - top) / TEMPERATURE) for item in rest]
+        best.append(rest.pop(random.choices(range(len(rest)), weights)[0]))
+    return best

@@ -1,0 +1,16 @@
+"""The transformations that the rewrite engine knows, by menu id. To add one: its file, and a line here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent_core.builtin.transforms.base import Transform
+from agent_core.builtin.transforms.block import BlockLoop
+from agent_core.builtin.transforms.hoist import Hoist
+from agent_core.builtin.transforms.intrinsic import Intrinsic
+from agent_core.builtin.transforms.tile_size import TileSize
+from agent_core.builtin.transforms.widen import Widen
+
+TRANSFORMS: dict[str, Transform[Any]] = {
+    transform.id: transform for transform in (Hoist(), Widen(), BlockLoop(), TileSize(), Intrinsic())
+}

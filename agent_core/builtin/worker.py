@@ -1,0 +1,94 @@
+"""What runs in the pool's processes: pure functions from JSON to JSON, so that LibCST stays out of the loop.
+
+Every answer is either `{"ok": ...}` or `{"error": {"code", "message"}}`; the same request always gets the
+same bytes.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from agent_core.builtin.rank import Evidence, applicable, chosen
+from agent_core.builtin.reader import ArrayArgument, SourceError, read
+from agent_core.builtin.transforms.base import Refused
+from agent_core.builtin.transforms.catalogue import TRANSFORMS
+from nki_sim import targets
+
+MAX_REASONS = 8
+
+
+class _Failure(Exception):
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def answer(request: str) -> str:
+    """Answer one request `{"job": ..., ...}`."""
+    values = json.loads(request)
+    try:
+        made = _JOBS[values["job"]](values)
+    except _Failure as failure:
+        return json.dumps({"error": {"code": failure.code, "message": str(failure)}})
+    except SourceError as error:
+        return json.dumps({"error": {"code": "unreadable_kernel", "message": str(error)}})
+    except Refused as refusal:
+        return json.dumps({"error": {"code": "does_not_apply", "message": str(refusal)}})
+    return json.dumps({"ok": made}, sort_keys=True)
+
+
+def _rank(values: dict[str, Any]) -> dict[str, Any]:
+    """The plans of one parent: `count` rewrites with their places, and why others do not apply."""
+    evidence = Evidence(
+        bottleneck=values["bottleneck"],
+        tried=frozenset((technique, place) for technique, place in values["tried"]),
+        credits={name: (int(tries), float(gain)) for name, (tries, gain) in values["credits"].items()},
+    )
+    ranking, refusals = applicable(
+        values["source"], _arguments(values), targets.load(values["target"]), evidence
+    )
+    picked = chosen(ranking, values["count"], values["seed"])
+    siblings = {
+        item.place: [dict(other.choice) for other in ranking if _same_site(item, other)] for item in picked
+    }
+    plans = [asdict(item) | {"place": item.place, "choices": siblings[item.place]} for item in picked]
+    return {"plans": plans, "applicable": len(ranking), "refusals": refusals[:MAX_REASONS]}
+
+
+def _same_site(item: Any, other: Any) -> bool:
+    return bool(item is not other and (item.technique, item.site) == (other.technique, other.site))
+
+
+def _apply(values: dict[str, Any]) -> dict[str, Any]:
+    """The source after one rewrite."""
+    transform = TRANSFORMS.get(values["technique"])
+    if transform is None:
+        raise _Failure("unknown_technique", f"no built-in transformation is called {values['technique']!r}")
+    target = targets.load(values["target"])
+    kernel = read(values["source"], _arguments(values), target)
+    place = transform.places(kernel, target).get(values["site"])
+    if place is None:
+        raise _Failure("does_not_apply", f"{transform.id}: the kernel has no site {values['site']!r}")
+    source = transform.apply(kernel, target, place, values["choice"])
+    _check_changed(values["source"], source)
+    return {"source": source, "note": transform.title(values["site"], values["choice"]), "keeps": transform.keeps}
+
+
+def _check_changed(before: str, after: str) -> None:
+    try:
+        same = ast.dump(ast.parse(before)) == ast.dump(ast.parse(after))
+    except SyntaxError as error:
+        raise _Failure("does_not_parse", f"the rewritten kernel does not parse: {error.msg}") from error
+    if same:
+        raise _Failure("no_change", "the rewrite changes nothing")
+
+
+def _arguments(values: dict[str, Any]) -> list[ArrayArgument]:
+    return [ArrayArgument(tuple(shape), dtype) for shape, dtype in values["arguments"]]
+
+
+_JOBS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"rank": _rank, "apply": _apply}
