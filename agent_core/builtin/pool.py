@@ -1,0 +1,80 @@
+"""A small pool of processes for work that would block the event loop.
+
+It starts with its first job, replaces itself when a worker is killed, and leaves no process behind: a
+worker ends with its parent even when the parent is killed, and ignores Ctrl-C, which is the parent's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import connection, get_context, parent_process
+
+ATTEMPTS = 3
+"""How often a job is started before its pool's breaking is taken for its own fault."""
+
+
+class Pool:
+    """Runs `work(request)` in other processes; both are strings, and `work` must be importable."""
+
+    def __init__(self, work: Callable[[str], str], *, workers: int) -> None:
+        self._work = work
+        self._workers = workers
+        self._executor: ProcessPoolExecutor | None = None
+        self._closed = False
+
+    async def run(self, request: str) -> str:
+        """The answer of a worker.
+
+        Raises:
+            BrokenProcessPool: a worker died on this job, every time it was tried.
+            RuntimeError: the pool is closed.
+        """
+        for attempt in range(1, ATTEMPTS + 1):
+            executor = self._started()
+            try:
+                return await asyncio.wrap_future(executor.submit(self._work, request))
+            except BrokenProcessPool:
+                await self._discard(executor)
+                if attempt == ATTEMPTS:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def aclose(self) -> None:
+        """Wait for the jobs in progress, drop those queued, and end the workers."""
+        self._closed = True
+        if self._executor is not None:
+            await self._discard(self._executor)
+
+    def _started(self) -> ProcessPoolExecutor:
+        if self._closed:
+            raise RuntimeError("the pool is closed")
+        if self._executor is None:
+            # Spawned, not forked: the parent has threads, whose locks a fork would copy held.
+            self._executor = ProcessPoolExecutor(
+                self._workers, mp_context=get_context("spawn"), initializer=_follow_parent
+            )
+        return self._executor
+
+    async def _discard(self, executor: ProcessPoolExecutor) -> None:
+        if self._executor is executor:
+            self._executor = None
+        await asyncio.to_thread(executor.shutdown, wait=True, cancel_futures=True)
+
+
+def _follow_parent() -> None:
+    """In a worker: ignore Ctrl-C, and end when the parent does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os._exit(1)

@@ -1,0 +1,197 @@
+"""The built-in proposer: the four roles answered by the rewrite engine, without a model.
+
+Planning and rewriting run in a process pool. One ranking serves all plans of a parent in a round: it
+depends on the parent, its profile and the round's learning context only, so plan number n is its n-th
+entry, whichever plan is asked for first and however often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections import OrderedDict
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+from agent_core.builtin.pool import Pool
+from agent_core.effects import ImplementRequest, LearningContext, PlanRequest, ReflectRequest, SummarizeRequest
+from agent_core.roles import (
+    ExperienceAnswer,
+    KernelAnswer,
+    PlanAnswer,
+    ReadBlob,
+    ReflectionAnswer,
+    RoleError,
+)
+from stability import reflexion
+from state.model import EffectKey, ErrorInfo, Experience, ExperienceKind, Plan, Prediction, ProblemRef
+
+RANKINGS = 64
+"""Rankings kept: more than the beam slots of two rounds."""
+MAX_WORKERS = 4
+
+
+def work(request: str) -> str:
+    """Runs in a worker; the import stays out of the process that only asks."""
+    from agent_core.builtin.worker import answer
+
+    return answer(request)
+
+
+class BuiltinProposer:
+    """All four roles; its executor repairs nothing, since a refused rewrite has no second form."""
+
+    name = "builtin"
+    repairs = False
+
+    def __init__(self, *, workers: int | None = None) -> None:
+        count = workers or min(MAX_WORKERS, os.cpu_count() or 1)
+        self._pool = Pool(work, workers=count)
+        self._rankings: OrderedDict[str, asyncio.Task[dict[str, Any]]] = OrderedDict()
+
+    async def plan(self, request: PlanRequest, read: ReadBlob) -> PlanAnswer:
+        """Plan number `key.plan` of the parent's ranking.
+
+        Raises:
+            RoleError: `nothing_applies` when the ranking is shorter; `unreadable_kernel`.
+        """
+        number = EffectKey.parse(request.key).plan
+        made = await asyncio.shield(self._ranking(_rank_request(request, read)))
+        plans = made["plans"]
+        if number >= len(plans):
+            reasons = "; ".join(made["refusals"]) or "no transformation has a site in this kernel"
+            raise _failure("nothing_applies", f"{len(plans)} rewrites left for {request.parent.id}: {reasons}")
+        return PlanAnswer(_plan(plans[number]))
+
+    async def implement(self, request: ImplementRequest, read: ReadBlob) -> KernelAnswer:
+        """Carry out a plan; implementation k takes the k-th choice of parameters, the plan's own first.
+
+        Raises:
+            RoleError: the rewrite does not apply, changes nothing or has no k-th choice.
+        """
+        detail = request.plan.detail
+        if not isinstance(detail, dict) or not {"site", "choices"} <= detail.keys():
+            raise _failure("no_detail", f"the plan {request.plan.technique} is not one of the built-in planner")
+        choices = detail["choices"]
+        number = EffectKey.parse(request.key).implementation
+        assert isinstance(choices, list)
+        if number >= len(choices):
+            raise _failure("no_more_choices", f"{request.plan.site} has {len(choices)} choices of parameters")
+        job = {
+            "job": "apply",
+            "source": read(request.parent.source).decode(),
+            "technique": request.plan.technique,
+            "site": detail["site"],
+            "choice": choices[number],
+            **_shapes(request.problem, request.size, request.target, read),
+        }
+        made = await self._ask(json.dumps(job, sort_keys=True))
+        return KernelAnswer(made["source"], f"{made['note']}: {made['keeps']}")
+
+    async def summarize(self, request: SummarizeRequest, read: ReadBlob) -> ExperienceAnswer:
+        """The pair in one sentence, with what the plan expected."""
+        del read
+        speedup = request.slow.latency_ms / request.fast.latency_ms
+        experience = Experience(
+            kind=request.kind,
+            technique=request.plan.technique,
+            slow=request.slow.source,
+            fast=request.fast.source,
+            speedup=speedup,
+            summary=_summary(request, speedup),
+            cites=(request.slow.id, request.fast.id),
+        )
+        return ExperienceAnswer(experience)
+
+    async def reflect(self, request: ReflectRequest, read: ReadBlob) -> ReflectionAnswer:
+        """The mechanical grade and its lesson."""
+        del read
+        note = reflexion.reflect(
+            operator=request.operator,
+            parent=request.parent,
+            plan=request.plan,
+            evaluation=request.evaluation,
+            error=request.error,
+            candidate=EffectKey.parse(request.key).candidate,
+        )
+        return ReflectionAnswer(note)
+
+    async def aclose(self) -> None:
+        """End the pool's processes."""
+        for task in self._rankings.values():
+            task.cancel()
+        await asyncio.gather(*self._rankings.values(), return_exceptions=True)
+        self._rankings.clear()
+        await self._pool.aclose()
+
+    def _ranking(self, request: str) -> asyncio.Task[dict[str, Any]]:
+        """The ranking for a request, made once; a failed one is not kept."""
+        task = self._rankings.get(request)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            task = asyncio.create_task(self._ask(request))
+            self._rankings[request] = task
+            while len(self._rankings) > RANKINGS and next(iter(self._rankings.values())).done():
+                self._rankings.popitem(last=False)
+        return task
+
+    async def _ask(self, request: str) -> dict[str, Any]:
+        try:
+            made = json.loads(await self._pool.run(request))
+        except BrokenProcessPool as error:
+            raise _failure("worker_died", "the rewrite engine's process died on this request") from error
+        if "error" in made:
+            raise _failure(made["error"]["code"], made["error"]["message"])
+        answer: dict[str, Any] = made["ok"]
+        return answer
+
+
+def _failure(code: str, message: str) -> RoleError:
+    return RoleError(ErrorInfo(code=code, message=message))
+
+
+def _shapes(problem: ProblemRef, size: str, target: str, read: ReadBlob) -> dict[str, Any]:
+    from seeds import from_files
+
+    spec = from_files({path: read(digest) for path, digest in problem.files.items()}).spec
+    dims = spec.dims(size)
+    return {"arguments": [[list(item.resolve(dims)), item.dtype] for item in spec.inputs], "target": target}
+
+
+def _rank_request(request: PlanRequest, read: ReadBlob) -> str:
+    context = LearningContext.model_validate_json(read(request.context))
+    parent = request.parent
+    tried = {(item.technique, item.site) for item in context.attempts if item.parent == parent.id}
+    profile = json.loads(read(parent.profile)) if parent.profile else {}
+    job = {
+        "job": "rank",
+        "source": read(parent.source).decode(),
+        "bottleneck": parent.bottleneck,
+        "profile": {name: value for name, value in profile.items() if name.endswith("_active_time_percent")},
+        "tried": sorted(tried),
+        "credits": {name: (item.tries, item.log_gain) for name, item in context.credits.items()},
+        "count": request.plans,
+        "seed": f"{parent.code}|{EffectKey.parse(request.key).round}",
+        **_shapes(request.problem, request.size, request.target, read),
+    }
+    return json.dumps(job, sort_keys=True)
+
+
+def _plan(made: dict[str, Any]) -> Plan:
+    return Plan(
+        technique=made["technique"],
+        site=made["place"],
+        title=made["title"],
+        prediction=Prediction(speedup=made["speedup"], counter=made["counter"], reason=made["reason"]),
+        detail={"site": made["site"], "choices": [made["choice"], *made["choices"]]},
+    )
+
+
+def _summary(request: SummarizeRequest, speedup: float) -> str:
+    plan = request.plan
+    verb = "sped up" if request.kind is ExperienceKind.POSITIVE else "slowed down"
+    return (
+        f"{plan.title}: {verb} the kernel {speedup:.3f}x (predicted {plan.prediction.speedup:.3f}x), "
+        f"{request.slow.latency_ms:.6g} ms against {request.fast.latency_ms:.6g} ms; "
+        f"bottleneck {request.slow.bottleneck or 'unknown'} against {request.fast.bottleneck or 'unknown'}"
+    )
