@@ -14,8 +14,6 @@ from nki_sim.ir import ArraySpec
 from remote.judge import rules
 from seeds.inputs import draw
 
-FULL_IN_TESTS = ("rmsnorm_matmul", "silu")  # matmul at full size takes minutes: benchmarks judge it
-
 
 def reference(problem):
     names = {}
@@ -77,22 +75,18 @@ def test_correct_on_every_seed_at_the_reduced_size(name):
         assert error(out, reference(problem)(*inputs)) < problem.spec.rel_l2
 
 
-@pytest.mark.parametrize("name", FULL_IN_TESTS)
-def test_correct_at_the_full_size(name):
-    problem = seeds.load(name)
-    inputs = draw(problem.spec, "full", problem.spec.seeds[0])
-    (out,) = numerics.run(traced(problem, "full", "trn2"), inputs)
-    rows = slice(0, None, 64)  # the reference row by row is the same; a sample keeps the test short
-    sampled = [inputs[0][rows], *inputs[1:]]
-    assert error(out[rows], reference(problem)(*sampled)) < problem.spec.rel_l2
-
-
 @pytest.mark.parametrize("target", ["trn1", "trn2"])
-@pytest.mark.parametrize("size", ["reduced", "full"])
-@pytest.mark.parametrize("name", ["matmul", "rmsnorm_matmul", "silu"])
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("matmul", "reduced"),
+        ("rmsnorm_matmul", "reduced"),
+        ("rmsnorm_matmul", "full"),
+        ("silu", "reduced"),
+        ("silu", "full"),
+    ],
+)
 def test_obeys_every_rule(name, size, target):
-    if (name, size) == ("matmul", "full"):
-        size = "reduced"
     problem = seeds.load(name)
     assert checks.check(traced(problem, size, target), targets.load(target)) == []
 
