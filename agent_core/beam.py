@@ -7,13 +7,14 @@ because what they lead to may be faster. A slot for which no explorer qualifies 
 
 A **lineage** is a line of descent that is followed and given up as a whole. A kernel is in its parent's
 lineage, except that one which enters the beam as an explorer from an elite parent begins its own, named
-after itself. An explorer lineage goes on with the fastest new kernel it gave in the round (with the old
-one if it gave none), ends well when one of its kernels is an elite, and is reverted by the guard when it
-diverges: then its kernels leave the beam and its checkpoint competes for a slot again.
+after itself. An explorer lineage goes on with the fastest new kernel it gave in the round, be it slower
+than the last (staying would only ask the same again), or with the old one if it gave none. It ends well
+when one of its kernels is an elite; when it diverges, the guard reverts it: its kernels leave the beam and
+its checkpoint competes for a slot again.
 
 An explorer is **built differently** from a kernel of the beam when noise does not hide the difference of
-their latencies and they are not the same technique applied to the same parent. It must also be new: a
-code that an earlier round tried was explored then.
+their latencies and they are not the same technique applied to the same parent. It is also new to the run:
+a code that an attempt still remembered came to was explored then.
 """
 
 from __future__ import annotations
@@ -57,13 +58,14 @@ def select(
     """
     pool = [*(entry.candidate for entry in beam), *fresh]
     elites = _fastest(pool)[: max(1, search.beam - search.explorers)]
-    watched = tuple(_watch(beam, fresh, elites, checkpoints, search))
+    unseen = [one for one in fresh if one.code not in tried]
+    watched = tuple(_watch(beam, unseen, elites, checkpoints, search))
     lost = {one.newest.lineage for one in watched if one.ruling.revert}
     explorers = [one.newest for one in watched if not one.ruling.revert]
     explorers = explorers[: search.beam - len(elites)]
     followed = {entry.candidate.lineage for entry in beam if entry.role is BeamRole.EXPLORER}
-    new = [one for one in fresh if one.code not in tried and one.lineage not in followed]
-    explorers += _begin(new, elites, explorers, checkpoints=checkpoints, search=search)
+    others = [one for one in unseen if one.lineage not in followed]
+    explorers += _begin(others, elites, explorers, checkpoints=checkpoints, search=search)
     restored = [one.ruling.checkpoint.candidate for one in watched if one.ruling.revert]
     standing = [one for one in pool if one.lineage not in lost]
     elites += _fill(_fastest([*standing, *restored]), [*elites, *explorers], search.beam)
@@ -78,7 +80,7 @@ def _fastest(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 def _watch(
     beam: Sequence[BeamEntry],
-    fresh: Sequence[Candidate],
+    unseen: Sequence[Candidate],
     elites: Sequence[Candidate],
     checkpoints: Mapping[str, Checkpoint],
     search: SearchConfig,
@@ -88,7 +90,7 @@ def _watch(
     for entry in beam:
         lineage = entry.candidate.lineage
         if entry.role is BeamRole.EXPLORER and lineage not in arrived:
-            offspring = _fastest(one for one in fresh if one.lineage == lineage)
+            offspring = _fastest(one for one in unseen if one.lineage == lineage)
             newest = offspring[0] if offspring else entry.candidate
             ruling = guard.watch(
                 checkpoints[lineage],
@@ -100,7 +102,7 @@ def _watch(
 
 
 def _begin(
-    new: Sequence[Candidate],
+    unseen: Sequence[Candidate],
     elites: Sequence[Candidate],
     explorers: Sequence[Candidate],
     *,
@@ -110,7 +112,7 @@ def _begin(
     """Begin lineages in the explorer slots left: a technique that the beam lacks first, then the fastest."""
     begun: list[Candidate] = []
     known = {one.technique for one in (*elites, *explorers)}
-    for one in sorted(new, key=lambda one: (one.technique in known, one.latency_ms)):
+    for one in sorted(unseen, key=lambda one: (one.technique in known, one.latency_ms)):
         if len(elites) + len(explorers) + len(begun) >= search.beam:
             break
         mark = checkpoints[one.lineage]

@@ -35,15 +35,3 @@ def credited(
 def tried_codes(attempts: Iterable[Attempt]) -> frozenset[Digest]:
     """Return the digests of all kernels that the remembered attempts came to."""
     return frozenset(attempt.code for attempt in attempts if attempt.code is not None)
-
-
-def tried_sites(attempts: Iterable[Attempt], parent: str) -> frozenset[tuple[str, str]]:
-    """Return the (technique, site) pairs tried already on the candidate `parent`."""
-    return frozenset((attempt.technique, attempt.site) for attempt in attempts if attempt.parent == parent)
-
-
-def failures(attempts: Iterable[Attempt], technique: str) -> tuple[Attempt, ...]:
-    """Return the attempts with `technique` that gave no correct kernel, oldest first."""
-    return tuple(
-        attempt for attempt in attempts if attempt.technique == technique and attempt.speedup is None
-    )

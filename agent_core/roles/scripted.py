@@ -67,7 +67,7 @@ class Scripted:
             source += BROKEN
         return KernelAnswer(source, request.plan.title)
 
-    async def summarize(self, request: SummarizeRequest, read: ReadBlob) -> ExperienceAnswer:
+    async def summarize(self, request: SummarizeRequest, read: ReadBlob) -> ExperienceAnswer:  # noqa: ARG002 - the protocol
         key = EffectKey.parse(request.key)
         if key.plan % NO_EXPERIENCE_ONE_IN == NO_EXPERIENCE_ONE_IN - 1:
             return ExperienceAnswer(None)
@@ -83,7 +83,7 @@ class Scripted:
         )
         return ExperienceAnswer(experience)
 
-    async def reflect(self, request: ReflectRequest, read: ReadBlob) -> ReflectionAnswer:
+    async def reflect(self, request: ReflectRequest, read: ReadBlob) -> ReflectionAnswer:  # noqa: ARG002 - the protocol
         note = reflect(
             operator=request.operator,
             parent=request.parent,

@@ -1,0 +1,86 @@
+"""The divergence guard: noise, slack and depth."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stability import guard
+from state.model import Checkpoint
+from tests.support.paths import make_candidate
+
+latencies = st.floats(min_value=1e-3, max_value=1e3)
+noises = st.one_of(st.none(), st.floats(min_value=0, max_value=0.3))
+
+
+def mark(latency_ms: float, depth: int = 0) -> Checkpoint:
+    return Checkpoint(lineage="L", candidate=make_candidate("old", latency_ms), depth=depth)
+
+
+def test_predictions_have_no_noise_so_any_gain_counts():
+    assert guard.beats(make_candidate("a", 0.999), make_candidate("b", 1.0))
+
+
+@pytest.mark.parametrize(
+    ("latency_ms", "wins"),
+    [(0.95, False), (0.91, False), (0.90, True), (0.5, True), (1.05, False)],
+)
+def test_a_measured_gain_must_clear_both_intervals(latency_ms, wins):
+    new, old = make_candidate("a", latency_ms, noise=0.05), make_candidate("b", 1.0, noise=0.05)
+    assert guard.beats(new, old) is wins
+
+
+@given(latencies, latencies, noises, noises)
+def test_two_kernels_are_alike_or_one_of_them_beats_the_other(one, other, noise, other_noise):
+    a, b = make_candidate("a", one, noise=noise), make_candidate("b", other, noise=other_noise)
+    assert [guard.beats(a, b), guard.beats(b, a), guard.alike(a, b)].count(True) == 1
+
+
+@given(latencies, noises)
+def test_nothing_beats_itself(latency_ms, noise):
+    same = make_candidate("a", latency_ms, noise=noise)
+    assert not guard.beats(same, same)
+
+
+def test_a_gain_moves_the_checkpoint_and_forgets_the_depth():
+    newest = make_candidate("new", 0.8)
+    ruling = guard.watch(mark(1.0, depth=2), newest, slack_ratio=1.5, depth=3)
+    assert ruling == guard.Ruling(Checkpoint(lineage="L", candidate=newest, depth=0))
+
+
+@pytest.mark.parametrize(
+    ("latency_ms", "depth", "reason"),
+    [
+        (1.5, 0, None),  # exactly the slack
+        (1.501, 0, "slower"),
+        (1.2, 1, None),
+        (1.2, 2, "depth"),  # the third round without gain
+        (1.6, 2, "slower"),  # both hold: the kernel itself is named first
+        (1.0, 0, None),  # as fast as the checkpoint is no gain
+    ],
+)
+def test_a_lineage_is_reverted_when_too_slow_or_too_long_without_gain(latency_ms, depth, reason):
+    ruling = guard.watch(mark(1.0, depth), make_candidate("new", latency_ms), slack_ratio=1.5, depth=3)
+    assert ruling.checkpoint == mark(1.0, depth + 1)
+    if reason is None:
+        assert ruling.revert is None
+    else:
+        assert ruling.revert is not None
+        assert (ruling.revert.reason, ruling.revert.dropped, ruling.revert.restored) == (reason, "new", "old")
+
+
+@given(st.lists(latencies, min_size=1, max_size=12), st.integers(min_value=1, max_value=4))
+def test_no_lineage_outlives_its_depth_without_a_gain(walk, depth):
+    current = mark(1.0)
+    idle = 0
+    for latency_ms in walk:
+        ruling = guard.watch(current, make_candidate("n", latency_ms), slack_ratio=2.0, depth=depth)
+        gained = latency_ms < current.candidate.latency_ms
+        idle = 0 if gained else idle + 1
+        expected = not gained and (idle >= depth or latency_ms > 2.0 * current.candidate.latency_ms)
+        assert (ruling.revert is not None) is expected
+        if ruling.revert:
+            return
+        current = ruling.checkpoint
+        assert current.depth == idle

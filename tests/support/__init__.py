@@ -1,0 +1,1 @@
+"""Helpers that several rooms' tests share. Open `world.py` first."""
