@@ -95,9 +95,10 @@ def _line(new: NewEvent) -> Line:
 class _Plan:
     """A group of appends laid out on top of the committed log, not yet written."""
 
-    __slots__ = ("blobs", "changes", "log_hash", "rows", "seq", "streams", "tips")
+    __slots__ = ("blobs", "changes", "log_hash", "now_us", "rows", "seq", "streams", "tips")
 
     def __init__(self, head: Head) -> None:
+        self.now_us = time.time_ns() // 1000
         self.seq = head.seq
         self.log_hash = bytes.fromhex(head.hash)
         self.tips: dict[str, Tip] = {}
@@ -106,13 +107,16 @@ class _Plan:
         self.changes: list[projections.Change] = []
         self.blobs: list[StoredBlob] = []
 
-    def lengths(self) -> tuple[int, int, int]:
-        return len(self.streams), len(self.rows), len(self.changes)
+    def mark(self) -> tuple[int, int, int, int, bytes, dict[str, Tip]]:
+        """Return where the plan is, for `cut`."""
+        return (
+            len(self.streams), len(self.rows), len(self.changes), self.seq, self.log_hash, self.tips.copy(),
+        )  # fmt: skip
 
-    def cut(self, lengths: tuple[int, int, int], seq: int, log_hash: bytes, tips: dict[str, Tip]) -> None:
-        """Go back to where the plan was before an append that failed half-way."""
-        del self.streams[lengths[0] :], self.rows[lengths[1] :], self.changes[lengths[2] :]
-        self.seq, self.log_hash, self.tips = seq, log_hash, tips
+    def cut(self, mark: tuple[int, int, int, int, bytes, dict[str, Tip]]) -> None:
+        """Go back to a mark: an append failed half-way."""
+        streams, rows, changes, self.seq, self.log_hash, self.tips = mark
+        del self.streams[streams:], self.rows[rows:], self.changes[changes:]
 
 
 class Appender:
@@ -160,17 +164,18 @@ class Appender:
 
     def _lay(self, plan: _Plan, one: Draft) -> Outcome:
         """Add one append to the plan, or leave the plan as it was and return why not."""
-        before = plan.lengths(), plan.seq, plan.log_hash, plan.tips.copy()
+        before = plan.mark()
         try:
-            self._check_expected(plan, one.expect)
-            now_us = time.time_ns() // 1000
-            items = tuple([self._place(plan, line, now_us) for line in one.lines])
-            plan.blobs += map(blobs.pack, one.blobs)
+            if one.expect:
+                self._check_expected(plan, one.expect)
+            items = tuple([self._place(plan, line) for line in one.lines])
+            if one.blobs:
+                plan.blobs += map(blobs.pack, one.blobs)
         except StateError as error:
-            plan.cut(*before)
+            plan.cut(before)
             return error
         except Exception as error:  # noqa: BLE001 - no event of one caller may fail its neighbours
-            plan.cut(*before)
+            plan.cut(before)
             streams = ", ".join({line.stream for line in one.lines})
             refused = EventRefused(f"{streams}: {error}")
             refused.__cause__ = error
@@ -183,7 +188,7 @@ class Appender:
             if actual != expected:
                 raise StaleAppend(stream, expected, actual)
 
-    def _place(self, plan: _Plan, line: Line, now_us: int) -> Recorded:
+    def _place(self, plan: _Plan, line: Line) -> Recorded:
         stream, event, type_, sv, cause, idem, payload = line
         tip = self._tip_in(plan, stream)
         if tip.run_seq == 0:
@@ -192,7 +197,7 @@ class Appender:
         run_seq, seq = tip.run_seq + 1, plan.seq + 1
         hashed = snapshots.wants_hash(type_, run_seq)
         content = (
-            seq, stream, run_seq, type_, sv, now_us, cause, idem, payload, tip.hash, plan.log_hash,
+            seq, stream, run_seq, type_, sv, plan.now_us, cause, idem, payload, tip.hash, plan.log_hash,
             snapshots.state_hash(state) if hashed else None, FOLD_VERSION if hashed else None,
         )  # fmt: skip
         row = Row._make((*content, row_hash(content)))

@@ -127,7 +127,7 @@ def create(connection: sqlite3.Connection) -> None:
     """Make empty read models, replacing those there are."""
     for table, columns in TABLES.items():
         connection.execute(f"DROP TABLE IF EXISTS {table}")
-        connection.execute(f"CREATE TABLE {table}({columns}) STRICT")
+        connection.execute(f"CREATE TABLE {table}({columns}) STRICT, WITHOUT ROWID")
 
 
 def is_current(connection: sqlite3.Connection) -> bool:
