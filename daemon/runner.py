@@ -8,7 +8,6 @@ fail has an outcome; only a failing log, or being cancelled, leaves an effect op
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ import structlog
 
 from agent_core.effects import REQUESTS, ImplementRequest, PlanRequest, ReflectRequest, SummarizeRequest
 from agent_core.roles import RoleError
+from daemon.profiles import counters_of
 from daemon.workers import Workers
 from remote.cache import cache_key as evaluation_key
 from remote.cache import code_digest
@@ -208,8 +208,7 @@ def _profile(key: EffectKey, evaluation: Evaluation, read: Callable[[str], bytes
     """Return the event that shows an evaluation's counters, when it has a profile."""
     if evaluation.profile is None:
         return ()
-    content = json.loads(read(evaluation.profile))
-    counters = {name: float(value) for name, value in content.items() if type(value) in (int, float)}
+    counters = counters_of(read(evaluation.profile))
     return (ProfileRecorded(key=str(key), profile=evaluation.profile, counters=counters),)
 
 

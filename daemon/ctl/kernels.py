@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from daemon.ctl.app import Session, common
 from daemon.ctl.choices import known_run
 from daemon.ctl.words import ms, times
 from daemon.errors import DaemonError
+from daemon.profiles import counters_of
 from state.fold import RunState
 from state.model import INITIAL_KEY
 from state.reader import LogReader
@@ -96,7 +96,7 @@ def find(reader: LogReader, run: str, name: str) -> Version:
         source=reader.blob(source).decode(),
         latency_ms=row.get("latency_ms"),
         predicted=None if row.get("predicted") is None else bool(row["predicted"]),
-        counters=_counters(reader, row.get("profile")),
+        counters=counters_of(reader.blob(row["profile"])) if row.get("profile") else {},
     )
 
 
@@ -108,13 +108,6 @@ def _named(state: RunState, name: str) -> str:
     if state.best is None:
         raise DaemonError("there is no correct kernel yet", code="no_kernel")
     return state.best.id
-
-
-def _counters(reader: LogReader, profile: str | None) -> dict[str, float]:
-    if profile is None:
-        return {}
-    content = json.loads(reader.blob(profile))
-    return {name: float(value) for name, value in content.items() if type(value) in (int, float)}
 
 
 def unified(old: Version, new: Version) -> str:

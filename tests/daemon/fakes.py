@@ -1,0 +1,141 @@
+"""A judge that needs no simulator, and a way to host a home until its runs end: what the tests here share."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import seeds
+from agent_core import proposers
+from daemon.config import DaemonConfig
+from daemon.host import host
+from daemon.inbox import drop
+from daemon.stop import Stop
+from daemon.verbs import Submit, run_id
+from daemon.workers import Workers
+from remote import code_digest
+from remote.evaluator import EvaluationAnswer
+from state.log import EventLog
+from state.model import (
+    Benchmark,
+    ErrorInfo,
+    Evaluation,
+    RunConfig,
+    SearchConfig,
+    Verdict,
+    digest_of,
+)
+
+KERNEL = "TILE_M = 128\nTILE_N = 64\nTILE_K = 32\n"
+"""What the fake judge judges: constants, which the scripted proposer halves and doubles."""
+
+CONFIG = RunConfig(
+    problem="silu",
+    size="reduced",
+    evaluator="fake",
+    planner=("scripted",),
+    seed=25,
+    search=SearchConfig(beam=2, plans=2, rounds=2, explorers=1, repairs=1, within_percent=0),
+)
+
+TOOLCHAIN = "fake 1"
+
+
+@dataclass
+class FakeEvaluator:
+    """Judges by text: no Python is a lint error, a sum of constants that 5 divides is incorrect.
+
+    The latency is a sum over the constants with an optimum, the same for the same text. `calls` counts
+    how often each source was judged.
+    """
+
+    name: str = "fake"
+    calls: dict[str, int] = field(default_factory=dict)
+
+    def toolchain(self) -> str:
+        return TOOLCHAIN
+
+    async def evaluate(self, request, blobs, /) -> EvaluationAnswer:
+        source = blobs.get_blob(request.source)
+        self.calls[request.source] = self.calls.get(request.source, 0) + 1
+        await asyncio.sleep(0)
+        return judge(source, request.target)
+
+    async def aclose(self) -> None:
+        pass
+
+
+def judge(source: bytes, target: str) -> EvaluationAnswer:
+    code = code_digest(source)
+    common = {"code": code, "target": target, "toolchain": TOOLCHAIN}
+    values = [int(text) for text in re.findall(r"^[A-Z_]+ = (\d+)$", source.decode(), re.MULTILINE)]
+    if "broken" in source.decode():
+        error = ErrorInfo(code="syntax", message="no Python")
+        refused = Evaluation(verdict=Verdict.LINT_ERROR, stage="lint", error=error, **common)
+        return EvaluationAnswer(refused, {}, {"lint": 0.1})
+    if sum(values) % 5 == 0:
+        wrong = Evaluation(
+            verdict=Verdict.INCORRECT,
+            stage="numerics",
+            error=ErrorInfo(code="incorrect", message="wrong"),
+            rel_l2={0: 1.0},
+            **common,
+        )
+        return EvaluationAnswer(wrong, {}, {"numerics": 0.2})
+    latency = 1.0 + sum(abs(value - 100) / 100 for value in values)
+    profile = json.dumps({"bottleneck": "dma", "counters": {"dma_active_time_percent": latency}}).encode()
+    good = Evaluation(
+        verdict=Verdict.CORRECT,
+        stage="profile",
+        rel_l2={0: 1e-7},
+        benchmark=Benchmark(latency_ms=latency, lo_ms=latency, hi_ms=latency, predicted=True, samples=1),
+        profile=digest_of(profile),
+        bottleneck="dma",
+        **common,
+    )
+    return EvaluationAnswer(good, {digest_of(profile): profile}, {"profile": 0.3})
+
+
+def fake_workers(evaluator: FakeEvaluator | None = None) -> Workers:
+    judge_ = evaluator or FakeEvaluator()
+    return Workers(create_evaluator=lambda _: judge_, create_proposer=proposers.create)
+
+
+def submission(config: RunConfig = CONFIG, kernel: str = KERNEL) -> Submit:
+    return Submit.model_construct(
+        verb="submit", config=config, files=dict(seeds.load(config.problem).files), kernel=kernel
+    )
+
+
+def submit(home: Path, config: RunConfig = CONFIG, *, id_: str | None = None) -> str:
+    """Drop a submit into the inbox of `home`; return the id of the run that it will create."""
+    return run_id(drop(home, submission(config), id_=id_), config.problem)
+
+
+def daemon_config(at_a_time: int = 1) -> DaemonConfig:
+    return DaemonConfig(evaluations=at_a_time, proposals=at_a_time, grace_seconds=5)
+
+
+async def host_until_ended(event_log: EventLog, *runs: str, workers=None, at_a_time: int = 1) -> None:
+    """Host a home until all of `runs` have ended."""
+    stop = Stop()
+    hosting = asyncio.create_task(
+        host(event_log, daemon_config(at_a_time), stop=stop, workers=workers or fake_workers())
+    )
+    while not hosting.done() and not all(has_ended(event_log, run) for run in runs):
+        await asyncio.sleep(0.002)
+    stop.request()
+    await hosting
+
+
+def has_ended(event_log: EventLog, run: str) -> bool:
+    return event_log.run_seq(run) > 0 and event_log.state(run).ended
+
+
+def finish(home: Path, *runs: str, workers=None, at_a_time: int = 1) -> None:
+    """Own `home` until all of `runs` have ended."""
+    with EventLog.open(home) as event_log:
+        asyncio.run(host_until_ended(event_log, *runs, workers=workers, at_a_time=at_a_time))

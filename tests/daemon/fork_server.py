@@ -1,0 +1,47 @@
+"""A process that forks one child per job, with everything imported and no database open.
+
+Reads jobs as JSON lines: `home`, `run`, and one of `crash` (a fuse as in the environment, armed in the
+child) or `kill_after` (seconds until SIGKILL). Answers each with the child's exit status as waitpid gives
+it, negative for a signal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from pathlib import Path
+
+import remote
+import remote.local  # imported here so that no child does it again
+from state import crash
+from tests.daemon import fakes
+
+
+def child(job: dict) -> int:
+    crash._fuse = crash.parse_fuse(job.get("crash"))
+    if "kill_after" in job:
+        threading.Timer(job["kill_after"], os.kill, (os.getpid(), signal.SIGKILL)).start()
+    try:
+        fakes.finish(Path(job["home"]), job["run"], at_a_time=job.get("at_a_time", 1))
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def main() -> None:
+    remote.bounds(fakes.seeds.load("silu"), "reduced", "trn2")
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            os._exit(child(json.loads(line)))
+        _, status = os.waitpid(pid, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""Killing a run with SIGKILL: at every point where it could be killed, again in recovery, and at random.
+
+Whatever happens, the run ends as its undisturbed twin did, in another home and under another id.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from state.events import EffectEnded
+from state.reader import LogReader
+from state.verify import verify
+from tests.daemon import fakes
+
+ROOT = Path(__file__).parents[2]
+MOST_POINTS = 2000
+RANDOM_RUNS = 12
+
+
+class ForkServer:
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.daemon.fork_server"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, home: Path, run: str, **job) -> int:
+        print(json.dumps({"home": str(home), "run": run, **job}), file=self._process.stdin, flush=True)
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._process.wait(timeout=60)
+        self._process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def server():
+    server = ForkServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def twin(tmp_path_factory):
+    home = tmp_path_factory.mktemp("twin") / "home"
+    run = fakes.submit(home)
+    fakes.finish(home, run, at_a_time=2)
+    return ending(home, run)
+
+
+def ending(home: Path, run: str) -> tuple:
+    """Return what twins share: semantic state, decisions, best kernel."""
+    from state.fold import state_hash
+
+    with LogReader.open(home) as reader:
+        state = reader.state(run)
+        assert state.ended
+        return state_hash(state), state.decision_digest, state.best.id, reader.blob(state.best.source)
+
+
+def outcomes_per_effect(home: Path, run: str) -> Counter:
+    with LogReader.open(home) as reader:
+        events = [item.event for item in reader.read(stream=run, limit=100_000)]
+    return Counter(event.key for event in events if isinstance(event, EffectEnded))
+
+
+def assert_like_twin(home: Path, run: str, twin: tuple) -> None:
+    assert ending(home, run) == twin
+    assert set(outcomes_per_effect(home, run).values()) == {1}
+    report = verify(home)
+    assert report.ok, report.findings
+
+
+def test_the_twin_run_is_worth_disturbing(twin, tmp_path):
+    home = tmp_path / "home"
+    run = fakes.submit(home)
+    fakes.finish(home, run)
+    assert ending(home, run) == twin
+    with LogReader.open(home) as reader:
+        types = {item.type for item in reader.read(stream=run, limit=10_000)}
+        state = reader.state(run)
+    assert {
+        "PlanFailed",
+        "ExecutionFailed",
+        "KernelKept",
+        "KernelDiscarded",
+        "ReflectionRecorded",
+        "ExperienceRecorded",
+    } <= types
+    assert state.best.latency_ms < state.initial.latency_ms
+
+
+def test_killed_at_every_point_and_again_in_recovery(server, twin, tmp_path):
+    """The n-th hit of any crash point, for every n until the run is over before the n-th."""
+    killed = 0
+    for n in range(1, MOST_POINTS):
+        home = tmp_path / f"home{n}"
+        run = fakes.submit(home)
+        if server.run(home, run, crash=str(n)) == 0:
+            break
+        killed += 1
+        again = server.run(home, run, crash=str(1 + n % 23))
+        assert again in (0, -signal.SIGKILL)
+        assert server.run(home, run) == 0
+        assert_like_twin(home, run, twin)
+    assert 50 < killed < MOST_POINTS - 2
+
+
+@pytest.mark.parametrize("number", range(RANDOM_RUNS))
+def test_killed_at_random_until_it_gets_through(server, twin, tmp_path, number):
+    odds = random.Random(number)
+    home = tmp_path / "home"
+    run = fakes.submit(home)
+    kills = 0
+    while server.run(home, run, kill_after=odds.uniform(0.01, 0.05 + 0.02 * kills), at_a_time=2) != 0:
+        kills += 1
+    assert_like_twin(home, run, twin)
