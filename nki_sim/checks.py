@@ -102,11 +102,12 @@ def _hbm(program: Program, target: Target) -> Iterator[Violation]:
 
 
 def _tiles(program: Program, target: Target) -> Iterator[Violation]:
+    limit = target.partitions
     for site in program.sites:
-        if site.buffer not in HBM_BUFFERS and site.shape[0] > target.partitions:
+        if site.buffer not in HBM_BUFFERS and site.shape[0] > limit:
+            message = f"{site.name} has {site.shape[0]} partitions, the limit is {limit}"
             yield Violation(
-                "num_partition_exceed_arch_limit", f"{site.name} has {site.shape[0]} partitions, the limit is "
-                f"{target.partitions}", site.name, target.partitions, site.shape[0], site.line,
+                "num_partition_exceed_arch_limit", message, site.name, limit, site.shape[0], site.line,
                 "tile the first dimension by 128",
             )  # fmt: skip
 

@@ -15,6 +15,9 @@ from nki_sim.forms import Operand
 from nki_sim.ir import Bools, Ints, Program
 
 _CHUNK = 512
+_ALONE = ([[0]], [[0]])
+
+Box = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,12 +30,14 @@ class Dependences:
 def dependences(program: Program) -> Dependences:
     """All conflicts of a program, except those that follow from others on the same region."""
     found: list[set[int]] = [set() for _ in range(len(program))]
+    if not found:
+        return Dependences([])
     cells = program.cells
     written = np.zeros(len(program.tensor_sites), dtype=bool)
     written[cells.tensor[cells.writes]] = True
     chosen = np.flatnonzero(written[cells.tensor])
     order = chosen[np.argsort(cells.tensor[chosen], kind="stable")]
-    boxes = _boxes(program, order)
+    boxes = [tuple(box) for box in _boxes(program, order).tolist()]
     bounds = np.flatnonzero(np.diff(cells.tensor[order], prepend=-1)).tolist()
     numbers = cells.instruction[order].tolist()
     writes, reads = cells.writes[order].tolist(), cells.reads[order].tolist()
@@ -70,16 +75,15 @@ def _extent(item: Operand) -> tuple[int, int]:
 
 
 def _sweep(
-    found: list[set[int]], boxes: Ints, numbers: list[int], writes: list[bool], reads: list[bool]
+    found: list[set[int]], boxes: list[Box], numbers: list[int], writes: list[bool], reads: list[bool]
 ) -> None:
     """Conflicts within one tensor, its accesses in program order."""
-    unique, region = (
-        np.unique(boxes, axis=0, return_inverse=True) if len(boxes) > 1 else (boxes, np.zeros(1, int))
-    )
-    near, inside = _neighbours(unique)
-    writer = [-1] * len(unique)
-    readers: list[list[int]] = [[] for _ in range(len(unique))]
-    for at, number, write, read in zip(region.reshape(-1).tolist(), numbers, writes, reads, strict=True):
+    regions: dict[Box, int] = {}
+    region = [regions.setdefault(box, len(regions)) for box in boxes]
+    near, inside = _ALONE if len(regions) == 1 else _neighbours(np.array(list(regions), dtype=np.int64))
+    writer = [-1] * len(regions)
+    readers: list[list[int]] = [[] for _ in regions]
+    for at, number, write, read in zip(region, numbers, writes, reads, strict=True):
         waits = found[number]
         for other in near[at]:
             if writer[other] >= 0:

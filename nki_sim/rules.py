@@ -56,7 +56,7 @@ def _once(item: Operand) -> Iterator[Breach]:
     if item.elements > item.extent:
         yield Breach(
             "write_overlap", f"{item.role} writes {item.elements} elements into a span of {item.extent}",
-            item.role, item.extent, item.elements, "each element is written once; broadcast only what is read",
+            item.role, item.extent, item.elements, "write each element once; broadcast only what is read",
         )  # fmt: skip
 
 

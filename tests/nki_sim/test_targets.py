@@ -1,0 +1,203 @@
+"""Target tables, costs worked out by hand from the documented formulas, and the tight bound."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nki_sim import targets
+from nki_sim.bounds import MinimalWork, parts_ms, tight_bound
+from nki_sim.errors import TargetError
+from nki_sim.forms import Dims, Form, Operand
+from nki_sim.operators import OPERATORS
+from nki_sim.schedule import moved
+
+TRN1, TRN2 = targets.load("trn1"), targets.load("trn2")
+
+
+def test_unknown_targets_name_the_known_ones() -> None:
+    with pytest.raises(TargetError, match="unknown target 'trn7'; known targets: trn1, trn2"):
+        targets.load("trn7")
+
+
+@pytest.mark.parametrize("name", ["../targets/trn1", "", "trn1.json"])
+def test_names_are_not_paths(name: str) -> None:
+    with pytest.raises(TargetError):
+        targets.load(name)
+
+
+def table() -> dict[str, Any]:
+    return json.loads((Path(targets.__file__).parent / "trn2.json").read_text())
+
+
+def test_every_constant_says_where_it_comes_from() -> None:
+    for name in targets.names():
+        target = targets.load(name)
+        assert set(target.sources.values()) <= targets.TAGS
+    assert all(entry["note"] for entry in table().values())
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda t: t.pop("psum_banks"), "psum_banks"),
+        (lambda t: t.__setitem__("magic", {"value": 1, "source": "D"}), "magic"),
+        (lambda t: t["psum_banks"].__setitem__("value", 8.5), "must be int"),
+        (lambda t: t["psum_banks"].__setitem__("value", True), "must be int"),
+        (lambda t: t["psum_banks"].__setitem__("source", "guess"), "source tag"),
+    ],
+)
+def test_a_table_that_is_not_whole_is_refused(change: Any, text: str) -> None:
+    wrong = table()
+    change(wrong)
+    with pytest.raises(TargetError, match=text):
+        targets.parse("trn2", wrong)
+
+
+def chip(role: str, p: int, f: int, *, dtype: str = "float32", buffer: str = "sbuf", step: int = 1) -> Operand:
+    return Operand(role, ((f * step, p), (step, f)), dtype, buffer, f * step, 0)
+
+
+def hbm(role: str, dims: Dims, *, dtype: str = "float32") -> Operand:
+    return Operand(role, dims, dtype, "hbm", dims[0][0], 0)
+
+
+def cycles(form: Form, target: Any = TRN2) -> float:
+    return OPERATORS[form.op].cost(form, target).busy_ns * target.clock_ghz(form.engine)
+
+
+def product(dtype: str, n: int, *params: tuple[str, bool]) -> Form:
+    operands = (
+        chip("dst", 128, n, buffer="psum"),
+        chip("stationary", 128, 128, dtype=dtype),
+        chip("moving", 128, n, dtype=dtype),
+    )
+    return Form("nc_matmul", "tensor", operands, params)
+
+
+def test_matmul_passes_and_overheads() -> None:
+    assert cycles(product("bfloat16", 512)) == pytest.approx(512 + 4)
+    assert cycles(product("float32", 512)) == pytest.approx(4 * (512 + 4))
+    assert cycles(product("float32", 512, ("is_moving_onezero", True))) == pytest.approx(2 * (512 + 4))
+    assert cycles(product("bfloat16", 8)) == pytest.approx(64 + 4)
+    assert cycles(product("bfloat16", 512), TRN1) == pytest.approx(512 + 80)
+
+
+def test_large_matmuls_match_the_measured_totals() -> None:
+    """4096 x 8192 x 8192: 6.93 ms in bf16 on trn1; fp32 on trn2 28.2 to 28.4 ms."""
+    count = 32 * 64 * 16
+    assert OPERATORS["nc_matmul"].cost(product("bfloat16", 512), TRN1).busy_ns * count / 1e6 == pytest.approx(6.93, rel=0.01)
+    assert OPERATORS["nc_matmul"].cost(product("float32", 512), TRN2).busy_ns * count / 1e6 == pytest.approx(28.3, rel=0.01)
+
+
+def pair(first: str, dtype: str = "float32", op: str = "add", engine: str = "vector") -> Form:
+    operands = (
+        chip("dst", 128, 512, dtype=dtype),
+        chip("data1", 128, 512, dtype=dtype, buffer=first),
+        chip("data2", 128, 512, dtype=dtype),
+    )
+    return Form("tensor_tensor", engine, operands, (("op", op),))
+
+
+def test_two_input_instructions_pay_twice_unless_one_is_in_psum_or_narrow() -> None:
+    assert cycles(pair("sbuf")) == pytest.approx(2 * 512 + 110)
+    assert cycles(pair("psum")) == pytest.approx(512 + 50)
+    assert cycles(pair("sbuf", "bfloat16", "maximum")) == pytest.approx(512 + 110)
+    assert cycles(pair("sbuf", "bfloat16", "maximum"), TRN1) == pytest.approx(2 * 512 + 110)
+    assert cycles(pair("sbuf", "bfloat16", "add"), TRN1) == pytest.approx(512 + 110)
+    assert cycles(pair("sbuf", engine="gpsimd")) == pytest.approx(2 * 512 + 150)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "buffer", "step", "speed"),
+    [("float32", "sbuf", 1, 1), ("bfloat16", "sbuf", 1, 4), ("bfloat16", "sbuf", 2, 2), ("bfloat16", "psum", 1, 2)],
+)
+def test_copy_modes_of_the_vector_engine(dtype: str, buffer: str, step: int, speed: int) -> None:
+    operands = (
+        chip("dst", 128, 512, dtype=dtype),
+        chip("src", 128, 512, dtype=dtype, buffer=buffer, step=step),
+    )
+    form = Form("tensor_copy", "vector", operands, ())
+    overhead = 50 if buffer == "psum" else 110
+    assert cycles(form) == pytest.approx(512 / speed + overhead)
+    narrow = 512 + (60 if buffer == "psum" else 110)
+    assert cycles(form, TRN1) == pytest.approx(narrow)
+
+
+@pytest.mark.parametrize(("step", "factor"), [(4, 1), (5, 2)])
+def test_strides_beyond_sixteen_bytes_halve_the_rate(step: int, factor: int) -> None:
+    operands = (chip("dst", 128, 256), chip("data", 128, 256, step=step))
+    form = Form("activation", "scalar", operands, (("op", "exp"), ("scale", 1.0)))
+    assert cycles(form) == pytest.approx(256 * factor + 115)
+
+
+def test_reductions_and_small_instructions() -> None:
+    data, one = chip("data", 128, 512), chip("dst", 128, 1)
+    plain = Form("tensor_reduce", "vector", (one, data), (("op", "add"), ("axis", (1,))))
+    assert cycles(plain) == pytest.approx(512 + 110)
+    summed = Form("activation", "scalar", (chip("dst", 128, 512), data, chip("reduce_res", 128, 1)), (("op", "exp"),))
+    assert cycles(summed) == pytest.approx(512 + 115 + 64)
+    small = Form("tensor_copy", "vector", (chip("dst", 128, 4), chip("src", 128, 4)), ())
+    assert cycles(small) == pytest.approx(64 + 110)
+
+
+def load(rows: int, row_bytes: int, *, step: int = 1) -> Form:
+    count = row_bytes // 4
+    return Form("dma_copy", "dma", (chip("dst", rows, count), hbm("src", ((count * step, rows), (step, count)))), ())
+
+
+def test_dma_is_fixed_cost_then_bandwidth() -> None:
+    cost = OPERATORS["dma_copy"].cost
+    assert cost(load(128, 512), TRN2).busy_ns == TRN2.dma_fixed_ns
+    assert cost(load(128, 16384), TRN2).busy_ns == pytest.approx(128 * 16384 / 368)
+    assert cost(load(4, 65536), TRN2).channels == 4
+    assert cost(load(4, 65536), TRN2).busy_ns == pytest.approx(65536 / 23)
+    # One descriptor of 256 bytes for every element of four.
+    assert cost(load(128, 4096, step=2), TRN2).busy_ns == pytest.approx(64 * 128 * 4096 / 368)
+
+
+def test_transposing_dma_pays_for_narrow_types_only_a_share() -> None:
+    def transposed(dtype: str) -> Form:
+        dst = chip("dst", 128, 2048, dtype=dtype)
+        return Form("dma_transpose", "dma", (dst, hbm("src", ((128, 2048), (1, 128)), dtype=dtype)), ())
+
+    cost = OPERATORS["dma_transpose"].cost
+    assert cost(transposed("bfloat16"), TRN2).busy_ns == pytest.approx(128 * 2048 * 2 / 368 / 0.9)
+    assert cost(transposed("float32"), TRN2).busy_ns == pytest.approx(128 * 2048 * 256 / 368)
+
+
+def test_moving_constants_moves_only_uncertain_ones() -> None:
+    up = moved(TRN2, 1.2, 1)
+    assert up.kernel_overhead_ns == pytest.approx(1.2 * TRN2.kernel_overhead_ns)
+    assert up.dma_descriptor_ns == TRN2.dma_descriptor_ns
+    assert up.dma_engine_bytes_per_ns == TRN2.dma_engine_bytes_per_ns
+    assert up.tensor_min_cycles == TRN2.tensor_min_cycles
+    assert (up.issue_window, up.dma_window) == (1, 1)
+
+
+def test_the_tight_bound_of_known_problems() -> None:
+    matmul = MinimalWork(
+        read_bytes=4 * (4096 * 5120 + 5120 * 12288), write_bytes=4 * 4096 * 12288,
+        matmul_flops=2 * 4096 * 12288 * 5120,
+    )  # fmt: skip
+    assert tight_bound(matmul, TRN2) == pytest.approx(515.396e9 / (78.643e12 / 4) * 1e3 + 0.011, rel=1e-4)
+    silu = MinimalWork(read_bytes=4 * 4096 * 7168, write_bytes=4 * 4096 * 7168)
+    assert tight_bound(silu, TRN2) == pytest.approx(2 * 4 * 4096 * 7168 / 368e6 + 0.011)
+
+
+@given(
+    sizes=st.tuples(*[st.integers(0, 10**9)] * 5), more=st.integers(1, 10**9), at=st.integers(0, 4),
+    dtype=st.sampled_from(["float32", "bfloat16"]),
+)  # fmt: skip
+def test_more_work_never_lowers_the_bound(sizes: tuple[int, ...], more: int, at: int, dtype: str) -> None:
+    names = ("read_bytes", "write_bytes", "matmul_flops", "activation_elements", "elementwise_elements")
+    work = MinimalWork(**dict(zip(names, sizes, strict=True)), matmul_dtype=dtype, elementwise_dtype=dtype)
+    larger = replace(work, **{names[at]: sizes[at] + more})
+    assert tight_bound(larger, TRN2) >= tight_bound(work, TRN2) >= TRN2.kernel_overhead_ns / 1e6
+    assert all(value >= 0 for value in parts_ms(work, TRN1).values())
