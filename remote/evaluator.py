@@ -16,7 +16,7 @@ from state.model import Digest, Evaluation, EvaluationRequest
 
 
 class Blobs(Protocol):
-    """Where an evaluator reads sources and problem files from."""
+    """Where an evaluator reads sources and problem files from; `get_blob` raises state's BlobMissing."""
 
     def get_blob(self, digest: Digest, /) -> bytes: ...
 

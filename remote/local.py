@@ -30,6 +30,7 @@ from remote.sandbox import JailResult, run_jailed
 from remote.walls import JailedProgram, JailStrength, Limits, jail_strength
 from seeds import Problem, SeedsError, from_files
 from seeds.problem import KERNEL
+from state.errors import BlobMissing
 from state.model import Digest, ErrorInfo, Evaluation, EvaluationRequest, ProblemRef, Verdict, digest_of
 
 MAX_INSTRUCTIONS = 2_000_000
@@ -147,7 +148,7 @@ class LocalEvaluator:
 def _blob(blobs: Blobs, digest: Digest) -> bytes:
     try:
         data = blobs.get_blob(digest)
-    except KeyError as error:
+    except BlobMissing as error:
         raise InfrastructureError("bad_blob", f"blob {digest} is missing", retryable=False) from error
     if digest_of(data) != digest:
         raise InfrastructureError("bad_blob", f"blob {digest} does not have this digest", retryable=False)

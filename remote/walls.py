@@ -87,12 +87,13 @@ def jail_strength() -> JailStrength:
     """The strongest jail that works on this machine; found by running each once, in order."""
     probe = JailedProgram("", limits=Limits(cpu_s=10, wall_s=_PROBE_WALL_S))
     for strength in (JailStrength.BUBBLEWRAP, JailStrength.NAMESPACES):
-        if _works(strength, probe):
+        if works(strength, probe):
             return strength
     return JailStrength.WEAK
 
 
-def _works(strength: JailStrength, probe: JailedProgram) -> bool:
+def works(strength: JailStrength, probe: JailedProgram) -> bool:
+    """Whether walls of this strength can be built here, found by building them around `probe`."""
     if any(shutil.which(tool) is None for tool in _TOOLS[strength]):
         return False
     try:
@@ -110,6 +111,7 @@ def _works(strength: JailStrength, probe: JailedProgram) -> bool:
 
 
 def command(strength: JailStrength, program: JailedProgram, answer_fd: int) -> list[str]:
+    """Return the command line that runs `program` behind walls, its answer going to `answer_fd`."""
     config = {
         "paths": program.import_paths(),
         "module": program.module,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import seeds
 from remote.local import LocalEvaluator
 from remote.pool import WorkerLimits
 from remote.walls import Limits
+from state.errors import BlobMissing
 from state.model import EvaluationRequest, digest_of
 
 
@@ -24,6 +26,8 @@ class Blobs(dict):
         return digest_of(data)
 
     def get_blob(self, digest: str) -> bytes:
+        if digest not in self:
+            raise BlobMissing(digest)
         return self[digest]
 
 
@@ -116,3 +120,15 @@ def descendants() -> set[int]:
 @pytest.fixture
 def processes() -> Callable[[], set[int]]:
     return descendants
+
+
+@pytest.fixture
+def running() -> Callable[[], Awaitable[None]]:
+    """Waits until this process has a child that it did not have before."""
+
+    async def wait() -> None:
+        before = descendants()
+        while not descendants() - before:  # noqa: ASYNC110  processes send no event when they appear
+            await asyncio.sleep(0.01)
+
+    return wait
