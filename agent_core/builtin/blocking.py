@@ -39,7 +39,7 @@ def plan_block(kernel: Kernel, loop: Loop) -> Block:
     """
     nodes = list(walk(loop.body))
     _check_readable(loop, nodes)
-    _check_independent(kernel, loop)
+    check_independent(kernel, loop)
     statements = [node for node in nodes if isinstance(node, Statement)]
     tainted = _tainted(kernel, loop, statements)
     shared = [item for item in statements if item.kind is Kind.OPERATE and item not in tainted]
@@ -60,7 +60,7 @@ def _check_readable(loop: Loop, nodes: Sequence[Node]) -> None:
             raise Refused(f"the bounds of the loop over {node.var} depend on {loop.var}")
 
 
-def _check_independent(kernel: Kernel, loop: Loop) -> None:
+def check_independent(kernel: Kernel, loop: Loop) -> None:
     """No iteration may touch what another one writes: only tiles of its own and disjoint parts of others."""
     touched = [(item, access) for item in kernel.statements if inside(loop, item) for access in item.accesses]
     for item, written in touched:

@@ -18,6 +18,8 @@ from nki_sim.forms import Form, Operand, ParamValue
 from nki_sim.operators import OPERATORS
 from nki_sim.targets import Target
 
+ENGINES = ("tensor", "vector", "scalar", "gpsimd", "dma", "descriptor")
+"""What has a busy time; `descriptor` is the hardware that writes DMA descriptors."""
 NORM = 8.0
 """Exponent of the norm over engines: high enough to be near the maximum."""
 
@@ -35,14 +37,54 @@ class Estimate:
 
 def estimate(kernel: Kernel, target: Target) -> Estimate:
     """Estimate a kernel; unreadable statements cost nothing, in it and in its rewrites alike."""
-    busy: dict[str, float] = {"tensor": 0.0, "vector": 0.0, "scalar": 0.0, "gpsimd": 0.0, "dma": 0.0}
-    for statement in kernel.operations():
-        for engine, nanoseconds in statement_ns(statement, target).items():
-            busy[engine] = busy.get(engine, 0.0) + nanoseconds * statement.trips
-    total: float = target.kernel_overhead_ns + sum(value**NORM for value in busy.values()) ** (1 / NORM)
+    costs = {statement: statement_ns(statement, target) for statement in kernel.operations()}
+    busy = dict.fromkeys(ENGINES, 0.0)
+    for statement, parts in costs.items():
+        for engine, nanoseconds in parts.items():
+            busy[engine] += nanoseconds * statement.trips
+    busiest = max((name for name in ENGINES), key=busy.__getitem__)
+    at_work = sum(value**NORM for value in (*busy.values(), *_chains(kernel, costs))) ** (1 / NORM)
+    total: float = target.kernel_overhead_ns + at_work + _fill_ns(costs, busiest, target)
     sbuf = sum(tile_bytes(tensor) for tensor in _tensors(kernel) if tensor.buffer == "sbuf")
     banks = sum(tile_banks(tensor, target) for tensor in _tensors(kernel) if tensor.buffer == "psum")
     return Estimate(busy, sbuf, banks, total)
+
+
+Costs = Mapping[Statement, Mapping[str, float]]
+
+
+def _fill_ns(costs: Costs, busiest: str, target: Target) -> float:
+    """How long the busiest engine waits for its first instruction and others finish after its last one.
+
+    What comes before the first instruction runs once, or for all iterations of loops it does not share.
+    """
+    items = list(costs)
+    mine = [number for number, item in enumerate(items) if busiest in costs[item]]
+    if not mine:
+        return 0.0
+    total = 0.0
+    for number, item in enumerate(items):
+        near = items[mine[0] if number < mine[0] else mine[-1]]
+        if mine[0] <= number <= mine[-1] and busiest != "dma":
+            continue
+        shared = prod(loop.trips for loop in item.path if loop in near.path)
+        total += sum(costs[item].values()) * max(1, item.trips // shared)
+        if "dma" in costs[item]:
+            total += target.dma_trigger_ns + target.dma_completion_ns
+    return total
+
+
+def _chains(kernel: Kernel, costs: Costs) -> list[float]:
+    """Times of instructions that follow one another because they share a tile declared outside their loop."""
+    chains = []
+    for tensor in _tensors(kernel):
+        users = [item for item in kernel.users(tensor) if not item.guards]
+        for loop in {step for item in users for step in item.path if step.id not in tensor.home}:
+            mine = [item for item in users if loop in item.path]
+            written = [a for item in mine for a in item.accesses if a.writes and a.tensor.id == tensor.id]
+            if tensor.on_chip and any(loop.id not in access.view.loops for access in written):
+                chains.append(sum(sum(costs[item].values()) * item.trips for item in mine))
+    return chains
 
 
 def statement_ns(statement: Statement, target: Target) -> dict[str, float]:
@@ -61,6 +103,12 @@ def statement_ns(statement: Statement, target: Target) -> dict[str, float]:
 def breaches(kernel: Kernel, target: Target) -> list[str]:
     """The hardware rules that a kernel's readable instructions break, as messages."""
     found = [
+        f"{statement.op}: {access.role} is in {access.tensor.buffer}"
+        for statement in kernel.operations()
+        for access in statement.accesses
+        if access.tensor.buffer not in OPERATORS[statement.op].by_name[access.role].buffers
+    ]
+    found += [
         f"{statement.op}: {breach.message}"
         for statement in kernel.operations()
         for breach in OPERATORS[statement.op].breaches(form_of(statement), target)

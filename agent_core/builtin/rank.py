@@ -30,6 +30,8 @@ OFF_BOTTLENECK = 0.6
 """Discount of a technique that does not address the bottleneck."""
 SIBLING = 0.8
 """Discount of each further choice at one site."""
+WORTHWHILE = 0.95
+"""Estimated speed-up below which a rewrite is not proposed: the estimate errs, but not by more."""
 TEMPERATURE = 0.02
 """Log speed-up by which a rewrite is e times likelier than another to be drawn by exploration."""
 
@@ -91,7 +93,11 @@ def applicable(
             old = found.get(result)
             if old is None or rewrite.value > old.value:
                 found[result] = rewrite
-    fresh = [item for item in found.values() if (item.technique, item.place) not in evidence.tried]
+    fresh = [
+        item
+        for item in found.values()
+        if item.speedup >= WORTHWHILE and (item.technique, item.place) not in evidence.tried
+    ]
     return sorted(fresh, key=lambda item: (-item.value, item.technique, item.place)), refusals
 
 

@@ -7,6 +7,7 @@ reason), which rewrites treat as a wall; only source that has no kernel at all i
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -77,7 +78,7 @@ class _Reader:
             body=nodes,
             parameters=parameters,
             constants={name: item for name, item in self._constants.items() if self._bound[name] == 1},
-            names=_all_names(self._module),
+            names=frozenset(re.findall(r"[A-Za-z_]\w*", self._module.code)),
             nisa=aliases["nisa"],
             nl=aliases["nl"],
         )
@@ -197,15 +198,14 @@ class _Reader:
         return loop if loop is not None and rest == 0 and 0 <= number < loop.trips else None
 
     def _opaque(self, item: cst.BaseStatement, reason: str) -> Statement:
-        names = _all_names(item)
+        names = _names(self._parse(item))
         for name in names:
             self._bound[name] = self._bound.get(name, 0) + 1
-        return replace(self._statement(item, Kind.OPAQUE), uses=names, binds=names, reason=reason)
+        return replace(self._statement(item, Kind.OPAQUE, names), binds=names, reason=reason)
 
-    def _statement(self, item: cst.BaseStatement, kind: Kind) -> Statement:
+    def _statement(self, item: cst.BaseStatement, kind: Kind, uses: frozenset[str]) -> Statement:
         self._order += 1
-        path, guards = tuple(self._path), tuple(self._guards)
-        return Statement(self._order, kind, item, path, guards, uses=_all_names(item))
+        return Statement(self._order, kind, item, tuple(self._path), tuple(self._guards), uses)
 
     # -- simple statements -----------------------------------------------------------------------
 
@@ -215,7 +215,7 @@ class _Reader:
             raise Unreadable("several statements on one line")
         match parsed[0]:
             case ast.Expr(value=ast.Constant()) | ast.Assert() | ast.Pass() | ast.Return():
-                return self._statement(item, Kind.INERT)
+                return self._statement(item, Kind.INERT, _names(parsed))
             case ast.Expr(value=ast.Call() as call):
                 return self._instruction(item, call)
             case ast.Assign() as assign:
@@ -226,7 +226,7 @@ class _Reader:
         names = _targets(node)
         tensor = self._declaration(node.value, names)
         value = tensor if tensor is not None else self._quiet(node.value)
-        statement = self._statement(item, Kind.DECLARE if tensor else Kind.BIND)
+        statement = self._statement(item, Kind.DECLARE if tensor else Kind.BIND, _names([node]))
         self._bind(node.targets[0], value)
         if isinstance(value, Affine) and value.is_const and isinstance(node.value, ast.Constant):
             self._constants[names[0]] = Constant(names[0], value.const, item)
@@ -314,7 +314,7 @@ class _Reader:
         engine = arguments.pop("engine", None)
         chosen = engine.leaf if isinstance(engine, Symbol) and engine.leaf != "unknown" else operator.engines[0]
         return replace(
-            self._statement(item, Kind.OPERATE),
+            self._statement(item, Kind.OPERATE, _names([ast.Expr(call)])),
             op=operator.name,
             engine="dma" if operator.engines == ("dma",) else chosen,
             arguments=arguments,
@@ -336,7 +336,7 @@ class _Reader:
         words = dict(zip(names, call.args, strict=False))
         return words | {word.arg: word.value for word in call.keywords if word.arg}
 
-    def _parse(self, item: cst.SimpleStatementLine) -> list[ast.stmt]:
+    def _parse(self, item: cst.BaseStatement) -> list[ast.stmt]:
         return ast.parse(textwrap.dedent(self._code(item)).strip()).body
 
     def _code(self, node: cst.CSTNode) -> str:
@@ -370,15 +370,5 @@ def _array_call(node: ast.expr) -> ast.Call:
     return node
 
 
-class _Names(cst.CSTVisitor):
-    def __init__(self) -> None:
-        self.found: set[str] = set()
-
-    def visit_Name(self, node: cst.Name) -> None:  # noqa: N802  LibCST names visitors after node types
-        self.found.add(node.value)
-
-
-def _all_names(node: cst.CSTNode) -> frozenset[str]:
-    collector = _Names()
-    node.visit(collector)
-    return frozenset(collector.found)
+def _names(parsed: Sequence[ast.stmt]) -> frozenset[str]:
+    return frozenset(node.id for item in parsed for node in ast.walk(item) if isinstance(node, ast.Name))

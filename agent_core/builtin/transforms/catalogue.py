@@ -6,11 +6,28 @@ from typing import Any
 
 from agent_core.builtin.transforms.base import Transform
 from agent_core.builtin.transforms.block import BlockLoop
+from agent_core.builtin.transforms.buffer_scope import BufferScope
+from agent_core.builtin.transforms.engine import Engine
+from agent_core.builtin.transforms.forward import Forward
+from agent_core.builtin.transforms.fuse import Fuse
 from agent_core.builtin.transforms.hoist import Hoist
+from agent_core.builtin.transforms.interchange import Interchange
 from agent_core.builtin.transforms.intrinsic import Intrinsic
 from agent_core.builtin.transforms.tile_size import TileSize
 from agent_core.builtin.transforms.widen import Widen
 
 TRANSFORMS: dict[str, Transform[Any]] = {
-    transform.id: transform for transform in (Hoist(), Widen(), BlockLoop(), TileSize(), Intrinsic())
+    transform.id: transform
+    for transform in (
+        Hoist(),
+        Widen(),
+        BlockLoop(),
+        TileSize(),
+        Interchange(),
+        Engine(),
+        Fuse(),
+        Forward(),
+        Intrinsic(),
+        BufferScope(),
+    )
 }

@@ -1,0 +1,43 @@
+"""Engine choice: an instruction that several engines can do goes to one that is less busy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from agent_core.builtin import syntax
+from agent_core.builtin.model import Kernel, Statement
+from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from nki_sim.operators import OPERATORS
+from nki_sim.targets import Target
+
+
+class Engine(Transform[Statement]):
+    """Moves an instruction to another engine."""
+
+    id: ClassVar[str] = "engine"
+    counter: ClassVar[str] = "vector_engine_active_time_percent"
+    keeps: ClassVar[str] = "every engine of the operator computes the same function in float32"
+
+    def places(self, kernel: Kernel, target: Target) -> Mapping[str, Statement]:
+        del target
+        found: dict[str, Statement] = {}
+        for item in kernel.operations():
+            dst = item.access("dst")
+            if dst is not None and len(OPERATORS[item.op].engines) > 1:
+                base = f"{item.op} to {dst.tensor.name}"
+                count = sum(name.partition("#")[0] == base for name in found)
+                found[f"{base}#{count + 1}" if count else base] = item
+        return found
+
+    def choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
+        del kernel, target
+        others = [name for name in OPERATORS[place.op].engines if name != place.engine]
+        if place.op == "nc_transpose":
+            raise Refused("the vector engine transposes 32x32 blocks, not whole tiles")
+        return tuple({"engine": name} for name in others)
+
+    def apply(self, kernel: Kernel, target: Target, place: Statement, choice: Choice) -> str:
+        del target
+        new = syntax.with_arguments(place.node, {"engine": f"{kernel.nisa}.engine.{choice['engine']}"})
+        return syntax.source_of(kernel, syntax.rebuild(kernel.body, lambda node: [new] if node is place else None))

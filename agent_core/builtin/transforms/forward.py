@@ -1,0 +1,116 @@
+"""Forwarding: an instruction writes where the copy after it would have put its result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import libcst as cst
+
+from agent_core.builtin import syntax
+from agent_core.builtin.elementwise import sole_writer
+from agent_core.builtin.model import Kernel, Node, Statement
+from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from nki_sim.targets import Target
+
+INTO, FROM = "write the destination", "read the source"
+
+
+class Forward(Transform[Statement]):
+    """Removes a copy on chip."""
+
+    id: ClassVar[str] = "forward"
+    counter: ClassVar[str] = "vector_engine_active_time_percent"
+    keeps: ClassVar[str] = "the copied tile had no other use, and neither side changes in between"
+
+    def places(self, kernel: Kernel, target: Target) -> Mapping[str, Statement]:
+        del target
+        copies = [item for item in kernel.operations() if item.op == "tensor_copy"]
+        return {_site(item, copies): item for item in copies}
+
+    def choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
+        reasons, found = [], []
+        for way in (INTO, FROM):
+            try:
+                self.apply(kernel, target, place, {"by": way})
+                found.append({"by": way})
+            except Refused as refusal:
+                reasons.append(str(refusal))
+        if not found:
+            raise Refused("; ".join(reasons))
+        return tuple(found)
+
+    def apply(self, kernel: Kernel, target: Target, place: Statement, choice: Choice) -> str:
+        del target
+        return _into(kernel, place) if choice["by"] == INTO else _from(kernel, place)
+
+
+def _site(item: Statement, copies: list[Statement]) -> str:
+    twins = [other for other in copies if other.texts.get("dst") == item.texts.get("dst")]
+    number = twins.index(item)
+    return f"copy to {item.texts.get('dst')}" + (f"#{number + 1}" if number else "")
+
+
+def _into(kernel: Kernel, copy: Statement) -> str:
+    """The writer of the copied tile writes the copy's destination."""
+    dst, src = copy.access("dst"), copy.access("src")
+    assert dst is not None
+    assert src is not None
+    source, goal = src.tensor, dst.tensor
+    writer = sole_writer(kernel, source)
+    if writer is None or writer.path != copy.path or len(kernel.users(source)) != 2 or not src.view.whole:
+        raise Refused(f"{source.name} is not made in one place for this copy alone")
+    if source.dtype != goal.dtype or dst.view.shape != src.view.shape:
+        raise Refused("the copy converts or reshapes")
+    touched = [item for item in kernel.users(goal) if writer.order <= item.order < copy.order]
+    declared = kernel.declarations.get(goal.id)
+    if touched or declared is None:
+        raise Refused(f"{goal.name} is used before the copy")
+    early = declared.order < writer.order
+    if not early and declared.path != writer.path:
+        raise Refused(f"{goal.name} is declared elsewhere")
+    new = syntax.with_arguments(writer.node, {"dst": copy.texts["dst"]})
+    old = kernel.declarations[source.id]
+
+    def emit(node: Node) -> list[cst.BaseStatement] | None:
+        if node is copy or (node is declared and not early):
+            return []
+        if node is old:
+            return [] if early else [declared.node]
+        return [new] if node is writer else None
+
+    return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+
+
+def _from(kernel: Kernel, copy: Statement) -> str:
+    """Readers of the copy read the copied tile."""
+    dst, src = copy.access("dst"), copy.access("src")
+    assert dst is not None
+    assert src is not None
+    goal = dst.tensor
+    if sole_writer(kernel, goal) is not copy:
+        raise Refused(f"{goal.name} is not made by this copy alone")
+    if src.tensor.dtype != goal.dtype or not src.view.whole or not src.view.plain or src.tensor.copies:
+        raise Refused("the copy converts, or takes part of a tile")
+    readers = [item for item in kernel.users(goal) if item is not copy]
+    last = max((item.order for item in readers), default=copy.order)
+    changed = [item for item in kernel.users(src.tensor) if item.writes(src.tensor) and copy.order < item.order <= last]
+    home = kernel.declarations.get(src.tensor.id)
+    if changed or home is None or any(item.path != copy.path for item in readers):
+        raise Refused(f"{src.tensor.name} does not stay as it is until the copy's last use")
+    if src.view.shape != dst.view.shape or src.tensor.shape != goal.shape:
+        raise Refused("the copy reshapes")
+    old = kernel.declarations[goal.id]
+
+    def emit(node: Node) -> list[cst.BaseStatement] | None:
+        if node is copy or node is old:
+            return []
+        if node in readers and isinstance(node, Statement):
+            return [_renamed(node, goal.name, src.tensor.name)]
+        return None
+
+    return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+
+
+def _renamed(item: Statement, old: str, new: str) -> cst.BaseStatement:
+    return syntax.reindex(item.node, old, lambda parts: syntax.subscript(new, parts) if parts else cst.Name(new))
