@@ -219,7 +219,7 @@ def _from_env(env: Mapping[str, str]) -> Iterator[_Entry]:
 
 
 def _flag(key: str) -> str:
-    return FLAGS.get(key, f"--set {key}")
+    return FLAGS.get(key, "--set")
 
 
 def _parse(entry: _Entry) -> Any:

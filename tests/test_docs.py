@@ -55,7 +55,7 @@ def test_the_readmes_configuration_is_one(home):
     from_file = load(home, {}).config
     variables = dict(re.findall(rf"# ({ENV_PREFIX}\w+)=(\S+)", section))
     assert load(home / "none", variables).config == from_file
-    assert set(re.findall(r"  (--\w+) ", section)) <= set(FLAGS.values())
+    assert set(re.findall(r"  (--\w+) ", section)) <= {*FLAGS.values(), "--set"}
     assert tomllib.loads("\n".join(lines))["run"]["problem"] == from_file.run.problem
 
 

@@ -96,7 +96,7 @@ def test_all_faults_of_all_sources_are_reported_at_once(home):
     assert lines[4].startswith('NKI_AGENT_DAEMON__GRACE_SECONDS: daemon.grace_seconds = "nan": ')
     assert "less than or equal to 64 (B: candidates kept" in lines[5]
     assert lines[6].startswith("--rounds: run.search.rounds = 0: ")
-    assert lines[7] == "--set run.serach.plans: run.serach.plans: no such key; did you mean run.search.plans?"
+    assert lines[7] == "--set: run.serach.plans: no such key; did you mean run.search.plans?"
 
 
 def test_a_wrong_value_is_reported_even_where_a_flag_overrides_it(home):
