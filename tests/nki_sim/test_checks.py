@@ -155,6 +155,8 @@ def test_inputs_are_read_only(tracing: Any) -> None:
 
 
 def test_hbm_is_finite_and_huge_tensors_are_refused_before_they_are_walked(tracing: Any) -> None:
-    body = "y = nl.ndarray((1 << 20, 1 << 19), dtype=nl.float32, buffer=nl.private_hbm)\nnisa.dma_copy(out, x)"
+    body = (
+        "y = nl.ndarray((1 << 20, 1 << 19), dtype=nl.float32, buffer=nl.private_hbm)\nnisa.dma_copy(out, x)"
+    )
     violation = only(tracing(kernel(body), X))
     assert (violation.code, violation.tensor) == ("hbm_capacity", "y")

@@ -1,4 +1,4 @@
-"""Counters against hand counts and the profiler's own identities; explanations of kernels built to need one."""
+"""Counters against hand counts and the profiler's identities; explanations of kernels built to need them."""
 
 from __future__ import annotations
 
@@ -64,9 +64,7 @@ def test_dma_and_engine_activity(counted: dict[str, float | int]) -> None:
     assert counted["dma_transfer_average_bytes"] == counted["dma_transfer_total_bytes"] / 14
     for name in ("tensor", "vector", "scalar", "gpsimd"):
         percent = counted[f"{name}_engine_active_time_percent"]
-        assert percent == pytest.approx(
-            100 * counted[f"{name}_engine_active_time"] / counted["total_time"]
-        )
+        assert percent == pytest.approx(100 * counted[f"{name}_engine_active_time"] / counted["total_time"])
         assert 0 <= percent <= 100
     assert counted["tensor_engine_active_time_percent"] > counted["vector_engine_active_time_percent"] > 0
     assert counted["scalar_engine_instruction_count"] == 0
@@ -144,7 +142,9 @@ def test_the_bottleneck_is_named(body: str, bottleneck: str, tracing: Any) -> No
 
 
 def test_an_idle_chip_is_underutilised(tracing: Any) -> None:
-    chain = "nisa.dma_copy(t[0:1, 0:8], out[0:1, 0:8]) if i % 2 else nisa.dma_copy(out[0:1, 0:8], t[0:1, 0:8])"
+    chain = (
+        "nisa.dma_copy(t[0:1, 0:8], out[0:1, 0:8]) if i % 2 else nisa.dma_copy(out[0:1, 0:8], t[0:1, 0:8])"
+    )
     found = explained(tracing, LOOP.replace("BODY", chain), spec(128, 512))
     assert found.bottleneck in {"underutilised", "dependency"}
     assert found.busy_ms["tensor"] == 0.0

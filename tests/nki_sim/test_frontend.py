@@ -179,7 +179,9 @@ def test_kernel_is_the_entry_among_several_unless_named(tracing: Any) -> None:
         tracing(text, X, entry="third")
 
 
-@pytest.mark.parametrize("text", ["x = 1", PLAIN.format(name="a", result="out") + PLAIN.format(name="b", result="out")])
+@pytest.mark.parametrize(
+    "text", ["x = 1", PLAIN.format(name="a", result="out") + PLAIN.format(name="b", result="out")]
+)
 def test_no_clear_entry_is_an_error(text: str, tracing: Any) -> None:
     with pytest.raises(KernelError) as caught:
         tracing(text, X)
@@ -267,11 +269,14 @@ def test_calls_outside_a_kernel_say_so() -> None:
 
 
 def test_tile_sizes_come_from_the_target(tracing: Any) -> None:
-    text = PLAIN.format(name="kernel", result="out") + """
+    text = (
+        PLAIN.format(name="kernel", result="out")
+        + """
     assert (nl.tile_size.pmax, nl.tile_size.psum_fmax, nl.tile_size.gemm_moving_fmax) == (128, 512, 512)
     assert nl.tile_size.gemm_stationary_fmax == 128 and nl.tile_size.psum_num_banks == 8
     assert nisa.get_nc_version() == "gen3" and nl.program_id(0) == 0 and nl.num_programs() == 1
     """
+    )
     head, _, checks = text.rpartition("    return out\n")
     body = "\n".join(line for line in checks.splitlines())
     assert len(tracing(f"{head}{body}\n    return out\n", X)) == 1

@@ -163,7 +163,11 @@ def test_mutated_programs_are_refused_or_can_be_used(edits: list[tuple[int, int]
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3),
     max_leaves=4,
 )
@@ -198,5 +202,5 @@ def use(program: Program) -> None:
         if not checks.check(program, targets.load("trn2")):
             arrays = [np.zeros(spec.shape, np.float32) for spec in program.specs(program.inputs)]
             assert len(numerics.run(program, arrays)) == len(program.outputs)
-    except SimError as error:
-        assert error.code
+    except SimError:
+        return

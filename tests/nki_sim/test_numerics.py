@@ -26,7 +26,8 @@ def kernel(x, w):
         nisa.dma_copy(dst=t[0:rows], src=x[i:i + rows])
         junk = nl.ndarray((128, k), dtype=nl.float32, buffer=nl.sbuf)
         total = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.activation(dst=junk[0:rows], op=nl.square, data=t[0:rows], reduce_op=nl.add, reduce_res=total[0:rows])
+        nisa.activation(
+            dst=junk[0:rows], op=nl.square, data=t[0:rows], reduce_op=nl.add, reduce_res=total[0:rows])
         scale = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
         nisa.activation(dst=scale[0:rows], op=nl.rsqrt, data=total[0:rows], scale=1.0 / k)
         nisa.scalar_tensor_tensor(
@@ -43,7 +44,7 @@ def normal(seed: int, *shape: int) -> Any:
 
 @settings(max_examples=8)
 @given(m=st.integers(1, 2), k=st.integers(1, 3), n=st.integers(1, 2), seed=st.integers(0, 99))
-def test_tiled_matmul(m: int, k: int, n: int, seed: int, simulate: Any, texts: Any) -> None:
+def test_tiled_matmul(m: int, k: int, n: int, seed: int, *, simulate: Any, texts: Any) -> None:
     a, b = normal(seed, 128 * m, 128 * k), normal(seed + 1, 128 * k, 512 * n)
     (found,) = simulate(texts.matmul, a, b)
     wanted = a.astype(np.float64) @ b.astype(np.float64)

@@ -75,7 +75,7 @@ def test_activation_functions(name: str, simulate: Any, texts: Any) -> None:
 @FEW
 @given(size=SIZES, seed=st.integers(0, 99), scale=st.floats(-2, 2), tiled=st.booleans())
 def test_activation_scales_biases_and_sums(
-    size: tuple[int, int], seed: int, scale: float, tiled: bool, simulate: Any, texts: Any
+    size: tuple[int, int], seed: int, scale: float, tiled: bool, *, simulate: Any, texts: Any
 ) -> None:
     x, b, s = draw(seed, size), draw(seed + 1, (size[0], 1)), draw(seed + 2, (size[0], 1))
     body = f"""
@@ -89,7 +89,9 @@ def test_activation_scales_biases_and_sums(
 
 def test_activation_reduce_is_activation_and_its_sum(simulate: Any, texts: Any) -> None:
     x = draw(3, (128, 33))
-    body = "nisa.activation_reduce(dst=r[:, 1:], op=nl.square, data=sx, reduce_op=nl.add, reduce_res=r[:, :1])"
+    body = (
+        "nisa.activation_reduce(dst=r[:, 1:], op=nl.square, data=sx, reduce_op=nl.add, reduce_res=r[:, :1])"
+    )
     (found,) = simulate(texts.on_chip(["x"], body, shape="(p, f + 1)"), x)
     close(found, np.hstack([(x * x).sum(1, keepdims=True), x * x]), bits=18)
 
@@ -129,7 +131,7 @@ def test_tensor_tensor(name: str, engine: str, simulate: Any, texts: Any) -> Non
 )  # fmt: skip
 def test_tensor_scalar_applies_two_operations_in_order(
     size: tuple[int, int], seed: int, ops: tuple[str, str], reverse: tuple[bool, bool], tile: bool,
-    simulate: Any, texts: Any,
+    *, simulate: Any, texts: Any,
 ) -> None:  # fmt: skip
     x, y = draw(seed, size), draw(seed + 1, (size[0], 1))
     body = (
@@ -146,7 +148,7 @@ def test_tensor_scalar_applies_two_operations_in_order(
 
 def test_scalar_tensor_tensor(simulate: Any, texts: Any) -> None:
     x, y, c = draw(6, (128, 21)), draw(7, (128, 21)), draw(8, (128, 1))
-    body = "nisa.scalar_tensor_tensor(dst=r, data=sx, op0=nl.multiply, operand0=sc, op1=nl.subtract, operand1=sy)"
+    body = "nisa.scalar_tensor_tensor(r, sx, nl.multiply, operand0=sc, op1=nl.subtract, operand1=sy)"
     (found,) = simulate(texts.on_chip(["x", "y", "c"], body), x, y, c)
     close(found, x * c - y)
 
@@ -170,7 +172,7 @@ def test_tensor_scalar_reduce(name: str, simulate: Any, texts: Any) -> None:
     inner=st.booleans(), negate=st.booleans(), seed=st.integers(0, 99),
 )  # fmt: skip
 def test_tensor_reduce_over_inner_axes(
-    shape: tuple[int, int, int], inner: bool, negate: bool, seed: int, simulate: Any, texts: Any
+    shape: tuple[int, int, int], inner: bool, negate: bool, seed: int, *, simulate: Any, texts: Any
 ) -> None:
     x = draw(seed, shape)
     axes, kept = ("2", "(a, b)") if inner else ("(1, 2)", "(a, 1)")
@@ -222,7 +224,7 @@ def test_memset_takes_infinity(simulate: Any, texts: Any) -> None:
     dtype=st.sampled_from([np.dtype(np.float32), BF16]), groups=st.integers(1, 3), seed=st.integers(0, 99),
 )  # fmt: skip
 def test_nc_matmul_accumulates_in_float32(
-    k: int, m: int, n: int, dtype: Any, groups: int, seed: int, simulate: Any
+    k: int, m: int, n: int, dtype: Any, groups: int, *, seed: int, simulate: Any
 ) -> None:
     a, b = draw(seed, (groups * k, m), dtype), draw(seed + 1, (groups * k, n), dtype)
     text = f"""

@@ -84,7 +84,9 @@ CASES = [
         tile("sa", "(128, 128)") + tile("sb", "(128, 256)")
         + tile("acc", "(128, 1024)", buffer="nl.psum") + "nisa.nc_matmul(acc[:, 0:1024:4], sa, sb)",
     ),
-    Case("unsupported_memory", matmul(), matmul().replace("buffer=nl.psum", "buffer=nl.sbuf"), id="dst in SBUF"),
+    Case(
+        "unsupported_memory", matmul(), matmul().replace("buffer=nl.psum", "buffer=nl.sbuf"), id="dst in SBUF"
+    ),
     Case(
         "unsupported_memory",
         tile("a", "(128, 512)") + "nisa.dma_copy(a, x)",

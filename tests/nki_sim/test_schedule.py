@@ -29,12 +29,14 @@ def spec(*shape: int, dtype: str = "float32") -> ArraySpec:
     return ArraySpec(shape, dtype)
 
 
-def matmul_program(tracing: Any, texts: Any, m: int, k: int, n: int, dtype: str) -> Program:
+def matmul_program(tracing: Any, texts: Any, m: int, k: int, n: int, *, dtype: str) -> Program:
     return tracing(texts.matmul, spec(128 * m, 128 * k, dtype=dtype), spec(128 * k, 512 * n, dtype=dtype))
 
 
 PROGRAMS = st.one_of(
-    st.tuples(st.just("matmul"), st.integers(1, 3), st.integers(1, 3), st.sampled_from(["float32", "bfloat16"])),
+    st.tuples(
+        st.just("matmul"), st.integers(1, 3), st.integers(1, 3), st.sampled_from(["float32", "bfloat16"])
+    ),
     st.tuples(st.just("stream"), st.integers(1, 3), st.sampled_from([128, 256, 512]), st.booleans()),
 )
 
@@ -52,7 +54,7 @@ def build(tracing: Any, texts: Any, case: tuple[Any, ...]) -> tuple[Program, Min
             elementwise_elements=128 * m * 512,
             elementwise_dtype=dtype,
         )
-        return matmul_program(tracing, texts, m, k, 1, dtype), work
+        return matmul_program(tracing, texts, m, k, 1, dtype=dtype), work
     _, m, width, fresh = case
     size = 128 * m * 1024
     work = MinimalWork(
@@ -77,7 +79,9 @@ def test_predictions_lie_between_the_bounds(
     span = (timeline.latency_ms * 1e6) - target.kernel_overhead_ns
     for name in QUEUES:
         assert span >= active_ns(timeline, (name,)) - 1e-6
-    latency = target.dma_trigger_ns + target.dma_completion_ns + target.dma_descriptor_ns + target.semaphore_ns
+    latency = (
+        target.dma_trigger_ns + target.dma_completion_ns + target.dma_descriptor_ns + target.semaphore_ns
+    )
     extra = latency + target.tensor_fill_cycles / target.tensor_clock_ghz + target.activation_table_ns
     assert span <= costs_ns(program, target).sum() + extra * len(program)
 
@@ -139,7 +143,7 @@ def test_the_interval_encloses_the_prediction(
 
 
 def test_schedules_repeat(tracing: Any, texts: Any) -> None:
-    program = matmul_program(tracing, texts, 2, 2, 2, "float32")
+    program = matmul_program(tracing, texts, 2, 2, 2, dtype="float32")
     first, second = schedule(program, TRN2), schedule(Program.from_bytes(program.to_bytes()), TRN2)
     assert np.array_equal(first.start_ns, second.start_ns)
 
@@ -317,8 +321,9 @@ def test_dependences_are_those_of_an_element_by_element_account(
     lines = []
     for row, height, column, width, write in boxes:
         part = f"y[{row}:{min(8, row + height)}, {column}:{min(16, column + width)}]"
-        lines.append(f"nisa.dma_copy(dst={part}, src=x[0:1, 0:1].broadcast_to({part}.shape))" if write
-                     else f"nisa.dma_copy(dst=nl.ndarray({part}.shape, nl.float32, nl.sbuf), src={part})")  # fmt: skip
+        source = f"x[0:1, 0:1].broadcast_to({part}.shape)" if write else part
+        goal = part if write else f"nl.ndarray({part}.shape, nl.float32, nl.sbuf)"
+        lines.append(f"nisa.dma_copy(dst={goal}, src={source})")
     body = "\n    ".join(lines)
     text = f"""
 @nki.jit

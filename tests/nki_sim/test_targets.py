@@ -60,7 +60,9 @@ def test_a_table_that_is_not_whole_is_refused(change: Any, text: str) -> None:
         targets.parse("trn2", wrong)
 
 
-def chip(role: str, p: int, f: int, *, dtype: str = "float32", buffer: str = "sbuf", step: int = 1) -> Operand:
+def chip(
+    role: str, p: int, f: int, *, dtype: str = "float32", buffer: str = "sbuf", step: int = 1
+) -> Operand:
     return Operand(role, ((f * step, p), (step, f)), dtype, buffer, f * step, 0)
 
 
@@ -92,8 +94,12 @@ def test_matmul_passes_and_overheads() -> None:
 def test_large_matmuls_match_the_measured_totals() -> None:
     """4096 x 8192 x 8192: 6.93 ms in bf16 on trn1; fp32 on trn2 28.2 to 28.4 ms."""
     count = 32 * 64 * 16
-    assert OPERATORS["nc_matmul"].cost(product("bfloat16", 512), TRN1).busy_ns * count / 1e6 == pytest.approx(6.93, rel=0.01)
-    assert OPERATORS["nc_matmul"].cost(product("float32", 512), TRN2).busy_ns * count / 1e6 == pytest.approx(28.3, rel=0.01)
+    assert OPERATORS["nc_matmul"].cost(product("bfloat16", 512), TRN1).busy_ns * count / 1e6 == pytest.approx(
+        6.93, rel=0.01
+    )
+    assert OPERATORS["nc_matmul"].cost(product("float32", 512), TRN2).busy_ns * count / 1e6 == pytest.approx(
+        28.3, rel=0.01
+    )
 
 
 def pair(first: str, dtype: str = "float32", op: str = "add", engine: str = "vector") -> Form:
@@ -116,7 +122,12 @@ def test_two_input_instructions_pay_twice_unless_one_is_in_psum_or_narrow() -> N
 
 @pytest.mark.parametrize(
     ("dtype", "buffer", "step", "speed"),
-    [("float32", "sbuf", 1, 1), ("bfloat16", "sbuf", 1, 4), ("bfloat16", "sbuf", 2, 2), ("bfloat16", "psum", 1, 2)],
+    [
+        ("float32", "sbuf", 1, 1),
+        ("bfloat16", "sbuf", 1, 4),
+        ("bfloat16", "sbuf", 2, 2),
+        ("bfloat16", "psum", 1, 2),
+    ],
 )
 def test_copy_modes_of_the_vector_engine(dtype: str, buffer: str, step: int, speed: int) -> None:
     operands = (
@@ -141,7 +152,9 @@ def test_reductions_and_small_instructions() -> None:
     data, one = chip("data", 128, 512), chip("dst", 128, 1)
     plain = Form("tensor_reduce", "vector", (one, data), (("op", "add"), ("axis", (1,))))
     assert cycles(plain) == pytest.approx(512 + 110)
-    summed = Form("activation", "scalar", (chip("dst", 128, 512), data, chip("reduce_res", 128, 1)), (("op", "exp"),))
+    summed = Form(
+        "activation", "scalar", (chip("dst", 128, 512), data, chip("reduce_res", 128, 1)), (("op", "exp"),)
+    )
     assert cycles(summed) == pytest.approx(512 + 115 + 64)
     small = Form("tensor_copy", "vector", (chip("dst", 128, 4), chip("src", 128, 4)), ())
     assert cycles(small) == pytest.approx(64 + 110)
@@ -149,7 +162,9 @@ def test_reductions_and_small_instructions() -> None:
 
 def load(rows: int, row_bytes: int, *, step: int = 1) -> Form:
     count = row_bytes // 4
-    return Form("dma_copy", "dma", (chip("dst", rows, count), hbm("src", ((count * step, rows), (step, count)))), ())
+    return Form(
+        "dma_copy", "dma", (chip("dst", rows, count), hbm("src", ((count * step, rows), (step, count)))), ()
+    )
 
 
 def test_dma_is_fixed_cost_then_bandwidth() -> None:
