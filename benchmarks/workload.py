@@ -56,6 +56,8 @@ from state.model import (
     Verdict,
     digest_of,
 )
+from state.log import EventLog
+from state.records import NewEvent, Recorded
 
 TECHNIQUES = ("hoist_loads", "block_sizes", "loop_interchange", "wider_dma", "fuse_activation")
 COUNTERS = ("tensor_engine_active_percent", "dma_active_percent", "hbm_read_bytes", "sbuf_spill_bytes", "mfu")
@@ -107,34 +109,33 @@ class Script:
         yield from self._evaluation(INITIAL_KEY, source, 12.0, correct=True)
         first = self._candidate(INITIAL_KEY, source, 12.0)
         yield Step(KernelKept(candidate=first, role=BeamRole.ELITE, speedup=None))
-        self._beam = (first,) * 1
+        self._beam = (first,)
         yield Step(BeamSelected(round=0, beam=self._entries()))
 
     def round(self, round_: int) -> Iterator[Step]:
         """Yield one round: its effects in slot order, its decisions, its barrier."""
-        parents = [self._beam[slot % len(self._beam)] for slot in range(self.slots)]
-        yield Step(
-            RoundStarted(
-                round=round_,
-                slots=tuple(
-                    SlotAssignment(
-                        slot=n, parent=c.id, planner="builtin", plans=self.plans, implementations=1
-                    )
-                    for n, c in enumerate(parents)
-                ),
-            )
-        )
-        found: list[Candidate] = []
-        attempts: list[Attempt] = []
-        for slot, parent in enumerate(parents):
-            for plan in range(self.plans):
-                at = EffectKey(round_, slot, plan, 0, 0, Role.PLANNER)
-                yield from self._attempt(at, parent, found, attempts)
-        yield from self._decisions(round_, found, attempts)
+        yield self.opening(round_)
+        for slot in range(self.slots):
+            yield from self.lane(round_, slot)
+        yield from self.closing(round_)
 
-    def _attempt(
-        self, at: EffectKey, parent: Candidate, found: list[Candidate], attempts: list[Attempt]
-    ) -> Iterator[Step]:
+    def opening(self, round_: int) -> Step:
+        """Return the step that starts a round; its lanes may then run side by side."""
+        self._parents = [self._beam[slot % len(self._beam)] for slot in range(self.slots)]
+        self._found: list[Candidate] = []
+        self._attempts: list[Attempt] = []
+        slots = (
+            SlotAssignment(slot=n, parent=c.id, planner="builtin", plans=self.plans, implementations=1)
+            for n, c in enumerate(self._parents)
+        )
+        return Step(RoundStarted(round=round_, slots=tuple(slots)))
+
+    def lane(self, round_: int, slot: int) -> Iterator[Step]:
+        """Yield one slot's effects, each after the one it follows from."""
+        for plan in range(self.plans):
+            yield from self._attempt(EffectKey(round_, slot, plan, 0, 0, Role.PLANNER), self._parents[slot])
+
+    def _attempt(self, at: EffectKey, parent: Candidate) -> Iterator[Step]:
         technique = self._random.choice(TECHNIQUES)
         latency_ms = parent.latency_ms * self._random.uniform(0.85, 1.2)
         fate = self._random.random()
@@ -153,8 +154,8 @@ class Script:
             yield Step(event, (source,))
             yield from self._evaluation(at.for_role(Role.EVALUATOR), source, latency_ms, correct=fate > 0.3)
         if verdict is Verdict.CORRECT:
-            found.append(self._candidate(at, source, latency_ms, parent))
-        attempts.append(
+            self._found.append(self._candidate(at, source, latency_ms, parent))
+        self._attempts.append(
             Attempt(
                 candidate=at.candidate,
                 parent=parent.id,
@@ -187,7 +188,7 @@ class Script:
             stage="benchmark" if correct else "correctness",
             code=digest_of(source + b"code"),
             error=None if correct else ErrorInfo(code="mismatch", message="relative L2 0.1 above 2e-5"),
-            rel_l2={seed: 3.1e-07 if correct else 0.1 for seed in (0, 21, 42, 63, 84)},
+            rel_l2=dict.fromkeys((0, 21, 42, 63, 84), 3.1e-07 if correct else 0.1),
             benchmark=_benchmark(latency_ms) if correct else None,
             profile=digest_of(profile) if correct else None,
             bottleneck="memory" if correct else None,
@@ -202,7 +203,9 @@ class Script:
             counters = {name: self._random.random() for name in COUNTERS}
             yield Step(ProfileRecorded(key=str(at), profile=digest_of(profile), counters=counters))
 
-    def _decisions(self, round_: int, found: list[Candidate], attempts: list[Attempt]) -> Iterator[Step]:
+    def closing(self, round_: int) -> Iterator[Step]:
+        """Yield what ends a round: its decisions and its barrier."""
+        found = sorted(self._found, key=lambda candidate: EffectKey.parse(f"{candidate.id}.planner"))
         known = {candidate.id: candidate for candidate in (*self._beam, *found)}
         ranked = sorted(known.values(), key=lambda candidate: (candidate.latency_ms, candidate.id))
         before = {candidate.id for candidate in self._beam}
@@ -218,7 +221,11 @@ class Script:
                 yield Step(GuardCheckpointed(checkpoint=mark))
         yield Step(BeamSelected(round=round_, beam=self._entries()))
         yield Step(MemoryCurated(round=round_, memory=self._memory()))
-        yield Step(RoundCompleted(round=round_, attempts=tuple(attempts)))
+        yield Step(
+            RoundCompleted(
+                round=round_, attempts=tuple(sorted(self._attempts, key=lambda attempt: attempt.candidate))
+            )
+        )
 
     def _entries(self) -> tuple[BeamEntry, ...]:
         return tuple(BeamEntry(candidate=candidate, role=BeamRole.ELITE) for candidate in self._beam)
@@ -253,6 +260,15 @@ class Script:
             profile=None,
             bottleneck="memory",
         )
+
+
+def append_run(log: EventLog, run: str, **parameters: int) -> list[Recorded]:
+    """Append a whole scripted run, an append per event; `parameters` are those of `Script`."""
+    return [
+        item
+        for step in Script(**parameters).steps()
+        for item in log.append_now([NewEvent(run, step.event)], blobs=step.blobs)
+    ]
 
 
 def _benchmark(latency_ms: float) -> Benchmark:

@@ -1,0 +1,46 @@
+"""Logs to test with: scripted runs, whole or appended one by one, and hands that damage them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from benchmarks.workload import append_run
+from state.log import EventLog
+from state.records import Recorded
+
+Damage = Callable[..., None]
+
+
+@pytest.fixture
+def log(home: Path) -> Iterator[EventLog]:
+    with EventLog.open(home) as opened:
+        yield opened
+
+
+@pytest.fixture
+def stored(home: Path) -> list[Recorded]:
+    """A home with two runs, cleanly stopped; what it holds."""
+    with EventLog.open(home) as log:
+        return append_run(log, "first", seed=1) + append_run(log, "second", seed=2)
+
+
+@pytest.fixture
+def damage(home: Path) -> Damage:
+    """Execute statements on a stopped log behind its back, its triggers out of the way."""
+
+    def execute(*statements: str, parameters: tuple[object, ...] = ()) -> None:
+        with closing(sqlite3.connect(home / "events.db", isolation_level=None)) as connection:
+            triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+            for name, _ in triggers:
+                connection.execute(f"DROP TRIGGER {name}")
+            for statement in statements:
+                connection.execute(statement, parameters)
+            for _, sql in triggers:
+                connection.execute(sql)
+
+    return execute

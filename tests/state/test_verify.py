@@ -1,0 +1,262 @@
+"""`verify` names what is wrong, and first the first bad row; a sound log is never suspected."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+import sqlite3
+from contextlib import closing
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from benchmarks.workload import Script, append_run
+from state import fold
+from state.errors import HomeUnreadable, LogDamaged, LogTooNew, NoLog
+from state.events import RunPaused
+from state.head import EMPTY, read_head, write_head
+from state.log import EventLog
+from state.reader import LogReader
+from state.records import NewEvent, Recorded
+from state.verify import verify
+
+Damage = Callable[..., None]
+
+
+def only(home: Path, part: str) -> str:
+    """The one finding of a log with one fault."""
+    report = verify(home)
+    assert [finding.part for finding in report.findings] == [part], report.findings
+    assert not report.ok
+    return str(report.first)
+
+
+def test_a_sound_log_is_proved(home: Path, stored: list[Recorded]) -> None:
+    report = verify(home)
+    assert report.ok
+    assert report.first is None
+    assert report.events == len(stored) == report.head.seq
+    assert report.head.hash == stored[-1].hash
+    assert report.state_hashes == sum(item.state_hash is not None for item in stored) > 0
+    assert (report.blobs > 0, report.snapshots, report.anchored) == (True, 2, True)
+
+
+def test_an_empty_log_is_sound(home: Path) -> None:
+    EventLog.open(home).close()
+    report = verify(home)
+    assert (report.ok, report.events, report.head) == (True, 0, EMPTY)
+
+
+def test_a_log_in_use_is_proved_too(log: EventLog, home: Path) -> None:
+    append_run(log, "r", rounds=1)
+    report = verify(home)
+    assert report.ok
+    assert report.events == log.head.seq
+
+
+def test_events_appended_while_it_looks_are_included(log: EventLog, home: Path, monkeypatch) -> None:
+    append_run(log, "r", rounds=1)
+    monkeypatch.setattr("state.queries.PAGE", 1)
+    added: list[int] = []
+
+    def append_more(done: int, total: int) -> None:
+        if not added:
+            added.extend(item.seq for item in append_run(log, "more", rounds=1))
+
+    report = verify(home, progress=append_more)
+    assert report.ok
+    assert report.events == added[-1]
+
+
+def test_progress_is_told(home: Path, stored: list[Recorded], monkeypatch) -> None:
+    monkeypatch.setattr("state.queries.PAGE", 10)
+    seen: list[tuple[int, int]] = []
+    verify(home, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(n, len(stored)) for n in range(10, len(stored) + 1, 10)]
+
+
+# --- rows ---
+
+
+def test_an_edited_payload_is_named(home: Path, stored: list[Recorded], damage: Damage) -> None:
+    damage("UPDATE event SET payload = payload || ' ' WHERE seq IN (20, 90)")
+    first = verify(home).first
+    assert (first.part, first.seq, first.stream, first.run_seq) == ("chain", 20, "first", 20)
+    assert "was edited" in first.what
+
+
+def test_a_missing_row_is_named(home: Path, stored: list[Recorded], damage: Damage) -> None:
+    damage("DELETE FROM event WHERE seq = 7")
+    assert "chain at event 8" in only(home, "chain")
+
+
+def test_swapped_rows_are_named(home: Path, stored: list[Recorded], damage: Damage) -> None:
+    damage(
+        "UPDATE event SET seq = -1, run_seq = -1 WHERE seq = 5",
+        "UPDATE event SET seq = 5, run_seq = 5 WHERE seq = 6",
+        "UPDATE event SET seq = 6, run_seq = 6 WHERE seq = -1",
+    )
+    report = verify(home)
+    assert (report.first.part, report.first.seq) == ("chain", 5)
+
+
+def test_a_truncated_log_is_named(home: Path, stored: list[Recorded], damage: Damage) -> None:
+    damage(f"DELETE FROM event WHERE seq > {len(stored) - 3}")
+    report = verify(home)
+    assert any(f"ends at event {len(stored) - 3}" in finding.what for finding in report.findings)
+    assert "tail" in {finding.part for finding in report.findings}
+
+
+def test_a_forged_row_with_a_right_hash_is_found_by_its_successor(
+    home: Path, stored: list[Recorded], damage: Damage
+) -> None:
+    damage("UPDATE event SET hash = zeroblob(32) WHERE seq = 4")
+    assert verify(home, deep=False).first.seq == 4
+
+
+def test_a_forged_history_does_not_match_the_anchor(home: Path, stored: list[Recorded]) -> None:
+    anchor = read_head(home / "HEAD")
+    write_head(home / "HEAD", type(anchor)(5, "first", 5, "ab" * 32))
+    assert "history was rewritten" in only(home, "tail")
+
+
+def test_an_illegible_anchor_is_named(home: Path, stored: list[Recorded]) -> None:
+    (home / "HEAD").write_text("nonsense")
+    assert "not a HEAD anchor" in only(home, "tail")
+
+
+def test_a_log_without_an_anchor_says_so(home: Path, stored: list[Recorded]) -> None:
+    (home / "HEAD").unlink()
+    report = verify(home)
+    assert (report.ok, report.anchored) == (True, False)
+
+
+def test_a_state_that_today_s_fold_does_not_give_is_named(home: Path, stored: list[Recorded], monkeypatch) -> None:
+    first = next(item for item in stored if item.state_hash is not None)
+    real = fold.semantic
+    monkeypatch.setattr(fold, "semantic", lambda state: {**real(state), "extra": 1})
+    report = verify(home)
+    assert (report.first.part, report.first.seq) == ("state_hash", first.seq)
+
+
+def test_state_hashes_of_another_fold_version_are_not_compared(
+    home: Path, stored: list[Recorded], monkeypatch
+) -> None:
+    monkeypatch.setattr("state.verify.FOLD_VERSION", 99)
+    report = verify(home)
+    assert (report.ok, report.state_hashes) == (True, 0)
+
+
+def test_an_event_that_cannot_follow_is_named(home: Path, stored: list[Recorded], monkeypatch) -> None:
+    real = fold.apply
+    monkeypatch.setattr(
+        fold, "apply", lambda state, event: real(None if type(event).__name__ == "RoundStarted" else state, event)
+    )
+    victim = next(item for item in stored if item.type == "RoundStarted")
+    report = verify(home)
+    assert (report.first.part, report.first.seq) == ("event", victim.seq)
+
+
+# --- what stands beside the rows ---
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("UPDATE runs SET best_ms = 0.5 WHERE run = 'first'", "runs: row ('first',"),
+        ("DELETE FROM attempts WHERE seq = (SELECT min(seq) FROM attempts)", "attempts: row"),
+        ("INSERT INTO spend VALUES ('zzz', 'planner', 1, 0, 5, 0, 0)", "is not from the log"),
+        ("UPDATE plans SET title = 'x' WHERE run = 'second'", "plans: row ('second', 1) holds 'x'"),
+    ],
+)
+def test_an_edited_read_model_is_named(
+    home: Path, stored: list[Recorded], damage: Damage, statement: str, words: str
+) -> None:
+    damage(statement)
+    assert words in only(home, "read_model")
+
+
+def test_an_edited_snapshot_is_named(home: Path, stored: list[Recorded], damage: Damage) -> None:
+    damage("UPDATE snapshot SET data = zeroblob(10) WHERE stream = 'first'")
+    assert "do not match their digest" in only(home, "snapshot")
+
+
+def test_a_forged_snapshot_is_named(home: Path, stored: list[Recorded], damage: Damage) -> None:
+    with LogReader.open(home) as reader:
+        state = reader.state("first").model_copy(update={"spent_usd": 0.0})
+    data = zlib.compress(state.model_dump_json().encode())
+    damage(
+        "UPDATE snapshot SET data = ?, digest = ? WHERE stream = 'first'",
+        parameters=(data, sha256(data).digest()),
+    )
+    assert "not the one that the events give" in only(home, "snapshot")
+
+
+def test_a_snapshot_of_no_event_is_named(home: Path, stored: list[Recorded], damage: Damage) -> None:
+    damage("UPDATE snapshot SET run_seq = 100000 WHERE stream = 'first'")
+    assert "first@100000" in only(home, "snapshot")
+
+
+@pytest.mark.parametrize("column", ["data = zeroblob(3)", "size = size + 1", "encoding = 'raw'"])
+def test_an_edited_blob_is_named(home: Path, stored: list[Recorded], damage: Damage, column: str) -> None:
+    damage(f"UPDATE blob SET {column} WHERE rowid = (SELECT min(rowid) FROM blob WHERE encoding = 'zlib')")
+    assert "blob" in only(home, "blob")
+
+
+def test_a_blob_that_an_event_names_must_be_there(home: Path, log: EventLog) -> None:
+    step = next(Script().steps())
+    log.append_now([NewEvent("r", step.event)], blobs=step.blobs[1:])
+    finding = only(home, "blob")
+    assert step.event.kernel in finding
+    assert "at event 1 (r@1)" in finding
+
+
+def test_a_smashed_page_is_reported(home: Path, stored: list[Recorded]) -> None:
+    database = home / "events.db"
+    data = bytearray(database.read_bytes())
+    data[4096 * 3 : 4096 * 4] = b"\xff" * 4096
+    database.write_bytes(data)
+    try:
+        report = verify(home)
+    except LogDamaged:  # the page was needed to open the log at all
+        return
+    assert report.first is not None
+    assert "page" in {finding.part for finding in report.findings}
+
+
+def test_what_cannot_be_checked_is_an_error(home: Path, tmp_path: Path, damage: Damage) -> None:
+    with pytest.raises(HomeUnreadable, match="no such directory"):
+        verify(home)
+    with pytest.raises(NoLog):
+        verify(tmp_path)
+    (tmp_path / "events.db").write_bytes(b"not a database" * 1000)
+    with pytest.raises(LogDamaged, match="not a database"):
+        verify(tmp_path)
+
+
+def test_a_newer_log_is_not_called_damaged(home: Path, stored: list[Recorded], damage: Damage) -> None:
+    damage("INSERT INTO kind VALUES ('TimeTravelled', 1)")
+    with pytest.raises(LogTooNew, match="TimeTravelled"):
+        verify(home)
+
+
+def test_the_append_only_triggers_hold(home: Path, stored: list[Recorded]) -> None:
+    with closing(sqlite3.connect(home / "events.db", isolation_level=None)) as connection:
+        for statement, words in (
+            ("UPDATE event SET payload = '{}' WHERE seq = 1", "append-only"),
+            ("DELETE FROM event WHERE seq = 1", "append-only"),
+            ("UPDATE stream SET parent = 'x'", "append-only"),
+            ("INSERT INTO event SELECT seq + 99, stream, run_seq + 99, type, sv, ts_us, cause, 'k', payload, "
+             "prev, log_prev, state_hash, fold, hash FROM event WHERE seq = 1", "does not continue the log"),
+            ("INSERT INTO event SELECT max(seq) + 1, stream, run_seq + 1, type, sv, ts_us, cause, 'k', payload, "
+             "zeroblob(32), hash, state_hash, fold, hash FROM event", "does not continue its stream"),
+        ):  # fmt: skip
+            with pytest.raises(sqlite3.IntegrityError, match=words):
+                connection.execute(statement)
+
+
+def test_a_paused_run_verifies(home: Path, log: EventLog) -> None:
+    step = next(Script().steps())
+    log.append_now([NewEvent("r", step.event), NewEvent("r", RunPaused(reason="lunch"))], blobs=step.blobs)
+    assert verify(home).ok
