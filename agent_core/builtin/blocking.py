@@ -55,7 +55,9 @@ def _check_readable(loop: Loop, nodes: Sequence[Node]) -> None:
         if isinstance(node, Guard):
             raise Refused(f"the loop over {loop.var} holds a condition")
         if isinstance(node, Statement) and node.kind in {Kind.OPAQUE, Kind.BIND}:
-            raise Refused(f"the loop over {loop.var} holds a statement that cannot be moved: {node.reason or 'a name'}")
+            raise Refused(
+                f"the loop over {loop.var} holds a statement that cannot be moved: {node.reason or 'a name'}"
+            )
         if isinstance(node, Loop) and loop.id in node.start.loops:
             raise Refused(f"the bounds of the loop over {node.var} depend on {loop.var}")
 
@@ -96,7 +98,8 @@ def _tainted(kernel: Kernel, loop: Loop, statements: Sequence[Statement]) -> fro
         more = {
             item
             for item in statements
-            if item not in found and (loop.id in item.loops or any(a.tensor.id in tiles for a in item.accesses))
+            if item not in found
+            and (loop.id in item.loops or any(a.tensor.id in tiles for a in item.accesses))
         }
         if not more:
             break
@@ -171,7 +174,9 @@ class _Writer:
         assert isinstance(plan.loop.node.iter, cst.Call)
         self.range_name = code(plan.loop.node.iter.func)
         stop = syntax.expression(plan.loop.stop)
-        simple = not isinstance(stop, cst.BinaryOperation) or isinstance(stop.operator, cst.FloorDivide | cst.Multiply)
+        simple = not isinstance(stop, cst.BinaryOperation) or isinstance(
+            stop.operator, cst.FloorDivide | cst.Multiply
+        )
         self.stop_text = plan.loop.stop if simple else f"({plan.loop.stop})"
         self._copied = [
             item.tensor for item in plan.tainted if item.tensor is not None and item.tensor.id in plan.copied

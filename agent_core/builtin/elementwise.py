@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent_core.builtin.model import Access, Kernel, Statement
+from agent_core.builtin.model import Kernel, Statement
 from agent_core.builtin.values import Affine, Symbol, Tensor, Value, View
 
 
@@ -22,7 +22,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """A function of expressions and numbers; `steps` are the statements that compute it."""
+    """A function of expressions and numbers."""
 
     function: str
     operands: tuple[Expression, ...]
@@ -34,7 +34,9 @@ Expression = Leaf | Apply | float
 def negated(expression: Expression) -> Expression | None:
     """The z of an expression that is -z."""
     match expression:
-        case Apply("multiply", (inner, -1.0)) | Apply("multiply", (-1.0, inner)) | Apply("negative", (inner,)):
+        case (
+            Apply("multiply", (inner, -1.0)) | Apply("multiply", (-1.0, inner)) | Apply("negative", (inner,))
+        ):
             return inner
     return None
 
@@ -51,7 +53,7 @@ def sole_writer(kernel: Kernel, tensor: Tensor) -> Statement | None:
     return item if same_place and written.view.whole and written.role == "dst" else None
 
 
-def computed(kernel: Kernel, item: Statement) -> Expression | None:
+def computed(item: Statement) -> Expression | None:
     """What an element-wise instruction computes, one step deep; None when it is not element-wise."""
     rule = _RULES.get(item.op)
     return rule(item) if rule is not None and item.access("reduce_res") is None else None
@@ -66,7 +68,7 @@ def expanded(kernel: Kernel, expression: Expression, at: Statement) -> Expressio
     writer = sole_writer(kernel, expression.view.tensor)
     if writer is None or writer.path != at.path or writer.order >= at.order:
         return expression
-    inner = computed(kernel, writer)
+    inner = computed(writer)
     if inner is None or not _unchanged(kernel, inner, writer, at):
         return expression
     return expanded(kernel, inner, writer)
@@ -79,7 +81,9 @@ def _unchanged(kernel: Kernel, expression: Expression, writer: Statement, at: St
     if not isinstance(expression, Leaf):
         return True
     users = kernel.users(expression.view.tensor)
-    return not any(item.writes(expression.view.tensor) and writer.order < item.order < at.order for item in users)
+    return not any(
+        item.writes(expression.view.tensor) and writer.order < item.order < at.order for item in users
+    )
 
 
 def _number(value: Value) -> float | None:
@@ -179,8 +183,3 @@ def _reads(item: Statement, tensor: Tensor) -> bool:
 
 def _writes_other(item: Statement, tensor: Tensor) -> bool:
     return any(access.writes and access.tensor.id != tensor.id for access in item.accesses)
-
-
-def written(item: Statement) -> Access | None:
-    """The destination of an instruction."""
-    return item.access("dst")

@@ -1,14 +1,13 @@
 """Evaluates the expressions of a kernel abstractly: integers as affine forms, tensors as views.
 
-A table maps syntax to a handler; anything without a handler is `Unreadable`. Nothing of the kernel runs.
+Each kind of syntax has a handler, a method of its name; anything without one is `Unreadable`. Nothing of
+the kernel runs.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
 from math import prod
-from typing import Any
 
 from agent_core.builtin.values import (
     Affine,
@@ -51,10 +50,11 @@ class Evaluator:
         Raises:
             Unreadable: the expression uses something the reader does not know.
         """
-        handler = _HANDLERS.get(type(node))
+        handler = getattr(self, f"_{type(node).__name__.lower()}", None)
         if handler is None:
             raise Unreadable(f"the expression `{ast.unparse(node)}`")
-        return handler(self, node)
+        found: Value = handler(node)
+        return found
 
     def integer(self, node: ast.expr) -> int:
         """A value that must be a known integer."""
@@ -126,6 +126,8 @@ class Evaluator:
     def _tuple(self, node: ast.Tuple | ast.List) -> Value:
         return tuple(self.value(item) for item in node.elts)
 
+    _list = _tuple
+
     def _slice(self, node: ast.Slice) -> Value:
         start = self.value(node.lower) if node.lower else None
         stop = self.value(node.upper) if node.upper else None
@@ -151,7 +153,7 @@ class Evaluator:
             return _pick(base, key)
         return index_view(base, key if isinstance(key, tuple) else (key,))
 
-    def _unary(self, node: ast.UnaryOp) -> Value:
+    def _unaryop(self, node: ast.UnaryOp) -> Value:
         found = self.value(node.operand)
         if isinstance(node.op, ast.USub) and isinstance(found, Affine):
             return found.scaled(-1)
@@ -159,7 +161,7 @@ class Evaluator:
             return -found
         raise Unreadable(f"`{ast.unparse(node)}`")
 
-    def _binary(self, node: ast.BinOp) -> Value:
+    def _binop(self, node: ast.BinOp) -> Value:
         left, right = self.value(node.left), self.value(node.right)
         if isinstance(left, Affine) and isinstance(right, Affine):
             found = self._affine_binary(node.op, left, right)
@@ -202,9 +204,12 @@ class Evaluator:
             if isinstance(base, View):
                 return self._view_method(base, node)
         called = self.value(node.func)
-        if not isinstance(called, Symbol) or called.path not in _CALLS:
-            raise Unreadable(f"the call `{ast.unparse(node.func)}`")
-        return _CALLS[called.path](self, node)
+        match called:
+            case Symbol("nl.ds"):
+                return self._window(node)
+            case Symbol("min" | "max"):
+                return self._extreme(node)
+        raise Unreadable(f"the call `{ast.unparse(node.func)}`")
 
     def _view_method(self, view: View, node: ast.Call) -> Value:
         assert isinstance(node.func, ast.Attribute)
@@ -218,7 +223,7 @@ class Evaluator:
                 return reshape_view(view, _integers(shape))
         raise Unreadable(f"the view `{ast.unparse(node)}`")
 
-    def _ds(self, node: ast.Call) -> Value:
+    def _window(self, node: ast.Call) -> Value:
         arguments = [*node.args, *(item.value for item in node.keywords)]
         if len(arguments) != 2:
             raise Unreadable(f"`{ast.unparse(node)}`")
@@ -289,23 +294,3 @@ def shape_of(value: Value) -> tuple[int, ...]:
     if not shape or prod(shape) <= 0:
         raise Unreadable(f"the shape {shape}")
     return shape
-
-
-_HANDLERS: dict[type[ast.expr], Callable[[Evaluator, Any], Value]] = {
-    ast.Constant: Evaluator._constant,
-    ast.Name: Evaluator._name,
-    ast.Attribute: Evaluator._attribute,
-    ast.Tuple: Evaluator._tuple,
-    ast.List: Evaluator._tuple,
-    ast.Slice: Evaluator._slice,
-    ast.Subscript: Evaluator._subscript,
-    ast.UnaryOp: Evaluator._unary,
-    ast.BinOp: Evaluator._binary,
-    ast.Call: Evaluator._call,
-}
-
-_CALLS: dict[str, Callable[[Evaluator, ast.Call], Value]] = {
-    "nl.ds": Evaluator._ds,
-    "min": Evaluator._extreme,
-    "max": Evaluator._extreme,
-}

@@ -15,7 +15,13 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from agent_core.builtin.pool import Pool
-from agent_core.effects import ImplementRequest, LearningContext, PlanRequest, ReflectRequest, SummarizeRequest
+from agent_core.effects import (
+    ImplementRequest,
+    LearningContext,
+    PlanRequest,
+    ReflectRequest,
+    SummarizeRequest,
+)
 from agent_core.roles import (
     ExperienceAnswer,
     KernelAnswer,
@@ -61,7 +67,9 @@ class BuiltinProposer:
         plans = made["plans"]
         if number >= len(plans):
             reasons = "; ".join(made["refusals"]) or "no transformation has a site in this kernel"
-            raise _failure("nothing_applies", f"{len(plans)} rewrites left for {request.parent.id}: {reasons}")
+            raise _failure(
+                "nothing_applies", f"{len(plans)} rewrites left for {request.parent.id}: {reasons}"
+            )
         return PlanAnswer(_plan(plans[number]))
 
     async def implement(self, request: ImplementRequest, read: ReadBlob) -> KernelAnswer:
@@ -72,7 +80,7 @@ class BuiltinProposer:
         """
         detail = request.plan.detail
         if not isinstance(detail, dict) or not {"site", "choices"} <= detail.keys():
-            raise _failure("no_detail", f"the plan {request.plan.technique} is not one of the built-in planner")
+            raise _failure("no_detail", f"{request.plan.technique} was not planned by the built-in planner")
         choices = detail["choices"]
         number = EffectKey.parse(request.key).implementation
         assert isinstance(choices, list)

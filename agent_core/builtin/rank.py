@@ -89,7 +89,8 @@ def applicable(
                 refusals.append(f"{transform.id} {site}: {refusal}")
                 continue
             assert isinstance(result, str)
-            rewrite = _rewrite(transform, site, choice, before, estimate(child, target), evidence, rank)
+            change = (before, estimate(child, target))
+            rewrite = _rewrite(transform, site, choice, change, evidence, discount=SIBLING**rank)
             old = found.get(result)
             if old is None or rewrite.value > old.value:
                 found[result] = rewrite
@@ -141,11 +142,12 @@ def _rewrite(
     transform: Transform[Any],
     site: str,
     choice: Choice,
-    before: Estimate,
-    after: Estimate,
+    change: tuple[Estimate, Estimate],
     evidence: Evidence,
-    rank: int,
+    *,
+    discount: float,
 ) -> Rewrite:
+    before, after = change
     speedup = before.total_ns / after.total_ns
     return Rewrite(
         technique=transform.id,
@@ -155,7 +157,7 @@ def _rewrite(
         speedup=round(speedup, 6),
         counter=transform.counter,
         reason=_reason(before, after, evidence.bottleneck),
-        value=_value(transform.id, log(speedup), evidence) * (SIBLING**rank if speedup > 1 else 1.0),
+        value=_value(transform.id, log(speedup), evidence) * (discount if speedup > 1 else 1.0),
     )
 
 

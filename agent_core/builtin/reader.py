@@ -143,7 +143,11 @@ class _Reader:
             return self._opaque(item, str(error))
 
     def _loop(self, item: cst.For) -> Loop | None:
-        if not isinstance(item.target, cst.Name) or item.orelse or not isinstance(item.body, cst.IndentedBlock):
+        if (
+            not isinstance(item.target, cst.Name)
+            or item.orelse
+            or not isinstance(item.body, cst.IndentedBlock)
+        ):
             return None
         iterable = _expression(self._code(item.iter))
         try:
@@ -192,7 +196,7 @@ class _Reader:
         """The loop of which one iteration makes an affine form zero; None if it depends on others too."""
         if len(difference.terms) != 1:
             return None
-        (name, factor), = difference.terms
+        ((name, factor),) = difference.terms
         number, rest = divmod(-difference.const, factor)
         loop = next((item for item in self._path if item.id == name), None)
         return loop if loop is not None and rest == 0 and 0 <= number < loop.trips else None
@@ -312,7 +316,9 @@ class _Reader:
             else:
                 arguments[name] = self._evaluator.value(node)
         engine = arguments.pop("engine", None)
-        chosen = engine.leaf if isinstance(engine, Symbol) and engine.leaf != "unknown" else operator.engines[0]
+        chosen = (
+            engine.leaf if isinstance(engine, Symbol) and engine.leaf != "unknown" else operator.engines[0]
+        )
         return replace(
             self._statement(item, Kind.OPERATE, _names([ast.Expr(call)])),
             op=operator.name,

@@ -99,7 +99,7 @@ def _closure(kernel: Kernel, tensor: Tensor, loop: Loop) -> frozenset[Statement]
 
 
 def _inputs(kernel: Kernel, writer: Statement, loop: Loop) -> list[Tensor]:
-    """On-chip tensors of a statement that are made inside the loop; whatever else it reads must not change."""
+    """On-chip tensors of a statement made inside the loop; whatever else it reads must not change."""
     made = []
     for tensor in (access.tensor for access in writer.accesses):
         declared = kernel.declarations.get(tensor.id)
@@ -112,7 +112,12 @@ def _inputs(kernel: Kernel, writer: Statement, loop: Loop) -> list[Tensor]:
 
 def _check_names(kernel: Kernel, loop: Loop, group: frozenset[Statement]) -> None:
     """Python names that the production uses must mean the same in front of the loop."""
-    bound = {name for item in kernel.statements if inside(loop, item) and item.kind is Kind.BIND for name in item.binds}
+    bound = {
+        name
+        for item in kernel.statements
+        if inside(loop, item) and item.kind is Kind.BIND
+        for name in item.binds
+    }
     for item in sorted(group, key=lambda item: item.order):
         clash = sorted(item.uses & bound)
         if clash:
@@ -186,7 +191,9 @@ def emit_in_place(plan: Stage) -> str:
         out: list[cst.BaseStatement] = []
         for ours, run in groupby(nodes, key=partial(_belongs, plan)):
             made = syntax.rebuild(list(run), visit)
-            out.extend([syntax.condition(f"{plan.loop.var} == {plan.loop.first}", made)] if ours and made else made)
+            out.extend(
+                [syntax.condition(f"{plan.loop.var} == {plan.loop.first}", made)] if ours and made else made
+            )
         return out
 
     def visit(node: Node) -> list[cst.BaseStatement] | None:
@@ -195,7 +202,7 @@ def emit_in_place(plan: Stage) -> str:
         if _belongs(plan, node):
             return None
         body = block(node.body)
-        inner = [syntax.with_body(node.node, body)] if body else []
+        inner: list[cst.BaseStatement] = [syntax.with_body(node.node, body)] if body else []
         return [_declaration(plan, name), *inner] if node is plan.loop else inner
 
     return syntax.source_of(plan.kernel, syntax.rebuild(plan.kernel.body, visit))
@@ -218,7 +225,7 @@ def _declaration(plan: Stage, name: str) -> cst.BaseStatement:
     """The tile's declaration with a dimension per grown loop after the partition dimension."""
     item = plan.kernel.declarations[plan.tensor.id]
     if not plan.grown:
-        return _renamed(item.node, plan.tensor.name, name)
+        return syntax.renamed(item.node, plan.tensor.name, name)
     sizes = shape_texts(plan.kernel, item)
     grown = [sizes[0], *(loop.count_text for loop in plan.grown), *sizes[1:]]
     words = ", ".join(f"{key}={item.texts[key]}" for key in ("dtype", "buffer") if key in item.texts)
@@ -238,18 +245,12 @@ def shape_texts(kernel: Kernel, item: Statement) -> list[str]:
     return [kernel.module.code_for_node(part.value) for part in shape.elements]
 
 
-def _renamed(node: cst.BaseStatement, old: str, new: str) -> cst.BaseStatement:
-    if old == new:
-        return node
-    return syntax.reindex(node, old, lambda parts: syntax.subscript(new, parts) if parts else cst.Name(new))
-
-
 def _reindexed(plan: Stage, name: str, item: Statement) -> cst.BaseStatement:
     """A statement that uses the tile, with the new dimensions' indices."""
     if not item.touches(plan.tensor):
         return item.node
     if not plan.grown:
-        return _renamed(item.node, plan.tensor.name, name)
+        return syntax.renamed(item.node, plan.tensor.name, name)
     inserted = [part for loop in plan.grown for part in syntax.elements(str(loop.index_text))]
 
     def change(parts: list[cst.SubscriptElement] | None) -> cst.BaseExpression:

@@ -6,7 +6,6 @@ Rewrites say what becomes of each node of the tree; everything they do not menti
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 import libcst as cst
 
@@ -31,10 +30,7 @@ def rebuild(nodes: Sequence[Node], emit: Emit) -> list[cst.BaseStatement]:
     return out
 
 
-Compound = TypeVar("Compound", cst.For, cst.If)
-
-
-def with_body(node: Compound, body: Sequence[cst.BaseStatement]) -> Compound:
+def with_body(node: cst.For | cst.If, body: Sequence[cst.BaseStatement]) -> cst.BaseCompoundStatement:
     """The loop or condition around other statements."""
     assert isinstance(node.body, cst.IndentedBlock)
     first = at_front(body[0], _without_blank_front(leading(body[0])))
@@ -75,14 +71,14 @@ def expression(code: str) -> cst.BaseExpression:
     return cst.parse_expression(code)
 
 
-def loop(var: str, iterable: str, body: Sequence[cst.BaseStatement]) -> cst.For:
+def loop(var: str, iterable: str, body: Sequence[cst.BaseStatement]) -> cst.BaseStatement:
     """`for var in iterable:` around a body."""
     parsed = cst.parse_statement(f"for {var} in {iterable}:\n    pass\n")
     assert isinstance(parsed, cst.For)
     return with_body(parsed, body)
 
 
-def condition(test: str, body: Sequence[cst.BaseStatement]) -> cst.If:
+def condition(test: str, body: Sequence[cst.BaseStatement]) -> cst.BaseStatement:
     """`if test:` around a body."""
     parsed = cst.parse_statement(f"if {test}:\n    pass\n")
     assert isinstance(parsed, cst.If)
@@ -101,16 +97,16 @@ def leading(item: cst.BaseStatement) -> Sequence[cst.EmptyLine]:
     return item.leading_lines
 
 
+Change = Callable[[list[cst.SubscriptElement] | None], cst.BaseExpression]
+"""The expression in place of a tensor with these subscripts; None for the bare name."""
+
+
 class _Reindex(cst.CSTTransformer):
     """Renames a tensor and changes the subscripts that follow it."""
 
-    def __init__(self, name: str, change: Callable[[list[cst.SubscriptElement] | None], cst.BaseExpression]) -> None:
+    def __init__(self, name: str, change: Change) -> None:
         self._name = name
         self._change = change
-
-    def visit_Arg(self, node: cst.Arg) -> bool:  # noqa: N802  LibCST names visitors after node types
-        del node
-        return True
 
     def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:  # noqa: N802
         return updated_node.with_changes(keyword=original_node.keyword)
@@ -140,7 +136,7 @@ class _Reindex(cst.CSTTransformer):
 def reindex(
     item: cst.BaseStatement,
     name: str,
-    change: Callable[[list[cst.SubscriptElement] | None], cst.BaseExpression],
+    change: Change,
 ) -> cst.BaseStatement:
     """Replace every `name` and `name[...]`; `change` gets the subscripts (None: bare name)."""
     changed = item.visit(_Reindex(name, change))
@@ -176,6 +172,7 @@ class _Arguments(cst.CSTTransformer):
         self._depth += 1
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:  # noqa: N802
+        del original_node
         self._depth -= 1
         if self._depth:
             return updated_node
@@ -213,3 +210,8 @@ def with_arguments(
     changed = item.visit(_Arguments(changes, function))
     assert isinstance(changed, cst.BaseStatement)
     return changed
+
+
+def renamed(item: cst.BaseStatement, old: str, new: str) -> cst.BaseStatement:
+    """The statement with one name in place of another."""
+    return reindex(item, old, lambda parts: subscript(new, parts) if parts else cst.Name(new))

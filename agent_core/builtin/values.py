@@ -166,7 +166,9 @@ def whole_view(tensor: Tensor, picks: tuple[Affine, ...] = ()) -> View:
     """All of a tensor."""
     box = tuple(Range(Affine(0), count) for count in tensor.shape)
     steps = [prod(tensor.shape[axis + 1 :]) for axis in range(len(tensor.shape))]
-    axes = tuple(Axis(step, count, i) for i, (step, count) in enumerate(zip(steps, tensor.shape, strict=True)))
+    axes = tuple(
+        Axis(step, count, i) for i, (step, count) in enumerate(zip(steps, tensor.shape, strict=True))
+    )
     return View(tensor, picks, box, axes)
 
 

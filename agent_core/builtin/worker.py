@@ -21,7 +21,7 @@ from nki_sim import targets
 MAX_REASONS = 8
 
 
-class _Failure(Exception):
+class _JobError(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
@@ -32,7 +32,7 @@ def answer(request: str) -> str:
     values = json.loads(request)
     try:
         made = _JOBS[values["job"]](values)
-    except _Failure as failure:
+    except _JobError as failure:
         return json.dumps({"error": {"code": failure.code, "message": str(failure)}})
     except SourceError as error:
         return json.dumps({"error": {"code": "unreadable_kernel", "message": str(error)}})
@@ -67,24 +67,28 @@ def _apply(values: dict[str, Any]) -> dict[str, Any]:
     """The source after one rewrite."""
     transform = TRANSFORMS.get(values["technique"])
     if transform is None:
-        raise _Failure("unknown_technique", f"no built-in transformation is called {values['technique']!r}")
+        raise _JobError("unknown_technique", f"no built-in transformation is called {values['technique']!r}")
     target = targets.load(values["target"])
     kernel = read(values["source"], _arguments(values), target)
     place = transform.places(kernel, target).get(values["site"])
     if place is None:
-        raise _Failure("does_not_apply", f"{transform.id}: the kernel has no site {values['site']!r}")
+        raise _JobError("does_not_apply", f"{transform.id}: the kernel has no site {values['site']!r}")
     source = transform.apply(kernel, target, place, values["choice"])
     _check_changed(values["source"], source)
-    return {"source": source, "note": transform.title(values["site"], values["choice"]), "keeps": transform.keeps}
+    return {
+        "source": source,
+        "note": transform.title(values["site"], values["choice"]),
+        "keeps": transform.keeps,
+    }
 
 
 def _check_changed(before: str, after: str) -> None:
     try:
         same = ast.dump(ast.parse(before)) == ast.dump(ast.parse(after))
     except SyntaxError as error:
-        raise _Failure("does_not_parse", f"the rewritten kernel does not parse: {error.msg}") from error
+        raise _JobError("does_not_parse", f"the rewritten kernel does not parse: {error.msg}") from error
     if same:
-        raise _Failure("no_change", "the rewrite changes nothing")
+        raise _JobError("no_change", "the rewrite changes nothing")
 
 
 def _arguments(values: dict[str, Any]) -> list[ArrayArgument]:

@@ -60,7 +60,11 @@ def _check(kernel: Kernel, tensor: Tensor, loop: Loop) -> None:
     if any(item.kind is Kind.OPAQUE and tensor.name in item.uses for item in kernel.statements):
         raise Refused(f"{tensor.name} is used by a statement that cannot be read")
     first = users[0]
-    if first.path != (*kernel.declarations[tensor.id].path, loop) or first.guards or not _fills(first, tensor):
+    if (
+        first.path != (*kernel.declarations[tensor.id].path, loop)
+        or first.guards
+        or not _fills(first, tensor)
+    ):
         raise Refused(f"iterations over {loop.var} do not start by filling {tensor.name}")
 
 

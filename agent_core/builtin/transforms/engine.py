@@ -40,4 +40,6 @@ class Engine(Transform[Statement]):
     def apply(self, kernel: Kernel, target: Target, place: Statement, choice: Choice) -> str:
         del target
         new = syntax.with_arguments(place.node, {"engine": f"{kernel.nisa}.engine.{choice['engine']}"})
-        return syntax.source_of(kernel, syntax.rebuild(kernel.body, lambda node: [new] if node is place else None))
+        return syntax.source_of(
+            kernel, syntax.rebuild(kernel.body, lambda node: [new] if node is place else None)
+        )

@@ -94,7 +94,11 @@ def _from(kernel: Kernel, copy: Statement) -> str:
         raise Refused("the copy converts, or takes part of a tile")
     readers = [item for item in kernel.users(goal) if item is not copy]
     last = max((item.order for item in readers), default=copy.order)
-    changed = [item for item in kernel.users(src.tensor) if item.writes(src.tensor) and copy.order < item.order <= last]
+    changed = [
+        item
+        for item in kernel.users(src.tensor)
+        if item.writes(src.tensor) and copy.order < item.order <= last
+    ]
     home = kernel.declarations.get(src.tensor.id)
     if changed or home is None or any(item.path != copy.path for item in readers):
         raise Refused(f"{src.tensor.name} does not stay as it is until the copy's last use")
@@ -106,11 +110,7 @@ def _from(kernel: Kernel, copy: Statement) -> str:
         if node is copy or node is old:
             return []
         if node in readers and isinstance(node, Statement):
-            return [_renamed(node, goal.name, src.tensor.name)]
+            return [syntax.renamed(node.node, goal.name, src.tensor.name)]
         return None
 
     return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
-
-
-def _renamed(item: Statement, old: str, new: str) -> cst.BaseStatement:
-    return syntax.reindex(item.node, old, lambda parts: syntax.subscript(new, parts) if parts else cst.Name(new))

@@ -67,7 +67,11 @@ def _check_pair(kernel: Kernel, first: Statement, second: Statement) -> None:
     assert data is not None
     if len(kernel.users(made.tensor)) != 2:
         raise Refused(f"{made.tensor.name} has other uses")
-    if first.path != second.path or first.guards != second.guards or not (data.view.whole and data.view.plain):
+    if (
+        first.path != second.path
+        or first.guards != second.guards
+        or not (data.view.whole and data.view.plain)
+    ):
         raise Refused(f"{second.op} does not take all of {made.tensor.name} in the same place")
     if made.tensor.dtype != "float32":
         raise Refused(f"{made.tensor.name} is rounded to {made.tensor.dtype} in between")
@@ -122,7 +126,7 @@ def _two_scalars(kernel: Kernel, pair: Pair) -> tuple[cst.BaseStatement, bool]:
 
 def _square_and_sum(kernel: Kernel, pair: Pair) -> tuple[cst.BaseStatement, bool]:
     """x * x and its sum are one activation_reduce(square)."""
-    first, second = pair
+    first = pair.first
     left, right = first.access("data1"), first.access("data2")
     if left is None or right is None or left.view != right.view or _symbol(first, "op") != "multiply":
         raise Refused("the product is no square")
@@ -130,7 +134,7 @@ def _square_and_sum(kernel: Kernel, pair: Pair) -> tuple[cst.BaseStatement, bool
 
 
 def _activation_and_sum(kernel: Kernel, pair: Pair) -> tuple[cst.BaseStatement, bool]:
-    first, _ = pair
+    first = pair.first
     if {"reduce_op", "reduce_res"} & first.texts.keys():
         raise Refused("the activation reduces already")
     extra = {name: first.texts[name] for name in ("bias", "scale") if name in first.texts}

@@ -36,7 +36,7 @@ class Intrinsic(Transform[Statement]):
         found: dict[str, Statement] = {}
         for item in kernel.operations():
             dst = item.access("dst")
-            if dst is not None and dst.tensor.id in kernel.declarations and computed(kernel, item) is not None:
+            if dst is not None and dst.tensor.id in kernel.declarations and computed(item) is not None:
                 found.setdefault(kernel.label(dst.tensor), item)
         return found
 
@@ -66,7 +66,7 @@ def _activation(kernel: Kernel, match: Match) -> cst.BaseStatement:
 
 
 def _match(kernel: Kernel, root: Statement) -> Match:
-    first = computed(kernel, root)
+    first = computed(root)
     whole = expanded(kernel, first, root) if first is not None else None
     found = _recognise(whole) if whole is not None else None
     if found is None or first == whole:
@@ -121,7 +121,9 @@ def _silu(expression: Expression) -> tuple[str, Expression] | None:
 def _rsqrt(expression: Expression) -> tuple[str, Expression] | None:
     """1 / sqrt(z), or z ** -0.5"""
     match expression:
-        case Apply("reciprocal", (Apply("sqrt", (inner,)),)) | Apply("divide", (1.0, Apply("sqrt", (inner,)))):
+        case Apply("reciprocal", (Apply("sqrt", (inner,)),)) | Apply(
+            "divide", (1.0, Apply("sqrt", (inner,)))
+        ):
             return "rsqrt", inner
         case Apply("power", (inner, -0.5)):
             return "rsqrt", inner

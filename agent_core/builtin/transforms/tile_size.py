@@ -21,6 +21,12 @@ from nki_sim.targets import Target
 
 FACTORS = (2, 4, 8)
 _MIXES = frozenset({"tensor_reduce", "tensor_tensor_scan", "tensor_scalar_reduce", "activation_reduce"})
+_BY_ELEMENT = frozenset(
+    (
+        "dma_copy", "dma_transpose", "tensor_copy", "memset", "nc_matmul", "nc_transpose", "tensor_tensor",
+        "tensor_scalar", "scalar_tensor_tensor", "activation", "reciprocal",
+    )
+)  # fmt: skip
 
 
 class TileSize(Transform[Constant]):
@@ -28,7 +34,9 @@ class TileSize(Transform[Constant]):
 
     id: ClassVar[str] = "tile_size"
     counter: ClassVar[str] = "dma_active_time_percent"
-    keeps: ClassVar[str] = "tiles of the new size cover the same elements, and no instruction mixes elements across them"
+    keeps: ClassVar[str] = (
+        "tiles of the new size cover the same elements, and nothing mixes elements across them"
+    )
 
     def places(self, kernel: Kernel, target: Target) -> Mapping[str, Constant]:
         del target
@@ -55,7 +63,9 @@ class TileSize(Transform[Constant]):
 def _values(value: int, kernel: Kernel) -> list[int]:
     """Multiples and divisors worth trying, and the sizes of loops that would then run once."""
     tried = [value * factor for factor in FACTORS] + [value // 2]
-    tried += [value * loop.trips // part for loop in kernel.loops for part in (1, 2, 3) if loop.trips % part == 0]
+    tried += [
+        value * loop.trips // part for loop in kernel.loops for part in (1, 2, 3) if loop.trips % part == 0
+    ]
     return sorted({item for item in tried if item > 0 and item != value}, reverse=True)
 
 
@@ -87,7 +97,9 @@ def check_same_tiling(old: Kernel, new: Kernel) -> None:
         raise Refused("a condition picks out one iteration")
 
 
-def _check_operation(old: Kernel, new: Kernel, before: Statement, after: Statement, retiled: set[str]) -> None:
+def _check_operation(
+    old: Kernel, new: Kernel, before: Statement, after: Statement, retiled: set[str]
+) -> None:
     if before.arguments != after.arguments:
         raise Refused(f"an argument of {before.op} depends on the size")
     for a, b in zip(before.accesses, after.accesses, strict=True):
@@ -111,9 +123,11 @@ def _resized(old: Kernel, new: Kernel, a: Access, b: Access, retiled: set[str]) 
 
 
 def _check_steady(tensor: Tensor, first: Range, second: Range, scale: Mapping[str, tuple[int, int]]) -> None:
-    """A window of unchanged size moves over the same range: by one index per tile, or not with the tiles."""
+    """A window of unchanged size moves by one index per tile, or not with the tiles at all."""
     changed = {name for name in first.start.loops if scale[name][0] != scale[name][1]}
-    if first.start == second.start and (not changed or (first.size == 1 and not tensor.copies and tensor.on_chip)):
+    if first.start == second.start and (
+        not changed or (first.size == 1 and not tensor.copies and tensor.on_chip)
+    ):
         return
     raise Refused(f"a window of {tensor.name} moves differently")
 
@@ -158,11 +172,3 @@ def _check_accumulates(kernel: Kernel, item: Statement, retiled: set[str]) -> No
     outside = declared is not None and any(loop not in declared.path for loop in loops)
     if not outside or "accumulate" in item.arguments:
         raise Refused("the product is not accumulated over the tiles")
-
-
-_BY_ELEMENT = frozenset(
-    """
-    dma_copy dma_transpose tensor_copy memset nc_matmul nc_transpose tensor_tensor tensor_scalar
-    scalar_tensor_tensor activation reciprocal
-    """.split()
-)
