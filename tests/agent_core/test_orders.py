@@ -1,0 +1,146 @@
+"""Twins: whatever the order of arrival, the crashes and the repeats, a run comes to the same."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_core.decide import decide
+from agent_core.effects import Effect
+from state.events import (
+    EVENT,
+    EffectEnded,
+    EffectStarted,
+    ExecutionStarted,
+    KernelReverted,
+    RunPaused,
+    RunResumed,
+    effect_key,
+)
+from state.fold import RunState, state_hash
+from state.model import RunConfig, canonical_json
+from tests.support.world import Faults, World, fold, judge_constants, small
+
+orders = st.integers(min_value=0, max_value=2**32)
+configs = st.builds(
+    small,
+    beam=st.integers(1, 3),
+    plans=st.integers(1, 3),
+    implementations=st.integers(1, 2),
+    explorers=st.integers(0, 2),
+    rounds=st.integers(1, 3),
+    repairs=st.integers(0, 2),
+    top_k=st.integers(0, 4),
+    explorer_depth=st.integers(1, 2),
+)
+MINE = "TILE_M = 32\nTILE_N = 512\nBUFFERS = 2\n"
+
+
+def with_person(world: World) -> World:
+    """Finish a run in which a person proposes a kernel when round 1 begins."""
+    world.finish(until=lambda state: state.round == 1 or state.ended)
+    if not world.state.ended:
+        world.propose(MINE)
+    return world.finish()
+
+
+@settings(max_examples=40)
+@given(configs, st.integers(0, 3), orders)
+def test_any_order_of_arrival_gives_the_same_state_and_decisions(config: RunConfig, seed: int, order: int):
+    config = config.model_copy(update={"seed": seed})
+    ordered = with_person(World(config))
+    shuffled = with_person(World(config, order=order))
+    assert shuffled.fingerprint == ordered.fingerprint
+    assert shuffled.state.ended
+
+
+@settings(max_examples=25)
+@given(configs, orders)
+def test_crashes_and_repeated_outcomes_change_nothing(config: RunConfig, order: int):
+    undisturbed = World(config).finish()
+    disturbed = World(config, order=order, faults=Faults(crash=0.1, repeat=0.3)).finish()
+    assert disturbed.fingerprint == undisturbed.fingerprint
+    ends = [event.key for event in disturbed.events if isinstance(event, EffectEnded)]
+    assert len(ends) == len(set(ends))
+
+
+def test_crashes_do_happen_and_are_redelivered_as_logged():
+    world = World(order=4, faults=Faults(crash=0.2)).finish()
+    assert world.crashes > 10
+    requests: dict[str, set[str]] = {}
+    for event in world.events:
+        if isinstance(event, EffectStarted):
+            requests.setdefault(event.key, set()).add(event.request)
+    assert max(event.delivery for event in world.events if isinstance(event, EffectStarted)) > 1
+    assert {len(asked) for asked in requests.values()} == {1}
+
+
+def test_such_runs_repair_learn_revert_and_refuse():
+    """Otherwise the properties above would say little."""
+    world = World(small(beam=4, plans=6, implementations=1, rounds=6), order=3).finish()
+    assert world.of(KernelReverted)
+    assert world.state.memory
+    assert world.state.tally.failed
+    assert world.state.tally.duplicates
+    assert any(effect_key(event).repair for event in world.of(ExecutionStarted))
+
+
+@settings(max_examples=10)
+@given(configs, orders, st.data())
+def test_every_prefix_folds_and_can_be_decided_on(config: RunConfig, order: int, data: st.DataObject):
+    world = World(config, order=order).finish()
+    cut = data.draw(st.integers(1, len(world.events)))
+    state = fold(world.events[:cut])
+    for decision in decide(state):
+        if isinstance(decision, Effect):
+            assert str(decision.key) not in state.open
+    assert state_hash(fold(world.events)) == state_hash(world.state)
+
+
+@settings(max_examples=10)
+@given(configs, orders)
+def test_a_log_read_back_from_json_folds_to_the_same_state(config: RunConfig, order: int):
+    world = World(config, order=order).finish(until=lambda state: len(state.open) > 4 or state.ended)
+    read = [EVENT.validate_json(event.model_dump_json()) for event in world.events]
+    assert state_hash(fold(read)) == state_hash(world.state)
+
+
+@settings(max_examples=10)
+@given(configs, orders, st.integers(5, 60))
+def test_decide_does_not_see_the_order_of_any_mapping(config: RunConfig, order: int, steps: int):
+    """A snapshot stores mappings in another order than they grew in."""
+    world = World(config, order=order)
+    for _ in range(steps):
+        if world.state.ended:
+            break
+        world.step()
+    snapshot = RunState.model_validate_json(canonical_json(world.state.model_dump(mode="json")))
+    backwards = json.loads(snapshot.model_dump_json(), object_pairs_hook=lambda pairs: dict(reversed(pairs)))
+    assert decide(snapshot) == decide(world.state)
+    assert decide(RunState.model_validate(backwards)) == decide(world.state)
+
+
+@settings(max_examples=10)
+@given(orders, st.integers(1, 120))
+def test_a_pause_anywhere_changes_nothing(order: int, steps: int):
+    twin = World().finish()
+    world = World(order=order)
+    for _ in range(steps):
+        world.step()
+    if not world.state.ended:
+        world.append(RunPaused(reason="test"))
+        world.finish()
+        world.append(RunResumed())
+    assert world.finish().fingerprint == twin.fingerprint
+
+
+def test_another_seed_is_another_run():
+    one, other = (World(small().model_copy(update={"seed": seed})).finish() for seed in (0, 1))
+    assert one.fingerprint != other.fingerprint
+
+
+def test_the_judge_of_these_worlds_knows_duplicates_by_their_code():
+    assert judge_constants("TILE_M = 2\n").code == judge_constants("TILE_M = 2  # the same\n").code
+    assert judge_constants("TILE_M = 2\n").code != judge_constants("TILE_M = 4\n").code
