@@ -128,6 +128,8 @@ class Recorder:
         params: list[tuple[str, ParamValue]] = []
         for argument in operator.arguments:
             value = normalise(operator, argument, given.get(argument.name))
+            if argument.kind == "axes" and isinstance(value, tuple):
+                value = _from_front(value, given.get("data"))
             if isinstance(value, Tensor):
                 operands.append(_operand(operator, argument, value))
             elif value is not None:
@@ -184,6 +186,12 @@ class Recorder:
             "offsets": self._offsets,
         }
         return wire.pack(header, {name: _little(column) for name, column in columns.items()})
+
+
+def _from_front(axes: tuple[int, ...], data: Any) -> tuple[int, ...]:
+    """Axes counted from the front; those of an operand that is no tensor stay for the checks to refuse."""
+    rank = data.ndim if isinstance(data, Tensor) else 0
+    return tuple(axis + rank if axis < 0 else axis for axis in axes)
 
 
 def _little(column: array[int]) -> bytes:

@@ -148,7 +148,7 @@ def test_any_bytes_give_only_an_ir_error(noise: bytes) -> None:
             Program.from_bytes(prefix + noise)
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(edits=st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=4))
 def test_mutated_programs_are_refused_or_can_be_used(edits: list[tuple[int, int]], data: bytes) -> None:
     """What passes validation may be wrong, but never breaks what comes after it."""
@@ -173,7 +173,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(draw=st.data())
 def test_mutated_headers_are_refused_or_can_be_used(draw: Any, data: bytes) -> None:
     header, columns = wire.unpack(data)
