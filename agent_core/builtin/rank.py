@@ -8,18 +8,16 @@ bonus, one that does not address the profile's bottleneck a discount.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import exp, log, sqrt
 from random import Random
-from typing import Any
 
-from agent_core.builtin.estimate import Estimate, breaches, estimate
+from agent_core.builtin.estimate import Estimate, estimate
+from agent_core.builtin.explore import Child, explore
 from agent_core.builtin.menu import menu
-from agent_core.builtin.model import Kernel, Kind
-from agent_core.builtin.reader import ArrayArgument, SourceError, read
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
-from agent_core.builtin.transforms.catalogue import TRANSFORMS
+from agent_core.builtin.reader import ArrayArgument, read
+from agent_core.builtin.transforms.base import Choice
 from nki_sim.targets import Target
 
 PRIOR_TRIES = 4.0
@@ -60,40 +58,32 @@ class Rewrite:
 class Evidence:
     """What is known about the parent besides its source.
 
-    `tried` holds (technique, place) of attempts on this parent, `credits` (tries, log gain) by technique.
+    `bottlenecks` are the profile's class and its busiest engine, `tried` (technique, place) of attempts
+    on this parent, `credits` (tries, log gain) by technique.
     """
 
-    bottleneck: str | None
-    tried: frozenset[tuple[str, str]]
-    credits: Mapping[str, tuple[int, float]]
+    bottlenecks: frozenset[str] = frozenset()
+    tried: frozenset[tuple[str, str]] = frozenset()
+    credits: Mapping[str, tuple[int, float]] = field(default_factory=dict)
 
 
-def applicable(
+def ranked(
     source: str, arguments: Sequence[ArrayArgument], target: Target, evidence: Evidence
 ) -> tuple[list[Rewrite], list[str]]:
-    """All rewrites that apply, best first, and the reasons of those that do not.
+    """All rewrites worth trying, best first, and the reasons of those that do not apply.
 
     Raises:
         SourceError: the source cannot be read.
     """
     kernel = read(source, arguments, target)
     before = estimate(kernel, target)
-    known = set(breaches(kernel, target))
+    children, refusals = explore(kernel, arguments, target)
     found: dict[str, Rewrite] = {}
-    refusals: list[str] = []
-    for transform in TRANSFORMS.values():
-        for site, rank, choice, result in _children(transform, kernel, target):
-            try:
-                child = _checked(kernel, result, arguments, target, known)
-            except Refused as refusal:
-                refusals.append(f"{transform.id} {site}: {refusal}")
-                continue
-            assert isinstance(result, str)
-            change = (before, estimate(child, target))
-            rewrite = _rewrite(transform, site, choice, change, evidence, discount=SIBLING**rank)
-            old = found.get(result)
-            if old is None or rewrite.value > old.value:
-                found[result] = rewrite
+    for child in children:
+        rewrite = _rewrite(child, before, estimate(child.kernel, target), evidence)
+        old = found.get(child.source)
+        if old is None or rewrite.value > old.value:
+            found[child.source] = rewrite
     fresh = [
         item
         for item in found.values()
@@ -102,62 +92,19 @@ def applicable(
     return sorted(fresh, key=lambda item: (-item.value, item.technique, item.place)), refusals
 
 
-def _children(
-    transform: Transform[Any], kernel: Kernel, target: Target
-) -> Iterator[tuple[str, int, Choice, str | Refused]]:
-    """(site, number of the choice, choice, new source or refusal)."""
-    for site, place in transform.places(kernel, target).items():
-        try:
-            choices = transform.choices(kernel, target, place)
-        except Refused as refusal:
-            yield site, 0, {}, refusal
-            continue
-        for number, choice in enumerate(choices):
-            try:
-                yield site, number, choice, transform.apply(kernel, target, place, choice)
-            except Refused as refusal:
-                yield site, number, choice, refusal
-
-
-def _checked(
-    kernel: Kernel, result: str | Refused, arguments: Sequence[ArrayArgument], target: Target, known: set[str]
-) -> Kernel:
-    """The kernel after a rewrite, if it is one that can be read and breaks no rule that held before."""
-    if isinstance(result, Refused):
-        raise result
-    try:
-        child = read(result, arguments, target)
-    except SourceError as error:
-        raise Refused(str(error)) from error
-    walls = sum(item.kind is Kind.OPAQUE for item in child.statements)
-    if walls > sum(item.kind is Kind.OPAQUE for item in kernel.statements):
-        raise Refused("the result could not be read again")
-    new = [item for item in breaches(child, target) if item not in known]
-    if new:
-        raise Refused(new[0])
-    return child
-
-
-def _rewrite(
-    transform: Transform[Any],
-    site: str,
-    choice: Choice,
-    change: tuple[Estimate, Estimate],
-    evidence: Evidence,
-    *,
-    discount: float,
-) -> Rewrite:
-    before, after = change
+def _rewrite(child: Child, before: Estimate, after: Estimate, evidence: Evidence) -> Rewrite:
     speedup = before.total_ns / after.total_ns
+    technique = child.transform.id
+    discount = SIBLING**child.number if speedup > 1 else 1.0
     return Rewrite(
-        technique=transform.id,
-        site=site,
-        choice=choice,
-        title=transform.title(site, choice),
+        technique=technique,
+        site=child.site,
+        choice=child.choice,
+        title=child.transform.title(child.site, child.choice),
         speedup=round(speedup, 6),
-        counter=transform.counter,
-        reason=_reason(before, after, evidence.bottleneck),
-        value=_value(transform.id, log(speedup), evidence) * (discount if speedup > 1 else 1.0),
+        counter=child.transform.counter,
+        reason=_reason(before, after, evidence.bottlenecks),
+        value=_value(technique, log(speedup), evidence) * discount,
     )
 
 
@@ -165,16 +112,16 @@ def _value(technique: str, expected: float, evidence: Evidence) -> float:
     tries, gained = evidence.credits.get(technique, (0, 0.0))
     total = sum(count for count, _ in evidence.credits.values())
     mean = (PRIOR_TRIES * expected + gained) / (PRIOR_TRIES + tries)
-    if evidence.bottleneck is not None and evidence.bottleneck not in menu()[technique].bottlenecks:
+    if evidence.bottlenecks and not evidence.bottlenecks & menu()[technique].bottlenecks:
         mean *= OFF_BOTTLENECK
     return mean + EXPLORATION * sqrt(log(2 + total) / (1 + tries))
 
 
-def _reason(before: Estimate, after: Estimate, bottleneck: str | None) -> str:
+def _reason(before: Estimate, after: Estimate, bottlenecks: frozenset[str]) -> str:
     """The busy time that changes most, in words."""
     engine = max(before.busy_ns, key=lambda name: abs(before.busy_ns[name] - after.busy_ns.get(name, 0.0)))
     was, now = before.busy_ns[engine] / 1e6, after.busy_ns.get(engine, 0.0) / 1e6
-    profile = f"the profile's bottleneck is {bottleneck}; " if bottleneck else ""
+    profile = f"the profile shows {' and '.join(sorted(bottlenecks))}; " if bottlenecks else ""
     return f"{profile}{engine} busy time is estimated to go from {was:.4g} to {now:.4g} ms"
 
 

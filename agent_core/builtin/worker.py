@@ -12,13 +12,14 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from agent_core.builtin.rank import Evidence, applicable, chosen
+from agent_core.builtin.rank import Evidence, chosen, ranked
 from agent_core.builtin.reader import ArrayArgument, SourceError, read
 from agent_core.builtin.transforms.base import Refused
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
 from nki_sim import targets
 
 MAX_REASONS = 8
+_PERCENT = "_active_time_percent"
 
 
 class _JobError(Exception):
@@ -44,19 +45,25 @@ def answer(request: str) -> str:
 def _rank(values: dict[str, Any]) -> dict[str, Any]:
     """The plans of one parent: `count` rewrites with their places, and why others do not apply."""
     evidence = Evidence(
-        bottleneck=values["bottleneck"],
+        bottlenecks=_bottlenecks(values["bottleneck"], values["profile"]),
         tried=frozenset((technique, place) for technique, place in values["tried"]),
         credits={name: (int(tries), float(gain)) for name, (tries, gain) in values["credits"].items()},
     )
-    ranking, refusals = applicable(
-        values["source"], _arguments(values), targets.load(values["target"]), evidence
-    )
+    target = targets.load(values["target"])
+    ranking, refusals = ranked(values["source"], _arguments(values), target, evidence)
     picked = chosen(ranking, values["count"], values["seed"])
     siblings = {
         item.place: [dict(other.choice) for other in ranking if _same_site(item, other)] for item in picked
     }
     plans = [asdict(item) | {"place": item.place, "choices": siblings[item.place]} for item in picked]
-    return {"plans": plans, "applicable": len(ranking), "refusals": refusals[:MAX_REASONS]}
+    return {"plans": plans, "refusals": refusals[:MAX_REASONS]}
+
+
+def _bottlenecks(named: str | None, profile: dict[str, float]) -> frozenset[str]:
+    """The profile's class and its busiest engine, `tensor` to `dma`."""
+    busy = {name.removesuffix(_PERCENT).removesuffix("_engine"): value for name, value in profile.items()}
+    busiest = max(sorted(busy), key=busy.__getitem__, default=None)
+    return frozenset(name for name in (named, busiest) if name is not None)
 
 
 def _same_site(item: Any, other: Any) -> bool:

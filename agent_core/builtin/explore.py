@@ -1,0 +1,84 @@
+"""The kernels that one rewrite leads to, each read again and checked, and why others are not among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agent_core.builtin.estimate import breaches
+from agent_core.builtin.model import Kernel, Kind
+from agent_core.builtin.reader import ArrayArgument, SourceError, read
+from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transforms.catalogue import TRANSFORMS
+from nki_sim.targets import Target
+
+
+@dataclass(frozen=True, eq=False)
+class Child:
+    """A kernel one rewrite away; `number` counts the choices at its site."""
+
+    transform: Transform[Any]
+    site: str
+    number: int
+    choice: Choice
+    source: str
+    kernel: Kernel
+
+
+def explore(
+    kernel: Kernel, arguments: Sequence[ArrayArgument], target: Target
+) -> tuple[list[Child], list[str]]:
+    """The children of a kernel, and a reason for every rewrite that does not apply."""
+    known = frozenset(breaches(kernel, target))
+    children: list[Child] = []
+    refusals: list[str] = []
+    for transform in TRANSFORMS.values():
+        for site, number, choice, result in _results(transform, kernel, target):
+            try:
+                child = _checked(kernel, result, arguments, target, known)
+            except Refused as refusal:
+                refusals.append(f"{transform.id} {site}: {refusal}")
+                continue
+            children.append(Child(transform, site, number, choice, str(result), child))
+    return children, refusals
+
+
+def _results(
+    transform: Transform[Any], kernel: Kernel, target: Target
+) -> Iterator[tuple[str, int, Choice, str | Refused]]:
+    """(site, number of the choice, choice, new source or refusal)."""
+    for site, place in transform.places(kernel, target).items():
+        try:
+            choices = transform.choices(kernel, target, place)
+        except Refused as refusal:
+            yield site, 0, {}, refusal
+            continue
+        for number, choice in enumerate(choices):
+            try:
+                yield site, number, choice, transform.apply(kernel, target, place, choice)
+            except Refused as refusal:
+                yield site, number, choice, refusal
+
+
+def _checked(
+    kernel: Kernel,
+    result: str | Refused,
+    arguments: Sequence[ArrayArgument],
+    target: Target,
+    known: frozenset[str],
+) -> Kernel:
+    """The kernel after a rewrite, if it can be read as well as before and breaks no rule that held."""
+    if isinstance(result, Refused):
+        raise result
+    try:
+        child = read(result, arguments, target)
+    except SourceError as error:
+        raise Refused(str(error)) from error
+    walls = [item for item in child.statements if item.kind is Kind.OPAQUE]
+    if len(walls) > sum(item.kind is Kind.OPAQUE for item in kernel.statements):
+        raise Refused(f"the result could not be read again: {walls[0].reason}")
+    new = [item for item in breaches(child, target) if item not in known]
+    if new:
+        raise Refused(new[0])
+    return child
