@@ -8,9 +8,9 @@ because what they lead to may be faster. A slot for which no explorer qualifies 
 A **lineage** is a line of descent that is followed and given up as a whole. A kernel is in its parent's
 lineage, except that one which enters the beam as an explorer from an elite parent begins its own, named
 after itself. An explorer lineage goes on with the fastest new kernel it gave in the round, be it slower
-than the last (staying would only ask the same again), or with the old one if it gave none. It ends well
-when one of its kernels is an elite; when it diverges, the guard reverts it: its kernels leave the beam and
-its checkpoint competes for a slot again.
+than the last (staying would only ask the same again), or with the old one if it gave none. Its first
+checkpoint is that of the lineage it left, after the round. It ends well when one of its kernels is an
+elite; when it diverges, the guard reverts it: its kernels leave the beam and its checkpoint competes again.
 
 An explorer is **built differently** from a kernel of the beam when noise does not hide the difference of
 their latencies and they are not the same technique applied to the same parent. It is also new to the run:
@@ -54,10 +54,11 @@ def select(
 ) -> Selection:
     """Select the next beam from the old one and the round's correct kernels (no duplicates, slot order).
 
-    `checkpoints` has one for each lineage of the beam; `tried` are the codes of earlier rounds.
+    `checkpoints` has one for each lineage of the beam; `tried` are the codes that earlier rounds came to.
     """
     pool = [*(entry.candidate for entry in beam), *fresh]
     elites = _fastest(pool)[: max(1, search.beam - search.explorers)]
+    advanced = {lineage: _advance(mark, fresh) for lineage, mark in checkpoints.items()}
     unseen = [one for one in fresh if one.code not in tried]
     watched = tuple(_watch(beam, unseen, elites, checkpoints, search))
     lost = {one.newest.lineage for one in watched if one.ruling.revert}
@@ -65,13 +66,15 @@ def select(
     explorers = explorers[: search.beam - len(elites)]
     followed = {entry.candidate.lineage for entry in beam if entry.role is BeamRole.EXPLORER}
     others = [one for one in unseen if one.lineage not in followed]
-    explorers += _begin(others, elites, explorers, checkpoints=checkpoints, search=search)
+    explorers += _begin(others, elites, explorers, checkpoints=advanced, search=search)
     restored = [one.ruling.checkpoint.candidate for one in watched if one.ruling.revert]
     standing = [one for one in pool if one.lineage not in lost]
     elites += _fill(_fastest([*standing, *restored]), [*elites, *explorers], search.beam)
     entries = (*_entries(_fastest(elites), BeamRole.ELITE), *_entries(explorers, BeamRole.EXPLORER))
-    marks = tuple(_marks(entries, fresh, watched, checkpoints))
-    return Selection(entries, marks, tuple(one.ruling.revert for one in watched if one.ruling.revert))
+    ruled = {one.newest.lineage: one.ruling.checkpoint for one in watched}
+    marks = _marks(entries, fresh, {**advanced, **ruled})
+    changed = tuple(mark for mark in marks if checkpoints.get(mark.lineage) != mark)
+    return Selection(entries, changed, tuple(one.ruling.revert for one in watched if one.ruling.revert))
 
 
 def _fastest(candidates: Iterable[Candidate]) -> list[Candidate]:
@@ -142,27 +145,22 @@ def _entries(candidates: Iterable[Candidate], role: BeamRole) -> Iterator[BeamEn
 
 
 def _marks(
-    entries: Sequence[BeamEntry],
-    fresh: Sequence[Candidate],
-    watched: Iterable[_Watched],
-    checkpoints: Mapping[str, Checkpoint],
+    entries: Iterable[BeamEntry], fresh: Iterable[Candidate], checkpoints: Mapping[str, Checkpoint]
 ) -> Iterator[Checkpoint]:
-    """Yield the checkpoints that changed, once per lineage of the new beam, in its order."""
-    ruled = {one.newest.lineage: one.ruling.checkpoint for one in watched if not one.ruling.revert}
-    parents = {one.id: one.lineage for one in fresh}
-    first = {entry.candidate.lineage: entry.candidate for entry in reversed(entries)}
-    for lineage in dict.fromkeys(entry.candidate.lineage for entry in entries):
-        if lineage in ruled:
-            yield ruled[lineage]
-        elif lineage in parents:  # begun in this round: it may go back to what it left
-            yield Checkpoint(lineage=lineage, candidate=checkpoints[parents[lineage]].candidate)
-        elif lineage in checkpoints:
-            yield from _gained(checkpoints[lineage], fresh)
-        else:  # restored, after its own lineage had left the beam
-            yield Checkpoint(lineage=lineage, candidate=first[lineage])
+    """Yield the checkpoint of each lineage of the new beam; one that has none yet is new or restored."""
+    left = {one.id: checkpoints[one.lineage].candidate for one in fresh}
+    seen: set[str] = set()
+    for entry in entries:
+        one = entry.candidate
+        if one.lineage not in seen:
+            seen.add(one.lineage)
+            known = checkpoints.get(one.lineage)
+            yield known or Checkpoint(lineage=one.lineage, candidate=left.get(one.lineage, one))
 
 
-def _gained(mark: Checkpoint, fresh: Sequence[Candidate]) -> Iterator[Checkpoint]:
+def _advance(mark: Checkpoint, fresh: Iterable[Candidate]) -> Checkpoint:
+    """Return the checkpoint after the round: the lineage's fastest new kernel if it is a gain."""
     offspring = _fastest(one for one in fresh if one.lineage == mark.lineage)
     if offspring and guard.beats(offspring[0], mark.candidate):
-        yield Checkpoint(lineage=mark.lineage, candidate=offspring[0])
+        return Checkpoint(lineage=mark.lineage, candidate=offspring[0])
+    return mark

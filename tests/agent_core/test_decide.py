@@ -434,7 +434,7 @@ def test_a_persons_kernel_improves_on_the_best_of_the_beam_at_the_rounds_start()
 # --- explorers and the guard -----------------------------------------------------------------------
 
 
-def test_an_explorer_that_diverges_is_reverted_to_what_it_left():
+def test_an_explorer_that_diverges_is_reverted_to_its_checkpoint():
     table = {"k.0": 9.0, "k.1": 12.0, "k.0.0": 8.0, "k.0.1": 8.5, "k.1.0": 20.0, "k.1.1": 21.0}
     world = paths(table, rounds=2).finish()
     explored = world.of(BeamSelected)[1].beam[1]
@@ -443,7 +443,7 @@ def test_an_explorer_that_diverges_is_reverted_to_what_it_left():
     assert reverted.reason == "slower"
     assert reverted.lineage == explored.candidate.id
     assert reverted.dropped == "r2.b1.p0.k0.f0"
-    assert reverted.restored == "r0.b0.p0.k0.f0"
+    assert reverted.restored == "r1.b0.p0.k0.f0"
     assert world.state.tally.reverts == 1
     assert explored.candidate.lineage not in world.state.checkpoints
     assert all(entry.candidate.lineage != explored.candidate.id for entry in world.state.beam)
@@ -468,7 +468,7 @@ def test_an_explorer_that_pays_off_becomes_an_elite_and_is_not_reverted():
 
 
 def test_noise_decides_what_is_a_gain_of_an_explorer():
-    table = {ROOT: 10.0, "k.0": 9.0, "k.1": 14.0, "k.1.0": 9.9, "k.1.1": 14.5}
+    table = {ROOT: 10.0, "k.0": 9.0, "k.1": 13.0, "k.0.0": 5.0, "k.1.0": 8.9, "k.1.1": 14.5}
     config = small(beam=2, plans=2, implementations=1, rounds=2)
     quiet = World(config, kernel=ROOT, proposer=Paths(), judge=judged_by(table)).finish()
     noisy = World(config, kernel=ROOT, proposer=Paths(), judge=judged_by(table, noise=0.02)).finish()

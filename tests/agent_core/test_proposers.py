@@ -1,0 +1,110 @@
+"""The registry of proposers, and the scripted one."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+
+import pytest
+
+from agent_core import proposers
+from agent_core.effects import ImplementRequest, PlanRequest
+from agent_core.roles import RoleError
+from agent_core.roles.scripted import BROKEN, CONSTANT, Scripted
+from state.events import ExecutionStarted, KernelProposed, PlanFailed, PlanProposed, PlanStarted
+from tests.support.world import KERNEL, World, at_once, small, timed
+
+
+def test_a_proposer_is_made_by_name_and_says_the_same_of_repairs_as_the_table():
+    made = proposers.create("scripted")
+    assert made.name == "scripted"
+    assert made.repairs is proposers.repairs("scripted") is True
+
+
+def test_an_unknown_proposer_is_named_with_those_there_are():
+    with pytest.raises(
+        proposers.UnknownProposer, match=r"'bultin' \(did you mean 'builtin'\?\).*builtin, scripted"
+    ):
+        proposers.create("bultin")
+    assert not proposers.repairs("bultin")
+
+
+@pytest.mark.parametrize("name", ["anthropic", "openai"])
+def test_a_proposer_of_a_later_version_says_so(name):
+    assert name not in proposers.names()
+    with pytest.raises(proposers.MissingProposer, match=f"'{name}' is not in this version") as raised:
+        proposers.create(name)
+    assert raised.value.code == "missing_proposer"
+
+
+def test_asking_for_names_imports_no_proposer():
+    code = (
+        "import sys; from agent_core import proposers; from agent_core.decide import decide; "
+        "proposers.names(); "
+        "heavy = ('agent_core.builtin', 'agent_core.roles.', 'libcst'); "
+        "print([name for name in sys.modules if name.startswith(heavy)])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World(small(beam=3, plans=6, implementations=2, rounds=3)).finish()
+
+
+def test_the_same_request_gets_the_same_answer(world):
+    for event in world.of(PlanStarted):
+        request = PlanRequest.model_validate_json(world.blobs[event.request])
+        assert _plan(world, request) == _plan(world, request)
+    for event in world.of(ExecutionStarted):
+        asked = ImplementRequest.model_validate_json(world.blobs[event.request])
+        assert _implement(world, asked) == _implement(world, asked)
+
+
+def _plan(world: World, request: PlanRequest) -> object:
+    try:
+        return at_once(Scripted().plan(request, world.blobs.__getitem__))
+    except RoleError as error:
+        return error.info
+
+
+def _implement(world: World, request: ImplementRequest) -> object:
+    try:
+        return at_once(Scripted().implement(request, world.blobs.__getitem__))
+    except RoleError as error:
+        return error.info
+
+
+def test_a_plan_changes_the_one_constant_that_it_names(world):
+    requests = {event.key: event.request for event in world.of(ExecutionStarted)}
+    for event in world.of(KernelProposed):
+        asked = ImplementRequest.model_validate_json(world.blobs[requests[event.key]])
+        before = dict(CONSTANT.findall(world.source(asked.parent.source)))
+        after = dict(CONSTANT.findall(world.source(event.source).removesuffix(BROKEN)))
+        changed = {name for name in before if before[name] != after[name]}
+        assert changed == {asked.plan.site}
+        ratio = int(after[asked.plan.site]) / int(before[asked.plan.site])
+        assert ratio == {"double_constant": 2.0, "halve_constant": 0.5}[asked.plan.technique]
+
+
+def test_scripted_runs_have_good_and_broken_kernels_and_repairs(world):
+    sources = [world.source(event.source) for event in world.of(KernelProposed)]
+    broken = [source for source in sources if source.endswith(BROKEN)]
+    assert 0 < len(broken) < len(sources) / 2
+    for source in set(sources) - set(broken):
+        ast.parse(source)
+    repaired = [event for event in world.of(KernelProposed) if ".f1." in event.key]
+    assert any(not world.source(event.source).endswith(BROKEN) for event in repaired)
+
+
+def test_only_constants_at_the_start_of_a_line_are_changed():
+    text = KERNEL + "x = TILE_M\n    INNER = 4\nNAME = other\n"
+    assert CONSTANT.findall(text) == [("TILE_M", "16"), ("TILE_N", "64"), ("BUFFERS", "1")]
+
+
+def test_a_kernel_without_constants_gets_no_plan():
+    world = World(small(rounds=1), kernel="x = 1\n", judge=lambda source: timed(source, 1.0)).finish()
+    assert not world.of(PlanProposed)
+    assert {event.error.code for event in world.of(PlanFailed)} == {"nothing_applies"}
