@@ -136,12 +136,31 @@ def _nc_matmul(views: Views, values: Values) -> None:
     """dst[M, N] = stationary[K, M].T @ moving[K, N], added to what is there when `accumulate`."""
     dst = views["dst"]
     product = _rows(views["stationary"]).T @ _rows(views["moving"])
+    if not _promises_kept(views, values):
+        product = np.full_like(product, np.nan)
     if product.shape != dst.shape:
         product = product.reshape(dst.shape)
     if values.get("accumulate"):
         np.add(dst, product, out=dst, casting="unsafe")
     else:
         store(dst, product)
+
+
+def _promises_kept(views: Views, values: Values) -> bool:
+    """Whether operands promised to hold only ones and zeros, which saves passes, do; else all is undefined."""
+    kept = True
+    if values.get("is_stationary_onezero"):
+        kept &= _onezero(views["stationary"])
+    if values.get("is_moving_onezero"):
+        kept &= _onezero(views["moving"])
+    if values.get("is_transpose"):
+        kept &= _onezero(views["stationary"]) or _onezero(views["moving"])
+    return kept
+
+
+def _onezero(view: Array) -> bool:
+    value = load(view)
+    return bool(((value == 0.0) | (value == 1.0)).all())
 
 
 def _nc_transpose(views: Views, values: Values) -> None:

@@ -270,6 +270,37 @@ def test_nc_matmul_accumulate_says_what_happens(accumulate: bool, simulate: Any)
     close(found, (a.T @ a) * (2.0 if accumulate else 1.0), bits=18)
 
 
+@pytest.mark.parametrize("flag", ["is_stationary_onezero", "is_moving_onezero", "is_transpose"])
+@pytest.mark.parametrize("honest", [True, False])
+def test_a_broken_promise_of_ones_and_zeros_is_undefined(flag: str, honest: bool, simulate: Any) -> None:
+    """The promise halves the passes of float32, so a kernel must not gain by it on other data."""
+    text = f"""
+    @nki.jit
+    def kernel(a, b):
+        sa = nl.ndarray((32, 32), dtype=a.dtype, buffer=nl.sbuf)
+        sb = nl.ndarray((32, 32), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=sa, src=a)
+        nisa.dma_copy(dst=sb, src=b)
+        acc = nl.ndarray((32, 32), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(dst=acc, stationary=sa, moving=sb, {flag}=True)
+        r = nl.ndarray((32, 32), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=r, src=acc)
+        out = nl.ndarray((32, 32), dtype=nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=r)
+        return out
+    """
+    identity, x = np.eye(32, dtype=np.float32), draw(16, (32, 32))
+    spoilt = identity + np.float32(0.001)
+    first, second = (identity, x) if flag == "is_stationary_onezero" else (x, identity)
+    if not honest:
+        first, second = (spoilt if item is identity else item for item in (first, second))
+    (found,) = simulate(text, first, second)
+    if honest:
+        close(found, first.T @ second)
+    else:
+        assert np.isnan(found).all()
+
+
 @pytest.mark.parametrize(("engine", "p", "f"), [("tensor", 128, 128), ("tensor", 17, 90), ("vector", 32, 20)])
 def test_nc_transpose_is_exact(engine: str, p: int, f: int, simulate: Any) -> None:
     text = f"""
