@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from state.events import (
@@ -31,6 +32,7 @@ from state.events import (
     RunCompleted,
     RunCreated,
 )
+from state.log import EventLog
 from state.model import (
     INITIAL_KEY,
     Attempt,
@@ -56,7 +58,6 @@ from state.model import (
     Verdict,
     digest_of,
 )
-from state.log import EventLog
 from state.records import NewEvent, Recorded
 
 TECHNIQUES = ("hoist_loads", "block_sizes", "loop_interchange", "wider_dma", "fuse_activation")
@@ -263,12 +264,13 @@ class Script:
 
 
 def append_run(log: EventLog, run: str, **parameters: int) -> list[Recorded]:
-    """Append a whole scripted run, an append per event; `parameters` are those of `Script`."""
-    return [
-        item
-        for step in Script(**parameters).steps()
-        for item in log.append_now([NewEvent(run, step.event)], blobs=step.blobs)
-    ]
+    """Append a whole scripted run, a few events at a time; `parameters` are those of `Script`."""
+    steps = Script(**parameters).steps()
+    stored: list[Recorded] = []
+    while batch := list(islice(steps, 16)):
+        blobs = [blob for step in batch for blob in step.blobs]
+        stored += log.append_now([NewEvent(run, step.event) for step in batch], blobs=blobs)
+    return stored
 
 
 def _benchmark(latency_ms: float) -> Benchmark:

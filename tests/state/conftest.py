@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -22,11 +23,18 @@ def log(home: Path) -> Iterator[EventLog]:
         yield opened
 
 
-@pytest.fixture
-def stored(home: Path) -> list[Recorded]:
-    """A home with two runs, cleanly stopped; what it holds."""
+@pytest.fixture(scope="session")
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Recorded]]:
+    home = tmp_path_factory.mktemp("template") / "home"
     with EventLog.open(home) as log:
-        return append_run(log, "first", seed=1) + append_run(log, "second", seed=2)
+        return home, append_run(log, "first", seed=1) + append_run(log, "second", seed=2)
+
+
+@pytest.fixture
+def stored(home: Path, two_runs: tuple[Path, list[Recorded]]) -> list[Recorded]:
+    """A home with two runs, cleanly stopped; what it holds."""
+    shutil.copytree(two_runs[0], home)
+    return two_runs[1]
 
 
 @pytest.fixture
@@ -35,7 +43,9 @@ def damage(home: Path) -> Damage:
 
     def execute(*statements: str, parameters: tuple[object, ...] = ()) -> None:
         with closing(sqlite3.connect(home / "events.db", isolation_level=None)) as connection:
-            triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+            triggers = connection.execute(
+                "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"
+            ).fetchall()
             for name, _ in triggers:
                 connection.execute(f"DROP TRIGGER {name}")
             for statement in statements:

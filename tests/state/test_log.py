@@ -43,7 +43,9 @@ def started(run: str = "r", **changes: object) -> NewEvent:
 def test_a_run_is_numbered_folded_and_read_back_as_it_was_appended(log: EventLog) -> None:
     events = [step.event for step in Script(seed=3).steps()]
     stored = append_run(log, "r", seed=3)
-    assert [item.seq for item in stored] == [item.run_seq for item in stored] == list(range(1, len(events) + 1))
+    assert (
+        [item.seq for item in stored] == [item.run_seq for item in stored] == list(range(1, len(events) + 1))
+    )
     read = log.read(stream="r", limit=10_000)
     assert read == stored
     assert [item.event for item in read] == events
@@ -161,7 +163,7 @@ def test_an_effect_cannot_have_two_outcomes(log: EventLog) -> None:
     log.append_now([NewEvent("r", PlanStarted(key=key, request=REQUEST))])
     log.append_now([NewEvent("r", PlanProposed(key=key, plan=plan))])
     other = PlanProposed(key=key, plan=plan.model_copy(update={"title": "two"}))
-    with pytest.raises(DuplicateOutcome, match="r1.b0.p0.k0.f0.planner#outcome"):
+    with pytest.raises(DuplicateOutcome, match="planner#outcome is recorded already"):
         log.append_now([NewEvent("r", other)])
 
 
@@ -249,7 +251,9 @@ def test_threads_may_append_side_by_side(log: EventLog) -> None:
 async def test_callers_are_held_back_when_the_queue_is_full(log: EventLog, monkeypatch) -> None:
     monkeypatch.setattr("state.log.WAITING", 1)
     begin(log)
-    events = [[NewEvent("r", PlanStarted(key=f"r1.b0.p{n}.k0.f0.planner", request=REQUEST))] for n in range(50)]
+    events = [
+        [NewEvent("r", PlanStarted(key=f"r1.b0.p{n}.k0.f0.planner", request=REQUEST))] for n in range(50)
+    ]
     await asyncio.gather(*map(log.append, events))
     assert log.run_seq("r") == 51
 
