@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from nki_sim.arrays import NUMPY, UNINITIALISED, Array
-from nki_sim.errors import InputError
+from nki_sim.errors import InputError, LimitError
 from nki_sim.forms import HBM_BUFFERS, Form, Operand, ParamValue, merged
 from nki_sim.ir import Program
 from nki_sim.semantics import SEMANTICS, Semantics
 
 MAX_BYTES = 16 << 30
+MAX_ELEMENTS = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +46,22 @@ class _Plan:
     values: dict[str, ParamValue]
 
 
-def run(program: Program, inputs: Sequence[Array], *, max_bytes: int = MAX_BYTES) -> list[Array]:
+def run(
+    program: Program,
+    inputs: Sequence[Array],
+    *,
+    max_bytes: int = MAX_BYTES,
+    max_elements: int = MAX_ELEMENTS,
+) -> list[Array]:
     """The outputs, in the order the kernel returns them; inputs are not changed.
 
+    The program must be one in which `checks` finds nothing.
+
     Raises:
-        InputError: number, shape or type of the inputs is wrong, or the tensors in HBM exceed `max_bytes`.
+        InputError: number, shape or type of the inputs is wrong.
+        LimitError: the tensors in HBM exceed `max_bytes`, or all operands together `max_elements`.
     """
+    _check_work(program, max_elements)
     memory = _Memory(program, inputs, max_bytes)
     plans = [_plan(form) for form in program.forms]
     tensors, offsets = program.tensors.tolist(), program.offsets.tolist()
@@ -67,6 +78,14 @@ def run(program: Program, inputs: Sequence[Array], *, max_bytes: int = MAX_BYTES
             if number in last:
                 memory.release(last[number])
     return [memory.output(number) for number in program.outputs]
+
+
+def _check_work(program: Program, limit: int) -> None:
+    uses = np.bincount(program.form_ids, minlength=len(program.forms)).tolist()
+    sizes = [sum(item.elements for item in form.operands) for form in program.forms]
+    total = sum(count * size for count, size in zip(uses, sizes, strict=True))
+    if total > limit:
+        raise LimitError("limit_work", f"instructions touch {total} elements, the limit is {limit}")
 
 
 class _Memory:
@@ -97,7 +116,7 @@ class _Memory:
             if site.buffer in HBM_BUFFERS
         )
         if total > max_bytes:
-            raise InputError(f"tensors in HBM take {total} bytes, the limit is {max_bytes}")
+            raise LimitError("limit_memory", f"tensors in HBM take {total} bytes, the limit is {max_bytes}")
 
     def view(self, tensor: int, offset: int, view: _View) -> Array:
         array = self._arrays.get(tensor)

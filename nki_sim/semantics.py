@@ -147,7 +147,7 @@ def _nc_matmul(views: Views, values: Values) -> None:
 
 
 def _promises_kept(views: Views, values: Values) -> bool:
-    """Whether operands promised to hold only ones and zeros, which saves passes, do; else all is undefined."""
+    """Whether operands promised to hold only ones and zeros, which saves passes, really do."""
     kept = True
     if values.get("is_stationary_onezero"):
         kept &= _onezero(views["stationary"])

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nki_sim import ArraySpec, numerics
-from nki_sim.errors import InputError
+from nki_sim.errors import InputError, LimitError
 
 RMSNORM = """
 @nki.jit
@@ -134,7 +134,11 @@ def test_inputs_must_fit(arrays: list[Any], text: str, tracing: Any, texts: Any)
         numerics.run(program, arrays)
 
 
-def test_memory_is_bounded(tracing: Any, texts: Any) -> None:
+@pytest.mark.parametrize(
+    ("limits", "code"), [({"max_bytes": 1000}, "limit_memory"), ({"max_elements": 1000}, "limit_work")]
+)
+def test_work_and_memory_are_bounded(limits: dict[str, int], code: str, tracing: Any, texts: Any) -> None:
     program = tracing(texts.stream(), ArraySpec((128, 512), "float32"))
-    with pytest.raises(InputError, match="limit"):
-        numerics.run(program, [np.zeros((128, 512), np.float32)], max_bytes=1000)
+    with pytest.raises(LimitError) as caught:
+        numerics.run(program, [np.zeros((128, 512), np.float32)], **limits)
+    assert caught.value.code == code
