@@ -13,7 +13,7 @@ from pathlib import Path
 from daemon.commands import Commands
 from daemon.config import DaemonConfig
 from daemon.inbox import Inbox
-from daemon.runner import Runner
+from daemon.runner import RetryPolicy, Runner
 from daemon.stop import Stop
 from daemon.supervisor import Limits, Supervisor
 from daemon.verbs import Command, Resume, Submit
@@ -26,7 +26,9 @@ def workers_of(home: Path, config: DaemonConfig) -> Workers:
     from agent_core import proposers
     from remote import evaluator
 
-    make = partial(evaluator.create, home=home, allow_weak_jail=config.allow_weak_jail)
+    make = partial(
+        evaluator.create, home=home, slots=config.evaluations, allow_weak_jail=config.allow_weak_jail
+    )
     return Workers(create_evaluator=make, create_proposer=proposers.create)
 
 
@@ -45,9 +47,10 @@ async def host(
     Raises:
         state.errors.StateError: the log failed.
     """
+    retry = RetryPolicy(deadline_seconds=config.evaluation_seconds)
     supervisor = Supervisor(
         event_log,
-        Runner(event_log, workers),
+        Runner(event_log, workers, retry=retry),
         limits=Limits(evaluations=config.evaluations, proposals=config.proposals),
         grace_seconds=config.grace_seconds,
         focus=focus,

@@ -77,6 +77,15 @@ def _sync_folder(path: Path) -> None:
         os.close(handle)
 
 
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise BadFile(f"cannot be read: {error.strerror}") from error
+
+
 class Inbox:
     """The owner's side: hands each waiting file to `handle`, in id order, one at a time."""
 
@@ -107,13 +116,14 @@ class Inbox:
             return  # the periodic look: a watcher may have lost an event
 
     async def _take(self, path: Path) -> None:
-        # These calls block for microseconds, on a local disk.
         try:
-            await self._handle(path.stem, path.read_bytes())  # noqa: ASYNC240 - see above
+            await self._handle(path.stem, _content(path))
+        except FileNotFoundError:
+            return  # whoever put it there took it back
         except BadFile as error:
             self._move_aside(path, error)
         else:
-            path.unlink(missing_ok=True)  # noqa: ASYNC240 - see above
+            path.unlink(missing_ok=True)  # noqa: ASYNC240 - microseconds, on a local disk
 
     def _move_aside(self, path: Path, error: BadFile) -> None:
         aside = folder(self._home) / "rejected"

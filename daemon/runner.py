@@ -46,9 +46,13 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("runner")
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often an evaluation is tried when the infrastructure fails, and the pauses between (seconds)."""
+    """How often an evaluation is tried when the infrastructure fails, and the pauses between (seconds).
+
+    A try that takes longer than `deadline_seconds` is one that failed.
+    """
 
     tries: int = 3
+    deadline_seconds: float = 600.0
     first_pause: float = 0.5
     factor: float = 4.0
 
@@ -178,7 +182,11 @@ class Runner:
         self, key: EffectKey, evaluator: Evaluator, request: EvaluationRequest
     ) -> EvaluationAnswer | Trouble:
         try:
-            return await evaluator.evaluate(request, self._log)
+            async with asyncio.timeout(self._retry.deadline_seconds):
+                return await evaluator.evaluate(request, self._log)
+        except TimeoutError:
+            text = f"no verdict within {self._retry.deadline_seconds:g} s"
+            return Trouble(ErrorInfo(code="evaluation_deadline", message=text), retryable=True)
         except InfrastructureError as error:
             return Trouble(ErrorInfo(code=error.code, message=error.message), retryable=error.retryable)
         except StateError:

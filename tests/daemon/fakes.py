@@ -125,7 +125,7 @@ async def host_until_ended(event_log: EventLog, *runs: str, workers=None, at_a_t
     hosting = asyncio.create_task(
         host(event_log, daemon_config(at_a_time), stop=stop, workers=workers or fake_workers())
     )
-    while not hosting.done() and not all(has_ended(event_log, run) for run in runs):
+    while not hosting.done() and not all(has_ended(event_log, run) for run in runs):  # noqa: ASYNC110 - no event says so
         await asyncio.sleep(0.002)
     stop.request()
     await hosting

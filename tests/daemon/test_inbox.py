@@ -1,0 +1,150 @@
+"""The inbox: files by atomic rename, taken in order, removed when answered, moved aside when no command."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.errors import BadFile
+from daemon.inbox import Inbox, drop, folder, new_id, waiting
+from daemon.verbs import VERBS, Pause, verb_of
+
+
+class Recorder:
+    """Notes what it is handed; refuses what is no command."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.got = asyncio.Event()
+
+    async def handle(self, id_: str, data: bytes) -> None:
+        verb_of(data)
+        self.seen.append(id_)
+        self.got.set()
+
+
+def test_ids_sort_by_time():
+    ids = [new_id() for _ in range(100)]
+    assert ids == sorted(ids)
+    assert len(set(ids)) == 100
+
+
+def test_a_dropped_command_is_whole_and_private(home):
+    id_ = drop(home, Pause(run="a", reason="because"))
+    (path,) = waiting(home)
+    assert path.stem == id_
+    assert json.loads(path.read_bytes()) == {"verb": "pause", "run": "a", "reason": "because"}
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    assert stat.S_IMODE(folder(home).stat().st_mode) == 0o700
+    assert [path.name for path in folder(home).iterdir()] == [f"{id_}.json"]
+
+
+async def test_files_are_taken_in_id_order_and_removed(home):
+    for id_ in ("3", "1", "2"):
+        drop(home, Pause(run="a"), id_=id_)
+    recorder = Recorder()
+    await Inbox(home, recorder.handle).take_all()
+    assert recorder.seen == ["1", "2", "3"]
+    assert waiting(home) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"not json", "not JSON"),
+        (b"[1, 2]", "not a command"),
+        (b'{"verb": 7}', "not a command"),
+        (b"\xff\xfe", "not JSON"),
+        (b"", "not JSON"),
+    ],
+)
+async def test_what_is_no_command_is_moved_aside_with_its_reason(home, content, reason):
+    drop(home, Pause(run="a"), id_="2")
+    (folder(home) / "1.json").write_bytes(content)
+    recorder = Recorder()
+    await Inbox(home, recorder.handle).take_all()
+    assert recorder.seen == ["2"]
+    assert waiting(home) == []
+    aside = folder(home) / "rejected"
+    assert (aside / "1.json").read_bytes() == content
+    error = json.loads((aside / "1.error.json").read_bytes())
+    assert error["code"] == "bad_file"
+    assert reason in error["message"]
+
+
+async def test_what_cannot_be_read_is_moved_aside(home):
+    drop(home, Pause(run="a"), id_="2")
+    (folder(home) / "1.json").mkdir()
+    recorder = Recorder()
+    await Inbox(home, recorder.handle).take_all()
+    assert recorder.seen == ["2"]
+    assert (folder(home) / "rejected" / "1.json").is_dir()
+
+
+async def test_a_file_that_was_taken_back_is_no_error(home):
+    drop(home, Pause(run="a"), id_="1")
+    drop(home, Pause(run="a"), id_="2")
+    seen = []
+
+    async def handle(id_: str, data: bytes) -> None:
+        seen.append(id_)
+        (folder(home) / "2.json").unlink(missing_ok=True)
+
+    await Inbox(home, handle).take_all()
+    assert seen == ["1"]
+
+
+async def test_an_error_of_the_log_leaves_the_file_for_later(home):
+    drop(home, Pause(run="a"), id_="1")
+
+    async def handle(id_: str, data: bytes) -> None:
+        raise OSError("disk")
+
+    with pytest.raises(OSError, match="disk"):
+        await Inbox(home, handle).take_all()
+    assert [path.stem for path in waiting(home)] == ["1"]
+
+
+@pytest.mark.parametrize("rescan_seconds", [3600, 0.01], ids=["by the watcher", "by looking again"])
+async def test_a_file_that_comes_later_is_noticed(home, rescan_seconds, monkeypatch):
+    if rescan_seconds < 1:
+        monkeypatch.setattr("daemon.inbox._observed", blind)
+    recorder = Recorder()
+    folder(home).mkdir(parents=True)
+    watching = asyncio.create_task(Inbox(home, recorder.handle, rescan_seconds=rescan_seconds).watch())
+    for id_ in ("1", "2"):
+        await asyncio.sleep(0.02)
+        recorder.got.clear()
+        drop(home, Pause(run="a"), id_=id_)
+        async with asyncio.timeout(30):
+            await recorder.got.wait()
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    assert recorder.seen == ["1", "2"]
+
+
+class blind:
+    """A watcher that loses every event."""
+
+    def __init__(self, path, noticed) -> None: ...
+
+    def __enter__(self):
+        return None
+
+    def __exit__(self, *_):
+        return None
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=5))
+def test_any_json_that_is_no_object_with_a_verb_is_a_bad_file(value):
+    with pytest.raises(BadFile):
+        verb_of(json.dumps(value).encode())
+
+
+def test_every_verb_has_a_type_that_says_the_same():
+    assert {verb: cls.model_fields["verb"].default for verb, cls in VERBS.items()} == {v: v for v in VERBS}

@@ -1,0 +1,352 @@
+"""The runner: every way in which a role can answer or fail has its outcome in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from agent_core.decide import decide
+from agent_core.effects import STARTED, Effect, PlanRequest, Record, ReflectRequest, SummarizeRequest
+from agent_core.roles import KernelAnswer, PlanAnswer, RoleError
+from daemon.commands import Commands
+from daemon.runner import RetryPolicy, Runner
+from daemon.verbs import run_id
+from daemon.workers import Workers
+from remote.errors import InfrastructureError
+from state.errors import BlobMissing
+from state.events import (
+    EvaluationCompleted,
+    EvaluationFailed,
+    ExecutionFailed,
+    ExperienceRecorded,
+    KernelProposed,
+    PlanFailed,
+    PlanProposed,
+    ReflectionRecorded,
+)
+from state.log import EventLog
+from state.model import (
+    EffectKey,
+    ErrorInfo,
+    ExperienceKind,
+    Grade,
+    Plan,
+    Prediction,
+    Role,
+    Usage,
+    digest_of,
+)
+from state.records import NewEvent
+from tests.daemon import fakes
+
+NO_PAUSE = RetryPolicy(tries=3, first_pause=0.0)
+PLAN = Plan(technique="tile", site="TILE_M", title="wider", prediction=Prediction(speedup=1.5))
+
+
+class Faulty:
+    """A proposer whose roles do what `answer` does."""
+
+    name = "faulty"
+    repairs = True
+
+    def __init__(self, answer) -> None:
+        self._answer = answer
+
+    async def plan(self, request, read):
+        return self._answer(request)
+
+    implement = summarize = reflect = plan
+
+    async def aclose(self) -> None: ...
+
+
+class Judge(fakes.FakeEvaluator):
+    """Fails as often as it is told, then judges."""
+
+    def __init__(self, *failures: Exception) -> None:
+        super().__init__()
+        self.failures = list(failures)
+
+    async def evaluate(self, request, blobs, /):
+        if self.failures:
+            raise self.failures.pop(0)
+        return await super().evaluate(request, blobs)
+
+
+def raising(error: Exception):
+    def answer(request):
+        raise error
+
+    return answer
+
+
+@pytest.fixture
+def event_log(home):
+    with EventLog.open(home) as log:
+        yield log
+
+
+async def start(event_log: EventLog, config=fakes.CONFIG, id_: str = "first") -> str:
+    submission = fakes.submission(config)
+    workers = fakes.fake_workers()
+    commands = Commands(event_log, workers, touched=lambda *_: None)
+    await commands.handle(id_, submission.model_dump_json().encode())
+    return run_id(id_, config.problem)
+
+
+async def admit(event_log: EventLog, run: str, effect: Effect) -> str:
+    request = effect.request.model_dump_json().encode()
+    started = STARTED[effect.key.role](key=str(effect.key), request=digest_of(request))
+    await event_log.append([NewEvent(run, started)], blobs=[request, *effect.blobs])
+    return digest_of(request)
+
+
+async def perform(event_log, run, effect, runner):
+    await runner.perform(run, effect.key, await admit(event_log, run, effect))
+    return event_log.state(run).outcomes[str(effect.key)]
+
+
+def workers_with(proposer=None, judge=None) -> Workers:
+    return Workers(
+        create_evaluator=lambda _: judge or fakes.FakeEvaluator(), create_proposer=lambda _: proposer
+    )
+
+
+async def next_effects(event_log: EventLog, run: str) -> list[Effect]:
+    """Append what is decided until effects are asked for."""
+    while True:
+        decisions = decide(event_log.state(run))
+        records = [item for item in decisions if isinstance(item, Record)]
+        if not records:
+            return [item for item in decisions if isinstance(item, Effect)]
+        await event_log.append([NewEvent(run, event) for record in records for event in record.events])
+
+
+async def in_first_round(event_log: EventLog) -> tuple[str, list[Effect]]:
+    run = await start(event_log)
+    runner = Runner(event_log, fakes.fake_workers())
+    (initial,) = await next_effects(event_log, run)
+    await perform(event_log, run, initial, runner)
+    return run, await next_effects(event_log, run)
+
+
+def effect_for(event_log: EventLog, run: str, role: Role) -> Effect:
+    """Return an effect of a role in the first round, as `decide` might ask for it."""
+    initial = event_log.state(run).initial
+    key = EffectKey(1, 0, 0, 0, 0, role)
+    common = {"key": str(key), "role": role.value}
+    requests = {
+        Role.SUMMARIZER: SummarizeRequest(
+            **common, kind=ExperienceKind.POSITIVE, slow=initial, fast=initial, plan=PLAN
+        ),
+        Role.REFLECTOR: ReflectRequest(
+            **common, operator="silu", parent=initial, plan=PLAN, evaluation=None,
+            error=ErrorInfo(code="nothing", message="no kernel"),
+        ),
+    }  # fmt: skip
+    return Effect(key, requests[role])
+
+
+async def test_a_plan_and_a_kernel(event_log):
+    run, effects = await in_first_round(event_log)
+    usage = Usage(cost_usd=0.25, input_tokens=10, output_tokens=2)
+    planned = await perform(
+        event_log, run, effects[0], Runner(event_log, workers_with(Faulty(lambda _: PlanAnswer(PLAN, usage))))
+    )
+    assert planned == PlanProposed(key=str(effects[0].key), plan=PLAN, usage=usage)
+    (implement, *_) = [e for e in await next_effects(event_log, run) if e.key.role is Role.EXECUTOR]
+    answer = KernelAnswer("TILE_M = 1\n", "one")
+    made = await perform(event_log, run, implement, Runner(event_log, workers_with(Faulty(lambda _: answer))))
+    assert isinstance(made, KernelProposed)
+    assert (made.author, made.note) == ("faulty", "one")
+    assert event_log.get_blob(made.source) == b"TILE_M = 1\n"
+    assert event_log.state(run).spent_usd == 0.25
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "cost"),
+    [
+        (RoleError(ErrorInfo(code="refused", message="no"), Usage(cost_usd=0.5)), "refused", 0.5),
+        (ZeroDivisionError("a bug"), "internal", 0.0),
+    ],
+)
+async def test_a_planner_that_fails_or_breaks(event_log, error, code, cost):
+    run, effects = await in_first_round(event_log)
+    runner = Runner(event_log, workers_with(Faulty(raising(error))))
+    failed = await perform(event_log, run, effects[0], runner)
+    assert isinstance(failed, PlanFailed)
+    assert failed.error.code == code
+    assert event_log.state(run).spent_usd == cost
+
+
+@pytest.mark.parametrize("error", [RoleError(ErrorInfo(code="refused", message="no")), KeyError("a bug")])
+async def test_an_executor_that_fails_or_breaks(event_log, error):
+    run, effects = await in_first_round(event_log)
+    planner = Runner(event_log, workers_with(Faulty(lambda _: PlanAnswer(PLAN))))
+    await perform(event_log, run, effects[0], planner)
+    (implement, *_) = [e for e in await next_effects(event_log, run) if e.key.role is Role.EXECUTOR]
+    failed = await perform(event_log, run, implement, Runner(event_log, workers_with(Faulty(raising(error)))))
+    assert isinstance(failed, ExecutionFailed)
+
+
+@pytest.mark.parametrize("error", [RoleError(ErrorInfo(code="refused", message="no")), KeyError("a bug")])
+async def test_a_summarizer_that_fails_makes_no_experience(event_log, error):
+    run, _ = await in_first_round(event_log)
+    effect = effect_for(event_log, run, Role.SUMMARIZER)
+    failed = await perform(event_log, run, effect, Runner(event_log, workers_with(Faulty(raising(error)))))
+    assert failed == ExperienceRecorded(key=str(effect.key), experience=None)
+
+
+@pytest.mark.parametrize("error", [RoleError(ErrorInfo(code="refused", message="no")), KeyError("a bug")])
+async def test_a_reflector_that_fails_leaves_the_mechanical_grade(event_log, error):
+    run, _ = await in_first_round(event_log)
+    effect = effect_for(event_log, run, Role.REFLECTOR)
+    noted = await perform(event_log, run, effect, Runner(event_log, workers_with(Faulty(raising(error)))))
+    assert isinstance(noted, ReflectionRecorded)
+    assert noted.reflection.grade is Grade.FAILED
+    assert noted.reflection.technique == PLAN.technique
+
+
+async def test_a_failing_log_is_no_failure_of_the_role(event_log):
+    run, effects = await in_first_round(event_log)
+    runner = Runner(event_log, workers_with(Faulty(raising(BlobMissing("gone")))))
+    with pytest.raises(BlobMissing):
+        await perform(event_log, run, effects[0], runner)
+    assert str(effects[0].key) in event_log.state(run).open
+
+
+async def test_the_slots_planner_is_asked(event_log):
+    run, effects = await in_first_round(event_log)
+    asked = []
+
+    def proposer(name):
+        asked.append(name)
+        return Faulty(lambda _: PlanAnswer(PLAN))
+
+    workers = Workers(create_evaluator=lambda _: fakes.FakeEvaluator(), create_proposer=proposer)
+    await perform(event_log, run, effects[0], Runner(event_log, workers))
+    assert asked == ["scripted"]
+
+
+# --- evaluation ------------------------------------------------------------------------------------
+
+
+async def test_an_evaluation_comes_with_its_counters(event_log):
+    run = await start(event_log)
+    (initial,) = await next_effects(event_log, run)
+    judged = await perform(event_log, run, initial, Runner(event_log, fakes.fake_workers()))
+    assert isinstance(judged, EvaluationCompleted)
+    assert judged.evaluation.correct
+    assert judged.cached_from is None
+    *_, profile, completed = event_log.read(stream=run)
+    assert [profile.type, completed.type] == ["ProfileRecorded", "EvaluationCompleted"]
+    assert profile.event.counters == {"dma_active_time_percent": judged.evaluation.benchmark.latency_ms}
+    assert json.loads(event_log.get_blob(profile.event.profile))["bottleneck"] == "dma"
+
+
+async def test_a_verdict_is_used_again_by_another_run_and_says_where_it_is_from(event_log):
+    judge = fakes.FakeEvaluator()
+    runner = Runner(event_log, fakes.fake_workers(judge))
+    seen = []
+    for id_ in ("first", "second"):
+        run = await start(event_log, id_=id_)
+        (initial,) = await next_effects(event_log, run)
+        seen.append((run, await perform(event_log, run, initial, runner)))
+    (first, judged), (second, reused) = seen
+    (place,) = [item.run_seq for item in event_log.read(stream=first) if item.event == judged]
+    assert reused.cached_from == f"{first}@{place}"
+    assert reused.evaluation == judged.evaluation
+    assert [item.type for item in event_log.read(stream=second)][-2:] == [
+        "ProfileRecorded",
+        "EvaluationCompleted",
+    ]
+    assert sum(judge.calls.values()) == 1
+
+
+async def test_equal_kernels_judged_at_the_same_time_are_judged_once(event_log):
+    judge = fakes.FakeEvaluator()
+    runner = Runner(event_log, fakes.fake_workers(judge))
+    places = []
+    for id_ in ("first", "second", "third"):
+        run = await start(event_log, id_=id_)
+        (initial,) = await next_effects(event_log, run)
+        places.append((run, initial.key, await admit(event_log, run, initial)))
+    await asyncio.gather(*(runner.perform(*place) for place in places))
+    outcomes = [event_log.state(run).outcomes[str(key)] for run, key, _ in places]
+    assert sum(judge.calls.values()) == 1
+    assert sorted(outcome.cached_from is None for outcome in outcomes) == [False, False, True]
+
+
+async def test_another_seed_shares_a_verdict_but_another_target_does_not(event_log):
+    judge = fakes.FakeEvaluator()
+    runner = Runner(event_log, fakes.fake_workers(judge))
+    for id_, change in [("a", {}), ("b", {"seed": 99}), ("c", {"target": "trn1"})]:
+        run = await start(event_log, fakes.CONFIG.model_copy(update=change), id_=id_)
+        (initial,) = await next_effects(event_log, run)
+        await perform(event_log, run, initial, runner)
+    assert sum(judge.calls.values()) == 2
+
+
+@pytest.mark.parametrize("failures", [0, 1, 2])
+async def test_infrastructure_that_fails_is_tried_again(event_log, failures):
+    judge = Judge(*[InfrastructureError("worker_died", "it died")] * failures)
+    run = await start(event_log)
+    (initial,) = await next_effects(event_log, run)
+    judged = await perform(
+        event_log, run, initial, Runner(event_log, fakes.fake_workers(judge), retry=NO_PAUSE)
+    )
+    assert isinstance(judged, EvaluationCompleted)
+
+
+@pytest.mark.parametrize(
+    ("failures", "code", "tries"),
+    [
+        ([InfrastructureError("worker_died", "it died")] * 3, "worker_died", 3),
+        ([InfrastructureError("weak_jail", "no", retryable=False)], "weak_jail", 1),
+        ([InfrastructureError("worker_died", "x"), InfrastructureError("b", "y", retryable=False)], "b", 2),
+        ([ZeroDivisionError("a bug")], "internal", 1),
+    ],
+)
+async def test_infrastructure_that_keeps_failing_is_an_outcome(event_log, failures, code, tries):
+    run = await start(event_log)
+    (initial,) = await next_effects(event_log, run)
+    runner = Runner(event_log, fakes.fake_workers(Judge(*failures)), retry=NO_PAUSE)
+    failed = await perform(event_log, run, initial, runner)
+    assert isinstance(failed, EvaluationFailed)
+    assert (failed.error.code, failed.tries) == (code, tries)
+
+
+async def test_an_evaluation_past_its_deadline_is_tried_again(event_log):
+    class Slow(fakes.FakeEvaluator):
+        async def evaluate(self, request, blobs, /):
+            await asyncio.Event().wait()
+
+    run = await start(event_log)
+    (initial,) = await next_effects(event_log, run)
+    retry = RetryPolicy(tries=2, first_pause=0.0, deadline_seconds=0.01)
+    failed = await perform(
+        event_log, run, initial, Runner(event_log, fakes.fake_workers(Slow()), retry=retry)
+    )
+    assert (failed.error.code, failed.tries) == ("evaluation_deadline", 2)
+
+
+def test_pauses_grow_by_the_factor():
+    policy = RetryPolicy(first_pause=0.5, factor=4)
+    assert [policy.pause(tried) for tried in (1, 2, 3)] == [0.5, 2.0, 8.0]
+
+
+async def test_a_redelivery_asks_exactly_what_was_logged(event_log):
+    """Whatever today's code would ask: the request is read back from the blob of the first start."""
+    run, effects = await in_first_round(event_log)
+    await admit(event_log, run, effects[0])
+    asked: list[PlanRequest] = []
+
+    def answer(request):
+        asked.append(request)
+        return PlanAnswer(PLAN)
+
+    logged = event_log.state(run).open[str(effects[0].key)].request
+    await Runner(event_log, workers_with(Faulty(answer))).perform(run, effects[0].key, logged)
+    assert asked == [effects[0].request]
