@@ -56,7 +56,8 @@ def drop(home: Path, command: Frozen, *, id_: str | None = None) -> str:
 
 def waiting(home: Path) -> list[Path]:
     """Return the files that wait, in the order in which they will be taken."""
-    return sorted(path for path in folder(home).glob("*.json") if not path.name.startswith("."))
+    files = (path for path in folder(home).glob("*.json") if not path.name.startswith("."))
+    return sorted(files, key=lambda path: path.stem)
 
 
 def _write_whole(path: Path, data: bytes) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import NoReturn
 
 import click
@@ -87,13 +88,15 @@ def epilog() -> str:
     return f"\b\nExit statuses:\n{table()}"
 
 
-def run(command: click.Command, program: str) -> NoReturn:
+def run(command: click.Command, program: str, arguments: Sequence[str] | None = None) -> NoReturn:
     """Run `command` and exit with the status that it returns, or that its error has.
+
+    `arguments` are the process's own unless given.
 
     An error of ours is one line on stderr, or one for each fault; a bug keeps its traceback.
     """
     try:
-        status = command.main(prog_name=program, standalone_mode=False)
+        status = command.main(arguments, prog_name=program, standalone_mode=False)
     except click.ClickException as error:
         error.show()
         status = error.exit_code

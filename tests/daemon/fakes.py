@@ -10,9 +10,10 @@ from pathlib import Path
 
 import seeds
 from agent_core import proposers
+from daemon.commands import Commands
 from daemon.config import DaemonConfig
 from daemon.host import host
-from daemon.inbox import drop
+from daemon.inbox import Inbox, drop
 from daemon.stop import Stop
 from daemon.verbs import Submit, run_id
 from daemon.workers import Workers
@@ -42,6 +43,18 @@ CONFIG = RunConfig(
 )
 
 TOOLCHAIN = "fake 1"
+
+FAKE = (
+    "--set",
+    "run.evaluator=fake",
+    "--set",
+    'run.planner=["scripted"]',
+    "--problem",
+    "silu",
+    "--size",
+    "reduced",
+)
+"""Flags for a run that takes milliseconds."""
 
 
 @dataclass
@@ -129,6 +142,13 @@ async def host_until_ended(event_log: EventLog, *runs: str, workers=None, at_a_t
         await asyncio.sleep(0.002)
     stop.request()
     await hosting
+
+
+def take_commands(home: Path) -> None:
+    """Own `home` only as long as it takes to answer the commands that wait."""
+    with EventLog.open(home) as event_log:
+        commands = Commands(event_log, fake_workers(), touched=lambda *_: None)
+        asyncio.run(Inbox(home, commands.handle).take_all())
 
 
 def has_ended(event_log: EventLog, run: str) -> bool:

@@ -1,0 +1,67 @@
+"""What the tests of the command line share: calling it in this process, and homes with a finished run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import structlog
+
+from daemon.ctl import exits
+from daemon.ctl.app import agentctl
+from remote import evaluator
+from tests.daemon import fakes
+
+
+@dataclass(frozen=True)
+class Called:
+    """What a call of `agentctl` came to."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Ctl = Callable[..., Called]
+
+
+@pytest.fixture
+def ctl(home, capsys, monkeypatch) -> Iterator[Ctl]:
+    """Call `agentctl --home HOME ...` in this process, with the fake judge to be had as `fake`."""
+    monkeypatch.setitem(evaluator._EVALUATORS, "fake", lambda home, **options: fakes.FakeEvaluator())
+
+    def call(*arguments: object, home=home) -> Called:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            exits.run(agentctl, "agentctl", ["--home", str(home), *map(str, arguments)])
+        out, err = capsys.readouterr()
+        return Called(int(ended.value.code or 0), out, err)
+
+    yield call
+    structlog.reset_defaults()  # a run sends logs to the stderr of its test
+
+
+@pytest.fixture
+def finished(home) -> str:
+    """A home with one run that has ended; its id."""
+    run = fakes.submit(home)
+    fakes.finish(home, run)
+    return run
+
+
+@pytest.fixture
+def fake_kernel(tmp_path):
+    path = tmp_path / "start.py"
+    path.write_text(fakes.KERNEL)
+    return path
