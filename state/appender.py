@@ -258,12 +258,13 @@ class Appender:
             self._tips.put(tip)
         self.head = head
 
-    def save_snapshots(self, *, every: int = snapshots.EVERY) -> int:
+    def save_snapshots(self, *, every: int | None = None) -> int:
         """Snapshot the streams that moved `every` events since their last, and the ended; count them."""
+        least = snapshots.EVERY if every is None else every
         due = [
             tip
             for tip in self._tips
-            if tip.run_seq - tip.saved >= every or (tip.ended and tip.saved < tip.run_seq)
+            if tip.run_seq - tip.saved >= least or (tip.ended and tip.saved < tip.run_seq)
         ]
         if not due:
             return 0

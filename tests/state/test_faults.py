@@ -1,0 +1,172 @@
+"""Full disks and failing disks: a typed error, nothing half stored, and the log usable afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.workload import Script, append_run
+from state import schema
+from state.errors import LogDamaged, StorageFailed, StorageFull, from_sqlite
+from state.events import PlanStarted, RunPaused
+from state.log import EventLog
+from state.model import digest_of
+from state.records import NewEvent
+from state.verify import verify
+
+ROOT = Path(__file__).resolve().parents[2]
+NOISE = Script(seed=1)._random.randbytes(300_000)
+
+
+def begin(log: EventLog) -> None:
+    step = next(Script().steps())
+    log.append_now([NewEvent("r", step.event)], blobs=step.blobs)
+
+
+def limit_pages(log: EventLog, *, spare: int) -> None:
+    """Let the database grow by `spare` pages only: SQLite then says what it says on a full disk."""
+    connection = log._appender.connection
+    connection.execute(f"PRAGMA max_page_count = {schema.pragma(connection, 'page_count') + spare}")
+
+
+def test_a_full_disk_stores_nothing_and_frees_the_log_again(log: EventLog, home: Path) -> None:
+    begin(log)
+    state = log.state("r")
+    limit_pages(log, spare=4)
+    pause = [NewEvent("r", RunPaused(reason="full"))]
+    with pytest.raises(StorageFull, match="no space left"):
+        log.append_now(pause, blobs=[NOISE])
+    assert (log.state("r"), log.head.seq) == (state, 1)
+    limit_pages(log, spare=1000)
+    assert log.append_now(pause, blobs=[NOISE])[0].run_seq == 2
+    assert verify(home).ok
+
+
+async def test_what_still_fits_is_stored_beside_what_does_not(log: EventLog, home: Path) -> None:
+    begin(log)
+    limit_pages(log, spare=30)
+    requests = [PlanStarted(key=f"r1.b0.p{n}.k0.f0.planner", request=digest_of(NOISE)) for n in range(6)]
+    batches = [
+        log.append([NewEvent("r", event)], blobs=[NOISE] if n == 3 else [])
+        for n, event in enumerate(requests)
+    ]
+    answers = await asyncio.gather(*batches, return_exceptions=True)
+    assert [isinstance(answer, StorageFull) for answer in answers] == [n == 3 for n in range(6)]
+    assert set(log.state("r").open) == {event.key for n, event in enumerate(requests) if n != 3}
+
+
+def test_a_failed_commit_moves_neither_state_nor_chain(log: EventLog, home: Path, monkeypatch) -> None:
+    begin(log)
+    state = log.state("r")
+
+    def fail(connection, changes) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("state.projections.write", fail)
+        with pytest.raises(StorageFailed):
+            log.append_now([NewEvent("r", RunPaused(reason="x"))])
+    assert (log.state("r"), log.head.seq) == (state, 1)
+    assert log.append_now([NewEvent("r", RunPaused(reason="x"))])[0].run_seq == 2
+    assert verify(home).ok
+
+
+def test_after_an_io_error_the_database_is_opened_anew(log: EventLog, monkeypatch) -> None:
+    begin(log)
+    broken = log._appender.connection
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+
+    def fail(connection, changes) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr("state.projections.write", fail)
+        with pytest.raises(StorageFailed, match="disk I/O error"):
+            log.append_now([NewEvent("r", RunPaused(reason="x"))])
+    assert log.append_now([NewEvent("r", RunPaused(reason="x"))])[0].run_seq == 2
+    assert log._appender.connection is not broken
+
+
+FILL = """
+import resource, signal, sys
+from pathlib import Path
+from benchmarks.workload import Script
+from state.errors import AppendError
+from state.log import EventLog
+from state.records import NewEvent
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+log = EventLog.open(Path(sys.argv[1]))
+resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, resource.RLIM_INFINITY))
+acked = 0
+try:
+    for step in Script(rounds=50).steps():
+        acked = log.append_now([NewEvent("r", step.event)], blobs=step.blobs)[0].seq
+except AppendError as error:
+    print(error.code, acked)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+steps = list(Script(rounds=50).steps())
+for step in steps[log.run_seq("r"):]:
+    log.append_now([NewEvent("r", step.event)], blobs=step.blobs)
+print(log.run_seq("r") == len(steps), log.run_seq("r") >= acked)
+log.close()
+"""
+
+
+def test_a_file_that_may_not_grow_stops_appends_not_the_log(home: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FILL, str(home)], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first.split()[0] in {"storage_full", "storage_failed"}
+    assert second == "True True"
+    assert verify(home).ok
+
+
+def test_a_file_system_that_refuses_wal_is_refused(home: Path, monkeypatch) -> None:
+    monkeypatch.setattr(schema, "_WRITER_PRAGMAS", (("journal_mode", "nonsense"),))
+    with pytest.raises(StorageFailed, match="journal_mode=delete where the log needs nonsense"):
+        EventLog.open(home)
+
+
+def test_the_writer_s_pragmas_hold(log: EventLog) -> None:
+    connection = log._appender.connection
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    found = {name: schema.pragma(connection, name) for name in ("synchronous", "foreign_keys", "mmap_size")}
+    assert found == {"synchronous": 2, "foreign_keys": 1, "mmap_size": 0}
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (sqlite3.SQLITE_CORRUPT, LogDamaged),
+        (sqlite3.SQLITE_FULL, StorageFull),
+        (sqlite3.SQLITE_IOERR_FSYNC, StorageFailed),
+        (sqlite3.SQLITE_READONLY, StorageFailed),
+        (None, StorageFailed),
+    ],
+)
+def test_sqlite_s_errors_become_ours_by_code(code: int | None, kind: type[Exception]) -> None:
+    error = sqlite3.OperationalError("message")
+    if code is not None:
+        error.sqlite_errorcode = code
+    assert type(from_sqlite(error)) is kind
+
+
+def test_the_writer_outlives_a_failing_snapshot_and_head(log: EventLog, monkeypatch, caplog) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise OSError("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("state.writer.write_head", fail)
+        patch.setattr("state.writer.HEAD_EVERY_S", 0.0)
+        patch.setattr("state.snapshots.save", fail)
+        append_run(log, "r", rounds=1)
+    assert "both are retried" in caplog.text
+    append_run(log, "s", rounds=1)

@@ -1,0 +1,106 @@
+"""Old events: lifted to today's shape on reading, never rewritten; newer ones are refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from state import upcast
+from state.chain import GENESIS
+from state.errors import LogDamaged, LogTooNew
+from state.events import EVENT_TYPES, RunPaused, idempotency_key
+from state.fold import RunState, apply, state_hash
+from state.log import EventLog
+from state.records import NewEvent, Recorded, Row
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def row(**changes: object) -> Row:
+    plain = Row(
+        3, "r", 2, "RunPaused", 1, 0, None, None, '{"reason":"x"}', GENESIS, GENESIS, None, None, GENESIS
+    )
+    return plain._replace(**changes)
+
+
+def test_a_current_event_is_validated() -> None:
+    assert upcast.decode(row()) == RunPaused(reason="x")
+
+
+@pytest.mark.parametrize(
+    "payload", ["{}", '{"reason":"x","more":1}', '{"type":"RunResumed","reason":"x"}', "nonsense"]
+)
+def test_a_payload_that_is_not_its_type_is_damage(payload: str) -> None:
+    with pytest.raises(LogDamaged, match=r"event 3 \(r@2\): payload is not a RunPaused"):
+        upcast.decode(row(payload=payload))
+
+
+@pytest.mark.parametrize("changes", [{"type": "TimeTravelled"}, {"sv": 2}])
+def test_what_a_newer_version_wrote_is_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(LogTooNew, match="newer version"):
+        upcast.decode(row(**changes))
+
+
+def test_upcasters_are_chained_to_today_s_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EVENT_TYPES["RunPaused"], "version", 3)
+    steps = {
+        ("RunPaused", 1): lambda body: {"cause": body["why"]},
+        ("RunPaused", 2): lambda body: {"reason": body["cause"]},
+    }
+    lifted = upcast.upcast("RunPaused", 1, '{"why":"old"}', upcasters=steps)
+    assert json.loads(lifted) == {"reason": "old"}
+    assert json.loads(upcast.upcast("RunPaused", 3, '{"reason":"new"}', upcasters=steps)) == {"reason": "new"}
+
+
+def test_every_old_version_can_be_lifted_to_today_s() -> None:
+    wanted = {(name, step) for name, cls in EVENT_TYPES.items() for step in range(1, cls.version)}
+    assert set(upcast.UPCASTERS) == wanted
+
+
+def golden(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+HISTORIES = sorted(GOLDEN.glob("*.jsonl"))
+
+
+def test_there_is_a_golden_history() -> None:
+    assert HISTORIES
+
+
+@pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
+def test_a_golden_history_replays_to_the_state_it_had(path: Path, log: EventLog) -> None:
+    """Each line is a row of an old log, with the hash of the state after it where one was recorded."""
+    state: RunState | None = None
+    compared = 0
+    for number, line in enumerate(golden(path), start=1):
+        stored = row(seq=number, run_seq=number, type=line["type"], sv=line["sv"], payload=line["payload"])
+        event = upcast.decode(stored)
+        assert idempotency_key(event) == line["idem"]
+        state = apply(state, event)
+        if line["state_hash"] is not None:
+            compared += 1
+            assert state_hash(state) == line["state_hash"], f"{path.name}:{number}"
+        (kept,) = log.append_now([NewEvent("r", event)])
+        assert isinstance(kept, Recorded)
+    assert compared >= 2
+    assert log.state("r") == state
+
+
+def test_golden_histories_cover_what_a_run_does() -> None:
+    seen = {str(line["type"]) for path in HISTORIES for line in golden(path)}
+    wanted = (
+        "RunCreated RoundStarted PlanProposed KernelProposed ExecutionFailed EvaluationCompleted KernelKept "
+        "KernelDiscarded GuardCheckpointed MemoryCurated RoundCompleted RunCompleted"
+    )
+    assert seen >= set(wanted.split())
+
+
+def test_kinds_are_checked_before_anything_is_folded() -> None:
+    upcast.check_kinds([("RunPaused", 1), ("RunCreated", 1)])
+    check: Callable[[list[tuple[str, int]]], None] = upcast.check_kinds
+    with pytest.raises(LogTooNew, match="RunPaused version 2"):
+        check([("RunCreated", 1), ("RunPaused", 2)])
