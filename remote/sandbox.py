@@ -52,17 +52,16 @@ async def run_jailed(
     """
     started = time.monotonic()
     async with _spawn(program, strength, files) as (process, answer_fd):
-        work = asyncio.gather(
-            _feed(process, request),
-            _read_fd(answer_fd, len(STANDING) + program.limits.answer_bytes),
-            _read_stream(process.stderr, _STDERR_BYTES),
-            _wait(process),
-        )
         try:
-            _, (answer, truncated), (stderr, _), _ = await asyncio.wait_for(work, program.limits.wall_s)
+            async with asyncio.timeout(program.limits.wall_s), asyncio.TaskGroup() as tasks:
+                tasks.create_task(_feed(process, request))
+                tasks.create_task(_wait(process))
+                output = tasks.create_task(_read_fd(answer_fd, len(STANDING) + program.limits.answer_bytes))
+                errors = tasks.create_task(_read_stream(process.stderr, _STDERR_BYTES))
         except TimeoutError:
             text = f"{program.module} did not end within {program.limits.wall_s} s"
             raise InfrastructureError("jail_deadline", text) from None
+    (answer, truncated), (stderr, _) = output.result(), errors.result()
     status = _normal_status(process.returncode)
     if not answer.startswith(STANDING):
         text = stderr.decode(errors="replace").strip()[-500:]

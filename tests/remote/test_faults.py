@@ -1,0 +1,274 @@
+"""When the machinery fails, hangs or is cancelled: no verdict, nothing left behind, and it works again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import numpy as np
+import pytest
+
+import remote.local
+import seeds
+from remote.errors import InfrastructureError
+from remote.judge import rules
+from remote.pool import WorkerLimits
+from remote.references import ReferenceStore
+from remote.walls import JailStrength, jail_strength
+from state.model import Verdict
+
+
+async def correct(evaluator, silu) -> bool:
+    answer = await evaluator.evaluate(silu.request(), silu.blobs)
+    return answer.evaluation.correct
+
+
+async def stopped_worker(evaluator, silu) -> int:
+    """A worker that will not answer: so the next evaluation stays under way."""
+    assert await correct(evaluator, silu)
+    (pid,) = evaluator.worker_pids
+    os.kill(pid, signal.SIGSTOP)
+    return pid
+
+
+async def busy(evaluator) -> None:
+    """Wait until a worker has a job."""
+    while not evaluator._workers._busy:  # noqa: ASYNC110  the pool tells nobody
+        await asyncio.sleep(0.01)
+
+
+async def test_a_worker_killed_under_way_is_no_verdict_and_the_next_evaluation_works(silu, make_evaluator):
+    evaluator = make_evaluator()
+    pid = await stopped_worker(evaluator, silu)
+    task = asyncio.create_task(evaluator.evaluate(silu.request(), silu.blobs))
+    await busy(evaluator)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(InfrastructureError) as caught:
+        await task
+    assert caught.value.code == "worker_died"
+    assert caught.value.retryable
+    assert await correct(evaluator, silu)
+    assert pid not in evaluator.worker_pids
+
+
+async def test_a_worker_that_died_while_idle_is_replaced(silu, make_evaluator, processes):
+    evaluator = make_evaluator()
+    assert await correct(evaluator, silu)
+    (pid,) = evaluator.worker_pids
+    os.kill(pid, signal.SIGKILL)
+    while pid in processes():  # noqa: ASYNC110  the loop reaps it
+        await asyncio.sleep(0.01)
+    assert await correct(evaluator, silu)
+
+
+async def test_a_worker_that_hangs_is_killed_at_its_deadline(silu, make_evaluator, processes):
+    evaluator = make_evaluator(worker_limits=WorkerLimits(memory_bytes=4 << 30, wall_s=15))
+    pid = await stopped_worker(evaluator, silu)
+    evaluator._workers._limits = WorkerLimits(memory_bytes=4 << 30, wall_s=0.5)
+    with pytest.raises(InfrastructureError) as caught:
+        await evaluator.evaluate(silu.request(), silu.blobs)
+    assert caught.value.code == "worker_deadline"
+    assert pid not in processes()
+
+
+async def test_cancelling_while_judging_leaves_no_process(silu, make_evaluator, processes):
+    evaluator = make_evaluator()
+    pid = await stopped_worker(evaluator, silu)
+    task = asyncio.create_task(evaluator.evaluate(silu.request(), silu.blobs))
+    await busy(evaluator)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert pid not in processes()
+    assert await correct(evaluator, silu)
+
+
+async def test_cancelling_while_tracing_leaves_no_process(silu, make_evaluator, processes, running):
+    evaluator = make_evaluator()
+    endless = silu.kernel.replace("    m, n = x.shape\n", "    m, n = x.shape\n    while True: pass\n")
+    task = asyncio.create_task(evaluator.evaluate(silu.request(endless), silu.blobs))
+    await running()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert processes() == set()
+    assert await correct(evaluator, silu)
+
+
+async def test_closing_ends_workers(silu, make_evaluator, processes):
+    evaluator = make_evaluator()
+    assert await correct(evaluator, silu)
+    assert processes()
+    await evaluator.aclose()
+    assert processes() == set()
+    assert evaluator.worker_pids == ()
+
+
+async def test_a_defect_in_the_worker_is_no_verdict(silu, make_evaluator):
+    evaluator = make_evaluator()
+    spec = silu.problem.spec
+    job = remote.local.Job(spec=spec, problem="x", size="nowhere", target="trn2", references={})
+    with pytest.raises(InfrastructureError) as caught:
+        await evaluator._workers.judge(job, await traced(silu))
+    assert caught.value.code == "worker_failed"
+    assert "nowhere" in caught.value.message
+    assert await correct(evaluator, silu)
+
+
+async def traced(silu) -> bytes:
+    from nki_sim import protocol
+    from nki_sim.frontend.entry import trace_bytes
+    from nki_sim.ir import ArraySpec
+
+    return protocol.program_reply(trace_bytes(silu.kernel, args=[ArraySpec((256, 2048), "float32")]))
+
+
+# -- a weak jail -----------------------------------------------------------------------------------
+
+
+async def test_with_a_weak_jail_only_the_problems_own_kernel_is_run(silu, make_evaluator):
+    evaluator = make_evaluator(strength=JailStrength.WEAK, allow_weak_jail=False)
+    assert await correct(evaluator, silu)
+    changed = silu.request(silu.kernel.replace("TILE_N = 1024", "TILE_N = 512"))
+    with pytest.raises(InfrastructureError, match="bubblewrap") as caught:
+        await evaluator.evaluate(changed, silu.blobs)
+    assert caught.value.code == "weak_jail"
+    assert not caught.value.retryable
+    allowed = make_evaluator(strength=JailStrength.WEAK, allow_weak_jail=True)
+    assert (await allowed.evaluate(changed, silu.blobs)).evaluation.correct
+
+
+# -- kernels that got past the static rules ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("import os; os._exit(0)", "no_program"),
+        ("import os; os.abort()", "no_program"),
+        ("import sys; sys.exit(0)", "kernel_exit"),
+        ("import os; os.fork()", "kernel_exception"),
+        ("open('/tmp/x', 'w').write('x' * (1 << 30))", "kernel_exception"),
+        ("import os, sys; [os.write(f, b'NKISIMRPP' + bytes(8)) for f in range(3, 40)]", "no_program"),
+        ("import gc; [setattr(o, 'add', None) for o in gc.get_objects() if hasattr(o, 'to_bytes')]", None),
+    ],
+)
+async def test_attacks_from_inside_the_tracer_end_in_a_verdict(line, code, silu, make_evaluator, monkeypatch):
+    monkeypatch.setattr(rules, "check", lambda *_: [])
+    guarded = (
+        f"    try:\n        {line}\n    except OSError as error:\n        raise ValueError(str(error))\n"
+    )
+    source = silu.kernel.replace("    m, n = x.shape\n", f"{guarded}    m, n = x.shape\n")
+    evaluator = make_evaluator()
+    found = (await evaluator.evaluate(silu.request(source), silu.blobs)).evaluation
+    assert found.verdict in {Verdict.COMPILE_ERROR, Verdict.INCORRECT, Verdict.CORRECT}
+    if code is not None:
+        assert found.verdict is Verdict.COMPILE_ERROR
+    monkeypatch.undo()
+    assert await correct(evaluator, silu)
+
+
+async def test_a_forged_reply_is_only_ever_data(silu, make_evaluator, monkeypatch):
+    monkeypatch.setattr(rules, "check", lambda *_: [])
+    forge = (
+        "    import os, sys, json\n"
+        "    body = json.dumps({'verdict': 'correct', 'benchmark': 0.0}).encode()\n"
+        "    frame = b'NKISIMRPP' + len(body).to_bytes(8, 'little') + body\n"
+        "    os.write(int(sys.argv[2]), frame)\n"
+        "    os._exit(0)\n"
+    )
+    source = silu.kernel.replace("    m, n = x.shape\n", f"{forge}    m, n = x.shape\n")
+    found = (await make_evaluator().evaluate(silu.request(source), silu.blobs)).evaluation
+    assert found.verdict is Verdict.COMPILE_ERROR
+    assert found.error.code == "invalid_ir"
+
+
+# -- references --------------------------------------------------------------------------------------
+
+
+def with_reference(source: str) -> seeds.Problem:
+    files = dict(seeds.load("silu").files)
+    return seeds.from_files({**files, "reference.py": source.encode()})
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("def reference(x):\n    raise ValueError('no such thing')\n", "no such thing"),
+        ("def reference(x):\n    return x[1:]\n", "out has shape"),
+        ("def reference(x):\n    return x, x\n", "zip()"),
+        ("import nowhere\ndef reference(x):\n    return x\n", "nowhere"),
+    ],
+)
+async def test_a_reference_that_fails_is_the_problems_fault(source, message, bench, make_evaluator, home):
+    problem = bench(with_reference(source))
+    with pytest.raises(InfrastructureError, match="the reference of silu failed") as caught:
+        await make_evaluator(home=home).evaluate(problem.request(), problem.blobs)
+    assert caught.value.code == "reference_failed"
+    assert message in caught.value.message
+    assert not caught.value.retryable
+    assert not list(home.rglob("*.npy"))
+
+
+async def test_a_reference_that_is_not_finite_is_no_verdict(bench, make_evaluator, home):
+    problem = bench(with_reference("def reference(x):\n    return x * float('nan')\n"))
+    with pytest.raises(InfrastructureError, match="not finite") as caught:
+        await make_evaluator(home=home).evaluate(problem.request(), problem.blobs)
+    assert caught.value.code == "bad_reference"
+
+
+async def test_a_damaged_cache_heals_itself(silu, make_evaluator, home):
+    evaluator = make_evaluator(home=home)
+    assert await correct(evaluator, silu)
+    files = sorted(home.rglob("*.npy"))
+    assert len(files) == 5
+    good = [path.read_bytes() for path in files]
+    files[2].write_bytes(b"\x93NUMPY")
+    with pytest.raises(InfrastructureError) as caught:
+        await evaluator.evaluate(silu.request(), silu.blobs)
+    assert caught.value.code == "bad_reference"
+    assert caught.value.retryable
+    assert await correct(evaluator, silu)
+    assert [path.read_bytes() for path in files] == good
+    files[0].unlink()
+    assert await correct(evaluator, silu)
+
+
+async def test_reference_outputs_are_computed_once_and_are_the_references(silu, home, monkeypatch):
+    store = ReferenceStore(home, strength=jail_strength())
+    first, second = await asyncio.gather(*(store.outputs(silu.problem, "reduced") for _ in range(2)))
+    assert first == second
+    assert list(first) == list(silu.problem.spec.seeds)
+    from seeds.inputs import draw
+
+    names = {}
+    exec(silu.problem.files["reference.py"], names)
+    for seed, (path,) in first.items():
+        expected = names["reference"](*draw(silu.problem.spec, "reduced", seed))
+        assert np.array_equal(np.load(path), expected)
+
+    async def never(*_, **__):
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(store, "_compute", never)
+    assert await store.outputs(silu.problem, "reduced") == first
+
+
+async def test_references_see_neither_secrets_nor_home(bench, make_evaluator, home, monkeypatch):
+    monkeypatch.setenv("NKI_TEST_SECRET", "hush")
+    spy = "import os\ndef reference(x):\n    raise ValueError(sorted(os.environ))\n"
+    problem = bench(with_reference(spy))
+    with pytest.raises(InfrastructureError) as caught:
+        await make_evaluator(home=home).evaluate(problem.request(), problem.blobs)
+    assert "NKI_TEST_SECRET" not in caught.value.message
+    assert "HOME" not in caught.value.message
+
+
+async def test_a_reference_may_use_other_files_of_its_problem(bench, make_evaluator, home):
+    files = dict(seeds.load("silu").files)
+    files["reference.py"] = b"import helper\ndef reference(x):\n    return helper.silu(x)\n"
+    files["helper.py"] = b"import numpy as np\ndef silu(x):\n    return x / (1 + np.exp(-x))\n"
+    problem = bench(seeds.from_files(files))
+    answer = await make_evaluator(home=home).evaluate(problem.request(), problem.blobs)
+    assert answer.evaluation.correct
