@@ -118,7 +118,7 @@ def test_functions_and_operators_have_one_name_each() -> None:
 def form_of(
     operator: Operator, engine: str, free: int, partitions: int = 128, dtype: str = "float32"
 ) -> Form:
-    """A plain instruction of the operator: every tensor [partitions, free], every optional tensor left out."""
+    """A plain instruction: every tensor [partitions, free], optional tensors left out."""
     operands, params = [], []
     for argument in operator.arguments:
         if argument.kind in {"out", "tensor"} and argument.required:

@@ -5,16 +5,20 @@ Each is traced for both targets, breaks no rule, agrees with NumPy in float64, a
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from nki_sim import checks, numerics, targets
 from nki_sim.bounds import MinimalWork, tight_bound
 from nki_sim.counters import profile
+from nki_sim.errors import SimError
 from nki_sim.explain import explain
 from nki_sim.ir import Program
 from nki_sim.schedule import schedule
@@ -279,6 +283,33 @@ def test_it_survives_the_wire(kernel: Kernel, tracing: Any) -> None:
     again = Program.from_bytes(program.to_bytes())
     for first, second in zip(numerics.run(program, arrays), numerics.run(again, arrays), strict=True):
         assert first.tobytes() == second.tobytes()
+
+
+WORDS = re.compile(r"[A-Za-z_]+|[0-9]+|[-+*/()\[\]:,=.]")
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(draw=st.data())
+def test_mutated_kernels_raise_only_the_simulators_errors(draw: Any, kernel: Kernel, tracing: Any) -> None:
+    """One or two words of the source are replaced by other words of it, or dropped."""
+    text = kernel.text
+    for _ in range(draw.draw(st.integers(1, 2))):
+        words = list(WORDS.finditer(text))
+        spot = draw.draw(st.sampled_from(words[8:]))
+        other = draw.draw(
+            st.sampled_from([word.group() for word in words] + ["", "0", "1", "-1", "513", "nl.hbm"])
+        )
+        text = text[: spot.start()] + other + text[spot.end() :]
+    arrays = arguments(kernel)
+    try:
+        program = tracing(text, *arrays, max_instructions=20_000)
+        if checks.check(program, targets.load("trn2")):
+            return
+        outputs = numerics.run(program, arrays)
+    except SimError:
+        return
+    assert len(outputs) == len(program.outputs)
+    assert schedule(program, targets.load("trn2")).latency_ms > 0
 
 
 def test_narrow_types_are_faster_than_wide_ones(tracing: Any) -> None:
