@@ -189,6 +189,14 @@ def test_a_reverted_lineage_leaves_the_beam_and_its_checkpoint_competes_again():
     assert (revert.lineage, revert.dropped, revert.restored) == ("x", "y", "initial")
 
 
+def test_no_kernel_of_a_reverted_lineage_stays_as_a_filler():
+    marks = (
+        Checkpoint(lineage="initial", candidate=ELITES[0]),
+        Checkpoint(lineage="x", candidate=ELITES[0], depth=2),
+    )
+    assert shape(follow(BEAM, (child("y", 7.0, parent=EXPLORER),), config=search(3, 1), marks=marks)) == "a b"
+
+
 def test_a_new_explorer_takes_the_slot_of_a_reverted_one():
     selection = explore(child("y", 20.0, parent=EXPLORER), child("n", 7.0))
     assert shape(selection) == "a b [n]"

@@ -502,6 +502,11 @@ def test_the_memory_is_a_queue_bounded_to_its_length():
         assert tuple(kept) == newer[: len(kept)]
 
 
+def test_the_reflexion_notes_are_bounded_to_their_number():
+    world = World(small(beam=3, plans=4, rounds=3, reflections=1)).finish()
+    assert {len(event.reflections) for event in world.of(RoundCompleted)} == {1}
+
+
 def test_experiences_of_none_and_a_memory_of_nothing():
     world = World(small(rounds=2, experiences=0)).finish()
     assert world.state.memory == ()

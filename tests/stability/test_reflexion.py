@@ -48,6 +48,13 @@ def test_a_gain_within_noise_confirms_nothing():
     )
 
 
+def test_a_miss_that_noise_explains_is_no_miss():
+    assert graded(1.05, 1 / 1.1) is Grade.UNDERSTATED
+    parent = make_candidate("parent", 1.0, noise=0.03)
+    measured = timed("k", 1 / 1.1, noise=0.03)
+    assert reflexion.grade(Prediction(speedup=1.05), parent, measured) is Grade.CONFIRMED
+
+
 @pytest.mark.parametrize("verdict", [verdict for verdict in Verdict if verdict is not Verdict.CORRECT])
 def test_a_kernel_that_is_not_correct_failed_whatever_was_predicted(verdict):
     assert reflexion.grade(Prediction(speedup=1.5), PARENT, refused("k", verdict, "no")) is Grade.FAILED
