@@ -1,0 +1,286 @@
+"""The event log beside raw sqlite3 and the `eventsourcing` package: same disk, same run, same payloads.
+
+`python benchmarks/event_log.py [--quick] [--events N] [--json]` measures durable appends per second for
+1, 8 and 32 concurrent callers, verified replay, and how fast and in how much memory a long log opens.
+The last full result is kept in `benchmarks/results/event_log.json`. `eventsourcing` is in the dependency
+group `bench`; without it its columns are empty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import importlib.util
+import json
+import os
+import platform
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULT = Path(__file__).parent / "results" / "event_log.json"
+sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that both spellings work
+
+from benchmarks.workload import Script, Step  # noqa: E402 - the path is set above
+from state import queries, snapshots  # noqa: E402
+from state.appender import draft  # noqa: E402
+from state.chain import GENESIS, ChainWalk  # noqa: E402
+from state.events import Event  # noqa: E402
+from state.log import EventLog  # noqa: E402
+from state.opening import open_log  # noqa: E402
+from state.reader import LogReader  # noqa: E402
+from state.records import NewEvent  # noqa: E402
+from state.upcast import decode  # noqa: E402
+
+CALLERS = (1, 8, 32)
+SLOTS = 4
+"""Lanes of one run, as in the default search; more callers are more runs, as in a daemon."""
+
+PLANS = 6
+HAVE_EVENTSOURCING = importlib.util.find_spec("eventsourcing") is not None
+
+
+def payloads(count: int) -> list[str]:
+    """The JSON of a run's events, repeated to `count`."""
+    texts = [step.event.model_dump_json() for step in Script(rounds=20, slots=SLOTS, plans=PLANS).steps()]
+    return [texts[n % len(texts)] for n in range(count)]
+
+
+# --- appends ---
+
+
+def phases(callers: int, rounds: int) -> Iterator[list[list[NewEvent]]]:
+    """What `callers` lanes append side by side, a phase per barrier; lanes of 4 share a run."""
+    lanes = min(callers, SLOTS)
+    scripts = {f"run{n}": Script(seed=n, slots=lanes, plans=PLANS) for n in range(callers // lanes)}
+
+    def together(steps: dict[str, list[list[Step]]]) -> list[list[NewEvent]]:
+        return [[NewEvent(run, step.event) for step in lane] for run, some in steps.items() for lane in some]
+
+    yield together({run: [list(script.beginning())] for run, script in scripts.items()})
+    for number in range(1, rounds + 1):
+        yield together({run: [[script.opening(number)]] for run, script in scripts.items()})
+        yield together(
+            {run: [list(script.lane(number, k)) for k in range(lanes)] for run, script in scripts.items()}
+        )
+        yield together({run: [list(script.closing(number))] for run, script in scripts.items()})
+
+
+def append_rate(directory: Path, callers: int, events: int) -> float:
+    """Events per second with one event per append, all of them durable, checked, folded and projected."""
+    plan = list(phases(callers, max(2, events // (callers * PLANS * 6))))
+    gc.collect()
+    gc.freeze()
+
+    async def lane(log: EventLog, news: list[NewEvent]) -> None:
+        for new in news:
+            await log.append([new])
+
+    async def main() -> float:
+        spent_s, count = 0.0, 0
+        with EventLog.open(directory / f"ours{callers}") as log:
+            for lanes in plan:
+                start = time.perf_counter()
+                await asyncio.gather(*(lane(log, news) for news in lanes))
+                if len(lanes) == callers:  # between barriers there are fewer callers than asked for
+                    spent_s += time.perf_counter() - start
+                    count += sum(map(len, lanes))
+        return count / spent_s
+
+    rate = asyncio.run(main())
+    gc.unfreeze()
+    return rate
+
+
+def sqlite_rate(directory: Path, events: int) -> float:
+    """Events per second of bare sqlite3: WAL, FULL, a row per commit, no chain, check or read model."""
+    texts = payloads(events)
+    connection = sqlite3.connect(directory / "raw.db", isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("CREATE TABLE event(seq INTEGER PRIMARY KEY, stream TEXT, ver INT, payload TEXT)")
+    start = time.perf_counter()
+    for number, text in enumerate(texts):
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("INSERT INTO event VALUES (NULL, 'run', ?, ?)", (number, text))
+        connection.execute("COMMIT")
+    rate = events / (time.perf_counter() - start)
+    connection.close()
+    return rate
+
+
+# --- replay ---
+
+
+def history(events: int) -> Iterator[tuple[str, Event]]:
+    """A log's events: runs of some 4,000, one after the other."""
+    scripts = (Script(seed=n, rounds=20, slots=SLOTS, plans=PLANS) for n in range(1_000_000))
+    runs = ((f"run{n}", step.event) for n, script in enumerate(scripts) for step in script.steps())
+    return islice(runs, events)
+
+
+def fill(home: Path, events: int) -> None:
+    """Write a log of `events` events, 256 to a commit."""
+    layout, lock, appender = open_log(home, create=True, full_check=False)
+    rest = history(events)
+    while batch := [draft([NewEvent(run, event)]) for run, event in islice(rest, 256)]:
+        appender.append(batch)
+        appender.save_snapshots()
+    lock.release()
+    appender.connection.close()
+    EventLog.open(layout.home).close()
+
+
+def replay_rates(home: Path) -> dict[str, float]:
+    """Events per second: chain and types checked; the same and folded."""
+    with LogReader.open(home) as reader:
+        connection = reader._handle.connection()  # noqa: SLF001 - measures below the public calls
+        rates = {}
+        for name, folding in (("verified", False), ("verified_and_folded", True)):
+            walk = ChainWalk(seq=0, log_hash=GENESIS, before=lambda row: queries.link_before(connection, row))
+            states: dict[str, snapshots.State] = {}
+            start = time.perf_counter()
+            for row in queries.log_rows(connection, after=0):
+                walk.check(row)
+                event = decode(row)
+                if folding:
+                    states[row.stream] = snapshots.advance(row.stream, states.get(row.stream), event)
+            rates[name] = walk.seq / (time.perf_counter() - start)
+    return rates
+
+
+# --- start-up ---
+
+OPEN = """
+import resource, sys, time
+started = time.perf_counter()
+from pathlib import Path
+from state.log import EventLog
+imported = time.perf_counter()
+log = EventLog.open(Path(sys.argv[1]))
+states = [log.state(run) for run in log.runs()]
+ready = time.perf_counter()
+print(imported - started, ready - imported, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+log.close()
+"""
+
+
+def start_up(home: Path, events: int) -> dict[str, float]:
+    """Import and open times in seconds and peak memory of a fresh process that owns a log of `events`."""
+    output = subprocess.run(
+        [sys.executable, "-c", OPEN, str(home)], capture_output=True, text=True, check=True, cwd=ROOT
+    ).stdout.split()
+    imported_s, ready_s, peak = map(float, output)
+    return {
+        "events": events,
+        "import_s": imported_s,
+        "ready_s": ready_s,
+        "peak_rss_bytes": peak,
+        "log_bytes": (home / "events.db").stat().st_size,
+    }
+
+
+# --- all of it ---
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers depend on."""
+    return {
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cpus": len(os.sched_getaffinity(0)),
+    }
+
+
+def measure(directory: Path, *, events: int, appends: int) -> dict[str, Any]:
+    """Run everything; `events` sizes the long log, `appends` each append measurement."""
+    bare = sqlite_rate(directory, appends)
+    rates = [append_rates(directory, callers, appends) for callers in CALLERS]
+    sizes = sorted({max(1, events // 10), events})
+    homes = [directory / f"log{size}" for size in sizes]
+    for home, size in zip(homes, sizes, strict=True):
+        fill(home, size)
+    return {
+        "machine": machine(),
+        "sqlite3_per_s": bare,
+        "appends": rates,
+        "replay": replay(directory, homes[0]),
+        "start_up": [start_up(home, size) for home, size in zip(homes, sizes, strict=True)],
+    }
+
+
+def append_rates(directory: Path, callers: int, events: int) -> dict[str, Any]:
+    """Both logs' appends per second with this many callers."""
+    theirs = None
+    if HAVE_EVENTSOURCING:
+        from benchmarks.eventsourcing_log import save_rate
+
+        theirs = save_rate(directory / f"theirs{callers}.db", callers, payloads(events // callers // 2))
+    ours = append_rate(directory, callers, events)
+    return {"callers": callers, "log_per_s": ours, "eventsourcing_per_s": theirs}
+
+
+def replay(directory: Path, home: Path) -> dict[str, float | None]:
+    """Both logs' replayed events per second."""
+    theirs = None
+    if HAVE_EVENTSOURCING:
+        from benchmarks.eventsourcing_log import replay_rate
+
+        theirs = replay_rate(directory / "replay.db", payloads(20_000))
+    return {**replay_rates(home), "eventsourcing": theirs}
+
+
+def report(result: dict[str, Any]) -> Iterator[str]:
+    """The result as lines of text."""
+    about = result["machine"]
+    yield f"{about['system']}, {about['cpus']} CPUs, Python {about['python']}, SQLite {about['sqlite']}"
+    if not HAVE_EVENTSOURCING:
+        yield "eventsourcing is not installed: pip install --group bench; its columns are empty"
+    yield "\ndurable appends/s    event log   eventsourcing   ratio"
+    for row in result["appends"]:
+        yield f"{row['callers']:>10} callers {_columns(row['log_per_s'], row['eventsourcing_per_s'])}"
+    bare = result["sqlite3_per_s"]
+    share = result["appends"][0]["log_per_s"] / bare
+    yield f"bare sqlite3, 1 caller: {bare:,.0f}/s; the log reaches {share:.2f} of it"
+    rates = result["replay"]
+    yield "\nreplayed events/s     event log   eventsourcing   ratio"
+    for name in ("verified", "verified_and_folded"):
+        yield f"{name.replace('_', ' '):<19}{_columns(rates[name], rates['eventsourcing'])}"
+    yield "\nopening a log          ready in s   peak MiB   log MiB"
+    for row in result["start_up"]:
+        peak, size = row["peak_rss_bytes"] / 2**20, row["log_bytes"] / 2**20
+        sizes = f"{peak:>11.0f}{size:>10.0f}"
+        yield f"{row['events']:>15,} events{row['ready_s']:>11.3f}{sizes} (+ {row['import_s']:.2f} s imports)"
+
+
+def _columns(ours: float, theirs: float | None) -> str:
+    return f"{ours:>12,.0f}" + ("" if theirs is None else f"{theirs:>16,.0f}{ours / theirs:>8.1f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes, for CI; the result is not kept")
+    parser.add_argument("--events", type=int, help="size of the long log (default 1,000,000)")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--directory", type=Path, help="where to write, to choose the disk")
+    options = parser.parse_args()
+    events = options.events or (10_000 if options.quick else 1_000_000)
+    with tempfile.TemporaryDirectory(dir=options.directory) as scratch:
+        result = measure(Path(scratch), events=events, appends=1_200 if options.quick else 8_000)
+    if not options.quick:
+        RESULT.parent.mkdir(exist_ok=True)
+        RESULT.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(result) if options.json else "\n".join(report(result)))
+
+
+if __name__ == "__main__":
+    main()
