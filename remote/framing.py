@@ -25,7 +25,10 @@ def read(stream: BinaryIO) -> tuple[bytes, bytes] | None:
         return None
     if len(lengths) < _LENGTHS.size:
         raise EOFError("the stream ends inside a message")
-    header, payload = (stream.read(size) for size in _LENGTHS.unpack(lengths))
+    sizes = _LENGTHS.unpack(lengths)
+    header, payload = (stream.read(size) for size in sizes)
+    if (len(header), len(payload)) != sizes:
+        raise EOFError("the stream ends inside a message")
     return header, payload
 
 

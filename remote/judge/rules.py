@@ -52,7 +52,11 @@ class Offence:
 
 
 def check(tree: ast.Module, source: str) -> list[Offence]:
-    """Return every offence in a kernel's source, by line."""
+    """Return every offence in a kernel's source, by line.
+
+    Raises:
+        SyntaxError: it parses, but Python would not compile it.
+    """
     found = [
         *_imports(tree),
         *_names(tree, source),
@@ -95,12 +99,19 @@ def _names(tree: ast.Module, source: str) -> Iterator[Offence]:
     lines: dict[str, int] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
-            lines.setdefault(node.id, node.lineno)
-    forbidden = _looked_up(symtable.symtable(source, "kernel.py", "exec")) & (_ALL_BUILTINS - BUILTINS)
+            lines[node.id] = min(node.lineno, lines.get(node.id, node.lineno))
+    forbidden = _looked_up(_scopes(source)) & (_ALL_BUILTINS - BUILTINS)
     dunder = {name for name in lines if name.startswith("__")}
     for name in forbidden | dunder:
         hint = "a kernel computes with shapes and nki calls; use another name if it is your own"
         yield Offence("forbidden_name", f"use of {name}", lines.get(name, 1), hint)
+
+
+def _scopes(source: str) -> symtable.SymbolTable:
+    try:
+        return symtable.symtable(source, "kernel.py", "exec")
+    except RecursionError as error:
+        raise SyntaxError("the source is nested too deeply") from error
 
 
 def _looked_up(table: symtable.SymbolTable) -> set[str]:

@@ -1,0 +1,174 @@
+"""The judge on programs, without processes: comparison of outputs, work limits, inputs it keeps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import seeds
+from nki_sim import protocol
+from nki_sim.errors import InputError, KernelError, LimitError
+from nki_sim.frontend.entry import trace_bytes
+from nki_sim.ir import ArraySpec
+from remote.judge import program
+from remote.judge.job import Job, Outcome, Reply
+from remote.judge.numerics import BadReferenceError, output_fault, rel_l2
+from remote.judge.program import InputCache, judge
+from seeds.inputs import draw
+from state.model import Verdict
+
+PROBLEM = seeds.load("silu")
+SEED = 21
+
+
+def relative(out, truth):
+    truth = truth.astype(np.longdouble)
+    return float(np.sqrt(((out - truth) ** 2).sum() / (truth**2).sum()))
+
+
+@given(st.integers(1, 5), st.integers(1, 40), st.floats(0, 2), st.integers(0, 2**32 - 1))
+def test_rel_l2_is_the_norm_of_the_difference_over_the_norm(rows, columns, noise, seed):
+    generator = np.random.default_rng(seed)
+    truth = generator.standard_normal((rows, columns)).astype(np.float32) + 3
+    out = (truth * (1 + noise * generator.standard_normal((rows, columns)))).astype(np.float32)
+    assert rel_l2([out], [truth]) == pytest.approx(relative(out, truth), rel=1e-9, abs=1e-12)
+
+
+def test_rel_l2_over_more_elements_than_one_chunk():
+    truth = np.ones((3, 1 << 20), dtype=np.float32)
+    out = truth.copy()
+    out[2, -1] = 1 + 1024
+    assert rel_l2([out], [truth]) == pytest.approx(1024 / np.sqrt(3 * (1 << 20)))
+
+
+def test_the_worst_output_counts():
+    one = np.ones(4, dtype=np.float32)
+    assert rel_l2([one, one * 2], [one, one]) == 1.0
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_an_output_that_is_not_finite_is_infinitely_wrong(value):
+    out = np.ones(4, dtype=np.float32)
+    out[1] = value
+    assert rel_l2([out], [np.ones(4, dtype=np.float32)]) == float("inf")
+
+
+@pytest.mark.parametrize("reference", [np.zeros(4), np.array([1, np.nan, 1, 1]), np.ones(5)])
+def test_a_reference_that_cannot_be_compared_with_is_refused(reference):
+    with pytest.raises(BadReferenceError):
+        rel_l2([np.ones(4, dtype=np.float32)], [reference.astype(np.float32)])
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [
+        ([ArraySpec((256, 2048), "float32")], None),
+        ([], "output_count"),
+        ([ArraySpec((256, 2048), "float32")] * 2, "output_count"),
+        ([ArraySpec((2048, 256), "float32")], "output_shape"),
+        ([ArraySpec((1, 256, 2048), "float32")], "output_shape"),
+        ([ArraySpec((256, 2048), "bfloat16")], "output_dtype"),
+    ],
+)
+def test_output_faults(found, code):
+    fault = output_fault(found, PROBLEM.spec, "reduced")
+    assert (fault and fault[0]) == code
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    names = {}
+    exec(PROBLEM.files["reference.py"], names)
+    path = tmp_path_factory.mktemp("reference") / "out.npy"
+    np.save(path, names["reference"](*draw(PROBLEM.spec, "reduced", SEED)))
+    return str(path)
+
+
+@pytest.fixture
+def job(reference):
+    return Job(
+        spec=PROBLEM.spec,
+        problem=PROBLEM.digest,
+        size="reduced",
+        target="trn2",
+        references={SEED: (reference,)},
+    )
+
+
+def reply(source: str = PROBLEM.kernel, *, shape=(256, 2048), target: str = "trn2") -> bytes:
+    return protocol.program_reply(trace_bytes(source, args=[ArraySpec(shape, "float32")], target=target))
+
+
+def test_an_outcome_survives_the_wire(job):
+    outcome = judge(job, reply(), InputCache(0))
+    assert outcome.verdict is Verdict.CORRECT
+    assert Reply.model_validate_json(Reply(outcome=outcome).model_dump_json()).outcome == outcome
+    infinite = Outcome(verdict=Verdict.INCORRECT, stage="numerics", rel_l2={0: float("inf")})
+    assert Outcome.model_validate_json(infinite.model_dump_json()) == infinite
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict", "code"),
+    [
+        (b"", Verdict.COMPILE_ERROR, "invalid_ir"),
+        (b"garbage" * 100, Verdict.COMPILE_ERROR, "invalid_ir"),
+        (reply()[:-1], Verdict.COMPILE_ERROR, "invalid_ir"),
+        (reply() + b"x", Verdict.COMPILE_ERROR, "invalid_ir"),
+        (protocol.program_reply(b"NKISIMIR" + bytes(100)), Verdict.COMPILE_ERROR, "invalid_ir"),
+        (reply(shape=(128, 1024)), Verdict.COMPILE_ERROR, "invalid_ir"),
+        (reply(target="trn1"), Verdict.COMPILE_ERROR, "invalid_ir"),
+        (protocol.error_reply(KernelError("a", "b", 3, "c")), Verdict.COMPILE_ERROR, "a"),
+        (
+            protocol.error_reply(LimitError("limit_instructions", "b", 3)),
+            Verdict.TIMEOUT,
+            "limit_instructions",
+        ),
+        (protocol.error_reply(InputError("forged")), Verdict.COMPILE_ERROR, "invalid_input"),
+    ],
+)
+def test_hostile_and_failed_replies(answer, verdict, code, job):
+    outcome = judge(job, answer, InputCache(0))
+    assert (outcome.verdict, outcome.error.code) == (verdict, code)
+
+
+@given(st.integers(0, 10_000), st.binary(min_size=1, max_size=8))
+def test_a_damaged_reply_is_a_verdict_whatever_the_damage(at, patch):
+    good = reply()
+    at %= len(good)
+    damaged = good[:at] + patch + good[at + len(patch) :]
+    harmless = Job(spec=PROBLEM.spec, problem="x", size="reduced", target="trn2", references={})
+    outcome = judge(harmless, damaged, InputCache(0))
+    assert (outcome.error is None) == (outcome.verdict is Verdict.CORRECT)
+
+
+def test_work_without_measure_is_a_timeout_that_no_clock_decides(job, monkeypatch):
+    monkeypatch.setattr(program, "MAX_ELEMENTS", 1000)
+    outcome = judge(job, reply(), InputCache(0))
+    assert outcome.verdict is Verdict.TIMEOUT
+    assert outcome.error.code == "limit_elements"
+
+
+def test_the_limit_on_work_leaves_honest_kernels_room():
+    plain_matmul = 30_720 * (128 * 128 + 128 * 512 * 2) * 2
+    assert 5 * plain_matmul < program.MAX_ELEMENTS
+
+
+def test_inputs_are_kept_up_to_the_limit_and_the_oldest_goes_first(job, monkeypatch):
+    drawn = []
+
+    def counted(spec, size, seed):
+        drawn.append(seed)
+        return [np.zeros(256, dtype=np.float32)]
+
+    monkeypatch.setattr(program, "draw", counted)
+    cache = InputCache(2 * 1024)
+    for seed in (0, 1, 0, 2, 0, 1):
+        (array,) = cache.get(job, seed)
+        assert not array.flags.writeable
+    assert drawn == [0, 1, 2, 1]
+    nothing = InputCache(1023)
+    nothing.get(job, 7)
+    nothing.get(job, 7)
+    assert drawn[-2:] == [7, 7]
