@@ -161,6 +161,13 @@ def test_a_round_closes_with_one_verdict_on_each_kernel_in_slot_order():
     assert len(ids) > 6
 
 
+def test_between_rounds_nothing_of_the_rounds_gone_by_is_left_but_what_was_learnt():
+    world = World().finish(until=in_round(2))
+    assert world.state.outcomes == {}
+    lineages = {entry.candidate.lineage for entry in world.state.beam}
+    assert set(world.state.checkpoints) == lineages
+
+
 def test_discards_say_why():
     table = {"k.0": 5.0, "k.1": 6.0, "k.2": 7.0, "k.3": 12.0}
     world = paths(table, plans=4, beam=2, explorers=0, rounds=1).finish()

@@ -16,10 +16,11 @@ from state.events import ExecutionStarted, KernelProposed, PlanFailed, PlanPropo
 from tests.support.world import KERNEL, World, at_once, small, timed
 
 
-def test_a_proposer_is_made_by_name_and_says_the_same_of_repairs_as_the_table():
-    made = proposers.create("scripted")
-    assert made.name == "scripted"
-    assert made.repairs is proposers.repairs("scripted") is True
+@pytest.mark.parametrize("name", proposers.names())
+def test_a_proposer_is_made_by_name_and_says_the_same_of_repairs_as_the_table(name):
+    made = proposers.create(name)
+    assert made.name == name
+    assert made.repairs is proposers.repairs(name) is (name == "scripted")
 
 
 def test_an_unknown_proposer_is_named_with_those_there_are():
