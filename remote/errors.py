@@ -11,7 +11,8 @@ worker_failed, reference_failed, bad_reference, bad_blob, bad_problem, unknown_t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
+
+from seeds.errors import unknown
 
 
 class RemoteError(Exception):
@@ -26,10 +27,7 @@ class UnknownEvaluatorError(RemoteError):
     code = "unknown_evaluator"
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
-        names = sorted(known)
-        close = get_close_matches(name, names, n=1)
-        suggestion = f" - did you mean {close[0]!r}?" if close else ""
-        super().__init__(f"unknown evaluator {name!r}{suggestion} (known: {', '.join(names)})")
+        super().__init__(unknown("evaluator", name, known))
 
 
 class InfrastructureError(RemoteError):

@@ -121,8 +121,15 @@ def command(strength: JailStrength, program: JailedProgram, answer_fd: int) -> l
         "threads": program.threads,
         "old_root": _OLD_ROOT if strength is JailStrength.NAMESPACES else "",
     }
-    python = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-c", _init_source(), json.dumps(config)]
+    python = [_python(), "-I", "-S", "-B", "-c", _init_source(), json.dumps(config)]
     return [*_WALLS[strength](program), *python]
+
+
+@cache
+def _python() -> str:
+    """The installation's own interpreter: a virtual environment's may lie where the jail does not look."""
+    base: str = getattr(sys, "_base_executable", sys.executable)
+    return os.path.realpath(base)
 
 
 @cache

@@ -14,6 +14,14 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return one line that names what is unknown, the nearest name, and all that are known."""
+    names = sorted(known)
+    close = get_close_matches(name, names, n=1)
+    suggestion = f" - did you mean {close[0]!r}?" if close else ""
+    return f"unknown {kind} {name!r}{suggestion} (known: {', '.join(names)})"
+
+
 class SeedsError(Exception):
     """Base of this room's errors."""
 
@@ -26,11 +34,7 @@ class _UnknownError(SeedsError):
     kind = "name"
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
-        self.name = name
-        self.known = tuple(sorted(known))
-        close = get_close_matches(name, self.known, n=1)
-        suggestion = f" - did you mean {close[0]!r}?" if close else ""
-        super().__init__(f"unknown {self.kind} {name!r}{suggestion} (known: {', '.join(self.known)})")
+        super().__init__(unknown(self.kind, name, known))
 
 
 class UnknownProblemError(_UnknownError):

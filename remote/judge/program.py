@@ -27,10 +27,10 @@ from state.model import Benchmark, ErrorInfo, Verdict, canonical_json
 
 T = TypeVar("T")
 
-MAX_ELEMENTS = 1 << 36
+MAX_ELEMENTS = 1 << 35
 """Elements that all instructions together may touch, for one input set.
 
-About ten times what a plain kernel of the largest problem does; with it a program that would compute for
+Seven times what a plain kernel of the largest problem does; with it a program that would compute for
 hours ends as a verdict that does not depend on how fast the machine is.
 """
 
