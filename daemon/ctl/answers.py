@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daemon.errors import DaemonError, NotAnswered
-from daemon.inbox import drop
-from daemon.verbs import Command
+from daemon.inbox import drop, waiting
+from daemon.verbs import Command, Submit, parse, run_id
 from state.errors import NoLog, StreamUnknown
 from state.events import CommandCompleted, CommandRejected
 from state.home import Layout
@@ -33,6 +33,18 @@ def send(home: Path, command: Command) -> Sent:
     """Drop `command` into the inbox of `home`."""
     after = head_seq(home)
     return Sent(drop(home, command), after)
+
+
+def queued_run(home: Path) -> tuple[str, Sent] | None:
+    """Return the newest run that was submitted and waits for an owner to take it up, with its command."""
+    for path in reversed(waiting(home)):
+        try:
+            command = parse(path.read_bytes())
+        except (OSError, DaemonError):
+            continue  # the owner says what is wrong with it, or has just taken it
+        if isinstance(command, Submit):
+            return run_id(path.stem, command.config.problem), Sent(path.stem, head_seq(home))
+    return None
 
 
 def head_seq(home: Path) -> int:

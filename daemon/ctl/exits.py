@@ -6,7 +6,6 @@ all, and a bug (with its traceback) if it has none.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -102,10 +101,8 @@ def run(command: click.Command, program: str, arguments: Sequence[str] | None = 
         status = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         status = INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has gone; Python must not complain when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = OK
+    except SystemExit:
+        status = OK  # click's way to say that whoever read our output has gone, which is their right
     except Exception as error:
         status = status_of(error)
         if status is None:

@@ -17,6 +17,7 @@ from daemon.ctl.tracker import percent
 from daemon.ctl.words import latency, percentage
 from state.errors import BlobMissing
 from state.model import INITIAL_KEY, Evaluation, EvaluationRequest, digest_of
+from state.reader import LogReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,7 @@ def verify(session: Session, quick: bool) -> int:
     """Re-derive the log's chains, folds and read models; status 4 names the first bad row."""
     from state import verify as proof
 
+    LogReader.open(session.home).close()  # says in one line when there is nothing to verify
     report = proof.verify(session.home, deep=not quick)
     findings = [str(finding) for finding in report.findings]
     counted = f"{report.events} events, {report.state_hashes} state hashes, {report.blobs} blobs"

@@ -11,7 +11,7 @@ import click
 
 from daemon.config import DaemonConfig
 from daemon.ctl import exits
-from daemon.ctl.answers import Sent, send
+from daemon.ctl.answers import Sent, queued_run, send
 from daemon.ctl.app import Session, common
 from daemon.ctl.choices import configured, known_run, last_run, run_options, submission
 from daemon.ctl.report import as_json, as_text, write_best
@@ -48,6 +48,9 @@ def resume(session: Session, run: str | None, last: bool, output: Path | None) -
     """Carry on with a run that was interrupted or paused."""
     if (run is None) == (not last):
         raise click.UsageError("name a RUN, or give --last")
+    queued = queued_run(session.home) if last else None
+    if queued is not None:
+        return _see_through(session, *queued, configured(session, {}).daemon, output)
     with LogReader.open(session.home) as reader:
         row = known_run(reader, run or last_run(reader))
     config = configured(session, {}).daemon

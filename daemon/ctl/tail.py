@@ -16,7 +16,7 @@ from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.ctl.seek import seq_before
 from daemon.errors import UnknownRun
-from state.errors import NoLog, StreamUnknown
+from state.errors import HomeError, NoLog, StreamUnknown
 from state.events import EVENT_TYPES, FAMILIES
 from state.model import SYSTEM_STREAM
 from state.reader import LogReader
@@ -131,8 +131,9 @@ def _open(session: Session, *, follow: bool) -> LogReader:
     while True:
         try:
             return LogReader.open(session.home)
-        except NoLog:
-            if not follow:
+        except HomeError as error:
+            to_come = isinstance(error, NoLog) or not session.home.exists()
+            if not (follow and to_come):
                 raise
             time.sleep(LOOK_SECONDS)
 

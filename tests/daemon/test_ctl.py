@@ -115,6 +115,17 @@ def test_resume_takes_up_a_paused_run(ctl, home):
     assert ctl("resume", run).status == 0
 
 
+def test_resume_takes_up_a_run_that_no_owner_has_seen(ctl, home):
+    """As left by a process that was killed after it had dropped its command, before it had a log."""
+    drop(home, Pause(run="nobody"))
+    run = fakes.submit(home)
+    drop(home, Pause(run="nobody"))
+    (waiting(home)[0].parent / "0.json").write_text("no command")
+    called = ctl("resume", "--last", "--json")
+    assert called.status == 0
+    assert called.json["id"] == run
+
+
 def test_a_cancelled_run_cannot_be_resumed(ctl, home):
     run = fakes.submit(home)
     drop(home, Cancel(run=run))

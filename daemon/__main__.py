@@ -1,0 +1,5 @@
+"""`python -m daemon` is `agentd`."""
+
+from daemon.main import main
+
+main()

@@ -1,0 +1,273 @@
+"""Real processes: `agentctl run` killed, interrupted and resumed; `agentd` steered, stopped and refused.
+
+The judge is the simulator in its jail, the proposer the scripted one, the problem small.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from state.errors import HomeError
+from state.events import EffectEnded
+from state.log import EventLog
+from state.reader import LogReader
+from state.verify import verify
+
+ROOT = Path(__file__).parents[2]
+RUN = (
+    "run", "--problem", "silu", "--size", "reduced", "--rounds", "2", "--seed", "4", "--json",
+    "--set", 'run.planner=["scripted"]', "--set", "run.search.plans=2", "--set", "run.search.beam=2",
+)  # fmt: skip
+PATIENCE = 120
+LOOK = 0.05
+
+
+def command(program: str, home: Path, *arguments: object) -> list[str]:
+    module = {"agentctl": "daemon.ctl", "agentd": "daemon"}[program]
+    return [sys.executable, "-m", module, "--home", str(home), *map(str, arguments)]
+
+
+def call(home: Path, *arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command("agentctl", home, *arguments),
+        cwd=ROOT,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+@contextmanager
+def process(home: Path, program: str, *arguments: object):
+    running = subprocess.Popen(
+        command(program, home, *arguments),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield running
+    finally:
+        if running.poll() is None:
+            running.kill()
+        running.communicate(timeout=PATIENCE)
+
+
+def until(condition, patience: float = PATIENCE):
+    """Return the first true value of `condition`, or fail."""
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(LOOK)
+    raise AssertionError("it did not happen")
+
+
+def line_with(stream, words: str) -> str:
+    for line in stream:
+        if words in line:
+            return line
+    raise AssertionError(f"no line with {words!r}")
+
+
+def status(home: Path) -> dict:
+    return json.loads(call(home, "status", "--json").stdout)
+
+
+def only_run(home: Path) -> dict:
+    (run,) = status(home)["runs"]
+    return run
+
+
+def same(report: dict) -> dict:
+    """Return what twins share."""
+    return {
+        key: report[key] for key in ("state_hash", "decision_digest", "best", "best_ms", "round", "reason")
+    }
+
+
+def events(home: Path, **wanted) -> list:
+    """Return the log's events; none while its owner is still making it."""
+    try:
+        with LogReader.open(home) as reader:
+            return reader.read(limit=100_000, **wanted)
+    except HomeError:
+        return []
+
+
+def assert_sound(home: Path, run: str) -> None:
+    ended = Counter(
+        item.event.key for item in events(home, stream=run) if isinstance(item.event, EffectEnded)
+    )
+    assert set(ended.values()) == {1}
+    assert verify(home).ok
+
+
+@pytest.fixture(scope="module")
+def twin(tmp_path_factory) -> dict:
+    called = call(tmp_path_factory.mktemp("twin") / "home", *RUN)
+    assert called.returncode == 0, called.stderr
+    return json.loads(called.stdout)
+
+
+# --- a foreground run ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", ["1", "3", "log.after_commit:9", "log.before_commit:25", "70"])
+def test_killed_and_resumed_a_run_ends_like_its_twin(home, twin, point):
+    assert call(home, *RUN, NKI_AGENT_CRASH_AT=point).returncode == -signal.SIGKILL
+    call(home, "resume", "--last", NKI_AGENT_CRASH_AT="11")
+    resumed = call(home, "resume", "--last", "--json")
+    assert resumed.returncode == 0, resumed.stderr
+    report = json.loads(resumed.stdout)
+    assert same(report) == same(twin)
+    assert report["id"] != twin["id"]
+    assert_sound(home, report["id"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_and_resumed_a_run_ends_like_its_twin(home, twin, number):
+    with process(home, "agentctl", *RUN) as running:
+        until(lambda: events(home, types=["PlanProposed"]))
+        running.send_signal(number)
+        out, err = running.communicate(timeout=PATIENCE)
+    run = only_run(home)["id"]
+    assert running.returncode == 130
+    assert f"agentctl resume --home {home} {run}" in err
+    assert "Traceback" not in err
+    assert json.loads(out)["state"] == "interrupted"
+    resumed = call(home, "resume", run, "--json")
+    assert resumed.returncode == 0, resumed.stderr
+    assert same(json.loads(resumed.stdout)) == same(twin)
+    assert_sound(home, run)
+
+
+def test_two_foreground_runs_share_a_home(home, twin):
+    with process(home, "agentctl", *RUN) as first:
+        until(lambda: events(home, types=["RunCreated"]))
+        second = call(home, *RUN)
+        first.communicate(timeout=PATIENCE)
+    assert second.returncode == 0, second.stderr
+    assert [same(run) for run in status(home)["runs"]] == [same(twin)] * 2
+
+
+# --- the daemon ------------------------------------------------------------------------------------
+
+
+def test_the_daemon_works_on_what_is_submitted_and_stops_when_told(home, twin):
+    with process(home, "agentd") as daemon:
+        line_with(daemon.stderr, "started")
+        shown = status(home)["daemon"]
+        assert (shown["state"], shown["kind"], shown["pid"]) == ("running", "agentd", daemon.pid)
+        submitted = call(home, "submit", *RUN[1:])
+        run = json.loads(submitted.stdout)["run"]
+        until(lambda: only_run(home)["state"] == "completed")
+        followed = call(home, *RUN)
+        assert f"process {daemon.pid} owns this home" in followed.stderr
+        assert same(json.loads(followed.stdout)) == same(twin)
+        daemon.terminate()
+        daemon.communicate(timeout=PATIENCE)
+        assert daemon.returncode == 0
+    assert status(home)["daemon"]["state"] == "stopped"
+    assert [same(each) for each in status(home)["runs"]] == [same(twin)] * 2
+    assert_sound(home, run)
+
+
+def test_a_run_is_steered_through_the_daemon(home, tmp_path):
+    kernel = tmp_path / "mine.py"
+    kernel.write_text((ROOT / "seeds/problems/silu/kernel.py").read_text() + "# by hand\n")
+    with process(home, "agentd") as daemon:
+        line_with(daemon.stderr, "started")
+        run = json.loads(call(home, "submit", *RUN[1:]).stdout)["run"]
+        paused = call(home, "pause", run, "--reason", "lunch")
+        assert (paused.returncode, paused.stdout.strip()) == (0, f"paused: {run}")
+        assert only_run(home)["state"] == "paused"
+        proposed = call(home, "propose", run, kernel, "--note", "mine", "--json")
+        candidate = json.loads(proposed.stdout)["candidate"]
+        again = call(home, "pause", run)
+        assert again.returncode == 1
+        assert again.stderr.strip() == f"agentctl: pause: run {run} is paused"
+        assert call(home, "pause", "nobody").returncode == 3
+        resumed = call(home, "resume", run, "--json")
+        assert resumed.returncode == 0, resumed.stderr
+        other = json.loads(call(home, "submit", *RUN[1:]).stdout)["run"]
+        cancelled = call(home, "cancel", other)
+        assert cancelled.returncode in (0, 1)  # it may have ended first
+        until(lambda: all(each["state"] in ("completed", "cancelled") for each in status(home)["runs"]))
+    with LogReader.open(home) as reader:
+        (row,) = [row for row in reader.attempts(run) if row["candidate"] == candidate]
+    assert (row["author"], row["note"], row["verdict"]) == ("person", "mine", "correct")
+
+
+def test_the_daemon_carries_on_after_being_killed(home, twin):
+    with process(home, "agentd") as daemon:
+        line_with(daemon.stderr, "started")
+        run = json.loads(call(home, "submit", *RUN[1:]).stdout)["run"]
+        until(lambda: events(home, types=["PlanStarted"]))
+        daemon.kill()
+    with process(home, "agentd") as daemon:
+        until(lambda: only_run(home)["state"] == "completed")
+    assert same(only_run(home)) == same(twin)
+    assert_sound(home, run)
+
+
+def test_a_second_daemon_is_refused(home):
+    with process(home, "agentd") as daemon:
+        line_with(daemon.stderr, "started")
+        second = subprocess.run(
+            command("agentd", home), cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+    assert second.returncode == 75
+    (line,) = second.stderr.splitlines()
+    assert line.startswith("agentd: ")
+    assert str(daemon.pid) in line
+
+
+def test_the_daemon_waits_for_a_foreground_owner_and_says_so(home):
+    with EventLog.open(home) as event_log, process(home, "agentd") as daemon:
+        line = line_with(daemon.stderr, "waiting_for_home")
+        assert json.loads(line)["owner_pid"] == os.getpid()
+        event_log.close()
+        line_with(daemon.stderr, "started")
+
+
+# --- tail ------------------------------------------------------------------------------------------
+
+
+def test_tail_follows_across_restarts_without_gap_or_repeat(home):
+    with process(home, "agentctl", "tail", "-f", "--json", "--after", 0) as tail:
+        for _ in range(2):
+            assert call(home, *RUN).returncode == 0
+        last = events(home)[-1].seq
+        seen = []
+        for line in tail.stdout:
+            seen.append(json.loads(line)["seq"])
+            if seen[-1] == last:
+                break
+        tail.send_signal(signal.SIGINT)
+        tail.communicate(timeout=PATIENCE)
+    assert seen == list(range(1, last + 1))
+    assert tail.returncode == 130
+
+
+def test_a_reader_that_leaves_is_no_error(home, twin):
+    call(home, *RUN)
+    with process(home, "agentctl", "tail", "-f", "--after", 0) as tail:
+        tail.stdout.readline()
+        tail.stdout.close()
+        call(home, *RUN)
+        assert tail.wait(timeout=PATIENCE) == 0
+        assert tail.stderr.read() == ""
