@@ -101,12 +101,14 @@ def append_rate(directory: Path, callers: int, events: int) -> float:
 
 
 def sqlite_rate(directory: Path, events: int) -> float:
-    """Events per second of bare sqlite3: WAL, FULL, a row per commit, no chain, check or read model."""
+    """Events per second of bare sqlite3: WAL, FULL, a row per commit; no chain, checks, read models."""
     texts = payloads(events)
     connection = sqlite3.connect(directory / "raw.db", isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
-    connection.execute("CREATE TABLE event(seq INTEGER PRIMARY KEY, stream TEXT, ver INT, payload TEXT)")
+    connection.execute(
+        "CREATE TABLE event(seq INTEGER PRIMARY KEY, stream TEXT, ver INT, payload TEXT, UNIQUE(stream, ver))"
+    )
     start = time.perf_counter()
     for number, text in enumerate(texts):
         connection.execute("BEGIN IMMEDIATE")

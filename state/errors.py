@@ -19,7 +19,8 @@ StateError
 │   └── LogClosed             the log was closed
 └── ReadError                 what was asked for
     ├── BlobMissing
-    └── StreamUnknown
+    ├── StreamUnknown
+    └── ReadModelsStale       they are another version's; whoever opens the log for writing rebuilds them
 """
 
 from __future__ import annotations
@@ -157,6 +158,10 @@ class BlobMissing(ReadError):  # noqa: N818
 
 class StreamUnknown(ReadError):  # noqa: N818
     code = "stream_unknown"
+
+
+class ReadModelsStale(ReadError):  # noqa: N818
+    code = "read_models_stale"
 
 
 def from_sqlite(error: sqlite3.Error) -> StateError:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+from state.errors import ReadModelsStale
 from state.events import (
     BudgetSpent,
     EffectEnded,
@@ -133,6 +134,19 @@ def create(connection: sqlite3.Connection) -> None:
 def is_current(connection: sqlite3.Connection) -> bool:
     """Return whether the read models are of today's version."""
     return get_meta(connection, "projections") == str(VERSION)
+
+
+def require_current(connection: sqlite3.Connection) -> None:
+    """Make sure that the read models can be read.
+
+    Raises:
+        ReadModelsStale: they are another version's, or were not made yet.
+    """
+    if not is_current(connection):
+        raise ReadModelsStale(
+            "the log's lists of runs and attempts are another version's; they are rebuilt when the log is "
+            "next opened by its owner: start the daemon, or `agentctl run`"
+        )
 
 
 def rebuild(connection: sqlite3.Connection, events: Iterable[Recorded]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from state import blobs, queries, snapshots
+from state import blobs, projections, queries, snapshots
 from state.errors import StreamUnknown, sqlite_errors
 from state.fold import RunState
 from state.head import EMPTY, Head
@@ -158,12 +158,11 @@ class LogReader:
 
     def cached_evaluation(self, cache_key: str) -> Recorded | None:
         """Return the first EvaluationCompleted that was judged (not reused) under this cache key."""
+        query = "SELECT seq FROM evaluations WHERE cache_key = ?"
         with self._mutex, sqlite_errors():
-            found = (
-                self._handle.connection()
-                .execute("SELECT seq FROM evaluations WHERE cache_key = ?", (cache_key,))
-                .fetchone()
-            )
+            connection = self._handle.connection()
+            projections.require_current(connection)
+            found = connection.execute(query, (cache_key,)).fetchone()
         return None if found is None else self.event(found[0])
 
     # --- read models ---
@@ -175,11 +174,9 @@ class LogReader:
     def active_runs(self) -> tuple[str, ...]:
         """Return the ids of runs that have not ended, oldest first."""
         with self._mutex, sqlite_errors():
-            found = (
-                self._handle.connection()
-                .execute("SELECT run FROM runs WHERE ended = 0 ORDER BY first_seq")
-                .fetchall()
-            )
+            connection = self._handle.connection()
+            projections.require_current(connection)
+            found = connection.execute("SELECT run FROM runs WHERE ended = 0 ORDER BY first_seq").fetchall()
         return tuple(row[0] for row in found)
 
     def attempts(self, run: str) -> list[dict[str, Any]]:
@@ -203,5 +200,7 @@ class LogReader:
         from sqlite_utils import Database
 
         with self._mutex, sqlite_errors():
-            database = Database(self._handle.connection(), recursive_triggers=False, execute_plugins=False)
+            connection = self._handle.connection()
+            projections.require_current(connection)
+            database = Database(connection, recursive_triggers=False, execute_plugins=False)
             return list(database.query(sql, parameters))

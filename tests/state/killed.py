@@ -19,7 +19,6 @@ RUN = "r"
 
 
 def main(home: Path, events: int) -> None:
-    snapshots.EVERY = 10
     steps = list(Script(seed=7, rounds=2).steps())[:events]
     with EventLog.open(home) as log:
         rest = iter(steps[log.run_seq(RUN) :])
@@ -34,4 +33,5 @@ def main(home: Path, events: int) -> None:
 
 
 if __name__ == "__main__":
+    snapshots.EVERY = 10  # so that even a short history takes some
     main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.workload import Script, append_run
-from state.errors import HomeUnreadable, NoLog, StreamUnknown
+from state.errors import HomeUnreadable, NoLog, ReadModelsStale, StreamUnknown
 from state.events import RunPaused, RunResumed
 from state.fold import apply
 from state.log import EventLog
@@ -136,6 +136,23 @@ def test_a_reader_does_not_keep_the_writer_from_checkpointing(log: EventLog, hom
 def test_a_reader_cannot_write(reader: LogReader) -> None:
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         reader._handle.connection().execute("DELETE FROM runs")
+
+
+@pytest.mark.parametrize("statement", ["DELETE FROM meta", "UPDATE meta SET value = '99'"])
+def test_read_models_of_another_version_are_not_read(
+    home: Path, stored: list[Recorded], damage, statement: str
+) -> None:
+    damage(statement)
+    with LogReader.open(home) as reader:
+        for call in (reader.runs, reader.active_runs, lambda: reader.spend("first")):
+            with pytest.raises(ReadModelsStale, match="start the daemon"):
+                call()
+        with pytest.raises(ReadModelsStale):
+            reader.cached_evaluation("0" * 64)
+        assert len(reader.read(limit=9999)) == len(stored)
+    EventLog.open(home).close()
+    with LogReader.open(home) as reader:
+        assert len(reader.runs()) == 2
 
 
 # --- however the owner left it ---
