@@ -27,6 +27,7 @@ from state.errors import (
     StaleAppend,
     StateError,
     StorageFailed,
+    TailLost,
     from_sqlite,
 )
 from state.events import Event, RunForked, idempotency_key
@@ -71,10 +72,22 @@ def draft(
 
     Raises:
         EventRefused: no events, a bad stream name, or an event that JSON cannot spell.
+        DuplicateOutcome: two of the events have the same idempotency key.
     """
     if not events:
         raise EventRefused("an append needs at least one event")
-    return Draft(tuple(map(_line, events)), tuple(blobs), expect or {})
+    lines = tuple(map(_line, events))
+    if len(lines) > 1:
+        _refuse_repeats(lines)
+    return Draft(lines, tuple(blobs), expect or {})
+
+
+def _refuse_repeats(lines: Sequence[Line]) -> None:
+    seen: set[tuple[str, str]] = set()
+    for line in lines:
+        if line.idem is not None and (line.stream, line.idem) in seen:
+            raise DuplicateOutcome(line.stream, line.idem, None)
+        seen.add((line.stream, line.idem or ""))
 
 
 def _line(new: NewEvent) -> Line:
@@ -325,6 +338,10 @@ class Appender:
         self.connection.close()
         self.connection = schema.open_writer(self._path)
         self._load_head()
+        found = self.head
+        if found.seq < before.seq:
+            self.head = before  # what was acknowledged stays the measure of the next try
+            raise TailLost(before.seq, found.seq)
         self._suspect = False
         _log.warning("log reopened after an I/O error, at event %d (was %d)", self.head.seq, before.seq)
 

@@ -93,6 +93,17 @@ def test_after_an_io_error_the_database_is_opened_anew(log: EventLog, monkeypatc
     assert log._appender.connection is not broken
 
 
+def test_acknowledged_events_missing_after_an_io_error_stop_the_log(log: EventLog, monkeypatch) -> None:
+    begin(log)
+    log._appender._suspect = True
+    with monkeypatch.context() as patch:
+        patch.setattr("state.queries.last_row", lambda connection, stream=None: None)
+        for _ in range(2):
+            with pytest.raises(StorageFailed, match="its tail was lost"):
+                log.append_now([NewEvent("r", RunPaused(reason="x"))])
+    assert log.append_now([NewEvent("r", RunPaused(reason="x"))])[0].run_seq == 2
+
+
 FILL = """
 import resource, signal, sys
 from pathlib import Path

@@ -156,6 +156,13 @@ def test_a_half_new_append_is_no_repeat(log: EventLog) -> None:
     assert log.head.seq == 2
 
 
+def test_one_append_cannot_hold_a_key_twice(log: EventLog) -> None:
+    begin(log)
+    with pytest.raises(DuplicateOutcome, match="in the same append"):
+        log.append_now([started(), started()])
+    assert log.head.seq == 1
+
+
 def test_an_effect_cannot_have_two_outcomes(log: EventLog) -> None:
     begin(log)
     key = "r1.b0.p0.k0.f0.planner"

@@ -222,11 +222,10 @@ def test_a_smashed_page_is_reported(home: Path, stored: list[Recorded]) -> None:
     data[4096 * 3 : 4096 * 4] = b"\xff" * 4096
     database.write_bytes(data)
     try:
-        report = verify(home)
-    except LogDamaged:  # the page was needed to open the log at all
-        return
-    assert report.first is not None
-    assert "page" in {finding.part for finding in report.findings}
+        complaint = str(verify(home).first)
+    except LogDamaged as error:  # the page was needed to open the log at all
+        complaint = str(error)
+    assert "malformed" in complaint or "btree" in complaint.lower()
 
 
 def test_what_cannot_be_checked_is_an_error(home: Path, tmp_path: Path, damage: Damage) -> None:
