@@ -6,7 +6,6 @@ and to what is submitted or resumed meanwhile: runs that were interrupted earlie
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from daemon.commands import Commands
 from daemon.config import DaemonConfig
 from daemon.inbox import Inbox
 from daemon.runner import RetryPolicy, Runner
-from daemon.stop import Stop
+from daemon.stop import Stop, alongside
 from daemon.supervisor import Limits, Supervisor
 from daemon.verbs import Command, Resume, Submit
 from daemon.workers import Workers
@@ -62,15 +61,7 @@ async def host(
         supervisor.touch(run)
 
     inbox = Inbox(event_log.home, Commands(event_log, workers, touched=touched).handle)
-    watching = asyncio.create_task(inbox.watch())
-    watching.add_done_callback(
-        lambda _: stop.requested.set()
-    )  # without commands the process is deaf: it ends
     try:
-        await supervisor.run(stop)
+        await alongside(inbox.watch(), supervisor.run(stop), stop)
     finally:
-        watching.cancel()
-        (ended,) = await asyncio.gather(watching, return_exceptions=True)
         await workers.aclose()
-    if isinstance(ended, Exception):
-        raise ended

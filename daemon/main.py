@@ -16,7 +16,8 @@ import structlog
 from daemon.config import load, resolve_home
 from daemon.ctl import exits
 from daemon.logs import configure
-from daemon.stop import Stop, first_of
+from daemon.proof import prove
+from daemon.stop import Stop, alongside, first_of
 from state.errors import HomeLocked
 from state.home import prepare
 from state.lock import HomeLock
@@ -46,7 +47,7 @@ async def serve(home: Path) -> None:
 
     Raises:
         HomeLocked: another daemon serves this home, or waits for it.
-        state.errors.StateError: the home or its log cannot be used.
+        state.errors.StateError: the home or its log cannot be used, or is found to be damaged.
         daemon.config.ConfigError: the configuration has faults.
     """
     from daemon.host import host, workers_of
@@ -61,7 +62,8 @@ async def serve(home: Path) -> None:
         if event_log is not None:
             with event_log:
                 log.info("started", home=str(home), head=event_log.head.seq, runs=len(event_log.runs()))
-                await host(event_log, config, stop=stop, workers=workers_of(home, config))
+                work = host(event_log, config, stop=stop, workers=workers_of(home, config))
+                await alongside(prove(home), work, stop)
             log.info("stopped", home=str(home))
     finally:
         instance.release()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Coroutine
+from typing import Any
 
 
 class Stop:
@@ -35,3 +37,24 @@ async def first_of(*events: asyncio.Event, seconds: float | None = None) -> None
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def alongside(side: Coroutine[Any, Any, None], work: Coroutine[Any, Any, None], stop: Stop) -> None:
+    """Do `work` with `side` running beside it, which is cancelled in the end.
+
+    A `side` that fails asks to stop, and its error is raised when the work has ended.
+    """
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            stop.requested.set()
+
+    running = asyncio.create_task(side)
+    running.add_done_callback(ended)
+    try:
+        await work
+    finally:
+        running.cancel()
+        (result,) = await asyncio.gather(running, return_exceptions=True)
+    if isinstance(result, Exception):
+        raise result

@@ -17,6 +17,7 @@ from daemon.ctl.choices import configured, known_run, last_run, run_options, sub
 from daemon.ctl.report import as_json, as_text, write_best
 from daemon.ctl.screen import screen_for
 from daemon.ctl.tracker import Tracker, summary
+from daemon.ctl.words import standing
 from daemon.errors import CommandRefused
 from daemon.verbs import Resume, run_id
 from state.model import RunStatus
@@ -83,13 +84,11 @@ def _finish(session: Session, tracker: Tracker, output: Path | None, *, hosted: 
     flag = f" --home {session.home_option}" if session.home_option else ""
     if tracker.state is None or not tracker.ended:
         known = summary(tracker.run, tracker.state) if tracker.state else {"id": tracker.run}
-        session.emit({**known, "state": "interrupted" if hosted else "detached"})
-        verb = (
-            "interrupted; carry on with: agentctl resume"
-            if hosted
-            else "detached; follow with: agentctl resume"
-        )
-        click.echo(f"\nrun {tracker.run} {verb}{flag} {tracker.run}", err=True)
+        how, verb = ("interrupted", "carry on") if hosted else ("detached", "follow")
+        session.emit({**known, "state": how})
+        so_far = f": {standing(tracker.state)}" if tracker.state else ""
+        click.echo(f"\nrun {tracker.run} {how}{so_far}", err=True)
+        click.echo(f"{verb} with: agentctl resume{flag} {tracker.run}", err=True)
         return exits.INTERRUPTED
     with LogReader.open(session.home) as reader:
         kernel_file = write_best(reader, session.home, tracker.run, tracker.state, output)

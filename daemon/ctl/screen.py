@@ -82,21 +82,21 @@ class Terminal:
 
         if tracker.state is not None:
             elapsed = max(0.0, time.time() - tracker.started_us / 1e6)
-            self._live.update(Text(status_line(tracker, elapsed), style="cyan"), refresh=True)
+            self._live.update(Text(status_lines(tracker, elapsed), style="cyan"), refresh=True)
 
     def say(self, text: str) -> None:
         self._console.print(text, markup=False)
 
 
-def status_line(tracker: Tracker, elapsed_seconds: float) -> str:
-    """Return round, counts, best latency, elapsed time and spend in one line."""
+def status_lines(tracker: Tracker, elapsed_seconds: float) -> str:
+    """Return round, elapsed time and spend in one line, counts and best latency in another."""
     state = tracker.state
     if state is None:
         return f"run {tracker.run}: waiting to begin"
     spent = usd(None if state.unknown_cost else state.spent_usd)
     return (
-        f"round {state.round}/{state.config.search.rounds}, {len(state.open)} in flight; {standing(state)}; "
-        f"{duration(elapsed_seconds)} elapsed, spent {spent}"
+        f"round {state.round}/{state.config.search.rounds}, {len(state.open)} in flight, "
+        f"{duration(elapsed_seconds)} elapsed, spent {spent}\n{standing(state)}"
     )
 
 

@@ -23,6 +23,7 @@ from tests.daemon import fakes
 ROOT = Path(__file__).parents[2]
 MOST_POINTS = 2000
 RANDOM_RUNS = 12
+SHARES = 4  # so that several workers of a test run can sweep at a time
 
 
 class ForkServer:
@@ -102,10 +103,11 @@ def test_the_twin_run_is_worth_disturbing(twin, tmp_path):
     assert state.best.latency_ms < state.initial.latency_ms
 
 
-def test_killed_at_every_point_and_again_in_recovery(server, twin, tmp_path):
-    """The n-th hit of any crash point, for every n until the run is over before the n-th."""
+@pytest.mark.parametrize("share", range(SHARES))
+def test_killed_at_every_point_and_again_in_recovery(server, twin, tmp_path, share):
+    """The n-th hit of any crash point, every n (dealt to shares) until the run is over before the n-th."""
     killed = 0
-    for n in range(1, MOST_POINTS):
+    for n in range(1 + share, MOST_POINTS, SHARES):
         home = tmp_path / f"home{n}"
         run = fakes.submit(home)
         if server.run(home, run, crash=str(n)) == 0:
@@ -115,7 +117,7 @@ def test_killed_at_every_point_and_again_in_recovery(server, twin, tmp_path):
         assert again in (0, -signal.SIGKILL)
         assert server.run(home, run) == 0
         assert_like_twin(home, run, twin)
-    assert 50 < killed < MOST_POINTS - 2
+    assert 50 < killed * SHARES < MOST_POINTS
 
 
 @pytest.mark.parametrize("number", range(RANDOM_RUNS))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -271,3 +272,32 @@ def test_a_reader_that_leaves_is_no_error(home, twin):
         call(home, *RUN)
         assert tail.wait(timeout=PATIENCE) == 0
         assert tail.stderr.read() == ""
+
+
+def test_damage_in_old_events_is_found_behind_the_daemons_back(home):
+    """Opening looks at what is new; the proof that runs beside the work looks at everything."""
+    assert call(home, *RUN).returncode == 0
+    with EventLog.open(home):
+        """A clean stop: what is there now counts as looked at."""
+    victim = events(home, types=["KernelProposed"])[0]
+    with sqlite3.connect(home / "events.db") as connection:
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            connection.execute(f"DROP TRIGGER {name}")
+        connection.execute(
+            "UPDATE event SET payload = replace(payload, 'scripted', 'somebody') WHERE seq = ?", (victim.seq,)
+        )
+    connection.close()
+    with process(home, "agentd") as daemon:
+        _, err = daemon.communicate(timeout=PATIENCE)
+    assert daemon.returncode == 4
+    assert f"event {victim.seq} ({victim.stream}@{victim.run_seq})" in err.splitlines()[-1]
+
+
+def test_a_sound_log_is_proved_while_the_daemon_works(home):
+    assert call(home, *RUN).returncode == 0
+    with process(home, "agentd") as daemon:
+        proved = json.loads(line_with(daemon.stderr, "log_verified"))
+        assert proved["events"] == events(home)[-1].seq
+        daemon.terminate()
+        daemon.communicate(timeout=PATIENCE)
+    assert daemon.returncode == 0

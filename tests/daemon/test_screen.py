@@ -1,0 +1,190 @@
+"""What people see of a run: the tracker's numbers, the words for them, the screens and the report."""
+
+from __future__ import annotations
+
+import io
+import re
+from itertools import pairwise
+
+import pytest
+
+from daemon.ctl import words
+from daemon.ctl.report import as_json, as_text, closed, write_best
+from daemon.ctl.screen import Plain, Terminal, screen_for, status_lines
+from daemon.ctl.tracker import Tracker, lineage, percent, summary
+from state.fold import apply
+from state.model import Candidate, StopReason
+from state.reader import LogReader
+
+
+class Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def history(home, finished):
+    with LogReader.open(home) as reader:
+        return reader.read(stream=finished, limit=10_000)
+
+
+def tracked(run: str, history, upto: int | None = None) -> Tracker:
+    tracker = Tracker(run)
+    for item in history[:upto]:
+        tracker.add(item)
+    return tracker
+
+
+def shown(screen, run: str, history) -> None:
+    tracker = Tracker(run)
+    with screen:
+        screen.refresh(tracker)
+        for item in history:
+            tracker.add(item)
+            screen.happened(item, tracker)
+            screen.refresh(tracker)
+
+
+def test_the_tracker_folds_what_it_reads(finished, history):
+    tracker = tracked(finished, history)
+    state = None
+    for item in history:
+        state = apply(state, item.event)
+    assert tracker.state == state
+    assert tracker.ended
+    assert tracker.position == history[-1].seq
+    assert tracker.elapsed_seconds == pytest.approx((history[-1].ts_us - history[0].ts_us) / 1e6)
+
+
+def test_a_summary_can_be_made_at_every_event(finished, history):
+    for upto in range(1, len(history) + 1):
+        tracker = tracked(finished, history, upto)
+        numbers = summary(finished, tracker.state)
+        assert numbers["id"] == finished
+        assert (numbers["best_ms"] is None) == (tracker.state.best is None)
+        assert status_lines(tracker, 61.0).startswith(f"round {numbers['round']}/2, ")
+    assert numbers["percent_of_tight_bound"] == pytest.approx(
+        100 * numbers["tight_bound_ms"] / numbers["best_ms"]
+    )
+
+
+def test_an_unknown_cost_is_not_called_zero(finished, history):
+    state = tracked(finished, history).state.model_copy(update={"unknown_cost": True})
+    assert summary(finished, state)["spent_usd"] is None
+    assert words.usd(None) == "unknown"
+
+
+def test_the_lineage_leads_from_the_initial_kernel_to_the_best(finished, history):
+    tracker = tracked(finished, history)
+    line = lineage(tracker.kept, tracker.state.best)
+    assert line[0] == tracker.state.initial
+    assert line[-1] == tracker.state.best
+    assert all(after.parent == before.id for before, after in pairwise(line))
+    assert lineage({}, None) == []
+
+
+def test_a_lineage_that_bites_its_tail_ends(finished, history):
+    best = tracked(finished, history).state.best
+    loop: dict[str, Candidate] = {"a": best.model_copy(update={"id": "a", "parent": "b"})}
+    loop["b"] = best.model_copy(update={"id": "b", "parent": "a"})
+    assert [one.id for one in lineage(loop, loop["a"])] == ["b", "a"]
+
+
+def test_plain_progress_is_a_line_for_what_matters(finished, history):
+    out = io.StringIO()
+    shown(Plain(out), finished, history)
+    lines = out.getvalue().splitlines()
+    assert lines[0].startswith(f"run {finished}: silu (reduced) on trn2, seed 25, at most 2 rounds")
+    assert lines[1] == "initial kernel: 2.32 ms predicted"
+    assert [line for line in lines if line.startswith("round")] == [
+        "round 1 of at most 2",
+        "round 2 of at most 2",
+    ]
+    assert any("better: r" in line for line in lines)
+    assert lines[-1].startswith(f"run {finished} completed (rounds")
+    assert len(lines) < len(history) / 2
+
+
+def test_on_a_terminal_the_same_lines_stand_above_a_moving_status(finished, history):
+    plain, tty = io.StringIO(), Tty()
+    shown(Plain(plain), finished, history)
+    shown(screen_for(tty), finished, history)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", tty.getvalue())
+    for line in plain.getvalue().splitlines():
+        assert line[:70] in text
+    assert "spent $0.00" in text
+    assert "0 proposed, 1 evaluated, 0 failed" in text
+
+
+def test_the_screen_suits_where_it_goes():
+    assert isinstance(screen_for(io.StringIO()), Plain)
+    assert isinstance(screen_for(Tty()), Terminal)
+
+
+def test_the_report_says_what_was_found_and_where(home, finished, history):
+    tracker = tracked(finished, history)
+    with LogReader.open(home) as reader:
+        path = write_best(reader, home, finished, tracker.state, None)
+        assert path.read_bytes() == reader.blob(tracker.state.best.source)
+    text = as_text(tracker, path, " --home H")
+    assert "initial  2.32 ms predicted" in text
+    assert f"best     {words.ms(tracker.state.best.latency_ms)} predicted" in text
+    assert f"The best kernel is in {path}" in text
+    assert "agentctl status --home H" in text
+    assert f"agentctl tail --home H --run {finished}" in text
+    for number, one in enumerate(lineage(tracker.kept, tracker.state.best)[1:], 1):
+        assert f"  {number}. {one.title} [{one.technique}]" in text
+    assert as_json(tracker, path)["kernel_file"] == str(path)
+
+
+def test_the_report_of_a_run_that_gained_nothing(home, finished, history):
+    tracker = tracked(finished, history)
+    tracker.state = tracker.state.model_copy(update={"best": tracker.state.initial})
+    assert "No change made it faster." in as_text(tracker, home, "")
+    assert closed(tracker.state) == 0
+
+
+def test_the_report_of_a_run_without_a_correct_kernel(home, finished, history):
+    tracker = tracked(finished, history, 1)
+    tracker.state = tracker.state.model_copy(
+        update={"stop": StopReason.INITIAL_REJECTED, "status_reason": "incorrect: wrong"}
+    )
+    assert "found no correct kernel: incorrect: wrong" in as_text(tracker, None, "")
+    with LogReader.open(home) as reader:
+        assert write_best(reader, home, finished, tracker.state, None) is None
+    assert not (home / "results").exists()
+
+
+def test_the_share_of_the_gap_that_was_closed(finished, history):
+    state = tracked(finished, history).state
+    tight = state.bounds.tight_ms
+    halfway = (state.initial.latency_ms + tight) / 2
+    benchmark = state.best.benchmark.model_copy(update={"latency_ms": halfway})
+    best = state.best.model_copy(update={"benchmark": benchmark})
+    assert closed(state.model_copy(update={"best": best})) == pytest.approx(50)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0:00"), (61.9, "1:01"), (3599, "59:59"), (3600, "1:00:00"), (90_061, "25:01:01")],
+)
+def test_durations(seconds, text):
+    assert words.duration(seconds) == text
+
+
+def test_numbers_that_are_not_known_yet():
+    assert [words.ms(None), words.times(None), words.percentage(None), percent(1.0, None)] == [
+        "-",
+        "-",
+        "-",
+        None,
+    ]
+    assert [words.ms(0.0123456), words.times(1.234), words.percentage(12.34), words.usd(1.5)] == [
+        "0.01235 ms", "1.23x", "12.3 %", "$1.50",
+    ]  # fmt: skip
+
+
+def test_a_measured_latency_is_not_called_predicted(finished, history):
+    benchmark = tracked(finished, history).state.best.benchmark
+    assert words.latency(benchmark).endswith("predicted")
+    assert words.latency(benchmark.model_copy(update={"predicted": False})).endswith("measured")
