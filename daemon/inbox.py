@@ -152,8 +152,13 @@ def _observed(path: Path, noticed: asyncio.Event) -> Iterator[None]:
         on_created = on_moved
 
     observer: Any = Observer()
-    observer.schedule(Notice(), str(path), recursive=False)
-    observer.start()
+    try:
+        observer.schedule(Notice(), str(path), recursive=False)
+        observer.start()
+    except OSError as error:  # the system's watches are used up: looking now and then is enough
+        log.warning("inbox_not_watched", folder=str(path), reason=str(error))
+        yield
+        return
     try:
         yield
     finally:

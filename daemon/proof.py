@@ -13,6 +13,7 @@ from pathlib import Path
 
 import structlog
 
+from daemon.ctl import exits
 from state.errors import LogDamaged
 
 LOWEST_PRIORITY = 19
@@ -38,7 +39,9 @@ async def prove(home: Path) -> None:
         process.kill()
         await process.wait()
         raise
-    if process.returncode == 0:
+    if process.returncode == exits.LOG:
+        raise LogDamaged(json.loads(out)["findings"][0] if out else err.decode().strip())
+    if process.returncode == exits.OK:
         log.info("log_verified", home=str(home), events=json.loads(out)["events"])
-        return
-    raise LogDamaged(json.loads(out)["findings"][0] if out else err.decode().strip())
+    else:  # killed for memory, say: nothing is known about the log
+        log.warning("log_not_verified", status=process.returncode, reason=err.decode().strip())

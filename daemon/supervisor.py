@@ -146,6 +146,8 @@ class Supervisor:
         if not records:
             lane.ready.extend(self._lost(lane, state))
             lane.ready.extend(_fresh(item) for item in decisions if isinstance(item, Effect))
+            if not (lane.ready or lane.flying):
+                log.error("run_stalled", run=run, round=state.round)  # a bug of decide: say so, do not spin
             return False
         events = [NewEvent(run, event) for record in records for event in record.events]
         try:

@@ -37,13 +37,14 @@ def send(home: Path, command: Command) -> Sent:
 
 def queued_run(home: Path) -> tuple[str, Sent] | None:
     """Return the newest run that was submitted and waits for an owner to take it up, with its command."""
+    after = head_seq(home)  # before looking: an answer that comes meanwhile is not missed
     for path in reversed(waiting(home)):
         try:
             command = parse(path.read_bytes())
         except (OSError, DaemonError):
             continue  # the owner says what is wrong with it, or has just taken it
         if isinstance(command, Submit):
-            return run_id(path.stem, command.config.problem), Sent(path.stem, head_seq(home))
+            return run_id(path.stem, command.config.problem), Sent(path.stem, after)
     return None
 
 

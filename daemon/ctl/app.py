@@ -49,7 +49,7 @@ class Session:
     def emit(self, value: Any, text: str | None = None) -> None:
         """Write `value` as one line of JSON if `--json` was given, else `text` (nothing when None)."""
         if self.json:
-            click.echo(json.dumps(value, default=str))
+            click.echo(json.dumps(value))
         elif text is not None:
             click.echo(text)
 

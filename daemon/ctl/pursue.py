@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
@@ -81,7 +82,7 @@ def _see_through(
 
 
 def _finish(session: Session, tracker: Tracker, output: Path | None, *, hosted: bool) -> int:
-    flag = f" --home {session.home_option}" if session.home_option else ""
+    flag = f" --home {quote(str(session.home_option))}" if session.home_option else ""
     if tracker.state is None or not tracker.ended:
         known = summary(tracker.run, tracker.state) if tracker.state else {"id": tracker.run}
         how, verb = ("interrupted", "carry on") if hosted else ("detached", "follow")

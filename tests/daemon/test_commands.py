@@ -107,6 +107,7 @@ async def test_submit_of_a_broken_problem_names_every_fault(event_log, commands)
         ({"verb": "pause"}, "bad_command", "run: field required"),
         ({"verb": "pause", "run": "a", "x": 1}, "bad_command", "x: extra"),
         ({"verb": "pause", "run": "nobody-000000"}, "unknown_run", "nobody-000000"),
+        ({"verb": "pause", "run": "system"}, "unknown_run", "system"),
         ({"verb": "propose", "run": "a", "source": ""}, "bad_command", "source"),
     ],
 )
@@ -118,6 +119,15 @@ async def test_a_command_that_cannot_be_carried_out_gets_its_answer(
     assert error.code == code
     assert words in f"{error.message} {error.hint}"
     assert event_log.system().pending == {}
+
+
+async def test_a_run_id_that_is_taken_is_refused(event_log, commands, monkeypatch):
+    run = await started(commands)
+    monkeypatch.setattr("daemon.commands.run_id", lambda *_: run)
+    other = fakes.CONFIG.model_copy(update={"seed": 1})
+    await commands.handle("second", encoded(fakes.submission(other)))
+    assert answer(event_log, "second").error.code in ("duplicate_outcome", "event_refused")
+    assert event_log.state(run).config == fakes.CONFIG
 
 
 async def test_pause_resume_and_cancel(event_log, commands, touched):

@@ -128,6 +128,21 @@ async def test_a_file_that_comes_later_is_noticed(home, rescan_seconds, monkeypa
     assert recorder.seen == ["1", "2"]
 
 
+async def test_without_watches_the_folder_is_looked_at_now_and_then(home, monkeypatch):
+    def none_left(self, *args, **options):
+        raise OSError(28, "inotify watch limit reached")
+
+    monkeypatch.setattr("watchdog.observers.Observer.schedule", none_left)
+    recorder = Recorder()
+    watching = asyncio.create_task(Inbox(home, recorder.handle, rescan_seconds=0.01).watch())
+    await asyncio.sleep(0.02)
+    drop(home, Pause(run="a"))
+    async with asyncio.timeout(30):
+        await recorder.got.wait()
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+
+
 class blind:
     """A watcher that loses every event."""
 

@@ -7,6 +7,7 @@ from collections import Counter
 from contextlib import asynccontextmanager
 
 import pytest
+from structlog.testing import capture_logs
 
 from daemon.commands import Commands
 from daemon.runner import Runner
@@ -256,6 +257,22 @@ async def test_a_second_request_stops_at_once(event_log):
         async with asyncio.timeout(30):
             await task
     assert list(event_log.state(run).open)
+
+
+async def test_a_run_that_nothing_is_decided_for_is_reported_and_not_spun_on(event_log, monkeypatch):
+    run = await submit(event_log, "a")
+    calls = []
+
+    def nothing(state):
+        calls.append(state)
+        return []
+
+    monkeypatch.setattr("daemon.supervisor.decide", nothing)
+    with capture_logs() as lines:
+        async with running(supervisor_of(event_log, Gate(event_log))):
+            await asyncio.sleep(0.05)
+    assert len(calls) == 1
+    assert [(line["event"], line["run"]) for line in lines] == [("run_stalled", run)]
 
 
 async def test_only_runs_in_focus_advance(event_log):

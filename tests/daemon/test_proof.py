@@ -1,0 +1,102 @@
+"""The proof beside the work: what it says of a log, and that it ends with the work."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from daemon.proof import prove
+from daemon.stop import Stop, alongside
+from state.errors import LogDamaged
+from state.home import Layout
+
+
+def stand_in(tmp_path: Path, monkeypatch, script: str) -> None:
+    """Have another program run in place of the one that proves."""
+    program = tmp_path / "stand-in"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("daemon.proof.sys.executable", str(program))
+
+
+async def test_a_sound_log_is_said_to_be(home, finished):
+    with capture_logs() as lines:
+        await prove(home)
+    (line,) = lines
+    assert line["event"] == "log_verified"
+    assert line["events"] > 20
+
+
+async def test_damage_is_an_error_that_names_it(home, finished):
+    with sqlite3.connect(Layout(home).database) as connection:
+        connection.execute("UPDATE runs SET best_ms = 0.001")
+    connection.close()
+    with pytest.raises(LogDamaged, match="read_model"):
+        await prove(home)
+
+
+async def test_a_proof_that_could_not_be_made_says_nothing_of_the_log(home, tmp_path, monkeypatch):
+    stand_in(tmp_path, monkeypatch, "echo out of memory >&2; kill -9 $$")
+    with capture_logs() as lines:
+        await prove(home)
+    (line,) = lines
+    assert (line["event"], line["status"], line["reason"]) == ("log_not_verified", -9, "out of memory")
+
+
+async def test_cancelling_ends_the_process(home, tmp_path, monkeypatch):
+    stand_in(tmp_path, monkeypatch, f"echo $$ > {tmp_path}/pid; exec sleep 1000")
+    proving = asyncio.create_task(prove(home))
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():  # noqa: ASYNC110 - a file has no event
+        await asyncio.sleep(0.01)
+    proving.cancel()
+    await asyncio.gather(proving, return_exceptions=True)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+async def test_a_side_that_fails_asks_to_stop_and_is_heard():
+    stop = Stop()
+
+    async def fails():
+        raise LogDamaged("it is")
+
+    with pytest.raises(LogDamaged):
+        await alongside(fails(), stop.requested.wait(), stop)
+
+
+async def test_a_side_that_ends_well_leaves_the_work_alone():
+    stop, gone = Stop(), asyncio.Event()
+
+    async def ends():
+        gone.set()
+
+    async def works():
+        await gone.wait()
+        await asyncio.sleep(0)
+        assert not stop.requested.is_set()
+
+    await alongside(ends(), works(), stop)
+
+
+async def test_the_end_of_the_work_ends_the_side_whatever_the_end():
+    cancelled = []
+
+    async def lasts():
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise
+
+    async def breaks():
+        await asyncio.sleep(0)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await alongside(lasts(), breaks(), Stop())
+    assert cancelled == [True]
