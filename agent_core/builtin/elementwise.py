@@ -45,7 +45,7 @@ def sole_writer(kernel: Kernel, tensor: Tensor) -> Statement | None:
     """The one instruction that writes a tensor, whole, in the block that declares it."""
     writers = [item for item in kernel.users(tensor) if item.writes(tensor)]
     declared = kernel.declarations.get(tensor.id)
-    if len(writers) != 1 or declared is None or tensor.copies:
+    if len(writers) != 1 or declared is None or tensor.copies or tensor.id in kernel.escaping:
         return None
     item = writers[0]
     written = next(access for access in item.accesses if access.writes and access.tensor.id == tensor.id)
@@ -167,7 +167,8 @@ def unused_after(kernel: Kernel, root: Statement, kept: frozenset[int]) -> froze
         tensor = pending.pop()
         declared = kernel.declarations.get(tensor.id)
         users = [item for item in kernel.users(tensor) if item not in gone and item is not root]
-        if tensor.id in kept or declared is None or not tensor.on_chip or declared in gone:
+        stays = tensor.id in kept or tensor.id in kernel.escaping
+        if stays or declared is None or not tensor.on_chip or declared in gone:
             continue
         if any(_reads(item, tensor) or _writes_other(item, tensor) for item in users):
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,13 +27,17 @@ class Child:
 
 
 def explore(
-    kernel: Kernel, arguments: Sequence[ArrayArgument], target: Target
+    kernel: Kernel,
+    arguments: Sequence[ArrayArgument],
+    target: Target,
+    *,
+    transforms: Iterable[Transform[Any]] = tuple(TRANSFORMS.values()),
 ) -> tuple[list[Child], list[str]]:
     """The children of a kernel, and a reason for every rewrite that does not apply."""
     known = frozenset(breaches(kernel, target))
     children: list[Child] = []
     refusals: list[str] = []
-    for transform in TRANSFORMS.values():
+    for transform in transforms:
         for site, number, choice, result in _results(transform, kernel, target):
             try:
                 child = _checked(kernel, result, arguments, target, known)

@@ -165,6 +165,17 @@ class Kernel:
     def declarations(self) -> dict[int, Statement]:
         return {item.tensor.id: item for item in self.statements if item.tensor is not None}
 
+    @cached_property
+    def escaping(self) -> frozenset[int]:
+        """Ids of tensors that have a second name or go where reading ends: they may not change theirs."""
+        binds = [item for item in self.statements if item.kind is Kind.BIND]
+        values = [value for item in binds for value in item.arguments.values()]
+        tensors = [value.tensor if isinstance(value, View) else value for value in values]
+        walls = [item.uses for item in self.statements if item.kind is Kind.OPAQUE]
+        unread = frozenset().union(*walls)
+        lost = [key for key, item in self.declarations.items() if item.binds & unread]
+        return frozenset(lost) | {tensor.id for tensor in tensors if isinstance(tensor, Tensor)}
+
     def operations(self) -> Iterator[Statement]:
         return (item for item in self.statements if item.kind is Kind.OPERATE)
 

@@ -63,6 +63,7 @@ def stage(kernel: Kernel, tensor: Tensor, loop: Loop) -> Stage:
     group = _closure(kernel, tensor, loop)
     if any(item.guards for item in group):
         raise Refused(f"{tensor.name} is made under a condition")
+    _check_complete(kernel, tensor, group)
     _check_names(kernel, loop, group)
     declared = kernel.declarations[tensor.id]
     between = declared.path[declared.path.index(loop) :]
@@ -87,6 +88,8 @@ def _closure(kernel: Kernel, tensor: Tensor, loop: Loop) -> frozenset[Statement]
         if tile.id in seen:
             continue
         seen[tile.id] = tile
+        if tile.id in kernel.escaping:
+            raise Refused(f"{tile.name} has a second name or is used by what cannot be read")
         group.add(kernel.declarations[tile.id])
         for writer in (item for item in kernel.users(tile) if item.writes(tile)):
             group.add(writer)
@@ -108,6 +111,17 @@ def _inputs(kernel: Kernel, writer: Statement, loop: Loop) -> list[Tensor]:
         elif any(inside(loop, item) and item.writes(tensor) for item in kernel.statements):
             raise Refused(f"{tensor.name} changes inside the loop over {loop.var}")
     return made
+
+
+def _check_complete(kernel: Kernel, tensor: Tensor, group: frozenset[Statement]) -> None:
+    """The tile must be finished before it is used: not rewritten by a loop that also uses it."""
+    home = set(tensor.home)
+    users = kernel.users(tensor)
+    for writer in (item for item in users if item.writes(tensor)):
+        for reader in (item for item in users if item not in group):
+            shared = {loop.id for loop in writer.path if loop in reader.path}
+            if not shared <= home or reader.order < writer.order:
+                raise Refused(f"{tensor.name} is used by {reader.op} before it is finished")
 
 
 def _check_names(kernel: Kernel, loop: Loop, group: frozenset[Statement]) -> None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import libcst as cst
 
 from agent_core.builtin import syntax
-from agent_core.builtin.model import Kernel, Kind, Loop, Node, Statement, inside
+from agent_core.builtin.model import Kernel, Loop, Node, Statement, inside
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
 from agent_core.builtin.values import Tensor
 from nki_sim.targets import Target
@@ -57,8 +57,8 @@ def _check(kernel: Kernel, tensor: Tensor, loop: Loop) -> None:
     outside = [item for item in users if not inside(loop, item)]
     if outside:
         raise Refused(f"{tensor.name} is also used outside the loop over {loop.var}")
-    if any(item.kind is Kind.OPAQUE and tensor.name in item.uses for item in kernel.statements):
-        raise Refused(f"{tensor.name} is used by a statement that cannot be read")
+    if tensor.id in kernel.escaping:
+        raise Refused(f"{tensor.name} has a second name or is used by what cannot be read")
     first = users[0]
     if (
         first.path != (*kernel.declarations[tensor.id].path, loop)

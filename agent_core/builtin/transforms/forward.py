@@ -64,7 +64,7 @@ def _into(kernel: Kernel, copy: Statement) -> str:
         raise Refused("the copy converts or reshapes")
     touched = [item for item in kernel.users(goal) if writer.order <= item.order < copy.order]
     declared = kernel.declarations.get(goal.id)
-    if touched or declared is None:
+    if touched or declared is None or goal.id in kernel.escaping:
         raise Refused(f"{goal.name} is used before the copy")
     early = declared.order < writer.order
     if not early and declared.path != writer.path:

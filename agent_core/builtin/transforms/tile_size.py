@@ -83,7 +83,7 @@ def check_same_tiling(old: Kernel, new: Kernel) -> None:
     Raises:
         Refused: something changed in another way than by tiling.
     """
-    if len(old.statements) != len(new.statements):
+    if len(old.nodes) != len(new.nodes) or len(old.loops) != len(new.loops):
         raise Refused("the kernel reads differently")
     retiled = {a.id for a, b in zip(old.loops, new.loops, strict=True) if a.trips != b.trips}
     if not retiled:
