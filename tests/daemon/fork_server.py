@@ -13,12 +13,15 @@ import signal
 import sys
 import threading
 import traceback
+from importlib import import_module
 from pathlib import Path
 
 import remote
-import remote.local  # imported here so that no child does it again
 from state import crash
 from tests.daemon import fakes
+
+PRELOADED = ("agent_core.roles.scripted", "remote.local", "sqlite_utils.migrations", "watchdog.observers")
+"""Imported here so that no child does it again; none of them opens a database."""
 
 
 def child(job: dict) -> int:
@@ -34,6 +37,8 @@ def child(job: dict) -> int:
 
 
 def main() -> None:
+    for module in PRELOADED:
+        import_module(module)
     remote.bounds(fakes.seeds.load("silu"), "reduced", "trn2")
     for line in sys.stdin:
         pid = os.fork()

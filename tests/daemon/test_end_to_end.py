@@ -165,6 +165,19 @@ def test_two_foreground_runs_share_a_home(home, twin):
     assert [same(run) for run in status(home)["runs"]] == [same(twin)] * 2
 
 
+def test_who_looks_on_takes_over_when_the_owner_dies(home, twin):
+    with process(home, "agentctl", *RUN) as first:
+        until(lambda: events(home, types=["RunCreated"]))
+        with process(home, "agentctl", *RUN) as second:
+            line_with(second.stderr, f"process {first.pid} owns this home")
+            first.kill()
+            out, err = second.communicate(timeout=PATIENCE)
+    assert second.returncode == 0, err
+    assert same(json.loads(out)) == same(twin)
+    assert call(home, "resume", "--last").returncode == 0
+    assert [same(run) for run in status(home)["runs"]] == [same(twin)] * 2
+
+
 # --- the daemon ------------------------------------------------------------------------------------
 
 
@@ -179,11 +192,21 @@ def test_the_daemon_works_on_what_is_submitted_and_stops_when_told(home, twin):
         followed = call(home, *RUN)
         assert f"process {daemon.pid} owns this home" in followed.stderr
         assert same(json.loads(followed.stdout)) == same(twin)
+        daemon.send_signal(signal.SIGSTOP)
+        with process(home, "agentctl", *RUN) as onlooker:
+            line_with(onlooker.stderr, "owns this home")
+            onlooker.send_signal(signal.SIGINT)
+            out, err = onlooker.communicate(timeout=PATIENCE)
+        daemon.send_signal(signal.SIGCONT)
+        assert onlooker.returncode == 130
+        assert "detached" in err
+        assert json.loads(out)["state"] == "detached"
+        until(lambda: [each["state"] for each in status(home)["runs"]] == ["completed"] * 3)
         daemon.terminate()
         daemon.communicate(timeout=PATIENCE)
         assert daemon.returncode == 0
     assert status(home)["daemon"]["state"] == "stopped"
-    assert [same(each) for each in status(home)["runs"]] == [same(twin)] * 2
+    assert [same(each) for each in status(home)["runs"]] == [same(twin)] * 3
     assert_sound(home, run)
 
 

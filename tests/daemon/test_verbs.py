@@ -1,0 +1,66 @@
+"""The command values: what is written is read back, whatever it holds, and what is wrong is named."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.errors import CommandRefused
+from daemon.verbs import VERBS, Cancel, Pause, Propose, Resume, Submit, parse, run_id, verb_of
+from state.model import RunConfig
+
+TEXT = st.text(max_size=20)
+COMMANDS = st.one_of(
+    st.builds(Pause, run=TEXT, reason=TEXT),
+    st.builds(Resume, run=TEXT, reason=TEXT),
+    st.builds(Cancel, run=TEXT, reason=TEXT),
+    st.builds(Propose, run=TEXT, source=st.text(min_size=1, max_size=50), note=TEXT),
+    st.builds(
+        lambda files, kernel: Submit.model_construct(config=RunConfig(), files=files, kernel=kernel),
+        st.dictionaries(TEXT, st.binary(max_size=50), max_size=3),
+        st.none() | TEXT,
+    ),
+)
+
+
+@given(COMMANDS)
+def test_what_is_written_is_read_back(command):
+    data = command.model_dump_json().encode()
+    assert verb_of(data) == command.verb
+    again = parse(data)
+    assert type(again) is type(command)
+    assert again.model_dump_json() == command.model_dump_json()
+
+
+@given(st.binary(max_size=200))
+def test_files_travel_byte_by_byte(data):
+    sent = Submit.model_construct(config=RunConfig(), files={"problem.toml": data}, kernel=None)
+    received = parse(sent.model_dump_json().encode())
+    assert isinstance(received, Submit)
+    assert received.files == {"problem.toml": data}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_empty_command_names_all_that_is_missing(verb):
+    wanted = [name for name, field in VERBS[verb].model_fields.items() if field.is_required()]
+    with pytest.raises(CommandRefused) as refused:
+        parse(json.dumps({"verb": verb}).encode())
+    assert wanted
+    assert all(f"{name}: field required" in str(refused.value) for name in wanted)
+
+
+def test_a_wrong_configuration_is_named_key_by_key():
+    content = {"verb": "submit", "config": {"size": "huge", "search": {"beam": 0}}, "files": {}}
+    with pytest.raises(CommandRefused) as refused:
+        parse(json.dumps(content).encode())
+    assert "config.size" in str(refused.value)
+    assert "config.search.beam" in str(refused.value)
+
+
+def test_a_run_id_follows_from_the_command_and_says_the_problem():
+    assert run_id("1", "silu") == run_id("1", "silu")
+    assert run_id("1", "silu") != run_id("2", "silu")
+    assert run_id("1", "silu").startswith("silu-")
