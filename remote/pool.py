@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from remote import framing
 from remote.errors import InfrastructureError
 from remote.judge.job import Job, Outcome, Reply
-from remote.sandbox import kill_group
+from remote.processes import end, start
 
 _MESSAGE_LIMIT_BYTES = 1 << 20
 _LEAST_MEMORY_BYTES = 4 << 30  # address space; the largest problem's arrays and NumPy's own take about half
@@ -78,7 +78,7 @@ class WorkerPool:
             yield process
         except BaseException:
             # It may still be computing, or have half an answer in its pipe.
-            await _kill(process)
+            await end(process)
             raise
         else:
             self._idle.append(process)
@@ -90,21 +90,20 @@ class WorkerPool:
             process = self._idle.pop()
             if process.returncode is None:
                 return process
-        return await asyncio.create_subprocess_exec(
+        return await start(
             sys.executable,
             *("-P", "-m", "remote.worker", str(self._limits.memory_bytes), str(self._limits.input_bytes)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
             env=worker_environment(),
-            start_new_session=True,
             limit=_MESSAGE_LIMIT_BYTES,
         )
 
     async def aclose(self) -> None:
         """Kill every worker."""
         for process in (*self._idle, *self._busy):
-            await _kill(process)
+            await end(process)
         self._idle.clear()
 
 
@@ -120,10 +119,3 @@ async def _exchange(process: asyncio.subprocess.Process, message: bytes) -> tupl
     process.stdin.write(message)
     await process.stdin.drain()
     return await framing.receive(process.stdout)
-
-
-async def _kill(process: asyncio.subprocess.Process) -> None:
-    kill_group(process.pid)
-    if process.stdin is not None:
-        process.stdin.close()
-    await asyncio.shield(process.wait())

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 from remote.errors import InfrastructureError
 from remote.jail_init import STANDING
+from remote.processes import end, kill_group, read, start
 from remote.walls import JailedProgram, JailStrength, Limits, command
 
 _STDERR_BYTES = 16 << 10
-_CHUNK_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ async def run_jailed(
                 tasks.create_task(_feed(process, request))
                 tasks.create_task(_wait(process))
                 output = tasks.create_task(_read_fd(answer_fd, len(STANDING) + program.limits.answer_bytes))
-                errors = tasks.create_task(_read_stream(process.stderr, _STDERR_BYTES))
+                errors = tasks.create_task(read(process.stderr, _STDERR_BYTES))
         except TimeoutError:
             text = f"{program.module} did not end within {program.limits.wall_s} s"
             raise InfrastructureError("jail_deadline", text) from None
@@ -96,14 +96,13 @@ async def _spawn(
     reader, writer = os.pipe()
     try:
         try:
-            process = await asyncio.create_subprocess_exec(
+            process = await start(
                 *command(strength, program, writer),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
                 env={},
                 cwd="/",
-                start_new_session=True,
                 pass_fds=(writer, *files),
             )
         except OSError as error:
@@ -113,20 +112,9 @@ async def _spawn(
         try:
             yield process, reader
         finally:
-            await _end(process)
+            await end(process)
     finally:
         os.close(reader)
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    kill_group(process.pid)
-    await asyncio.shield(process.wait())
-
-
-def kill_group(pid: int) -> None:
-    """Kill the process group `pid` leads; that there is none left is as good."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
 
 
 async def _wait(process: asyncio.subprocess.Process) -> None:
@@ -150,17 +138,6 @@ async def _read_fd(fd: int, limit: int) -> tuple[bytes, bool]:
         lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(os.dup(fd), "rb", buffering=0)
     )
     try:
-        return await _read_stream(stream, limit)
+        return await read(stream, limit)
     finally:
         transport.close()
-
-
-async def _read_stream(stream: asyncio.StreamReader | None, limit: int) -> tuple[bytes, bool]:
-    """Read to the end, keep at most `limit` bytes; the rest is thrown away, so no writer stalls."""
-    assert stream is not None
-    kept = bytearray()
-    total = 0
-    while chunk := await stream.read(_CHUNK_BYTES):
-        total += len(chunk)
-        kept += chunk[: limit - len(kept)]
-    return bytes(kept), total > limit

@@ -74,7 +74,7 @@ def shared_home(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-async def make_evaluator(shared_home):
+async def make_evaluator(shared_home, processes):
     """Makes evaluators with test-sized limits; closes them and checks that no process is left."""
     made = []
 
@@ -92,7 +92,7 @@ async def make_evaluator(shared_home):
     yield make
     for evaluator in made:
         await evaluator.aclose()
-    assert descendants() == set()
+    assert processes() == set()
 
 
 @pytest.fixture
@@ -119,16 +119,17 @@ def descendants() -> set[int]:
 
 @pytest.fixture
 def processes() -> Callable[[], set[int]]:
-    return descendants
+    """Returns the descendants that this test has started; other tests' servers are none of its business."""
+    before = descendants()
+    return lambda: descendants() - before
 
 
 @pytest.fixture
-def running() -> Callable[[], Awaitable[None]]:
-    """Waits until this process has a child that it did not have before."""
+def running(processes) -> Callable[[], Awaitable[None]]:
+    """Waits until the test has a process running."""
 
     async def wait() -> None:
-        before = descendants()
-        while not descendants() - before:  # noqa: ASYNC110  processes send no event when they appear
+        while not processes():  # noqa: ASYNC110  processes send no event when they appear
             await asyncio.sleep(0.01)
 
     return wait

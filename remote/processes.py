@@ -1,0 +1,70 @@
+"""Starting and ending child processes so that cancellation, at any moment, leaves none behind.
+
+asyncio's own pieces do not promise that: cancelled while it starts a process, it may wait for ever for
+pipes that nobody connects; and `wait` returns only when every pipe has been read to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from asyncio.subprocess import Process
+from typing import Any
+
+_CHUNK_BYTES = 1 << 16
+_END_S = 30.0  # a killed process is gone in milliseconds; this only keeps a stuck machine from hanging us
+
+
+async def start(*command: str, **options: Any) -> Process:
+    """Start a process in a session of its own; `options` are those of `asyncio.create_subprocess_exec`.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(*command, start_new_session=True, **options)
+    )
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await asyncio.wait({starting})
+        if starting.exception() is None:
+            await end(starting.result())
+        raise
+
+
+async def end(process: Process) -> None:
+    """Kill a process with its whole group and wait until it is gone."""
+    kill_group(process.pid)
+    await asyncio.shield(_gone(process))
+
+
+def kill_group(pid: int) -> None:
+    """Kill the process group that `pid` leads; that there is none left is as good."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+async def _gone(process: Process) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+    outputs = [stream for stream in (process.stdout, process.stderr) if stream is not None]
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_END_S):
+            await asyncio.gather(process.wait(), *(read(stream, 0) for stream in outputs))
+
+
+async def read(stream: asyncio.StreamReader | None, limit: int) -> tuple[bytes, bool]:
+    """Read to the end, keep at most `limit` bytes; say whether there were more.
+
+    The rest is thrown away rather than left, so that no writer stalls.
+    """
+    assert stream is not None
+    kept = bytearray()
+    total = 0
+    while chunk := await stream.read(_CHUNK_BYTES):
+        total += len(chunk)
+        kept += chunk[: limit - len(kept)]
+    return bytes(kept), total > limit
