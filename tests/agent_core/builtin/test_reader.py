@@ -1,0 +1,151 @@
+"""What the reader sees in a kernel, and what it says of what it cannot see."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_core.builtin.model import Guard, Kernel, Kind
+from agent_core.builtin.reader import ArrayArgument, SourceError, read
+from agent_core.builtin.values import Affine, affine
+from tests.support.kernels import HEADER, TARGET
+
+BODY = """
+@nki.jit
+def kernel(x):
+    m, n = x.shape
+    out = nl.ndarray((m, n), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(m // 128):
+        {body}
+    return out
+"""
+
+
+def kernel(body: str, shape: tuple[int, int] = (512, 256)) -> Kernel:
+    inner = textwrap.indent(textwrap.dedent(body).strip(), " " * 8).strip()
+    return read(HEADER + BODY.format(body=inner), [ArrayArgument(shape, "float32")], TARGET)
+
+
+def walls(found: Kernel) -> list[str]:
+    return [item.reason for item in found.statements if item.kind is Kind.OPAQUE]
+
+
+LOAD = """
+    t = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=x[{window}])
+"""
+
+
+@pytest.mark.parametrize(
+    "window",
+    ["i * 128 : (i + 1) * 128, :", "nl.ds(128 * i, 128), 0:n", "i * 128 : i * 128 + nl.tile_size.pmax"],
+)
+def test_windows_are_the_same_however_they_are_written(window: str):
+    (load,) = kernel(LOAD.format(window=window)).operations()
+    source = load.access("src")
+    assert source is not None
+    rows, columns = source.view.box
+    assert (rows.start.const, rows.start.terms, rows.size) == (0, (("i@0", 128),), 128)
+    assert (columns.start, columns.size) == (Affine(0), 256)
+    assert load.trips == 4
+
+
+def test_block_ranges_and_remainders_stay_exact():
+    found = kernel("""
+        all = nl.ndarray((128, 2, 64), dtype=x.dtype, buffer=nl.sbuf)
+        for j in nl.affine_range(i * 2, (i + 1) * 2):
+            nisa.dma_copy(dst=all[:, j % 2, :], src=x[0:128, j // 2 : j // 2 + 64])
+    """)
+    (copy,) = found.operations()
+    dst, src = copy.access("dst"), copy.access("src")
+    assert dst is not None
+    assert src is not None
+    assert dst.view.box[1].start == affine(0, {"j@1": 1})
+    assert src.view.box[1].start == affine(0, {"i@0": 1})
+
+
+def test_lists_of_tiles_are_picked_by_index():
+    found = kernel("""
+        tiles = [nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf) for _ in range(4)]
+        for j in range(4):
+            nisa.memset(dst=tiles[j], value=0.0)
+            nisa.memset(dst=tiles[j][:, 0:32], value=1.0)
+    """)
+    first, second = found.operations()
+    assert [access.view.picks for access in (*first.accesses, *second.accesses)] == [
+        (affine(0, {"j@1": 1}),)
+    ] * 2
+    assert first.accesses[0].tensor.copies == (4,)
+    assert second.accesses[0].view.shape == (128, 32)
+
+
+def test_a_condition_on_one_iteration_is_a_guard():
+    found = kernel("""
+        t = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.sbuf)
+        if i == 2:
+            nisa.memset(dst=t, value=0.0)
+    """)
+    (guard,) = [node for node in found.nodes if isinstance(node, Guard)]
+    assert guard.loop is found.loops[0]
+    (memset,) = found.operations()
+    assert memset.trips == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("while True:\n    break", "a while statement"),
+        ("if i > 2:\n    t = 1", "a condition that is not on one loop index"),
+        ("for q in [1, 2]:\n    pass", "a loop whose trip count is not known"),
+        ("y = helper(x)", "the name `helper`"),
+        ("nisa.unheard_of(dst=x)", "the call `nisa.unheard_of`"),
+        ("t = nl.ndarray((128, n), dtype=x.dtype, buffer=nl.sbuf, address=3)", "the declaration"),
+        ("a = b = 1", "a chained assignment"),
+        ("t = x.ap([[1, 2]], 0)", "the view"),
+    ],
+)
+def test_what_cannot_be_read_is_a_wall_with_a_reason(body: str, reason: str):
+    (found,) = walls(kernel(body))
+    assert reason in found
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("def kernel(:", "does not parse"),
+        ("x = 1\n", "expected one @nki.jit kernel, found 0"),
+        ("import nki\n@nki.jit\ndef kernel(x):\n    return x\n", "does not import nki.isa"),
+        (HEADER + "@nki.jit\ndef kernel():\n    return 1\n", "takes 0 arguments, 1 given"),
+        (HEADER + "@nki.jit\ndef kernel(x): return x\n", "a single line"),
+    ],
+)
+def test_source_without_a_kernel_is_one_clear_error(source: str, reason: str):
+    with pytest.raises(SourceError, match=reason):
+        read(source, [ArrayArgument((128, 128), "float32")], TARGET)
+
+
+def test_constants_assigned_twice_are_no_constants():
+    source = HEADER + "A = 1\nB = 2\nB = 3\n" + BODY.format(body="pass")
+    found = read(source, [ArrayArgument((128, 128), "float32")], TARGET)
+    assert set(found.constants) == {"A"}
+
+
+numbers = st.integers(-50, 50)
+forms = st.builds(affine, numbers, st.dictionaries(st.sampled_from("ijk"), numbers, max_size=3))
+points = st.fixed_dictionaries({name: st.integers(0, 6) for name in "ijk"})
+
+
+def at(form: Affine, point: dict[str, int]) -> int:
+    return form.const + sum(factor * point[name] for name, factor in form.terms)
+
+
+@given(forms, forms, numbers, points)
+def test_affine_arithmetic_is_arithmetic(a: Affine, b: Affine, factor: int, point: dict[str, int]):
+    assert at(a + b, point) == at(a, point) + at(b, point)
+    assert at(a - b, point) == at(a, point) - at(b, point)
+    assert at(a.scaled(factor), point) == factor * at(a, point)
+    low, high = a.span(dict.fromkeys("ijk", 7))
+    assert low <= at(a, point) <= high
