@@ -25,8 +25,8 @@ from state.records import Recorded
 PAGE = 500
 LINES = 20
 LOOK_SECONDS = 0.1
-_AGO = re.compile(r"(\d+)\s*(s|sec|m|min|h|d)\w*(\s+ago)?")
-_UNITS = {"s": "seconds", "sec": "seconds", "m": "minutes", "min": "minutes", "h": "hours", "d": "days"}
+_AGO = re.compile(r"(\d+)\s*(s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)(\s+ago)?")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _WIDTH = 160
 
 
@@ -53,7 +53,7 @@ def moment(text: str, now: datetime) -> datetime:
     """
     age = _AGO.fullmatch(text.strip())
     if age:
-        return now - timedelta(**{_UNITS[age[2]]: int(age[1])})
+        return now - timedelta(**{_UNITS[age[2][0]]: int(age[1])})
     found = datetime.fromisoformat(text)
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 

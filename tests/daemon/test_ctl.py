@@ -251,11 +251,18 @@ def test_tail_since(ctl, finished):
         ("2h", timedelta(hours=2)),
         ("3 days ago", timedelta(days=3)),
         ("5 seconds", timedelta(seconds=5)),
+        ("1 minute ago", timedelta(minutes=1)),
     ],
 )
 def test_ages(text, expected):
     now = datetime(2030, 1, 1, tzinfo=UTC)
     assert now - moment(text, now) == expected
+
+
+@pytest.mark.parametrize("text", ["10 months ago", "3ms", "-1h", "1 hour later", "h", ""])
+def test_what_is_no_age_and_no_time(text):
+    with pytest.raises(ValueError, match=r"isoformat"):
+        moment(text, datetime(2030, 1, 1, tzinfo=UTC))
 
 
 def test_times():

@@ -139,6 +139,16 @@ def test_killed_and_resumed_a_run_ends_like_its_twin(home, twin, point):
     assert_sound(home, report["id"])
 
 
+def test_with_the_built_in_proposer_too_a_killed_run_ends_like_its_twin(home, tmp_path):
+    built_in = (*RUN, "--rounds", "1", "--set", 'run.planner=["builtin"]')
+    undisturbed = json.loads(call(tmp_path / "twin", *built_in).stdout)
+    assert undisturbed["best_ms"] < undisturbed["initial_ms"]
+    assert call(home, *built_in, NKI_AGENT_CRASH_AT="36").returncode == -signal.SIGKILL
+    resumed = call(home, "resume", "--last", "--json")
+    assert resumed.returncode == 0, resumed.stderr
+    assert same(json.loads(resumed.stdout)) == same(undisturbed)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_and_resumed_a_run_ends_like_its_twin(home, twin, number):
     with process(home, "agentctl", *RUN) as running:
