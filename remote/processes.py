@@ -1,7 +1,8 @@
 """Starting and ending child processes so that cancellation, at any moment, leaves none behind.
 
-asyncio's own pieces do not promise that: cancelled while it starts a process, it may wait for ever for
-pipes that nobody connects; and `wait` returns only when every pipe has been read to its end.
+asyncio's own pieces do not promise that: cancelled while it starts a process, it kills that one alone, and
+then waits for ever if a child of it holds a pipe; and `wait` returns only when every pipe was read to its
+end.
 """
 
 from __future__ import annotations

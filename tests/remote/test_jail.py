@@ -208,6 +208,17 @@ async def test_cancelling_leaves_no_process(attack, processes, running):
     assert processes() == set()
 
 
+@pytest.mark.parametrize("steps", [1, 2, 3, 4, 5, 6, 8, 10, 15, 20])
+async def test_cancelling_at_any_step_leaves_no_process(attack, processes, steps):
+    task = asyncio.create_task(attack("import time\ntime.sleep(600)"))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert processes() == set()
+
+
 @pytest.mark.parametrize("strength", BUILDABLE)
 async def test_killed_from_outside_is_not_the_kernels_fault(strength, tmp_path, processes, running):
     program = hostile(tmp_path, "import time\ntime.sleep(600)")
