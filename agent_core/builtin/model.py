@@ -183,9 +183,6 @@ class Kernel:
         """The instructions that touch a tensor, in source order."""
         return [item for item in self.statements if item.touches(tensor)]
 
-    def written(self, tensor: Tensor) -> bool:
-        return any(item.writes(tensor) for item in self.statements)
-
     def label(self, item: Loop | Tensor) -> str:
         """A name for people that is unique in the kernel: the variable, numbered when it is bound again."""
         if isinstance(item, Loop):
