@@ -20,6 +20,7 @@ from state.events import KernelProposed
 from state.fold import RunState
 from state.model import (
     INITIAL_KEY,
+    PERSON,
     Digest,
     EffectKey,
     EvaluationRequest,
@@ -32,7 +33,7 @@ from state.model import (
 
 def initial_effect(state: RunState) -> Effect:
     """Return the evaluation of the kernel that the run starts from."""
-    return Effect(INITIAL_KEY, _evaluation(state, INITIAL_KEY, state.kernel))
+    return Effect(INITIAL_KEY, _evaluation(state, INITIAL_KEY, state.kernel, PERSON))
 
 
 def effects_of(state: RunState, places: list[Place]) -> list[Effect]:
@@ -92,12 +93,13 @@ def _implement(state: RunState, key: EffectKey, place: Place, context: bytes) ->
 def _evaluate(state: RunState, key: EffectKey, place: Place, context: bytes) -> Effect:
     made = state.outcomes[str(key.for_role(Role.EXECUTOR))]
     assert isinstance(made, KernelProposed)
-    return Effect(key, _evaluation(state, key, made.source))
+    return Effect(key, _evaluation(state, key, made.source, made.author))
 
 
-def _evaluation(state: RunState, key: EffectKey, source: Digest) -> EvaluationRequest:
+def _evaluation(state: RunState, key: EffectKey, source: Digest, author: str) -> EvaluationRequest:
     return EvaluationRequest(
         candidate=key.candidate,
+        author=author,
         source=source,
         problem=state.problem,
         size=state.config.size,

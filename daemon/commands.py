@@ -36,7 +36,7 @@ from state.events import (
 )
 from state.fold import RunState
 from state.log import EventLog
-from state.model import PERSON_SLOT, SYSTEM_STREAM, EffectKey, ErrorInfo, Role, RunStatus, digest_of
+from state.model import PERSON, PERSON_SLOT, SYSTEM_STREAM, EffectKey, ErrorInfo, Role, RunStatus, digest_of
 from state.records import NewEvent
 
 Touched = Callable[[Command, str], None]
@@ -171,7 +171,7 @@ def steer(run: str, state: RunState, command: Pause | Resume | Cancel | Propose)
 def _proposed(state: RunState, command: Propose) -> Carried:
     source = command.source.encode()
     key = person_key(state)
-    event = KernelProposed(key=str(key), source=digest_of(source), note=command.note, author="person")
+    event = KernelProposed(key=str(key), source=digest_of(source), note=command.note, author=PERSON)
     return Carried((event,), (source,), {"candidate": key.candidate, "round": key.round})
 
 

@@ -23,10 +23,10 @@ from state.log import EventLog
 def workers_of(home: Path, config: DaemonConfig) -> Workers:
     """Return the real evaluators and proposers, as `config` wants them."""
     from agent_core import proposers
-    from remote import evaluator
+    from remote import registry
 
     make = partial(
-        evaluator.create, home=home, slots=config.evaluations, allow_weak_jail=config.allow_weak_jail
+        registry.create, home=home, slots=config.evaluations, allow_weak_jail=config.allow_weak_jail
     )
     return Workers(create_evaluator=make, create_proposer=proposers.create)
 

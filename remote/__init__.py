@@ -10,7 +10,8 @@ from __future__ import annotations
 from remote.bounds import bounds
 from remote.cache import cache_key, code_digest
 from remote.errors import InfrastructureError, RemoteError, UnknownEvaluatorError
-from remote.evaluator import Blobs, EvaluationAnswer, Evaluator, create, evaluators
+from remote.evaluator import Blobs, EvaluationAnswer, Evaluator
+from remote.registry import create, evaluators
 
 __all__ = [
     "Blobs",

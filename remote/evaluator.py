@@ -1,17 +1,15 @@
-"""What the rest of the program knows of evaluators: one protocol, its answer, and how to get one by name.
+"""What the rest of the program knows of evaluators: one protocol and its answer.
 
 An evaluator reads nothing but the request and blobs, answers the same request with the same evaluation,
-and raises only InfrastructureError. Adding a kind is one entry in the table below.
+and raises only InfrastructureError. `registry` makes one by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from remote.errors import UnknownEvaluatorError
 from state.model import Digest, Evaluation, EvaluationRequest
 
 
@@ -56,28 +54,3 @@ class Evaluator(Protocol):
     async def aclose(self) -> None:
         """End all processes; the evaluator is not used again."""
         ...
-
-
-def _sim(home: Path, **options: Any) -> Evaluator:
-    from remote.local import LocalEvaluator
-
-    return LocalEvaluator(home=home, **options)
-
-
-_EVALUATORS: dict[str, Callable[..., Evaluator]] = {"sim": _sim}
-
-
-def evaluators() -> tuple[str, ...]:
-    """Return the names that `create` knows, sorted."""
-    return tuple(sorted(_EVALUATORS))
-
-
-def create(name: str, *, home: Path, **options: Any) -> Evaluator:
-    """Return an evaluator of the kind `name`; `options` are those of its class.
-
-    Raises:
-        UnknownEvaluatorError: no such kind.
-    """
-    if name not in _EVALUATORS:
-        raise UnknownEvaluatorError(name, _EVALUATORS)
-    return _EVALUATORS[name](home, **options)

@@ -31,7 +31,16 @@ from remote.walls import JailedProgram, JailStrength, Limits, jail_strength
 from seeds import Problem, SeedsError, from_files
 from seeds.problem import KERNEL
 from state.errors import BlobMissing
-from state.model import Digest, ErrorInfo, Evaluation, EvaluationRequest, ProblemRef, Verdict, digest_of
+from state.model import (
+    TRUSTED_AUTHORS,
+    Digest,
+    ErrorInfo,
+    Evaluation,
+    EvaluationRequest,
+    ProblemRef,
+    Verdict,
+    digest_of,
+)
 
 MAX_INSTRUCTIONS = 2_000_000
 
@@ -57,8 +66,8 @@ class _Run:
 class LocalEvaluator:
     """Judges kernels on this machine; every latency is predicted.
 
-    `slots` evaluations run at a time, the others wait. Where only a weak jail is available, kernels other
-    than the problem's own initial one are refused unless `allow_weak_jail`. `home` holds the cache of
+    `slots` evaluations run at a time, the others wait. Where only a weak jail is available, kernels
+    that a model wrote are refused unless `allow_weak_jail`. `home` holds the cache of
     reference outputs.
     """
 
@@ -133,10 +142,11 @@ class LocalEvaluator:
         return outcome
 
     def _admit(self, run: _Run) -> None:
-        own = run.request.source == run.request.problem.files.get(KERNEL)
-        if self._strength is JailStrength.WEAK and not own and not self._allow_weak_jail:
+        trusted = run.request.author in TRUSTED_AUTHORS
+        if self._strength is JailStrength.WEAK and not trusted and not self._allow_weak_jail:
             text = (
-                "only a weak jail works here, so kernels are not run; install bubblewrap or allow_weak_jail"
+                f"only a weak jail works here, so kernels written by {run.request.author} are not run; "
+                "install bubblewrap or set daemon.allow_weak_jail"
             )
             raise InfrastructureError("weak_jail", text, retryable=False)
 

@@ -52,6 +52,7 @@ from state.events import (
     effect_key,
 )
 from state.model import (
+    PERSON,
     Attempt,
     BeamEntry,
     Bounds,
@@ -193,7 +194,17 @@ _NOT_SEMANTIC = {"spent_usd", "reserved_usd", "unknown_cost", "status_reason"}
 
 
 def _evolve(state: RunState, **changes: Any) -> RunState:
-    return state.model_copy(update=changes)
+    """Return a copy with `changes`, which come validated in their events.
+
+    What `model_copy` does, without its generality: a third of the time of a replay's folds.
+    """
+    copy = RunState.__new__(RunState)
+    put = object.__setattr__  # the model is frozen
+    put(copy, "__dict__", state.__dict__ | changes)
+    put(copy, "__pydantic_fields_set__", state.__pydantic_fields_set__)
+    put(copy, "__pydantic_extra__", None)
+    put(copy, "__pydantic_private__", None)
+    return copy
 
 
 def _created(event: Event) -> RunState:
@@ -334,7 +345,7 @@ def _ended(state: RunState, event: EffectEnded) -> RunState:
 
 def _by_person(event: EffectEnded) -> bool:
     """A person's kernel arrives finished: no effect of ours produced it."""
-    return isinstance(event, KernelProposed) and event.author == "person"
+    return isinstance(event, KernelProposed) and event.author == PERSON
 
 
 def _charged(state: RunState, usage: Usage) -> RunState:

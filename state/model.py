@@ -412,10 +412,22 @@ class Usage(Frozen):
     output_tokens: int = Field(default=0, ge=0)
 
 
+PERSON = "person"
+"""The author of kernels that people hand in: those that runs start from, and those proposed to runs."""
+
+TRUSTED_AUTHORS = frozenset({PERSON, "builtin", "scripted"})
+"""Who may have written a kernel that runs where only a weak jail holds it; all others are models."""
+
+
 class EvaluationRequest(Frozen):
-    """All that an evaluator needs; everything it reads is a blob, so a rerun judges the same bytes."""
+    """All that an evaluator needs; everything it reads is a blob, so a rerun judges the same bytes.
+
+    `author` is who wrote the kernel: one of TRUSTED_AUTHORS, or the name of a model's proposer. It bears
+    on where the kernel may run, never on the verdict.
+    """
 
     candidate: str
+    author: str
     source: Digest
     problem: ProblemRef
     size: str

@@ -170,7 +170,7 @@ def _rank_request(request: PlanRequest, read: ReadBlob) -> str:
     context = LearningContext.model_validate_json(read(request.context))
     parent = request.parent
     tried = {(item.technique, item.site) for item in context.attempts if item.parent == parent.id}
-    profile = json.loads(read(parent.profile)) if parent.profile else {}
+    profile = json.loads(read(parent.profile))["counters"] if parent.profile else {}
     job = {
         "job": "rank",
         "source": read(parent.source).decode(),

@@ -16,7 +16,7 @@ from daemon.ctl.choices import configured, read_source
 from daemon.ctl.tracker import percent
 from daemon.ctl.words import latency, percentage
 from state.errors import BlobMissing
-from state.model import INITIAL_KEY, Evaluation, EvaluationRequest, digest_of
+from state.model import INITIAL_KEY, PERSON, Evaluation, EvaluationRequest, digest_of
 from state.reader import LogReader
 
 
@@ -66,6 +66,7 @@ async def _evaluate(home: Path, config: Config, problem: Any, source: bytes) -> 
         files = (*problem.files.values(), source)
         request = EvaluationRequest(
             candidate=INITIAL_KEY.candidate,
+            author=PERSON,
             source=digest_of(source),
             problem=problem.ref(),
             size=config.run.size,

@@ -12,7 +12,7 @@ import structlog
 
 from daemon.ctl import exits
 from daemon.ctl.app import agentctl
-from remote import evaluator
+from remote import registry
 from tests.daemon import fakes
 
 
@@ -39,7 +39,7 @@ Ctl = Callable[..., Called]
 @pytest.fixture
 def ctl(home, capsys, monkeypatch) -> Iterator[Ctl]:
     """Call `agentctl --home HOME ...` in this process, with the fake judge to be had as `fake`."""
-    monkeypatch.setitem(evaluator._EVALUATORS, "fake", lambda home, **options: fakes.FakeEvaluator())
+    monkeypatch.setitem(registry._EVALUATORS, "fake", lambda home, **options: fakes.FakeEvaluator())
 
     def call(*arguments: object, home=home) -> Called:
         capsys.readouterr()

@@ -48,6 +48,7 @@ class Bench:
         text = self.kernel if source is None else source
         fields = {
             "candidate": "r0.b0.p0.k0.f0",
+            "author": "person",
             "source": self.blobs.put(text if isinstance(text, bytes) else text.encode()),
             "problem": self.problem.ref(),
             "size": "reduced",

@@ -145,6 +145,7 @@ def test_any_bytes_have_a_digest(data):
 def request(**changes) -> EvaluationRequest:
     fields = {
         "candidate": "r0.b0.p0.k0.f0",
+        "author": "person",
         "source": digest_of(b"source"),
         "problem": seeds.load("silu").ref(),
         "size": "full",

@@ -127,10 +127,13 @@ async def traced(silu) -> bytes:
 # -- a weak jail -----------------------------------------------------------------------------------
 
 
-async def test_with_a_weak_jail_only_the_problems_own_kernel_is_run(silu, make_evaluator):
+async def test_with_a_weak_jail_no_kernel_of_a_model_is_run(silu, make_evaluator):
     evaluator = make_evaluator(strength=JailStrength.WEAK, allow_weak_jail=False)
     assert await correct(evaluator, silu)
-    changed = silu.request(silu.kernel.replace("TILE_N = 1024", "TILE_N = 512"))
+    text = silu.kernel.replace("TILE_N = 1024", "TILE_N = 512")
+    rewritten = silu.request(text, author="builtin")
+    assert (await evaluator.evaluate(rewritten, silu.blobs)).evaluation.correct
+    changed = silu.request(text, author="some-model")
     with pytest.raises(InfrastructureError, match="bubblewrap") as caught:
         await evaluator.evaluate(changed, silu.blobs)
     assert caught.value.code == "weak_jail"

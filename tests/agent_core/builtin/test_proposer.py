@@ -80,7 +80,9 @@ def candidate(
     return Candidate(
         id=name, parent=None, lineage=name, round=0, source=blobs.put(source.encode()), code=CODE,
         technique=None, title="", benchmark=timed(latency_ms), bottleneck="vector",
-        profile=blobs.put(b'{"vector_engine_active_time_percent": 98.0, "dma_active_time_percent": 49.0}'),
+        profile=blobs.put(
+            b'{"counters": {"vector_engine_active_time_percent": 98.0, "dma_active_time_percent": 49.0}}'
+        ),
     )  # fmt: skip
 
 
