@@ -17,13 +17,13 @@ import structlog
 
 from agent_core.effects import REQUESTS, ImplementRequest, PlanRequest, ReflectRequest, SummarizeRequest
 from agent_core.roles import RoleError
+from agent_core.roles.mechanical import reflection_of
 from daemon.profiles import counters_of
 from daemon.workers import Workers
 from remote.cache import cache_key as evaluation_key
 from remote.cache import code_digest
 from remote.errors import InfrastructureError
 from remote.evaluator import EvaluationAnswer, Evaluator
-from stability.reflexion import reflect
 from state.errors import StateError
 from state.events import (
     EvaluationCompleted,
@@ -244,15 +244,7 @@ def _unsummarized(key: EffectKey, asked: SummarizeRequest, error: ErrorInfo, usa
 
 def _graded(key: EffectKey, asked: ReflectRequest, error: ErrorInfo, usage: Usage) -> Event:
     """Fall back to the note that needs no model: the grade is arithmetic whoever reflects."""
-    note = reflect(
-        operator=asked.operator,
-        parent=asked.parent,
-        plan=asked.plan,
-        evaluation=asked.evaluation,
-        error=asked.error,
-        candidate=key.candidate,
-    )
-    return ReflectionRecorded(key=str(key), reflection=note, usage=usage)
+    return ReflectionRecorded(key=str(key), reflection=reflection_of(asked), usage=usage)
 
 
 _FAILED: dict[Role, Callable[[EffectKey, Any, ErrorInfo, Usage], Event]] = {

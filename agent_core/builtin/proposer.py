@@ -30,8 +30,8 @@ from agent_core.roles import (
     ReflectionAnswer,
     RoleError,
 )
-from stability import reflexion
-from state.model import EffectKey, ErrorInfo, Experience, ExperienceKind, Plan, Prediction, ProblemRef
+from agent_core.roles.mechanical import experience_of, reflection_of, speedup_of
+from state.model import EffectKey, ErrorInfo, ExperienceKind, Plan, Prediction, ProblemRef
 
 RANKINGS = 64
 """Rankings kept: more than the beam slots of two rounds."""
@@ -100,30 +100,12 @@ class BuiltinProposer:
     async def summarize(self, request: SummarizeRequest, read: ReadBlob) -> ExperienceAnswer:
         """The pair in one sentence, with what the plan expected."""
         del read
-        speedup = request.slow.latency_ms / request.fast.latency_ms
-        experience = Experience(
-            kind=request.kind,
-            technique=request.plan.technique,
-            slow=request.slow.source,
-            fast=request.fast.source,
-            speedup=speedup,
-            summary=_summary(request, speedup),
-            cites=(request.slow.id, request.fast.id),
-        )
-        return ExperienceAnswer(experience)
+        return ExperienceAnswer(experience_of(request, _summary(request, speedup_of(request))))
 
     async def reflect(self, request: ReflectRequest, read: ReadBlob) -> ReflectionAnswer:
         """The mechanical grade and its lesson."""
         del read
-        note = reflexion.reflect(
-            operator=request.operator,
-            parent=request.parent,
-            plan=request.plan,
-            evaluation=request.evaluation,
-            error=request.error,
-            candidate=EffectKey.parse(request.key).candidate,
-        )
-        return ReflectionAnswer(note)
+        return ReflectionAnswer(reflection_of(request))
 
     async def aclose(self) -> None:
         """End the pool's processes."""

@@ -19,8 +19,8 @@ from agent_core.roles import (
     ReflectionAnswer,
     RoleError,
 )
-from stability.reflexion import reflect
-from state.model import EffectKey, ErrorInfo, Experience, Plan, Prediction
+from agent_core.roles.mechanical import experience_of, reflection_of, speedup_of
+from state.model import EffectKey, ErrorInfo, Plan, Prediction
 
 CONSTANT = re.compile(r"^([A-Z][A-Z0-9_]*) = (\d+)\b", re.MULTILINE)
 BROKEN = "\ndef broken(:\n"
@@ -71,28 +71,11 @@ class Scripted:
         key = EffectKey.parse(request.key)
         if key.plan % NO_EXPERIENCE_ONE_IN == NO_EXPERIENCE_ONE_IN - 1:
             return ExperienceAnswer(None)
-        speedup = request.slow.latency_ms / request.fast.latency_ms
-        experience = Experience(
-            kind=request.kind,
-            technique=request.plan.technique,
-            slow=request.slow.source,
-            fast=request.fast.source,
-            speedup=speedup,
-            summary=f"{request.plan.title}: {speedup:.3f}x",
-            cites=(request.slow.id, request.fast.id),
-        )
-        return ExperienceAnswer(experience)
+        summary = f"{request.plan.title}: {speedup_of(request):.3f}x"
+        return ExperienceAnswer(experience_of(request, summary))
 
     async def reflect(self, request: ReflectRequest, read: ReadBlob) -> ReflectionAnswer:  # noqa: ARG002 - the protocol
-        note = reflect(
-            operator=request.operator,
-            parent=request.parent,
-            plan=request.plan,
-            evaluation=request.evaluation,
-            error=request.error,
-            candidate=EffectKey.parse(request.key).candidate,
-        )
-        return ReflectionAnswer(note)
+        return ReflectionAnswer(reflection_of(request))
 
     async def aclose(self) -> None:
         """Nothing is held open."""

@@ -1,0 +1,37 @@
+"""Learning that needs no model: the experience in a pair and the graded note on an attempt, by arithmetic."""
+
+from __future__ import annotations
+
+from agent_core.effects import ReflectRequest, SummarizeRequest
+from stability import reflexion
+from state.model import EffectKey, Experience, Reflection
+
+
+def speedup_of(request: SummarizeRequest) -> float:
+    """Return how many times faster the pair's fast kernel is."""
+    return request.slow.latency_ms / request.fast.latency_ms
+
+
+def experience_of(request: SummarizeRequest, summary: str) -> Experience:
+    """Return the pair's experience, told as `summary`, citing both kernels."""
+    return Experience(
+        kind=request.kind,
+        technique=request.plan.technique,
+        slow=request.slow.source,
+        fast=request.fast.source,
+        speedup=speedup_of(request),
+        summary=summary,
+        cites=(request.slow.id, request.fast.id),
+    )
+
+
+def reflection_of(request: ReflectRequest) -> Reflection:
+    """Return the mechanical grade of the attempt's prediction, and its lesson."""
+    return reflexion.reflect(
+        operator=request.operator,
+        parent=request.parent,
+        plan=request.plan,
+        evaluation=request.evaluation,
+        error=request.error,
+        candidate=EffectKey.parse(request.key).candidate,
+    )
