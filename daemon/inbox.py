@@ -21,8 +21,9 @@ from typing import Any
 import structlog
 
 from daemon.errors import BadFile
+from daemon.verbs import Command, Submit
 from state.home import prepare
-from state.model import Frozen, canonical_json
+from state.model import canonical_json
 
 RESCAN_SECONDS = 2.0
 
@@ -41,14 +42,16 @@ def new_id() -> str:
     return f"{time.time_ns():020d}-{secrets.token_hex(4)}"
 
 
-def drop(home: Path, command: Frozen, *, id_: str | None = None) -> str:
+def drop(home: Path, command: Command, *, id_: str | None = None) -> str:
     """Put `command` into the inbox of `home`, durably and whole; return its id.
+
+    Only a submit makes a home that is not there: what steers a run must find one.
 
     Raises:
         state.errors.HomeError: the home cannot be used, or made.
     """
     id_ = id_ or new_id()
-    box = folder(prepare(home, create=True).home)
+    box = folder(prepare(home, create=isinstance(command, Submit)).home)
     box.mkdir(mode=0o700, exist_ok=True)
     _write_whole(box / f"{id_}.json", command.model_dump_json().encode())
     return id_

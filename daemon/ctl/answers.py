@@ -85,9 +85,7 @@ def answer_to(reader: LogReader, sent: Sent) -> CommandCompleted | None:
     return None
 
 
-def wait_for_answer(
-    home: Path, sent: Sent, *, timeout_seconds: float = TIMEOUT_SECONDS
-) -> CommandCompleted | None:
+def wait_for_answer(home: Path, sent: Sent) -> CommandCompleted | None:
     """Wait for the answer; None when nobody owns the home, so that the command is queued.
 
     Raises:
@@ -102,10 +100,8 @@ def wait_for_answer(
             return found
         if waited > QUEUED_AFTER_SECONDS and not owned(home):
             return None
-        if waited > timeout_seconds:
-            raise NotAnswered(
-                f"no answer to command {sent.id} within {timeout_seconds:.0f} s; it stays queued"
-            )
+        if waited > TIMEOUT_SECONDS:
+            raise NotAnswered(f"no answer to command {sent.id} in {TIMEOUT_SECONDS:g} s; it stays queued")
         time.sleep(LOOK_SECONDS)
 
 

@@ -163,8 +163,11 @@ READERS = [
 ]
 
 
-@pytest.mark.parametrize("arguments", READERS)
-def test_a_home_that_does_not_exist_is_not_made_by_looking(ctl, home, arguments):
+STEERERS = [("pause", "x"), ("cancel", "x"), ("resume", "x"), ("propose", "x", __file__)]
+
+
+@pytest.mark.parametrize("arguments", READERS + STEERERS)
+def test_a_home_that_does_not_exist_is_not_made_by_looking_or_steering(ctl, home, arguments):
     assert_one_line(ctl(*arguments), exits.USAGE, str(home))
     assert not home.exists()
 

@@ -117,7 +117,6 @@ def test_resume_takes_up_a_paused_run(ctl, home):
 
 def test_resume_takes_up_a_run_that_no_owner_has_seen(ctl, home):
     """As left by a process that was killed after it had dropped its command, before it had a log."""
-    drop(home, Pause(run="nobody"))
     run = fakes.submit(home)
     drop(home, Pause(run="nobody"))
     (waiting(home)[0].parent / "0.json").write_text("no command")
@@ -332,6 +331,15 @@ def test_without_an_owner_commands_are_queued(ctl, home, finished, fake_kernel, 
     assert payloads[1]["reason"] == "enough"
     assert payloads[2]["source"] == fakes.KERNEL
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
+
+
+def test_an_owner_that_does_not_answer(ctl, home, finished, monkeypatch):
+    monkeypatch.setattr("daemon.ctl.answers.TIMEOUT_SECONDS", 0.01)
+    with EventLog.open(home):
+        called = ctl("pause", finished)
+    assert called.status == exits.TIMEOUT
+    assert "stays queued" in called.err
+    assert len(waiting(home)) == 1
 
 
 # --- problems, config, try, verify -----------------------------------------------------------------

@@ -15,6 +15,11 @@ from daemon.inbox import Inbox, drop, folder, new_id, waiting
 from daemon.verbs import VERBS, Pause, verb_of
 
 
+@pytest.fixture(autouse=True)
+def _made(home):
+    home.mkdir(mode=0o700)
+
+
 class Recorder:
     """Notes what it is handed; refuses what is no command."""
 
@@ -115,7 +120,7 @@ async def test_a_file_that_comes_later_is_noticed(home, rescan_seconds, monkeypa
     if rescan_seconds < 1:
         monkeypatch.setattr("daemon.inbox._observed", blind)
     recorder = Recorder()
-    folder(home).mkdir(parents=True)
+    folder(home).mkdir()
     watching = asyncio.create_task(Inbox(home, recorder.handle, rescan_seconds=rescan_seconds).watch())
     for id_ in ("1", "2"):
         await asyncio.sleep(0.02)
