@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -33,10 +34,12 @@ async def prove(home: Path) -> None:
         start_new_session=True,
     )  # fmt: skip
     try:
-        os.setpriority(os.PRIO_PROCESS, process.pid, LOWEST_PRIORITY)
+        with suppress(ProcessLookupError):  # it may have ended already
+            os.setpriority(os.PRIO_PROCESS, process.pid, LOWEST_PRIORITY)
         out, err = await process.communicate()
     except asyncio.CancelledError:
-        process.kill()
+        with suppress(ProcessLookupError):
+            process.kill()
         await process.wait()
         raise
     if process.returncode == exits.LOG:
