@@ -7,7 +7,9 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -21,28 +23,65 @@ from tests.state import killed
 
 ROOT = Path(__file__).resolve().parents[2]
 EVENTS = 30
-LARGEST_APPEND = 3
+STEPS = [step.event for step in Script(seed=7, rounds=2).steps()][:EVENTS]
+
+
+class Ended(NamedTuple):
+    """What a killed process said: the seqs it printed (what it found, then what was acknowledged)."""
+
+    said: list[int]
+    returncode: int
+
+    def possible(self, before: int) -> set[int]:
+        """What may be stored: the append under way, whose line was not printed yet, is whole or absent."""
+        if not self.said:
+            return {before}
+        last = self.said[-1]
+        return {last, min(last + killed.size_of_append(len(self.said) - 1), EVENTS)}
+
+
+Kill = Callable[..., Ended]
+
+
+@pytest.fixture(scope="module")
+def kill() -> Iterator[Kill]:
+    """Run `tests.state.killed` in a fork of a warm interpreter, armed at a crash point."""
+    command = [sys.executable, "-m", "tests.state.killed"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as server:
+
+        def run(home: Path, at: str = "-") -> Ended:
+            server.stdin.write(f"{at} {EVENTS} {home}\n")
+            server.stdin.flush()
+            said = []
+            while not (line := server.stdout.readline()).startswith("exit"):
+                said.append(int(line))
+            return Ended(said, int(line.split()[1]))
+
+        yield run
+        server.stdin.close()
 
 
 def start(home: Path, at: str | None = None) -> subprocess.Popen[str]:
+    """Start it as a process of its own, armed by the environment."""
     environment = os.environ | ({ENVIRONMENT: at} if at else {})
     command = [sys.executable, "-m", "tests.state.killed", str(home), str(EVENTS)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
 
 
-def acknowledged(process: subprocess.Popen[str]) -> int:
-    output, _ = process.communicate(timeout=120)
-    return int(output.split()[-1]) if output.split() else 0
-
-
-def check(home: Path, acked: int) -> int:
-    """The log is sound, holds all that was acknowledged and at most one append more; return its length."""
+def check(home: Path, ended: Ended, *, before: int = 0) -> int:
+    """The log is sound and holds all that was acknowledged, and an append more at most; return its length."""
+    assert ended.said[:1] in ([], [before]), "the owner found another length than its readers"
+    if not (home / "events.db").exists():
+        assert ended.said == []
+        return 0
     report = verify(home)
     assert report.ok, report.first
-    assert acked <= report.events <= acked + LARGEST_APPEND
+    assert report.events in ended.possible(before), ended
     with LogReader.open(home) as reader:
         stored = [item.event for item in reader.read(limit=10_000)]
-    assert stored == [step.event for step in Script(seed=7, rounds=2).steps()][: len(stored)]
+    assert stored == STEPS[: report.events]
     return report.events
 
 
@@ -80,51 +119,52 @@ POINTS = (
 
 
 @pytest.mark.parametrize("at", POINTS)
-def test_killed_at_a_point_it_loses_nothing_and_ends_like_its_twin(home: Path, twin: str, at: str) -> None:
-    process = start(home, at)
-    acked = acknowledged(process)
-    assert process.returncode == -signal.SIGKILL, f"{at} was never reached"
-    if (home / "events.db").exists() and acked:
-        check(home, acked)
+def test_killed_at_a_point_it_loses_nothing_and_ends_like_its_twin(
+    home: Path, kill: Kill, twin: str, at: str
+) -> None:
+    ended = kill(home, at)
+    assert ended.returncode == -signal.SIGKILL, f"{at} was never reached"
+    if ended.said:
+        check(home, ended)
     assert finish(home) == twin
     assert verify(home).ok
 
 
 @pytest.mark.parametrize("at", ["open.locked:1", "open.migrated:1", "open.checked:1", "log.before_commit:1"])
-def test_killed_again_while_recovering_it_still_finishes(home: Path, twin: str, at: str) -> None:
-    acked = acknowledged(start(home, "log.after_commit:5"))
-    second = start(home, at)
-    assert acknowledged(second) in (0, acked)
+def test_killed_again_while_recovering_it_still_finishes(home: Path, kill: Kill, twin: str, at: str) -> None:
+    stored = check(home, kill(home, "log.after_commit:5"))
+    second = kill(home, at)
     assert second.returncode == -signal.SIGKILL
-    check(home, acked)
+    assert check(home, second, before=stored) == stored
     assert finish(home) == twin
 
 
-def test_killed_at_random_many_times_it_finishes_like_its_twin(home: Path, twin: str) -> None:
-    draw = random.Random(11)
+@pytest.mark.parametrize("seed", range(4))
+def test_killed_at_random_many_times_it_finishes_like_its_twin(
+    home: Path, kill: Kill, twin: str, seed: int
+) -> None:
+    draw = random.Random(seed)
     stored = 0
-    for _ in range(8):
-        process = start(home, f"{draw.randrange(4, 14)}")
-        acked = max(stored, acknowledged(process))
-        assert process.returncode in (0, -signal.SIGKILL)
-        if acked:
-            stored = check(home, acked)
+    for _ in range(6):
+        ended = kill(home, f"{draw.randrange(7 if stored == 0 else 4, 14)}")
+        assert ended.returncode in (0, -signal.SIGKILL)
+        stored = check(home, ended, before=stored)
     assert finish(home) == twin
 
 
 def test_killed_from_outside_it_loses_nothing(home: Path) -> None:
-    process = start(home)
-    for _ in range(3):
-        process.stdout.readline()
-    process.kill()
-    check(home, max(acknowledged(process), 3))
+    with start(home) as process:
+        said = [int(process.stdout.readline()) for _ in range(4)]
+        process.kill()
+        said += map(int, process.stdout)  # as lines to the end: what was buffered counts too
+    check(home, Ended(said, process.returncode))
 
 
-def test_an_owner_that_was_killed_leaves_its_home_free(home: Path) -> None:
-    process = start(home, "log.after_commit:3")
-    acknowledged(process)
+def test_an_owner_armed_by_its_environment_dies_and_leaves_its_home_free(home: Path) -> None:
+    output, _ = start(home, "log.after_commit:3").communicate(timeout=120)
+    assert output.split() == ["0", "1", "3"]
     with EventLog.open(home) as log:
-        assert log.run_seq(killed.RUN) > 0
+        assert log.run_seq(killed.RUN) == 6
 
 
 # --- the points themselves ---

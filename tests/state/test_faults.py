@@ -113,15 +113,15 @@ from state.log import EventLog
 from state.records import NewEvent
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 log = EventLog.open(Path(sys.argv[1]))
-resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, resource.RLIM_INFINITY))
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
 acked = 0
 try:
-    for step in Script(rounds=50).steps():
+    for step in Script(rounds=8).steps():
         acked = log.append_now([NewEvent("r", step.event)], blobs=step.blobs)[0].seq
 except AppendError as error:
     print(error.code, acked)
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-steps = list(Script(rounds=50).steps())
+steps = list(Script(rounds=8).steps())
 for step in steps[log.run_seq("r"):]:
     log.append_now([NewEvent("r", step.event)], blobs=step.blobs)
 print(log.run_seq("r") == len(steps), log.run_seq("r") >= acked)

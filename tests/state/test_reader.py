@@ -128,8 +128,7 @@ def test_a_reader_does_not_keep_the_writer_from_checkpointing(log: EventLog, hom
             pauses = [NewEvent("r", RunPaused(reason="x" * 400)), NewEvent("r", RunResumed())] * 100
             log.append_now(pauses)
             assert reader.head().seq == log.head.seq, n
-        busy, _, _ = log._appender.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        assert busy == 0
+        log.close()  # its last checkpoint empties the -wal, unless a reader is in the way
         assert (home / "events.db-wal").stat().st_size == 0
 
 
