@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nki_sim.ir import Program
 
 __version__ = "0.1.0"
-MODEL_VERSION = 1
+MODEL_VERSION = 2
 
 __all__ = ["MODEL_VERSION", "ArraySpec", "__version__", "toolchain", "trace"]
 

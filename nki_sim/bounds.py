@@ -18,9 +18,9 @@ class MinimalWork:
     """What every kernel of a problem must do at least.
 
     `matmul_flops` counts multiplications and additions of products made in `matmul_dtype` on the tensor
-    engine; `activation_elements` go through a function that only ScalarE has, `elementwise_elements`
-    through any of VectorE, ScalarE and GpSimd (those that are activations included), all held in
-    `elementwise_dtype`.
+    engine; `activation_elements` go through a function that only ScalarE has, or GpSimd as a power of one
+    tensor to another at two cycles per element; `elementwise_elements` go through any of VectorE, ScalarE
+    and GpSimd (those that are activations included), all held in `elementwise_dtype`.
     """
 
     read_bytes: int
@@ -33,19 +33,19 @@ class MinimalWork:
 
 
 def parts_ms(work: MinimalWork, target: Target) -> dict[str, float]:
-    """Lower bounds per engine in ms, without the fixed time of a kernel."""
+    """Lower bounds per kind of work in ms, without the fixed time of a kernel."""
     passes = target.tensor_fp32_passes if work.matmul_dtype == "float32" else 1
     per_cycle = 2 * target.matmul_contract_max * target.matmul_stationary_max / passes
     lanes = target.partitions
     scalar = lanes * target.scalar_clock_ghz
     fast = target.vector_fast_modes and DTYPES[work.elementwise_dtype].itemsize < 4
     vector = lanes * target.vector_clock_ghz * (4 if fast else 1)
-    everyone = scalar + vector + lanes * target.gpsimd_clock_ghz
+    gpsimd = lanes * target.gpsimd_clock_ghz
     ns = {
         "dma": (work.read_bytes + work.write_bytes) / target.dma_bytes_per_ns,
         "tensor": work.matmul_flops / (per_cycle * target.tensor_clock_ghz),
-        "scalar": work.activation_elements / scalar,
-        "elementwise": work.elementwise_elements / everyone,
+        "activation": work.activation_elements / (scalar + gpsimd / 2),
+        "elementwise": work.elementwise_elements / (scalar + vector + gpsimd),
     }
     return {name: value / 1e6 for name, value in ns.items()}
 

@@ -1,16 +1,18 @@
 """`nki-sim`: the simulator at the command line. Thin: parses, calls, prints, maps errors to exit statuses.
 
-0 correct, or nothing to compare with (`correct` is null); 1 incorrect or a broken rule; 2 usage; 3 the
-kernel is at fault.
+0 correct, or nothing to compare with (`correct` is null); 1 incorrect or a broken rule; 2 usage, or a
+reference at fault; 3 the kernel is at fault.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -66,14 +68,56 @@ def load_reference(path: Path) -> Any:
     """The `forward` or `reference` function of a file.
 
     Raises:
-        InputError: the file has neither.
+        InputError: the file has neither, or raises.
     """
     namespace: dict[str, Any] = {"__name__": "reference", "__file__": str(path)}
-    exec(compile(path.read_text(), str(path), "exec"), namespace)  # noqa: S102  the person's own file
+    text = path.read_text()
+    with _reference_faults():
+        exec(compile(text, str(path), "exec"), namespace)  # noqa: S102  the person's own file
     function = namespace.get("forward") or namespace.get("reference")
     if not callable(function):
         raise InputError(f"{path} defines neither forward nor reference")
     return function
+
+
+@contextmanager
+def _reference_faults() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # the person's own file may raise anything
+        raise InputError(f"the reference raised {type(error).__name__}: {error}") from error
+
+
+def _wanted(reference: Any, inputs: list[Array], outputs: list[Array]) -> list[Array]:
+    """What the reference computes, one array for each output of the kernel.
+
+    Raises:
+        InputError: the reference raises, or its results do not fit the kernel's outputs.
+    """
+    import numpy as np
+
+    with _reference_faults():
+        result = reference(*inputs)
+        wanted = [np.asarray(item) for item in (result if isinstance(result, tuple | list) else [result])]
+    shapes, expected = [item.shape for item in wanted], [item.shape for item in outputs]
+    if shapes != expected:
+        raise InputError(f"the reference returns arrays of {shapes}, the kernel of {expected}")
+    return wanted
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Comma-separated seeds.
+
+    Raises:
+        InputError: something in between is not a number from 0.
+    """
+    try:
+        seeds = [int(item) for item in text.split(",")]
+    except ValueError as error:
+        raise InputError(f"--seeds {text!r} is not a list such as 0,21,42") from error
+    if min(seeds) < 0:
+        raise InputError(f"--seeds {text!r}: seeds start at 0")
+    return seeds
 
 
 def relative_l2(found: Array, wanted: Array) -> float:
@@ -131,12 +175,11 @@ def _compare(program: Program, options: argparse.Namespace) -> dict[str, float]:
     """Largest relative L2 error over the outputs, per seed; without a reference nothing is compared."""
     reference = load_reference(Path(options.reference)) if options.reference else None
     errors = {}
-    for seed in [int(item) for item in options.seeds.split(",")]:
+    for seed in parse_seeds(options.seeds):
         inputs = random_inputs(program, seed)
         outputs = numerics.run(program, inputs)
         if reference is not None:
-            wanted = reference(*inputs)
-            pairs = zip(outputs, wanted if isinstance(wanted, tuple) else (wanted,), strict=True)
+            pairs = zip(outputs, _wanted(reference, inputs, outputs), strict=True)
             errors[str(seed)] = max(relative_l2(found, expected) for found, expected in pairs)
     return errors
 
@@ -144,12 +187,15 @@ def _compare(program: Program, options: argparse.Namespace) -> dict[str, float]:
 def do_profile(options: argparse.Namespace) -> tuple[int, Report]:
     program = _trace(options)
     target = targets.load(options.target)
+    found = [asdict(item) for item in checks.check(program, target)]
+    if found:
+        return EXIT_INCORRECT, {"target": options.target, "checks": found}
     timeline = schedule.schedule(program, target)
     prediction = schedule.predict(program, target, timeline=timeline)
     return 0, {
         "target": options.target,
         "predicted": asdict(prediction),
-        "explanation": asdict(explain.explain(program, timeline, target)),
+        "explanation": asdict(explain.explain(program, timeline)),
         "counters": counters.profile(program, timeline, target),
     }
 
@@ -217,12 +263,23 @@ def _show(report: Report, *, as_json: bool, indent: str = "") -> None:
             print(f"{indent}{name}: {value}")
 
 
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C ends the process; as an exception it would be taken for one of the kernel's."""
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; the exit status is returned."""
     options = _parser().parse_args(argv)
     status: int
     try:
-        status, report = options.action(options)
+        with _interruptible():
+            status, report = options.action(options)
     except KernelError as error:
         fields = {"code": error.code, "message": error.message, "line": error.line, "hint": error.hint}
         if options.json:
@@ -230,7 +287,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             print(f"{options.kernel}: {error}", file=sys.stderr)
         return EXIT_KERNEL
-    except (SimError, OSError) as error:
+    except (SimError, OSError, UnicodeDecodeError) as error:
         print(f"nki-sim: {error}", file=sys.stderr)
         return EXIT_USAGE
     if options.verb == "path" and not options.json:

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from nki_sim.forms import Form, Operand, merged, run_elements
 from nki_sim.targets import Target
 
+# The types of VectorE's 16-bit modes.
+_NARROW = frozenset({"bfloat16", "float16"})
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -75,7 +78,7 @@ def memset(form: Form, target: Target) -> Cost:
 
 
 def tensor_tensor(form: Form, target: Target) -> Cost:
-    """2N, or N with one input in PSUM or in the 16-bit mode; GpSimd always 2N at half the rate."""
+    """2N, or N with one input in PSUM or in the 16-bit mode; on GpSimd always 2N."""
     return elementwise(form, target, factor=_two_input_factor(form, target, ("data1", "data2")))
 
 
@@ -160,16 +163,15 @@ def _two_input_factor(form: Form, target: Target, roles: tuple[str, str]) -> flo
         return 2.0
     if any(form[role].buffer == "psum" for role in roles):
         return 1.0
-    narrow = all(item.itemsize == 2 and item.buffer == "sbuf" for item in form.operands)
-    if narrow and target.vector_fast_modes:
+    if target.vector_fast_modes and all(item.dtype in _NARROW for item in form.operands):
         return 1.0
-    plain = narrow and all(item.dtype == "bfloat16" and _contiguous(item) for item in form.operands)
+    plain = all(item.dtype == "bfloat16" and _contiguous(item) for item in form.operands)
     return 1.0 if plain and form.param("op") in {"add", "multiply", "subtract"} else 2.0
 
 
 def _copy_speed(form: Form, target: Target) -> int:
     sides = [item for item in form.operands if item.role in {"dst", "src", "data"}]
-    narrow = all(item.dtype in {"bfloat16", "float16"} for item in sides)
+    narrow = all(item.dtype in _NARROW for item in sides)
     if form.engine != "vector" or not target.vector_fast_modes or not narrow:
         return 1
     in_sbuf = all(item.buffer == "sbuf" for item in sides)

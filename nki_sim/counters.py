@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_sim.forms import Form, Operand
+from nki_sim.forms import HBM_BUFFERS, Form, Operand
 from nki_sim.ir import Ints, Program
 from nki_sim.operators import OPERATORS
 from nki_sim.schedule import QUEUES, Timeline
@@ -22,12 +22,15 @@ def profile(program: Program, timeline: Timeline, target: Target) -> Counters:
     """The summary of one predicted run."""
     uses = np.bincount(program.form_ids, minlength=len(program.forms))
     total_s = timeline.latency_ms / 1e3
+    traffic = _traffic(program, uses)
     return {
         "total_time": total_s,
-        **_traffic(program, uses),
-        **_flops(program, uses, target, total_s),
+        **traffic,
+        **_flops(
+            program, uses, target, total_s, moved=traffic["hbm_read_bytes"] + traffic["hbm_write_bytes"]
+        ),
         **_dma(program, timeline, uses, total_s),
-        **_engines(program, timeline, total_s),
+        **_engines(timeline, total_s),
     }
 
 
@@ -49,9 +52,7 @@ def _traffic(program: Program, uses: Ints) -> Counters:
 def _internal_bytes(program: Program) -> tuple[int, int]:
     """Bytes written to and read from HBM tensors that are neither inputs nor outputs."""
     cells = program.cells
-    buffers = np.array(
-        [site.buffer in {"hbm", "private_hbm", "shared_hbm"} for site in program.sites], dtype=bool
-    )
+    buffers = np.array([site.buffer in HBM_BUFFERS for site in program.sites], dtype=bool)
     internal = buffers[program.tensor_sites]
     internal[[*program.inputs, *program.outputs]] = False
     sizes = np.array([item.nbytes for item in program.operands], dtype=np.int64)[cells.operand]
@@ -68,7 +69,7 @@ def _form_flops(form: Form) -> int:
     return 2 * data.partitions * data.partitions * data.free
 
 
-def _flops(program: Program, uses: Ints, target: Target, total_s: float) -> Counters:
+def _flops(program: Program, uses: Ints, target: Target, total_s: float, *, moved: float) -> Counters:
     hardware = transposes = matmuls = 0
     for form, count in zip(program.forms, uses.tolist(), strict=True):
         if form.engine != "tensor":
@@ -79,8 +80,6 @@ def _flops(program: Program, uses: Ints, target: Target, total_s: float) -> Coun
         if form.op == "nc_transpose" or form.param("is_transpose"):
             transposes += flops
     peak = 2 * target.matmul_contract_max * target.matmul_stationary_max * target.tensor_clock_ghz * 1e9
-    traffic = _traffic(program, uses)
-    moved = traffic["hbm_read_bytes"] + traffic["hbm_write_bytes"]
     found: Counters = {
         "hardware_flops": hardware,
         "transpose_flops": transposes,
@@ -111,8 +110,7 @@ def _dma(program: Program, timeline: Timeline, uses: Ints, total_s: float) -> Co
     }
 
 
-def _engines(program: Program, timeline: Timeline, total_s: float) -> Counters:
-    del program
+def _engines(timeline: Timeline, total_s: float) -> Counters:
     found: Counters = {}
     for index, name in enumerate(QUEUES[:4]):
         mine = timeline.queue == index

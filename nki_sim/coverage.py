@@ -25,25 +25,26 @@ class _Cover:
     left: int
     seen: set[tuple[int, int]] = field(default_factory=set)
 
-    def view(self, offset: int, item: Operand) -> Bools:
-        shape = tuple(count for _, count in item.dims)
-        return np.ndarray(shape, np.bool_, self.bits, offset, tuple(step for step, _ in item.dims))
-
     def write(self, offset: int, index: int, item: Operand) -> None:
         if (offset, index) in self.seen:
             return
         self.seen.add((offset, index))
-        view = self.view(offset, item)
         # Overlaps make `left` too small, never too large: the bits decide in the end.
         self.left -= item.elements
-        view[...] = True
+        _view(self.bits, offset, item)[...] = True
 
     def has(self, offset: int, index: int, item: Operand) -> bool:
-        return (offset, index) in self.seen or bool(self.view(offset, item).all())
+        return (offset, index) in self.seen or bool(_view(self.bits, offset, item).all())
 
     @property
     def full(self) -> bool:
         return self.left <= 0 and bool(self.bits.all())
+
+
+def _view(bits: Bools, offset: int, item: Operand) -> Bools:
+    """The bits of the elements that an operand touches."""
+    shape = tuple(count for _, count in item.dims)
+    return np.ndarray(shape, np.bool_, bits, offset, tuple(step for step, _ in item.dims))
 
 
 def uninitialised(program: Program) -> list[Finding]:
@@ -65,7 +66,7 @@ def _walk(program: Program) -> Iterator[Finding]:
     # Within an instruction all reads come before the writes.
     order = np.lexsort((cells.writes & ~cells.reads, cells.instruction))
     for number, index, tensor, offset, write, read in zip(*(c[order].tolist() for c in columns), strict=True):
-        if accumulation.undefined(number, index, tensor, offset, write=write):
+        if write and accumulation.undefined(index, tensor, offset):
             yield "psum_accumulate_undefined", tensor, number, 0
         if tensor in covers and covers[tensor] is None:
             continue
@@ -99,27 +100,26 @@ class _Accumulation:
     """Accumulating onto PSUM that something other than a matmul wrote is undefined on hardware."""
 
     def __init__(self, program: Program) -> None:
-        ops = [form.op for form in program.forms for _ in form.operands]
-        self._psum = [item.buffer == "psum" for item in program.operands]
-        self._matmul = [op == "nc_matmul" for op in ops]
         forms = [form for form in program.forms for _ in form.operands]
+        self._program = program
+        self._matmul = [form.op == "nc_matmul" for form in forms]
         self._adds = [bool(form.param("accumulate")) for form in forms]
-        self._started: dict[int, set[tuple[int, int]]] = {}
-        self._foreign: set[int] = set()
-        self._dims = {}
-        for index, item in enumerate(program.operands):
-            self._dims[index] = hash(item.dims)
+        cells = program.cells
+        adding = np.array(self._adds, dtype=bool)[cells.operand] & cells.writes
+        self._goals = set(cells.tensor[adding].tolist())
+        self._foreign: dict[int, Bools] = {}
 
-    def undefined(self, number: int, index: int, tensor: int, offset: int, *, write: bool) -> bool:
-        del number
-        if not write or not self._psum[index]:
+    def undefined(self, index: int, tensor: int, offset: int) -> bool:
+        """Whether this write accumulates onto a foreign element; else notes whose its elements are now."""
+        if tensor not in self._goals:
             return False
-        region = (offset, self._dims[index])
-        if not self._matmul[index]:
-            self._foreign.add(tensor)
-            self._started.pop(tensor, None)
-            return False
+        foreign = self._foreign.get(tensor)
+        if foreign is None:
+            if self._matmul[index]:
+                return False
+            foreign = self._foreign[tensor] = np.zeros(self._program.site(tensor).size, dtype=bool)
+        view = _view(foreign, offset, self._program.operands[index])
         if self._adds[index]:
-            return tensor in self._foreign and region not in self._started.get(tensor, set())
-        self._started.setdefault(tensor, set()).add(region)
+            return bool(view.any())
+        view[...] = not self._matmul[index]
         return False

@@ -7,12 +7,11 @@ from typing import Any
 
 from nki_sim.dtypes import DTYPES
 from nki_sim.errors import IRError
-from nki_sim.forms import BUFFERS, HBM_BUFFERS, Dims, Form, Operand, Params, ParamValue, Site
+from nki_sim.forms import BUFFERS, HBM_BUFFERS, MAX_NAME, Dims, Form, Operand, Params, ParamValue, Site
 from nki_sim.functions import ACTIVATIONS, ALU, REDUCE
 from nki_sim.operators import OPERATORS, Argument, Operator
 
 MAX_SIZE = 1 << 40
-MAX_NAME = 500
 MAX_RANK = 32
 
 _FUNCTIONS = {"alu": ALU, "activation": ACTIVATIONS, "reduce": REDUCE}
@@ -62,13 +61,14 @@ def _check_arguments(operator: Operator, form: Form) -> None:
 
 
 def _operand(operator: Operator, item: Any) -> Operand:
-    role, dims, dtype, buffer, row, start = _fields(item, 6, "operand")
+    role, dims, dtype, buffer, row, start, column = _fields(item, 7, "operand")
     argument = operator.by_name[_one_of(role, operator.by_name, "role")]
     if not argument.is_tensor:
         raise IRError(f"{operator.name}: {argument.name} is not a tensor")
     operand = Operand(
         argument.name, _dims(dims), _one_of(dtype, DTYPES, "type"),
         _one_of(buffer, argument.buffers, "buffer"), _number(row, "row", 1), _number(start, "start", 0),
+        _number(column, "column", 0),
     )  # fmt: skip
     step, count = operand.dims[0]
     if not operand.in_hbm and count > 1 and step != operand.row:

@@ -15,7 +15,6 @@ import numpy as np
 from nki_sim.counters import active_ns
 from nki_sim.ir import Program
 from nki_sim.schedule import ENGINES, QUEUES, Timeline
-from nki_sim.targets import Target
 
 # An engine busier than this share of the span is the bottleneck; when none is, and none reaches the
 # second share, the chip as a whole is idle most of the time.
@@ -37,9 +36,8 @@ class Explanation:
     top_lines: list[tuple[int, float, str]]
 
 
-def explain(program: Program, timeline: Timeline, target: Target, *, lines: int = 10) -> Explanation:
+def explain(program: Program, timeline: Timeline, *, lines: int = 10) -> Explanation:
     """Explain a schedule; at most `lines` source lines, the costliest first."""
-    del target
     busy = {name: active_ns(timeline, queues) / 1e6 for name, queues in _QUEUES_OF.items()}
     span = float(timeline.end_ns.max()) / 1e6 if len(timeline.end_ns) else 0.0
     return Explanation(_bottleneck(busy, span), busy, _critical_lines(program, timeline)[:lines])

@@ -17,6 +17,9 @@ from nki_sim.dtypes import DTYPES
 HBM_BUFFERS = frozenset({"hbm", "private_hbm", "shared_hbm"})
 BUFFERS = HBM_BUFFERS | {"sbuf", "psum"}
 
+MAX_NAME = 500
+"""Characters in the name of a tensor or kernel."""
+
 Dims = tuple[tuple[int, int], ...]
 ParamValue = bool | int | float | str | tuple[int, ...]
 Params = tuple[tuple[str, ParamValue], ...]
@@ -64,6 +67,7 @@ class Operand:
     """One operand: `dims` is the access pattern ((step, count), ...) in elements of the flat storage.
 
     On chip the first pair is the partition dimension with step `row`; `start` is the first partition.
+    `column` is the first element's place in its row, in PSUM only, where the bank it falls in matters.
     """
 
     role: str
@@ -72,6 +76,7 @@ class Operand:
     buffer: str
     row: int
     start: int
+    column: int = 0
 
     @property
     def partitions(self) -> int:
@@ -98,6 +103,11 @@ class Operand:
     def extent(self) -> int:
         """Elements from the first to one past the last element touched."""
         return 1 + sum(step * (count - 1) for step, count in self.dims)
+
+    @property
+    def free_extent(self) -> int:
+        """Elements from the first to one past the last touched in each partition."""
+        return 1 + sum(step * (count - 1) for step, count in self.dims[1:])
 
     @property
     def in_hbm(self) -> bool:

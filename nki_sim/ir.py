@@ -75,6 +75,13 @@ class Program:
         return [ArraySpec(self.site(tensor).shape, self.site(tensor).dtype) for tensor in tensors]
 
     @cached_property
+    def elements(self) -> int:
+        """Elements that all operands of all instructions touch together: how much work it is to run."""
+        uses = np.bincount(self.form_ids, minlength=len(self.forms)).tolist()
+        sizes = [sum(item.elements for item in form.operands) for form in self.forms]
+        return sum(count * size for count, size in zip(uses, sizes, strict=True))
+
+    @cached_property
     def operands(self) -> tuple[Operand, ...]:
         """The operands of all forms, form after form."""
         return tuple(item for form in self.forms for item in form.operands)
@@ -222,11 +229,11 @@ def _validate_rows(items: tuple[Operand, ...], cells: Cells) -> None:
     chip = np.array([item.buffer not in HBM_BUFFERS for item in items])[cells.operand]
     rows = np.array([item.row for item in items], dtype=np.int64)[cells.operand]
     starts = np.array([item.start for item in items], dtype=np.int64)[cells.operand]
-    free = np.array([_free_extent(item) for item in items], dtype=np.int64)[cells.operand]
+    free = np.array([min(MAX_SIZE, item.free_extent) for item in items], dtype=np.int64)[cells.operand]
+    psum = np.array([item.buffer == "psum" for item in items])[cells.operand]
+    columns = np.array([item.column for item in items], dtype=np.int64)[cells.operand]
+    if np.any(columns != np.where(psum, cells.offset % rows, 0)):
+        raise IRError("an operand does not say where in its row it begins")
     wrong = chip & ((cells.offset // rows != starts) | (cells.offset % rows + free > rows))
     if np.any(wrong):
         raise IRError("an access on chip crosses from one partition to the next")
-
-
-def _free_extent(item: Operand) -> int:
-    return min(MAX_SIZE, 1 + sum(step * (count - 1) for step, count in item.dims[1:]))

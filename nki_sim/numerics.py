@@ -81,11 +81,10 @@ def run(
 
 
 def _check_work(program: Program, limit: int) -> None:
-    uses = np.bincount(program.form_ids, minlength=len(program.forms)).tolist()
-    sizes = [sum(item.elements for item in form.operands) for form in program.forms]
-    total = sum(count * size for count, size in zip(uses, sizes, strict=True))
-    if total > limit:
-        raise LimitError("limit_work", f"instructions touch {total} elements, the limit is {limit}")
+    if program.elements > limit:
+        raise LimitError(
+            "limit_work", f"instructions touch {program.elements} elements, the limit is {limit}"
+        )
 
 
 class _Memory:

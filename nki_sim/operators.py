@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from nki_sim import costs, rules
-from nki_sim.forms import HBM_BUFFERS, Form, ParamValue
+from nki_sim import arguments, costs, rules
+from nki_sim.forms import HBM_BUFFERS, Form, Params, ParamValue
 from nki_sim.rules import Breach, Rule
 from nki_sim.targets import Target
 
 Kind = Literal["out", "tensor", "tensor_or_float", "float", "bool", "alu", "activation", "reduce", "axes"]
 
-COMMON_RULES: tuple[Rule, ...] = (rules.on_chip_operands, rules.gpsimd_sees_no_psum)
+COMMON_RULES: tuple[Rule, ...] = (
+    rules.on_chip_operands, rules.gpsimd_sees_no_psum, arguments.scalar_dtypes, arguments.power,
+)  # fmt: skip
 
 _CHIP = frozenset({"sbuf", "psum"})
 _DMA = HBM_BUFFERS | {"sbuf"}
@@ -60,6 +62,10 @@ class Operator:
     def outputs(self) -> frozenset[str]:
         """Roles that the instruction writes."""
         return frozenset(argument.name for argument in self.arguments if argument.kind == "out")
+
+    def default_engine(self, params: Params) -> str:
+        """Where it runs when the kernel does not say: the first engine, GpSimd for powers of tensors."""
+        return "gpsimd" if "gpsimd" in self.engines and ("op", "power") in params else self.engines[0]
 
     def breaches(self, form: Form, target: Target) -> list[Breach]:
         """Every rule that a form of this operator breaks on a target; shape rules first."""
@@ -102,10 +108,11 @@ _ALL = (
     ),
     Operator(
         "tensor_copy", ("vector", "scalar", "gpsimd"), (_out(), _in("src")), costs.copy_like,
-        (rules.same_shape, rules.scalar_engine_copy), "copy on chip, converting types",
+        (rules.same_shape, arguments.scalar_engine_copy), "copy on chip, converting types",
     ),
     Operator(
-        "memset", ("vector", "gpsimd"), (_out(), Argument("value", "float")), costs.memset, (),
+        "memset", ("vector", "gpsimd"), (_out(), Argument("value", "float")), costs.memset,
+        (arguments.memset_value,),
         "fill with a constant",
     ),
     Operator(
@@ -115,12 +122,12 @@ _ALL = (
             _flag("is_stationary_onezero"), _flag("is_moving_onezero"), _flag("is_transpose"),
             _flag("accumulate"),
         ),
-        costs.matmul, (rules.matmul_shapes, rules.matmul_dtypes),
+        costs.matmul, (rules.matmul_shapes, rules.matmul_dtypes, rules.one_bank),
         "dst[M, N] (+)= stationary[K, M].T @ moving[K, N]",
     ),
     Operator(
         "nc_transpose", ("tensor", "vector"), (_out(), _in("data")), costs.transpose,
-        (rules.transpose_shapes, rules.same_dtype), "transpose partitions and free elements",
+        (rules.transpose_shapes, rules.same_dtype, rules.one_bank), "transpose partitions and free elements",
     ),
     Operator(
         "tensor_tensor", ("vector", "gpsimd"), (_out(), _in("data1"), _in("data2"), _op("op")),
@@ -133,11 +140,11 @@ _ALL = (
             _out(), _in("data"), _op("op0"), _either("operand0"), _flag("reverse0"),
             _op("op1", required=False), _either("operand1", required=False), _flag("reverse1"),
         ),
-        costs.copy_like, (rules.same_shape, rules.scalar_engine_ops),
+        costs.copy_like, (rules.same_shape, arguments.pairs, arguments.scalar_engine_ops),
         "(data op0 operand0) op1 operand1",
     ),
     Operator(
-        "scalar_tensor_tensor", ("vector", "gpsimd"),
+        "scalar_tensor_tensor", ("vector",),
         (
             _out(), _in("data"), _op("op0"), _either("operand0"), _op("op1"), _in("operand1"),
             _flag("reverse0"), _flag("reverse1"),
@@ -151,7 +158,7 @@ _ALL = (
             _out(), _in("data"), _op("op0"), _either("operand0"), _op("reduce_op", "reduce"),
             _out("reduce_res"), _flag("reverse0"),
         ),
-        costs.reducing, (rules.same_shape, rules.reduce_result),
+        costs.reducing, (rules.same_shape,),
         "tensor_scalar and its sum (or max...) over the free axis",
     ),
     Operator(
@@ -176,7 +183,7 @@ _ALL = (
             _either("scale", 1.0, required=False), _op("reduce_op", "reduce", required=False),
             _out("reduce_res", required=False),
         ),
-        costs.activation, (rules.same_shape, rules.activation_operands),
+        costs.activation, (rules.same_shape, arguments.pairs, arguments.activation_operands),
         "op(data * scale + bias), optionally with its sum",
     ),
     Operator(
@@ -185,7 +192,7 @@ _ALL = (
             _out(), _op("op", "activation"), _in("data"), _op("reduce_op", "reduce"), _out("reduce_res"),
             _either("bias", required=False), _either("scale", 1.0, required=False),
         ),
-        costs.activation, (rules.same_shape, rules.activation_operands),
+        costs.activation, (rules.same_shape, arguments.pairs, arguments.activation_operands),
         "activation and its sum over the free axis",
     ),
     Operator(

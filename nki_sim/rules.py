@@ -1,7 +1,8 @@
 """The hardware's rules that one instruction can break by itself, as functions over its form.
 
-The front end applies them at the call, with the kernel's line; `checks` applies them again to programs
-that come from elsewhere. Every limit comes from the target table. A rule yields a `Breach` per offence.
+Those on shapes and places are here, those on types, functions and values in `arguments`. The front end
+applies them at the call, with the kernel's line; `checks` applies them again to programs that come from
+elsewhere. Every limit comes from the target table. A rule yields a `Breach` per offence.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ Rule = Callable[[Form, Target], Iterator[Breach]]
 
 
 def on_chip_operands(form: Form, target: Target) -> Iterator[Breach]:
-    """Partition count, start partition, rank and size of every access; nothing is written twice."""
+    """Partition count, start partition, rank and size of every access; nothing is written twice.
+
+    Nothing is, when each dimension of the pattern steps over all that the smaller steps span.
+    """
     for item in form.operands:
         yield from _rank(item, target)
         if item.role in {"dst", "reduce_res"}:
@@ -53,11 +57,15 @@ def _rank(item: Operand, target: Target) -> Iterator[Breach]:
 
 
 def _once(item: Operand) -> Iterator[Breach]:
-    if item.elements > item.extent:
-        yield Breach(
-            "write_overlap", f"{item.role} writes {item.elements} elements into a span of {item.extent}",
-            item.role, item.extent, item.elements, "write each element once; broadcast only what is read",
-        )  # fmt: skip
+    span = 1
+    for step, count in sorted(pair for pair in item.dims if pair[1] > 1):
+        if step < span:
+            yield Breach(
+                "write_overlap", f"{item.role} repeats {count} times {span} elements every {step}",
+                item.role, span, step, "write each element once; broadcast only what is read",
+            )  # fmt: skip
+            return
+        span += step * (count - 1)
 
 
 def _partitions(item: Operand, target: Target) -> Iterator[Breach]:
@@ -112,27 +120,30 @@ def same_dtype(form: Form, target: Target) -> Iterator[Breach]:
         )  # fmt: skip
 
 
+def per_partition(form: Form, item: Operand) -> bool:
+    """Whether an operand holds one value per partition: [P, 1]; the others are as wide as dst."""
+    wide = (form.op, item.role) == ("scalar_tensor_tensor", "operand1")
+    return item.role in {"operand0", "operand1", "bias", "scale", "initial", "reduce_res"} and not wide
+
+
 def same_shape(form: Form, target: Target) -> Iterator[Breach]:
-    """Engine operands agree: partitions equal, free size equal or one element (a per-partition scalar)."""
+    """Engine operands have the partitions of dst, and its free size or one element per partition."""
     del target
     dst = form["dst"]
-    wide = {"data", "src", "data1", "data2", "on_true", "data0"}
     for item in form.operands[1:]:
-        if item.role == "reduce_res":
-            continue
-        exact = item.role in wide or (form.op == "scalar_tensor_tensor" and item.role == "operand1")
-        fits = item.free == dst.free or (not exact and item.free == 1)
-        if item.partitions != dst.partitions or not fits:
+        free = 1 if per_partition(form, item) else dst.free
+        if (item.partitions, item.free) != (dst.partitions, free):
+            wanted, found = f"{dst.partitions}x{free}", f"{item.partitions}x{item.free}"
             yield Breach(
                 "shape_mismatch",
-                f"{item.role} is {item.partitions}x{item.free}, dst is {dst.partitions}x{dst.free}",
-                item.role, f"{dst.partitions}x{dst.free}", f"{item.partitions}x{item.free}",
-                "operands of an instruction cover the same partitions and free elements",
+                f"{item.role} is {found}, it must be {wanted} for dst {dst.partitions}x{dst.free}",
+                item.role, wanted, found,
+                "scalars and reduced columns are [P, 1], all other operands have the shape of dst",
             )  # fmt: skip
 
 
 def matmul_shapes(form: Form, target: Target) -> Iterator[Breach]:
-    """dst[M, N] from stationary[K, M] and moving[K, N]; K, M <= 128, N <= 512, one PSUM bank."""
+    """dst[M, N] from stationary[K, M] and moving[K, N]; K, M <= 128, N <= 512."""
     dst, left, right = form["dst"], form["stationary"], form["moving"]
     limits = (
         ("stationary", left.partitions, target.matmul_contract_max, "contraction (partitions)"),
@@ -152,7 +163,6 @@ def matmul_shapes(form: Form, target: Target) -> Iterator[Breach]:
             f"{left.free}x{right.free}", f"{dst.partitions}x{dst.free}",
             "stationary is [K, M], moving is [K, N], dst is [M, N]",
         )  # fmt: skip
-    yield from _one_bank(dst, target)
 
 
 def matmul_dtypes(form: Form, target: Target) -> Iterator[Breach]:
@@ -181,12 +191,14 @@ def _floating(item: Operand) -> Iterator[Breach]:
         )  # fmt: skip
 
 
-def _one_bank(dst: Operand, target: Target) -> Iterator[Breach]:
-    nbytes = (dst.extent - (dst.partitions - 1) * dst.dims[0][0]) * dst.itemsize
-    if nbytes > target.psum_bank_bytes:
+def one_bank(form: Form, target: Target) -> Iterator[Breach]:
+    """What the tensor engine writes lies in one PSUM bank; tiles begin at a bank."""
+    dst, limit = form["dst"], target.psum_bank_bytes
+    last = (dst.column % (limit // dst.itemsize) + dst.free_extent) * dst.itemsize
+    if form.engine == "tensor" and last > limit:
         yield Breach(
-            "psum_bank", f"dst spans {nbytes} bytes per partition, a PSUM bank has {target.psum_bank_bytes}",
-            "dst", target.psum_bank_bytes, nbytes, "a matmul writes at most 512 float32 per partition",
+            "psum_bank", f"dst reaches byte {last} of a PSUM bank of {limit} bytes per partition", "dst",
+            limit, last, "write at most 512 float32 per partition, and none across a multiple of 512",
         )  # fmt: skip
 
 
@@ -236,65 +248,6 @@ def not_both_psum(form: Form, target: Target) -> Iterator[Breach]:
         yield Breach(
             "both_inputs_psum", f"{roles[0]} and {roles[1]} are both in PSUM", roles[1], "sbuf", "psum",
             "copy one of them to SBUF first",
-        )  # fmt: skip
-
-
-def scalar_engine_copy(form: Form, target: Target) -> Iterator[Breach]:
-    """Some generations copy on ScalarE only through `activation`."""
-    if form.engine == "scalar" and not target.scalar_tensor_copy:
-        yield Breach(
-            "engine", f"tensor_copy does not run on the scalar engine of {target.name}", "dst",
-            "vector|gpsimd", "scalar", "use nisa.activation(op=nl.copy)",
-        )  # fmt: skip
-
-
-def scalar_engine_ops(form: Form, target: Target) -> Iterator[Breach]:
-    """tensor_scalar on ScalarE does multiply, add, or multiply then add, not reversed."""
-    ops = (form.param("op0"), form.param("op1"))
-    allowed = {("multiply", None), ("add", None), ("multiply", "add")}
-    plain = not (form.param("reverse0") or form.param("reverse1"))
-    if form.engine == "scalar" and not (target.scalar_tensor_scalar and plain and ops in allowed):
-        found = "+".join(str(op) for op in ops if op)
-        yield Breach(
-            "engine", f"tensor_scalar({found}) does not run on the scalar engine of {target.name}", "dst",
-            "multiply|add|multiply+add", found, "use the vector engine",
-        )  # fmt: skip
-
-
-def activation_operands(form: Form, target: Target) -> Iterator[Breach]:
-    """bias is a float32 [P, 1] tile (a scalar from NeuronCore-v3 on); a tile as scale is float32."""
-    if form.param("bias") is not None and not target.activation_scalar_bias:
-        yield Breach(
-            "activation_bias_invalid_type", f"bias is a scalar, {target.name} takes a [P, 1] tile", "bias",
-            "tile", "scalar", "memset a [P, 1] tile and pass it",
-        )  # fmt: skip
-    scale = form.operand("scale")
-    if scale is not None and scale.dtype != "float32":
-        yield Breach(
-            "activation_scale_invalid_type", f"scale is {scale.dtype}", "scale", "float32", scale.dtype,
-            "the scale tile must be float32",
-        )  # fmt: skip
-    if form.param("reduce_op") is not None and form.param("reduce_op") != "add":
-        yield Breach(
-            "reduce_op", f"activation reduces with add, not {form.param('reduce_op')}", "reduce_res", "add",
-            str(form.param("reduce_op")), "use nisa.tensor_reduce",
-        )  # fmt: skip
-    yield from _reduce_result(form)
-
-
-def reduce_result(form: Form, target: Target) -> Iterator[Breach]:
-    """The reduced column is [P, 1]."""
-    del target
-    yield from _reduce_result(form)
-
-
-def _reduce_result(form: Form) -> Iterator[Breach]:
-    result, dst = form.operand("reduce_res"), form["dst"]
-    if result is not None and (result.partitions, result.free) != (dst.partitions, 1):
-        found = f"{result.partitions}x{result.free}"
-        yield Breach(
-            "shape_mismatch", f"reduce_res is {found}, it must be {dst.partitions}x1", "reduce_res",
-            f"{dst.partitions}x1", found, "declare the result [P, 1]",
         )  # fmt: skip
 
 

@@ -74,7 +74,10 @@ class Prediction:
 
 
 def schedule(program: Program, target: Target, *, order: Timeline | None = None) -> Timeline:
-    """Schedule a program on a target; with `order`, in the issue order of that earlier schedule.
+    """Schedule a program on a target.
+
+    With `order`, instructions are issued as in that earlier schedule. It is there for properties: list
+    scheduling has anomalies, so that "faster is never slower" holds for a fixed order alone.
 
     Raises:
         ScheduleError: the program does not fit on the chip.
@@ -85,8 +88,9 @@ def schedule(program: Program, target: Target, *, order: Timeline | None = None)
 def predict(program: Program, target: Target, *, timeline: Timeline | None = None) -> Prediction:
     """The predicted latency with an interval from two more schedules.
 
-    Low: unlimited lookahead, and every constant tagged inferred or calibrated moved by 20 % in the
-    kernel's favour. High: strict program order and the same constants moved against it.
+    Low: unlimited lookahead, and the latencies and overheads (`*_ns`, `*_cycles`) tagged inferred or
+    calibrated moved by 20 % in the kernel's favour. High: strict program order and the same constants
+    moved against it. Rates, sizes and limits stay as they are, whatever their tag.
     """
     waits = dependences(program)
     middle = (timeline or _Simulation(program, target, waits).run()).latency_ms
@@ -98,7 +102,7 @@ def predict(program: Program, target: Target, *, timeline: Timeline | None = Non
 
 
 def moved(target: Target, factor: float, window: int) -> Target:
-    """The target with its uncertain costs scaled and its lookahead replaced."""
+    """The target with its uncertain latencies and overheads scaled and its lookahead replaced."""
     scaled = {
         name: getattr(target, name) * factor
         for name, tag in target.sources.items()

@@ -17,10 +17,10 @@ from math import isfinite
 from typing import Any
 
 from nki_sim.errors import IRError
-from nki_sim.forms import Form, Site
+from nki_sim.forms import Form, Operand, Site
 
 MAGIC = b"NKISIMIR"
-VERSION = 1
+VERSION = 2
 MAX_BYTES = 1 << 28
 COLUMNS = (("tensor_sites", "I"), ("forms", "I"), ("lines", "I"), ("tensors", "I"), ("offsets", "q"))
 
@@ -85,12 +85,14 @@ def site_to_json(site: Site) -> list[Any]:
 
 
 def form_to_json(form: Form) -> list[Any]:
-    operands = [
-        [item.role, [list(pair) for pair in item.dims], item.dtype, item.buffer, item.row, item.start]
-        for item in form.operands
-    ]
+    operands = [_operand_to_json(item) for item in form.operands]
     params = [[name, _spell(value)] for name, value in form.params]
     return [form.op, form.engine, operands, params]
+
+
+def _operand_to_json(item: Operand) -> list[Any]:
+    dims = [list(pair) for pair in item.dims]
+    return [item.role, dims, item.dtype, item.buffer, item.row, item.start, item.column]
 
 
 def _spell(value: Any) -> Any:

@@ -19,7 +19,7 @@ from nki_sim.forms import ArraySpec
 from nki_sim.frontend import api, isa, language
 from nki_sim.frontend.api import Kernel
 from nki_sim.frontend.recorder import Recorder, recording
-from nki_sim.frontend.tensor import Tensor, fail
+from nki_sim.frontend.tensor import Tensor, fail, row_major
 
 Argument = ArraySpec | int | float | bool
 
@@ -49,9 +49,9 @@ def trace_bytes(
         namespace: dict[str, Any] = {"__name__": "kernel", "__file__": filename}
         exec(compile(tree, filename, "exec"), namespace)  # noqa: S102  running the kernel is the purpose
         kernel = _find_kernel(namespace, entry)
+        recorder.kernel_line = getattr(getattr(kernel.function, "__code__", None), "co_firstlineno", 0)
         result = kernel.function(*_bind(kernel, args, recorder))
-        outputs = _outputs(result)
-    return recorder.to_bytes(kernel.__name__, outputs)
+        return recorder.to_bytes(kernel.__name__, _outputs(result))
 
 
 def _parse(source: str, filename: str) -> ast.Module:
@@ -96,7 +96,7 @@ def _kernel_faults(recorder: Recorder) -> Iterator[None]:
     try:
         yield
     except KernelError as error:
-        line = error.line or _line_of(error.__traceback__, recorder.filename)
+        line = error.line or _line_of(error.__traceback__, recorder.filename) or recorder.kernel_line
         raise type(error)(error.code, error.message, line, error.hint) from None
     except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
         line = _line_of(error.__traceback__, recorder.filename)
@@ -148,12 +148,19 @@ def _outputs(result: Any) -> list[int]:
     if not tensors:
         fail("no_output", "the kernel returns nothing", "return the nl.shared_hbm tensor it writes")
     for tensor in tensors:
-        if not isinstance(tensor, Tensor):
-            fail("output_type", f"the kernel returns {type(tensor).__name__}, not a tensor")
-        site = tensor.storage.site
-        if site.buffer != "shared_hbm" or tensor.shape != site.shape:
-            fail(
-                "output_buffer", f"output {site.name} is {tensor.shape} in {site.buffer}",
-                "return whole tensors declared with buffer=nl.shared_hbm",
-            )  # fmt: skip
-    return [tensor.storage.id for tensor in tensors]
+        _check_output(tensor)
+    numbers = [tensor.storage.id for tensor in tensors]
+    if len(set(numbers)) != len(numbers):
+        fail("output_twice", "the kernel returns a tensor twice", "return each output once")
+    return numbers
+
+
+def _check_output(tensor: Any) -> None:
+    if not isinstance(tensor, Tensor):
+        fail("output_type", f"the kernel returns {type(tensor).__name__}, not a tensor")
+    site = tensor.storage.site
+    if site.buffer != "shared_hbm" or tensor.dims != row_major(site.shape):
+        fail(
+            "output_buffer", f"output {site.name} is a view {tensor.shape} of {site.shape} in {site.buffer}",
+            "return whole tensors declared with buffer=nl.shared_hbm, not views of them",
+        )  # fmt: skip

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from nki_sim.frontend import values
+from nki_sim.frontend.psum import infer_accumulate
 from nki_sim.frontend.recorder import current
-from nki_sim.frontend.tensor import Tensor, fail
+from nki_sim.frontend.tensor import fail
+from nki_sim.frontend.values import dge_mode, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
 from nki_sim.operators import OPERATORS, UNSUPPORTED, Operator
 
-dge_mode, oob_mode, reduce_cmd, engine = values.dge_mode, values.oob_mode, values.reduce_cmd, values.engine
+__all__ = ["dge_mode", "engine", "get_nc_version", "matmul_perf_mode", "nc_version", "oob_mode", "reduce_cmd"]
+
 tensor_engine, vector_engine, scalar_engine = engine.tensor, engine.vector, engine.scalar
 gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown
 
@@ -19,14 +21,20 @@ _HINTS = frozenset({"name", "priority", "dge_mode", "keepdims"})
 # Accepted with these values, which ask for what is done anyway.
 _NEUTRAL: dict[str, tuple[object, ...]] = {
     "oob_mode": (oob_mode.error,),
-    "perf_mode": ("none",),
+    "perf_mode": (matmul_perf_mode.none,),
     "reduce_cmd": (reduce_cmd.idle, reduce_cmd.reset_reduce),
 }
+
+
+# What an argument that was left out depends on.
+_INFER: dict[str, Callable[[dict[str, Any]], None]] = {"nc_matmul": infer_accumulate}
+_GENERATIONS = {"trn1": nc_version.gen2, "trn2": nc_version.gen3}
 
 
 def _instruction(operator: Operator) -> Callable[..., None]:
     names = (*(argument.name for argument in operator.arguments), "engine")
     known = frozenset(names)
+    infer = _INFER.get(operator.name)
 
     def call(*args: Any, **given: Any) -> None:
         for name, value in zip(names, args, strict=False):
@@ -37,6 +45,8 @@ def _instruction(operator: Operator) -> Callable[..., None]:
             fail("too_many_arguments", f"nisa.{operator.name} takes {len(names)} arguments, not {len(args)}")
         if not given.keys() <= known:
             _refuse_unknown(operator, given.keys() - known, given)
+        if infer is not None:
+            infer(given)
         current().emit(operator, given)
 
     call.__name__ = call.__qualname__ = operator.name
@@ -55,24 +65,12 @@ def _refuse_unknown(operator: Operator, extra: set[str], given: dict[str, Any]) 
 _INSTRUCTIONS = {name: _instruction(operator) for name, operator in OPERATORS.items()}
 
 
-def nc_matmul(dst: Tensor, stationary: Tensor, moving: Tensor, *args: Any, **given: Any) -> None:
-    """`accumulate=None`: the first write to a region of a PSUM tile overwrites, later ones accumulate."""
-    if isinstance(dst, Tensor):
-        region = (dst.offset, dst.dims)
-        if given.get("accumulate") is None:
-            given["accumulate"] = region in dst.storage.summed
-        dst.storage.summed.add(region)
-    _INSTRUCTIONS["nc_matmul"](dst, stationary, moving, *args, **given)
-
-
-def get_nc_version() -> str:
-    """The generation of the target being traced."""
-    return {"trn1": "gen2", "trn2": "gen3"}.get(current().target.name, current().target.name)
+def get_nc_version() -> nc_version:
+    """The generation of the target being traced; generations compare by age."""
+    return _GENERATIONS[current().target.name]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _INSTRUCTIONS:
-        return _INSTRUCTIONS[name]
     if name.startswith("__"):
         raise AttributeError(name)
     known = " (documented, not there yet)" if name in UNSUPPORTED else ""
@@ -83,4 +81,4 @@ def __getattr__(name: str) -> Any:
     return missing
 
 
-globals().update({name: function for name, function in _INSTRUCTIONS.items() if name != "nc_matmul"})
+globals().update(_INSTRUCTIONS)

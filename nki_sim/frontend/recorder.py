@@ -16,8 +16,8 @@ from typing import Any
 from nki_sim import wire
 from nki_sim.dtypes import DTYPES, DType
 from nki_sim.errors import KernelError, LimitError
-from nki_sim.forms import BUFFERS, HBM_BUFFERS, Form, Operand, ParamValue, Site
-from nki_sim.frontend.tensor import Storage, Tensor, fail
+from nki_sim.forms import BUFFERS, HBM_BUFFERS, MAX_NAME, Form, Operand, Params, ParamValue, Site
+from nki_sim.frontend.tensor import Storage, Tensor, fail, row_major
 from nki_sim.frontend.values import normalise
 from nki_sim.operators import Argument, Operator
 from nki_sim.targets import Target
@@ -34,11 +34,13 @@ class Recorder:
         self.target = target
         self.filename = filename
         self.inputs: list[int] = []
+        # Where the kernel begins: the line of errors in what it takes and returns.
+        self.kernel_line = 0
         self._names = names or {}
         self._limit = max_instructions
         self._sites: dict[Site, int] = {}
         self._kinds: dict[tuple[int, str, str], int] = {}
-        self._forms: dict[Form, int] = {}
+        self._forms: dict[str, tuple[int, Form]] = {}
         self._seen: dict[tuple[Any, ...], int] = {}
         self._tensor_sites = array("I")
         self._form_column = array("I")
@@ -51,15 +53,14 @@ class Recorder:
     def declare(self, shape: Sequence[int], dtype: Any, buffer: str, name: str | None = None) -> Tensor:
         """A new tensor, as `nl.ndarray` makes it."""
         line = self.line()
-        site = Site(
-            name or self._names.get(line, f"tensor_{line}"), _shape(shape), _dtype(dtype), buffer, line
-        )
+        called = name or self._names.get(line, f"tensor_{line}")
+        site = Site(_name(called), _shape(shape), _dtype(dtype), buffer, line)
         self._check_site(site)
         return self._allocate(site)
 
     def argument(self, name: str, shape: Sequence[int], dtype: str) -> Tensor:
         """A kernel argument in HBM."""
-        tensor = self._allocate(Site(name, _shape(shape), _dtype(dtype), "hbm", 0))
+        tensor = self._allocate(Site(_name(name), _shape(shape), _dtype(dtype), "hbm", 0))
         self.inputs.append(tensor.storage.id)
         return tensor
 
@@ -69,11 +70,7 @@ class Recorder:
             raise LimitError("limit_tensors", f"more than {self._limit} tensors", self.line())
         self._tensor_sites.append(self._sites.setdefault(site, len(self._sites)))
         kind = self._kinds.setdefault((site.row, site.dtype, site.buffer), len(self._kinds))
-        dims, step = [], 1
-        for count in reversed(site.shape):
-            dims.append((step, count))
-            step *= count
-        return Tensor(Storage(number, site, kind), 0, tuple(reversed(dims)))
+        return Tensor(Storage(number, site, kind), 0, row_major(site.shape))
 
     def _check_site(self, site: Site) -> None:
         if site.buffer not in BUFFERS:
@@ -110,7 +107,7 @@ class Recorder:
                 cells.append(value)
                 key.append(value.sig)
             else:
-                key.append(tuple(value) if type(value) is list else value)
+                key.append(_constant(value))
         try:
             form = self._seen.get(tuple(key))
         except TypeError:
@@ -134,19 +131,19 @@ class Recorder:
                 operands.append(_operand(operator, argument, value))
             elif value is not None:
                 params.append((argument.name, value))
-        form = Form(
-            operator.name, self._engine(operator, given.get("engine")), tuple(operands), tuple(params)
-        )
+        engine = self._engine(operator, given.get("engine"), tuple(params))
+        form = Form(operator.name, engine, tuple(operands), tuple(params))
         for breach in operator.breaches(form, self.target):
             view = given.get(breach.role)
             place = f" ({view.name})" if isinstance(view, Tensor) else ""
             fail(breach.code, f"nisa.{operator.name}: {breach.message}{place}", breach.hint)
-        return self._forms.setdefault(form, len(self._forms))
+        # By its text, in which zeros have signs, as they have in the arithmetic.
+        return self._forms.setdefault(repr(form), (len(self._forms), form))[0]
 
-    def _engine(self, operator: Operator, engine: Any) -> str:
+    def _engine(self, operator: Operator, engine: Any, params: Params) -> str:
         name = getattr(engine, "name", engine)
         if name in {None, "unknown"} or operator.engines == ("dma",):
-            return operator.engines[0]
+            return operator.default_engine(params)
         if name not in operator.engines:
             fail(
                 "engine",
@@ -171,10 +168,10 @@ class Recorder:
         """The program, ready for `Program.from_bytes`."""
         header = {
             "target": self.target.name,
-            "kernel": kernel,
+            "kernel": _name(kernel),
             "filename": self.filename,
             "sites": [wire.site_to_json(site) for site in self._sites],
-            "forms": [wire.form_to_json(form) for form in self._forms],
+            "forms": [wire.form_to_json(form) for _, form in self._forms.values()],
             "inputs": self.inputs,
             "outputs": list(outputs),
         }
@@ -186,6 +183,15 @@ class Recorder:
             "offsets": self._offsets,
         }
         return wire.pack(header, {name: _little(column) for name, column in columns.items()})
+
+
+def _constant(value: Any) -> Any:
+    """A constant as part of a signature, in which 1, 1.0 and True differ and zeros have signs."""
+    if value is None or type(value) is str:
+        return value
+    if type(value) is float:
+        return repr(value)
+    return tuple(map(_constant, value)) if type(value) in {list, tuple} else (type(value), value)
 
 
 def _from_front(axes: tuple[int, ...], data: Any) -> tuple[int, ...]:
@@ -213,6 +219,12 @@ def _shape(shape: Any) -> tuple[int, ...]:
     return sizes
 
 
+def _name(name: Any) -> str:
+    if not isinstance(name, str) or len(name) > MAX_NAME:
+        fail("name", f"the name {str(name)[:40]!r}... is not a text of at most {MAX_NAME} characters")
+    return name
+
+
 def _dtype(dtype: Any) -> str:
     name = dtype.name if isinstance(dtype, DType) else dtype
     if not isinstance(name, str) or name not in DTYPES:
@@ -228,7 +240,8 @@ def _operand(operator: Operator, argument: Argument, view: Tensor) -> Operand:
             f"{' or '.join(sorted(argument.buffers))}", _memory_hint(view.buffer),
         )  # fmt: skip
     storage = view.storage
-    return Operand(argument.name, view.dims, storage.site.dtype, view.buffer, storage.row, view.sig[2])
+    _, dims, start, column = view.sig
+    return Operand(argument.name, dims, storage.site.dtype, view.buffer, storage.row, start, column)
 
 
 def _memory_hint(buffer: str) -> str:

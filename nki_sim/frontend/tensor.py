@@ -18,9 +18,12 @@ from nki_sim.forms import HBM_BUFFERS, Dims, Site
 
 
 class Storage:
-    """One allocated tensor; `kind` interns (row, dtype, buffer), `summed` the regions a matmul wrote."""
+    """One allocated tensor; `kind` interns (row, dtype, buffer).
 
-    __slots__ = ("id", "kind", "on_chip", "row", "site", "summed")
+    `started` has a bit per element that a matmul wrote.
+    """
+
+    __slots__ = ("banked", "id", "kind", "on_chip", "row", "site", "started")
 
     def __init__(self, number: int, site: Site, kind: int) -> None:
         self.id = number
@@ -28,7 +31,8 @@ class Storage:
         self.kind = kind
         self.row = site.row
         self.on_chip = site.buffer not in HBM_BUFFERS
-        self.summed: set[tuple[int, Dims]] = set()
+        self.banked = site.buffer == "psum"
+        self.started = 0
 
 
 def fail(code: str, message: str, hint: str = "") -> NoReturn:
@@ -46,7 +50,8 @@ class Tensor:
         self.offset = offset
         self.dims = dims
         start = offset // storage.row if storage.on_chip else 0
-        self.sig = (storage.kind, dims, start)
+        column = offset % storage.row if storage.banked else 0
+        self.sig = (storage.kind, dims, start, column)
 
     # -- what kernels ask ------------------------------------------------------------------------
 
@@ -211,56 +216,83 @@ class Tensor:
         if last >= row:
             fail("tensor_access_out_of_bound", f"pattern of {self.name} ends at free element {last} of {row}")
 
+    def _axis(self, dim: Any, *, rank: int | None = None) -> int:
+        """A dimension counted from the front; negative ones count from the end, as in NumPy."""
+        count = self.ndim if rank is None else rank
+        try:
+            axis = to_int(dim)
+        except TypeError:
+            fail("axis", f"dimension {dim!r} of {self.name} is not an integer")
+        if not -count <= axis < count:
+            fail(
+                "axis", f"dimension {axis} of {self.name}, there are {count}", "count from 0, or back from -1"
+            )
+        return axis % count
+
+    def _replaced(self, first: int, last: int, *dims: tuple[int, int]) -> Tensor:
+        """The view with others in the place of dimensions first..last (exclusive)."""
+        return Tensor(self.storage, self.offset, (*self.dims[:first], *dims, *self.dims[last:]))
+
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> Tensor:
         """Elements start..end of one dimension."""
-        return self[(*[slice(None)] * dim, slice(start, end, step))]
+        return self[(*[slice(None)] * self._axis(dim), slice(start, end, step))]
 
     def select(self, dim: int, index: int) -> Tensor:
         """One element of a dimension; the dimension goes (the partition dimension stays, of size 1)."""
-        return self[(*[slice(None)] * dim, index)]
+        return self[(*[slice(None)] * self._axis(dim), index)]
 
     def permute(self, dims: Sequence[int]) -> Tensor:
         """Dimensions in another order; the partition dimension stays first."""
-        if sorted(dims) != list(range(self.ndim)) or (self.storage.on_chip and dims[0] != 0):
+        axes = [self._axis(dim) for dim in dims]
+        if sorted(axes) != list(range(self.ndim)) or (self.storage.on_chip and axes[0] != 0):
             fail("permute", f"dimensions {tuple(dims)} of {self.name}", "keep the partition dimension first")
-        return Tensor(self.storage, self.offset, tuple(self.dims[axis] for axis in dims))
+        return Tensor(self.storage, self.offset, tuple(self.dims[axis] for axis in axes))
 
     def broadcast(self, dim: int, num: int) -> Tensor:
         """A dimension of size 1 repeated `num` times without moving data."""
-        if self.dims[dim][1] != 1 or (dim == 0 and self.storage.on_chip):
-            fail("broadcast", f"dimension {dim} of {self.name} has {self.dims[dim][1]} elements, not 1")
-        return Tensor(self.storage, self.offset, (*self.dims[:dim], (0, num), *self.dims[dim + 1 :]))
+        axis = self._axis(dim)
+        if self.dims[axis][1] != 1 or (axis == 0 and self.storage.on_chip):
+            fail("broadcast", f"dimension {dim} of {self.name} has {self.dims[axis][1]} elements, not 1")
+        if type(num) is not int or num < 1:
+            fail("broadcast", f"dimension {dim} of {self.name} repeated {num!r} times")
+        return self._replaced(axis, axis + 1, (0, num))
 
     def expand_dim(self, dim: int) -> Tensor:
         """A new dimension of size 1 before `dim`."""
-        if dim == 0 and self.storage.on_chip:
+        axis = self._axis(dim, rank=self.ndim + 1)
+        if axis == 0 and self.storage.on_chip:
             fail("expand_dim", f"the partition dimension of {self.name} stays first")
-        return Tensor(self.storage, self.offset, (*self.dims[:dim], (1, 1), *self.dims[dim:]))
+        return self._replaced(axis, axis, (1, 1))
 
     def squeeze_dim(self, dim: int) -> Tensor:
         """Without a dimension of size 1."""
-        if self.dims[dim][1] != 1 or (dim == 0 and self.storage.on_chip):
+        axis = self._axis(dim)
+        if self.dims[axis][1] != 1 or (axis == 0 and self.storage.on_chip) or self.ndim == 1:
             fail("squeeze_dim", f"dimension {dim} of {self.name} cannot go")
-        return Tensor(self.storage, self.offset, (*self.dims[:dim], *self.dims[dim + 1 :]))
+        return self._replaced(axis, axis + 1)
 
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> Tensor:
         """One dimension split in several."""
-        step, count = self.dims[dim]
+        axis = self._axis(dim)
+        step, count = self.dims[axis]
         sizes = _infer(tuple(shape), count, self)
-        if dim == 0 and self.storage.on_chip and sizes != (count,):
+        if axis == 0 and self.storage.on_chip and sizes != (count,):
             fail("reshape", f"the partition dimension of {self.name} cannot be split")
-        return Tensor(
-            self.storage, self.offset, (*self.dims[:dim], *_split(step, sizes), *self.dims[dim + 1 :])
-        )
+        return self._replaced(axis, axis + 1, *row_major(sizes, step=step))
 
     def flatten_dims(self, start_dim: int, end_dim: int) -> Tensor:
         """Dimensions start..end (inclusive) as one; they must follow each other in memory."""
-        part = self.dims[start_dim : end_dim + 1]
+        first, last = self._axis(start_dim), self._axis(end_dim)
+        part = self.dims[first : last + 1]
+        if not part:
+            fail("reshape", f"dimensions {start_dim}..{end_dim} of {self.name} are in no order")
+        if first == 0 and last > 0 and self.storage.on_chip:
+            fail("reshape", f"the partition dimension of {self.name} cannot be joined with others")
         for (outer, _), (inner, count) in pairwise(part):
             if outer != inner * count:
                 fail("reshape", f"dimensions {start_dim}..{end_dim} of {self.name} are not contiguous")
         joined = (part[-1][0], prod(count for _, count in part))
-        return Tensor(self.storage, self.offset, (*self.dims[:start_dim], joined, *self.dims[end_dim + 1 :]))
+        return self._replaced(first, last + 1, joined)
 
     def reshape(self, *shape: Any) -> Tensor:
         """The same elements in another shape; contiguous views only, the partition size stays on chip."""
@@ -273,7 +305,7 @@ class Tensor:
                 "reshape", f"{self.name} of shape {self.shape} cannot become {wanted}",
                 "reshape whole tiles; the partition dimension keeps its size",
             )  # fmt: skip
-        return Tensor(self.storage, self.offset, (*self.dims[:keep], *_split(1, sizes)))
+        return Tensor(self.storage, self.offset, (*self.dims[:keep], *row_major(sizes)))
 
     def broadcast_to(self, shape: Sequence[int]) -> Tensor:
         """Dimensions of size 1 repeated to the wanted shape."""
@@ -295,7 +327,8 @@ def _infer(shape: tuple[int, ...], total: int, tensor: Tensor) -> tuple[int, ...
     return sizes
 
 
-def _split(step: int, sizes: tuple[int, ...]) -> Dims:
+def row_major(sizes: tuple[int, ...], *, step: int = 1) -> Dims:
+    """The pattern of a whole tensor of these sizes, its innermost elements `step` apart."""
     dims = []
     for size in reversed(sizes):
         dims.append((step, size))

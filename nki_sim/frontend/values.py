@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Any
 
 from nki_sim.forms import ParamValue
 from nki_sim.frontend.tensor import Tensor, fail
-from nki_sim.functions import ACTIVATIONS, ALIASES, ALU, REDUCE
+from nki_sim.functions import ACTIVATIONS, ALIASES, ALU, FUNCTIONS, REDUCE
 from nki_sim.operators import Argument, Operator
+
+_INSTEAD = {
+    "load": "declare a tile with nl.ndarray and fill it with nisa.dma_copy(dst=tile, src=...)",
+    "store": "use nisa.dma_copy(dst=..., src=tile)",
+    "load_transpose2d": "use nisa.dma_transpose(dst=tile, src=...)",
+    "matmul": "use nisa.nc_matmul into a PSUM tile",
+    "transpose": "use nisa.nc_transpose",
+    **dict.fromkeys(
+        ("zeros", "ones", "full", "zeros_like"),
+        "declare with nl.ndarray, then nisa.memset(dst=..., value=...)",
+    ),
+}
 
 
 class Function:
@@ -24,10 +36,10 @@ class Function:
         return f"nl.{self.name}"
 
     def __call__(self, *_: object, **__: object) -> None:
-        fail(
-            "unsupported", f"not supported yet: calling nl.{self.name}(...)",
-            f"pass it as op=nl.{self.name} to a nisa instruction",
-        )  # fmt: skip
+        operand = f"pass it as op=nl.{self.name} to a nisa instruction"
+        known = self.name in FUNCTIONS or self.name in ALIASES
+        hint = operand if known else _INSTEAD.get(self.name, "declare tiles, compute with nisa instructions")
+        fail("unsupported", f"not supported yet: calling nl.{self.name}(...)", hint)
 
 
 class engine(Enum):  # noqa: N801  the documented spelling
@@ -66,6 +78,21 @@ class reduce_cmd(Enum):  # noqa: N801
     reduce = "reduce"
     reset_reduce = "reset_reduce"
     load_reduce = "load_reduce"
+
+
+class matmul_perf_mode(Enum):  # noqa: N801
+    """How the tensor engine feeds its rows; only `none` is supported."""
+
+    none = "none"
+    double_row = "double_row"
+
+
+class nc_version(IntEnum):  # noqa: N801
+    """Generations of NeuronCore, the older the smaller."""
+
+    gen2 = 2
+    gen3 = 3
+    gen4 = 4
 
 
 def normalise(operator: Operator, argument: Argument, value: Any) -> ParamValue | Tensor | None:

@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,6 +33,10 @@ MAX_ELEMENTS = 1 << 35
 Seven times what a plain kernel of the largest problem does; with it a program that would compute for
 hours ends as a verdict that does not depend on how fast the machine is.
 """
+
+
+FASTEST_PRODUCTS = "bfloat16"
+"""The type whose products the tensor engine makes at its highest rate."""
 
 
 class _RejectedError(Exception):
@@ -108,7 +112,7 @@ class _Judgement:
             predicted = _timed(lambda: schedule.predict(program, target, timeline=timeline))
             _plausible(predicted.latency_ms, self.job)
         with self.at("profile"):
-            explanation = explain.explain(program, timeline, target)
+            explanation = explain.explain(program, timeline)
             profile = _profile(counters.profile(program, timeline, target), explanation, self.job.target)
         benchmark = Benchmark(
             latency_ms=predicted.latency_ms,
@@ -176,21 +180,14 @@ def _obey_rules(program: Program, target: targets.Target, job: Job) -> None:
     fault = output_fault(program.specs(program.outputs), job.spec, job.size)
     if fault is not None:
         raise _RejectedError(Verdict.INCORRECT, *fault)
-    touched = _elements(program)
-    if touched > MAX_ELEMENTS:
-        text = f"the instructions touch {touched} elements, at most {MAX_ELEMENTS} are run"
+    if program.elements > MAX_ELEMENTS:
+        text = f"the instructions touch {program.elements} elements, at most {MAX_ELEMENTS} are run"
         raise _RejectedError(Verdict.TIMEOUT, "limit_elements", text)
     violations = checks.check(program, target)
     if violations:
         first = violations[0]
         more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
         raise _RejectedError(Verdict.COMPILE_ERROR, first.code, first.message + more, first.line, first.hint)
-
-
-def _elements(program: Program) -> int:
-    uses = np.bincount(program.form_ids, minlength=len(program.forms)).tolist()
-    sizes = (sum(item.elements for item in form.operands) for form in program.forms)
-    return sum(size * count for size, count in zip(sizes, uses, strict=True))
 
 
 def _reference(path: str) -> Array:
@@ -217,7 +214,9 @@ def _timed(compute: Callable[[], T]) -> T:
 
 
 def _plausible(latency_ms: float, job: Job) -> None:
-    bound_ms = tight_ms(job.spec.work_at(job.size), job.target)
+    """Refuse what no legal kernel can be: float32 products may be made of faster 16-bit ones."""
+    work = replace(job.spec.work_at(job.size), matmul_dtype=FASTEST_PRODUCTS)
+    bound_ms = tight_ms(work, job.target)
     if latency_ms < bound_ms:
         text = f"predicted {latency_ms:.6g} ms, no honest kernel can be under {bound_ms:.6g} ms"
         raise _RejectedError(Verdict.RUNTIME_ERROR, "faster_than_bound", text)

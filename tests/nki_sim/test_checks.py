@@ -137,16 +137,34 @@ nisa.dma_copy(dst=out, src=r)
 """)
 
 
+LEFT = "nisa.nc_matmul(acc[:, 0:256], t[:, 0:128], t[:, 0:256], accumulate=False)"
+
+
 @pytest.mark.parametrize(
     ("first", "codes"),
     [
         ("nisa.nc_matmul(acc, t[:, 0:128], t, accumulate=False)", []),
         ("nisa.memset(acc, 0.0)", ["psum_accumulate_undefined"]),
+        ("nisa.memset(acc, 0.0)\nnisa.nc_matmul(acc, t[:, 0:128], t, accumulate=False)", []),
+        (f"{LEFT}\nnisa.nc_matmul(acc[:, 256:512], t[:, 0:128], t[:, 256:512], accumulate=False)", []),
+        (f"nisa.memset(acc, 0.0)\n{LEFT}", ["psum_accumulate_undefined"]),
+        ("nisa.nc_matmul(acc, t[:, 0:128], t, accumulate=False)\nnisa.memset(acc[:, 0:1], 0.0)",
+         ["psum_accumulate_undefined"]),
         ("pass", ["uninitialised_read"]),
     ],
-)
+)  # fmt: skip
 def test_accumulation_starts_with_a_matmul(first: str, codes: list[str], tracing: Any) -> None:
     assert [item.code for item in found(tracing(accumulation(first), X))] == codes
+
+
+def test_a_part_of_a_product_is_a_matmuls_too(tracing: Any) -> None:
+    """What counts is who wrote the elements, not through which view of the tile."""
+    first = "nisa.memset(acc, 0.0)\nnisa.nc_matmul(acc, t[:, 0:128], t, accumulate=False)"
+    text = accumulation(first).replace(
+        "nisa.nc_matmul(acc, t[:, 0:128], t, accumulate=True)",
+        "nisa.nc_matmul(acc[:, 8:16], t[:, 0:128], t[:, 8:16], accumulate=True)",
+    )
+    assert found(tracing(text, X)) == []
 
 
 def test_inputs_are_read_only(tracing: Any) -> None:

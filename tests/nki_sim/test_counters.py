@@ -108,7 +108,7 @@ def test_intermediates_in_hbm_count_as_spill(tracing: Any) -> None:
 
 def explained(tracing: Any, text: str, *args: ArraySpec) -> Any:
     program = tracing(text, *args)
-    return explain(program, schedule(program, TRN2), TRN2)
+    return explain(program, schedule(program, TRN2))
 
 
 LOOP = """
@@ -153,19 +153,19 @@ def test_an_idle_chip_is_underutilised(tracing: Any) -> None:
 def test_lines_on_the_critical_path_add_up_to_the_span(tracing: Any, texts: Any) -> None:
     program = tracing(texts.matmul, spec(256, 256), spec(256, 1024))
     timeline = schedule(program, TRN2)
-    found = explain(program, timeline, TRN2, lines=1000)
+    found = explain(program, timeline, lines=1000)
     total = sum(ms for _, ms, _ in found.top_lines)
     assert total == pytest.approx(float(timeline.end_ns.max()) / 1e6)
     assert [ms for _, ms, _ in found.top_lines] == sorted((ms for _, ms, _ in found.top_lines), reverse=True)
     source = texts.source_of(texts.matmul).splitlines()
     assert all(op in source[line - 1] for line, _, op in found.top_lines)
-    assert len(explain(program, timeline, TRN2, lines=2).top_lines) == 2
+    assert len(explain(program, timeline, lines=2).top_lines) == 2
 
 
 def test_busy_times_are_the_counters(tracing: Any, texts: Any) -> None:
     program = tracing(texts.matmul, spec(256, 256), spec(256, 1024))
     timeline = schedule(program, TRN2)
-    busy = explain(program, timeline, TRN2).busy_ms
+    busy = explain(program, timeline).busy_ms
     counters = profile(program, timeline, TRN2)
     for name in ("tensor", "vector"):
         assert np.isclose(busy[name], 1e3 * counters[f"{name}_engine_active_time"])

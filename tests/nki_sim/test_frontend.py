@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import nki_sim
 from nki_sim import ArraySpec, targets
 from nki_sim.errors import KernelError, LimitError, TargetError
+from nki_sim.frontend import language
 from nki_sim.frontend.recorder import Recorder
 from nki_sim.frontend.tensor import Tensor
 
@@ -87,11 +89,50 @@ def test_views_are_numpys_views() -> None:
         (tile[:, 0:1].broadcast_to((4, 3, 10)), np.broadcast_to(base[:, 0:1], (4, 3, 10))),
         (tile.expand_dim(1).squeeze_dim(1), base),
         (tile[..., 4], base[..., 4]),
+        (tile.select(-2, 3), base[:, 3]),
+        (tile.slice(-1, 1, 9, 2), base[:, :, 1:9:2]),
+        (tile.permute((0, -1, -2)), base.transpose(0, 2, 1)),
+        (tile[:, 0:1].broadcast(-2, 5), np.broadcast_to(base[:, 0:1], (4, 5, 10))),
+        (tile.expand_dim(-1), base[..., None]),
+        (tile.expand_dim(3), base[..., None]),
+        (language.expand_dims(tile, -2), base[:, :, None]),
+        (tile[:, 2:3].squeeze_dim(-2), base[:, 2]),
+        (tile.reshape_dim(-1, (2, 5)), base.reshape(4, 6, 2, 5)),
+        (tile.flatten_dims(-2, -1), base.reshape(4, 60)),
         (tile.ap([[60, 2], [0, 3], [7, 4]], offset=5), np.stack([[base.reshape(4, 60)[:2, 5:27:7]] * 3], 0)[0]
          .transpose(1, 0, 2)),
     ]  # fmt: skip
     for view, wanted in pairs:
+        assert view.shape == wanted.shape
         assert elements(view, 240).tolist() == wanted.tolist()
+
+
+def outcome(make: Callable[[], Any]) -> Any:
+    """What it makes, None when it is refused."""
+    try:
+        return make()
+    except (KernelError, ValueError):
+        return None
+
+
+@given(shape=st.lists(st.integers(1, 4), min_size=2, max_size=4).map(tuple), dim=st.integers(-6, 6))
+def test_dimensions_are_numpys_and_refused_where_numpy_refuses(shape: tuple[int, ...], dim: int) -> None:
+    base, view = np.arange(np.prod(shape)).reshape(shape), tensor(shape, "hbm")
+    pairs: list[tuple[Callable[[], Tensor], Callable[[], Any]]] = [
+        (lambda: view.select(dim, 0), lambda: base.take(0, axis=dim)),
+        (lambda: view.slice(dim, 0, 1), lambda: base.take([0], axis=dim)),
+        (lambda: view.expand_dim(dim), lambda: np.expand_dims(base, dim)),
+        (lambda: view.squeeze_dim(dim), lambda: np.squeeze(base, dim)),
+        (lambda: view.reshape_dim(dim, (-1,)), lambda: np.moveaxis(base, dim, dim)),
+        (lambda: view.flatten_dims(dim, dim), lambda: np.moveaxis(base, dim, dim)),
+        (lambda: view.slice(dim, 0, 1).broadcast(dim, 2), lambda: base.take([0, 0], axis=dim)),
+    ]
+    for ours, numpys in pairs:
+        found, wanted = outcome(ours), outcome(numpys)
+        assert (found is None) == (wanted is None)
+        if found is not None:
+            assert found.shape == wanted.shape
+            assert elements(found, base.size).tolist() == wanted.tolist()
 
 
 @pytest.mark.parametrize(
@@ -112,6 +153,21 @@ def test_views_are_numpys_views() -> None:
         ("x.permute((1, 1))", "permute"),
         ("x.broadcast(0, 4)", "broadcast"),
         ("x.flatten_dims(0, 1) if False else x[:, 0:3].flatten_dims(0, 1)", "reshape"),
+        ("x.select(2, 0)", "axis"),
+        ("x.select(-3, 0)", "axis"),
+        ("x.slice('a', 0, 1)", "axis"),
+        ("x.expand_dim(4)", "axis"),
+        ("x.squeeze_dim(-3)", "axis"),
+        ("t.expand_dim(-3)", "expand_dim"),
+        ("t.flatten_dims(0, -1)", "reshape"),
+        ("x.flatten_dims(1, 0)", "reshape"),
+        ("x.permute((0, 2))", "axis"),
+        ("x[:, 0:1].broadcast(1, 0)", "broadcast"),
+        ("x[0, 0:1].squeeze_dim(0)", "squeeze_dim"),
+        ("nl.ndarray((4, 4), nl.float32, nl.sbuf, name='n' * 501)", "name"),
+        ("nl.ndarray((4, 4), nl.float32, nl.sbuf, name=7)", "name"),
+        ("nisa.nc_matmul(nl.ndarray((4, 4097), nl.float32, nl.psum), t, t)", "psum_capacity"),
+        ("nisa.nc_matmul(t, t, t, perf_mode=nisa.matmul_perf_mode.double_row)", "unsupported_argument"),
         ("x + x", "operator_on_tensor"),
         ("1 if x else 0", "ambiguous_tensor_truth_value"),
         ("list(x)", "iterate_tensor"),
@@ -190,12 +246,74 @@ def test_no_clear_entry_is_an_error(text: str, tracing: Any) -> None:
 
 @pytest.mark.parametrize(
     ("result", "code"),
-    [("x", "output_buffer"), ("None", "output_type"), ("()", "no_output"), ("out[0:64]", "output_buffer")],
+    [
+        ("x", "output_buffer"),
+        ("None", "output_type"),
+        ("()", "no_output"),
+        ("out[0:64]", "output_buffer"),
+        ("out, out", "output_twice"),
+        ("nl.ndarray((8, 8), nl.float32, nl.shared_hbm).permute([1, 0])", "output_buffer"),
+        ("nl.ndarray((8, 8), nl.float32, nl.shared_hbm).ap([[0, 8], [1, 8]])", "output_buffer"),
+    ],
 )
 def test_outputs_are_whole_tensors_in_shared_hbm(result: str, code: str, tracing: Any) -> None:
     with pytest.raises(KernelError) as caught:
         tracing(PLAIN.format(name="kernel", result=result), X)
     assert caught.value.code == code
+    assert caught.value.line > 0
+
+
+def test_a_kernels_own_name_has_a_limit_too(tracing: Any) -> None:
+    with pytest.raises(KernelError) as caught:
+        tracing(PLAIN.format(name="k" * 501, result="out"), X)
+    assert caught.value.code == "name"
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        ("load(x)", "nisa.dma_copy"), ("store(x)", "nisa.dma_copy"), ("zeros((4, 4))", "nisa.memset"),
+        ("matmul(x, x)", "nisa.nc_matmul"), ("exp(x)", "op=nl.exp"), ("max(x)", "op=nl.max"),
+        ("softmax(x)", "nisa instructions"),
+    ],
+)  # fmt: skip
+def test_the_hint_for_a_call_of_the_language_fits_it(call: str, hint: str, tracing: Any) -> None:
+    with pytest.raises(KernelError) as caught:
+        tracing(PLAIN.format(name="kernel", result=f"nl.{call}"), X)
+    assert hint in caught.value.hint
+    assert ("op=" in caught.value.hint) == ("op=" in hint)
+
+
+@pytest.mark.parametrize(("target", "version", "older"), [("trn1", "gen2", False), ("trn2", "gen3", True)])
+def test_generations_compare(target: str, version: str, older: bool, tracing: Any) -> None:
+    text = f"""
+    @nki.jit
+    def kernel(x):
+        found = nisa.get_nc_version()
+        assert found == nisa.nc_version.{version} and found is not nisa.nc_version.gen4
+        assert (found >= nisa.nc_version.gen3) is {older} and found < nisa.nc_version.gen4
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=x)
+        return out
+    """
+    assert len(tracing(text, X, target=target)) == 1
+
+
+def test_a_performance_mode_that_changes_nothing_is_taken(simulate: Any) -> None:
+    text = """
+    @nki.jit
+    def kernel(x):
+        t = nl.ndarray((8, 8), dtype=x.dtype, buffer=nl.sbuf)
+        p = nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.psum)
+        out = nl.ndarray((8, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(t, x)
+        nisa.nc_matmul(p, t, t, perf_mode=nisa.matmul_perf_mode.none)
+        nisa.tensor_copy(t, p)
+        nisa.dma_copy(out, t)
+        return out
+    """
+    x = np.eye(8, dtype=np.float32) * 3
+    assert np.array_equal(simulate(text, x)[0], x @ x)
 
 
 def test_scalars_and_tuples_of_outputs(simulate: Any) -> None:
@@ -262,8 +380,6 @@ def test_tracing_leaves_no_module_behind_and_keeps_a_real_one(tracing: Any, monk
 
 
 def test_calls_outside_a_kernel_say_so() -> None:
-    from nki_sim.frontend import language
-
     with pytest.raises(KernelError, match="inside a kernel"):
         language.ndarray((4, 4), "float32", language.sbuf)
 
@@ -274,7 +390,7 @@ def test_tile_sizes_come_from_the_target(tracing: Any) -> None:
         + """
     assert (nl.tile_size.pmax, nl.tile_size.psum_fmax, nl.tile_size.gemm_moving_fmax) == (128, 512, 512)
     assert nl.tile_size.gemm_stationary_fmax == 128 and nl.tile_size.psum_num_banks == 8
-    assert nisa.get_nc_version() == "gen3" and nl.program_id(0) == 0 and nl.num_programs() == 1
+    assert nisa.get_nc_version() == nisa.nc_version.gen3 and nl.program_id(0) == 0 and nl.num_programs() == 1
     """
     )
     head, _, checks = text.rpartition("    return out\n")

@@ -272,7 +272,7 @@ def test_it_has_a_profile_above_its_bound(kernel: Kernel, target: str, tracing: 
     assert counters["hbm_read_bytes"] >= least
     assert counters["hbm_write_bytes"] == written
     assert timeline.latency_ms >= tight_bound(work, loaded)
-    found = explain(program, timeline, loaded)
+    found = explain(program, timeline)
     assert sum(ms for _, ms, _ in found.top_lines) <= timeline.latency_ms
     assert max(found.busy_ms.values()) <= timeline.latency_ms
 

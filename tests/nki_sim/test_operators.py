@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nki_sim.errors import KernelError
 from nki_sim.functions import ACTIVATIONS, ALU, REDUCE
 from nki_sim.operators import OPERATORS
 from nki_sim.semantics import BINARY, REDUCTIONS, SEMANTICS, UNARY
@@ -114,8 +115,10 @@ SCALAR: dict[str, Callable[[float, float], float]] = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(ALU))
-@pytest.mark.parametrize("engine", ["vector", "gpsimd"])
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [(name, "gpsimd") for name in sorted(ALU)] + [(name, "vector") for name in sorted(ALU - {"power"})],
+)
 def test_tensor_tensor(name: str, engine: str, simulate: Any, texts: Any) -> None:
     x, y = draw(4, (64, 19)), draw(5, (64, 19))
     y[:, ::3] = x[:, ::3]
@@ -146,11 +149,111 @@ def test_tensor_scalar_applies_two_operations_in_order(
     close(found, wanted, bits=14)
 
 
-def test_scalar_tensor_tensor(simulate: Any, texts: Any) -> None:
+@pytest.mark.parametrize("reverse0", [False, True])
+@pytest.mark.parametrize("reverse1", [False, True])
+def test_scalar_tensor_tensor(reverse0: bool, reverse1: bool, simulate: Any, texts: Any) -> None:
     x, y, c = draw(6, (128, 21)), draw(7, (128, 21)), draw(8, (128, 1))
-    body = "nisa.scalar_tensor_tensor(r, sx, nl.multiply, operand0=sc, op1=nl.subtract, operand1=sy)"
+    body = (
+        "nisa.scalar_tensor_tensor(r, sx, nl.divide, operand0=sc, op1=nl.subtract, operand1=sy, "
+        f"reverse0={reverse0}, reverse1={reverse1})"
+    )
     (found,) = simulate(texts.on_chip(["x", "y", "c"], body), x, y, c)
-    close(found, x * c - y)
+    ratio = c / x if reverse0 else x / c
+    close(found, y - ratio if reverse1 else ratio - y, bits=18)
+
+
+@pytest.mark.parametrize("tiled", [False, True])
+def test_a_scan_starts_from_each_partitions_own_value(tiled: bool, simulate: Any, texts: Any) -> None:
+    x, y, c = draw(20, (32, 5)), draw(21, (32, 5)), draw(22, (32, 1))
+    body = (
+        f"nisa.tensor_tensor_scan(dst=r, data0=sx, data1=sy, initial={'sc' if tiled else 0.25}, "
+        "op0=nl.subtract, op1=nl.maximum, reverse0=True)"
+    )
+    (found,) = simulate(texts.on_chip(["x", "y", "c"], body), x, y, c)
+    state, wanted = c[:, 0] if tiled else np.full(32, np.float32(0.25)), np.empty((32, 5), np.float32)
+    for i in range(5):
+        state = np.maximum(state - x[:, i], y[:, i])
+        wanted[:, i] = state
+    close(found, wanted, bits=18)
+
+
+def test_an_immediate_power_of_data_is_vectors(simulate: Any, texts: Any) -> None:
+    x = draw(23, (64, 9))
+    body = "nisa.tensor_scalar(r, sx, nl.add, 1.0, op1=nl.power, operand1=-0.5)"
+    (found,) = simulate(texts.on_chip(["x"], body), x)
+    close(found, 1.0 / np.sqrt(x.astype(np.float64) + 1.0), bits=18)
+
+
+def test_zeros_keep_their_sign_and_constants_their_type(simulate: Any, texts: Any) -> None:
+    """Calls that differ in no more than a zero's sign are two instructions."""
+    x = draw(24, (4, 2))
+    body = "nisa.memset(r[:, 0:1], 0.0)\nnisa.memset(r[:, 1:2], -0.0)"
+    (found,) = simulate(texts.on_chip(["x"], body), x)
+    assert np.signbit(found).tolist() == [[False, True]] * 4
+    with pytest.raises(KernelError, match="must be a number, not bool"):
+        simulate(texts.on_chip(["x"], "nisa.memset(r[:, 0:1], 1.0)\nnisa.memset(r[:, 1:2], True)"), x)
+
+
+@pytest.mark.parametrize(
+    ("calls", "factors"),
+    [
+        (["acc", "acc"], (2.0, 2.0)),
+        (["acc.reshape(32, 2, 4)", "acc"], (2.0, 2.0)),
+        (["acc", "acc.reshape(32, 4, 2)"], (2.0, 2.0)),
+        (["acc", "acc[:, 0:4]"], (2.0, 1.0)),
+        (["acc[:, 0:4]", "acc[:, 4:8]"], (1.0, 1.0)),
+        (["acc[:, 0:4]", "acc[:, 4:8]", "acc"], (2.0, 2.0)),
+        (["acc", "acc[:, 4:8]", "acc[:, 4:8]"], (1.0, 3.0)),
+    ],
+)
+def test_products_accumulate_on_what_products_started(
+    calls: list[str], factors: tuple[float, float], simulate: Any
+) -> None:
+    """Whatever view of the tile a matmul writes through; each half's factor counts the products in it."""
+    a, b = draw(17, (16, 32)), draw(18, (16, 8))
+    found = simulate(products(calls), a, b)[0]
+    close(found, (a.T @ b) * np.repeat(factors, 4), bits=16)
+
+
+def test_a_product_that_only_partly_accumulates_is_refused(simulate: Any) -> None:
+    a, b = draw(17, (16, 32)), draw(18, (16, 8))
+    with pytest.raises(KernelError) as caught:
+        simulate(products(["acc[:, 0:4]", "acc"]), a, b)
+    assert caught.value.code == "accumulate_overlap"
+
+
+def test_accumulate_may_be_given_by_position(simulate: Any) -> None:
+    a, b = draw(17, (16, 32)), draw(18, (16, 8))
+    text = products(["acc", "acc"]).replace("moving=sb[:, 0:8]", "moving=sb")
+    assert text.count("moving=sb)") == 2
+    text = text.replace("stationary=sa, moving=sb)", "sa, sb, False, False, False, False)").replace(
+        "dst=", ""
+    )
+    close(simulate(text, a, b)[0], a.T @ b, bits=16)
+
+
+def products(goals: list[str]) -> str:
+    """A matmul into each view of an accumulator [32, 8], with the columns of b that belong there."""
+    lines = []
+    for goal in goals:
+        columns = goal[goal.index("[") : -1].split(", ")[1] if "[" in goal else "0:8"
+        lines.append(f"nisa.nc_matmul(dst={goal}, stationary=sa, moving=sb[:, {columns}])")
+    body = "\n".join(f"        {line}" for line in lines)
+    return f"""
+    @nki.jit
+    def kernel(a, b):
+        sa = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+        sb = nl.ndarray(b.shape, dtype=b.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(sa, a)
+        nisa.dma_copy(sb, b)
+        acc = nl.ndarray((32, 8), dtype=nl.float32, buffer=nl.psum)
+{body}
+        r = nl.ndarray((32, 8), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(r, acc)
+        out = nl.ndarray((32, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, r)
+        return out
+    """
 
 
 @pytest.mark.parametrize("name", sorted(REDUCE))

@@ -152,7 +152,7 @@ def test_every_program_can_be_timed_and_explained(program: list[Step], tracing: 
     timeline = schedule(traced, TRN2)
     assert np.all(timeline.end_ns > timeline.start_ns)
     assert np.all(timeline.start_ns >= timeline.issue_ns)
-    found = explain(traced, timeline, TRN2)
+    found = explain(traced, timeline)
     assert found.bottleneck in {"tensor", "vector", "scalar", "gpsimd", "dma", "dependency", "underutilised"}
     prediction = predict(traced, TRN2, timeline=timeline)
     assert prediction.lo_ms <= prediction.latency_ms <= prediction.hi_ms

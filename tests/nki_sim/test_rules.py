@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from nki_sim import ArraySpec, checks, targets
-from nki_sim.errors import KernelError
+from nki_sim.errors import IRError, KernelError
+from nki_sim.ir import Program
+from nki_sim.operators import OPERATORS
 
 X = ArraySpec((128, 512), "float32")
 
@@ -36,6 +38,9 @@ def matmul(k: int = 128, m: int = 128, n: int = 512, *, a: str = "nl.float32", b
 PSUM_PAIR = tile("pa", "(128, 64)", buffer="nl.psum") + tile("pb", "(128, 64)", buffer="nl.psum")
 PAIR = tile("a", "(128, 64)") + tile("b", "(128, 64)")
 COLUMN = tile("c", "(128, 1)")
+HALF_COLUMN = tile("c", "(128, 1)", dtype="nl.bfloat16")
+BIG = tile("big", "(128, 64, 8)") + tile("b", "(128, 32)")
+BANKS = tile("sa", "(128, 128)") + tile("sb", "(128, 512)") + tile("acc", "(128, 1024)", buffer="nl.psum")
 
 CASES = [
     Case("num_partition_exceed_arch_limit", tile("a", "(128, 4)"), tile("a", "(129, 4)").strip()),
@@ -148,6 +153,82 @@ CASES = [
          PAIR + COLUMN + "nisa.activation(a, nl.exp, b, bias=1.0)", "trn1"),
     Case("activation_scale_invalid_type", PAIR + COLUMN + "nisa.activation(a, nl.exp, b, scale=c)",
          PAIR + tile("c", "(128, 1)", dtype="nl.bfloat16") + "nisa.activation(a, nl.exp, b, scale=c)"),
+    *(
+        Case("shape_mismatch", PAIR + COLUMN + call.format("c"), PAIR + COLUMN + call.format("b"), id=call)
+        for call in (
+            "nisa.tensor_scalar(a, b, nl.add, {})",
+            "nisa.tensor_scalar(a, b, nl.add, 1.0, op1=nl.add, operand1={})",
+            "nisa.tensor_scalar_reduce(a, b, nl.add, {}, nl.add, c)",
+            "nisa.tensor_scalar_reduce(a, b, nl.add, 1.0, nl.add, {})",
+            "nisa.scalar_tensor_tensor(a, b, nl.add, {}, nl.add, b)",
+            "nisa.tensor_tensor_scan(a, b, b, {}, nl.add, nl.add)",
+            "nisa.activation(a, nl.exp, b, bias={})",
+            "nisa.activation(a, nl.exp, b, scale={})",
+            "nisa.activation(a, nl.exp, b, reduce_op=nl.add, reduce_res={})",
+            "nisa.activation_reduce(a, nl.exp, b, nl.add, c, bias={})",
+            "nisa.activation_reduce(a, nl.exp, b, nl.add, c, scale={})",
+            "nisa.activation_reduce(a, nl.exp, b, nl.add, {})",
+        )
+    ),
+    Case("shape_mismatch", PAIR + COLUMN + "nisa.scalar_tensor_tensor(a, b, nl.add, c, nl.add, b)",
+         PAIR + COLUMN + "nisa.scalar_tensor_tensor(a, b, nl.add, c, nl.add, c)", id="second tensor"),
+    Case("argument_pair", PAIR + "nisa.tensor_scalar(a, b, nl.add, 1.0, op1=nl.add, operand1=0.0)",
+         PAIR + "nisa.tensor_scalar(a, b, nl.add, 1.0, op1=nl.add)", id="op1 alone"),
+    Case("argument_pair", PAIR + "nisa.tensor_scalar(a, b, nl.add, 1.0)",
+         PAIR + "nisa.tensor_scalar(a, b, nl.add, 1.0, operand1=0.0)", id="operand1 alone"),
+    Case("argument_pair", PAIR + "nisa.tensor_scalar(a, b, nl.add, 1.0, reverse1=False)",
+         PAIR + "nisa.tensor_scalar(a, b, nl.add, 1.0, reverse1=True)", id="reverse1 alone"),
+    Case("argument_pair", PAIR + COLUMN + "nisa.activation(a, nl.exp, b, reduce_op=nl.add, reduce_res=c)",
+         PAIR + COLUMN + "nisa.activation(a, nl.exp, b, reduce_op=nl.add)", id="reduce_op alone"),
+    Case("argument_pair", PAIR + COLUMN + "nisa.activation(a, nl.exp, b)",
+         PAIR + COLUMN + "nisa.activation(a, nl.exp, b, reduce_res=c)", id="reduce_res alone"),
+    *(
+        Case(code, PAIR + COLUMN + call, PAIR + HALF_COLUMN + call, id=call)
+        for code, call in (
+            ("activation_bias_invalid_type", "nisa.activation(a, nl.exp, b, bias=c)"),
+            ("operand_invalid_type", "nisa.tensor_scalar(a, b, nl.add, c)"),
+            ("operand_invalid_type", "nisa.tensor_scalar(a, b, nl.add, 1.0, op1=nl.add, operand1=c)"),
+            ("operand_invalid_type", "nisa.scalar_tensor_tensor(a, b, nl.add, c, nl.add, b)"),
+        )
+    ),
+    *(
+        Case("memset_value", tile("a", "(128, 4)", dtype=dtype) + f"nisa.memset(a, {good})",
+             tile("a", "(128, 4)", dtype=dtype) + f"nisa.memset(a, {bad})", id=f"{bad} in {dtype}")
+        for dtype, good, bad in (
+            ("nl.int32", "-3", "1.5"), ("nl.int8", "-128", "-129"), ("nl.int8", "127.0", "128.0"),
+            ("nl.uint16", "65535", "65536"), ("nl.uint8", "0.0", "-1"), ("nl.int32", "0", "float('nan')"),
+        )
+    ),
+    *(
+        Case("write_overlap", f"{BIG}nisa.tensor_copy({good}, b)", f"{BIG}nisa.tensor_copy({bad}, b)", id=bad)
+        for good, bad in (
+            ("big[:, 0:32, 0]", "big[:, 0:1, 0].broadcast(1, 32)"),
+            ("big.ap([[512, 128], [4, 8], [1, 4]])", "big.ap([[512, 128], [3, 8], [1, 4]])"),
+            ("big.ap([[512, 128], [1, 4], [4, 8]])", "big.ap([[512, 128], [1, 4], [3, 8]])"),
+            ("big.ap([[512, 128], [0, 1], [1, 32]])", "big.ap([[512, 128], [0, 2], [1, 16]])"),
+        )
+    ),
+    Case("write_overlap", tile("big", "(128, 64)") + "nisa.dma_copy(big[:, 0:32], x[:, 0:32])",
+         tile("big", "(128, 64)") + "nisa.dma_copy(big[:, 0:1].broadcast(1, 32), x[:, 0:32])", id="by DMA"),
+    *(
+        Case("psum_bank", BANKS + call.format(good), BANKS + call.format(bad), id=f"{call} {bad}")
+        for call, good, bad in (
+            ("nisa.nc_matmul(acc[:, {}], sa, sb)", "512:1024", "256:768"),
+            ("nisa.nc_matmul(acc[:, {}], sa, sb[:, 0:2])", "510:512", "511:513"),
+            ("nisa.nc_transpose(acc[:, {}], sa)", "384:512", "448:576"),
+        )
+    ),
+    Case("engine", PAIR + "nisa.tensor_tensor(a, b, b, nl.power)",
+         PAIR + "nisa.tensor_tensor(a, b, b, nl.power, engine=nisa.engine.vector)", id="power of data"),
+    Case("engine", PAIR + "nisa.tensor_scalar(a, b, nl.power, 2.0)",
+         PAIR + "nisa.tensor_scalar(a, b, nl.power, 2.0, reverse0=True)", id="exponential by power"),
+    Case("engine", PAIR + "nisa.scalar_tensor_tensor(a, b, nl.power, 2.0, nl.add, b)",
+         PAIR + "nisa.scalar_tensor_tensor(a, b, nl.add, 2.0, nl.power, b)", id="power by a tensor"),
+    Case("engine", PAIR + "nisa.tensor_tensor_scan(a, b, b, 1.0, nl.add, nl.add)",
+         PAIR + "nisa.tensor_tensor_scan(a, b, b, 1.0, nl.power, nl.add)", id="power in a scan"),
+    Case("engine", PAIR + "nisa.scalar_tensor_tensor(a, b, nl.add, 2.0, nl.add, b)",
+         PAIR + "nisa.scalar_tensor_tensor(a, b, nl.add, 2.0, nl.add, b, engine=nisa.engine.gpsimd)",
+         id="scalar_tensor_tensor is VectorE's"),
     Case("tensor_access_out_of_bound", PAIR + "nisa.tensor_copy(a[:, 32:64], b[:, 0:32])",
          PAIR + "nisa.tensor_copy(a[:, 33:65], b[:, 0:32])"),
     Case("partition_step", PAIR + "nisa.tensor_copy(a, b.ap([[64, 128], [1, 64]]))",
@@ -188,3 +269,27 @@ def test_rules_are_applied_again_to_programs_from_elsewhere(tracing: Any) -> Non
     assert violation.code == "engine"
     assert violation.tensor == "a"
     assert violation.line == 14
+
+
+def test_the_bank_rule_is_applied_again_to_programs_from_elsewhere(tracing: Any) -> None:
+    """Where in its row a product begins is part of the program, and a lie about it is no valid program."""
+    body = BANKS + "nisa.nc_matmul(acc[:, 512:1024], sa, sb)"
+    program = tracing(kernel(body), X)
+    form = next(form for form in program.forms if form.op == "nc_matmul")
+    assert form["dst"].column == 512
+    operator = OPERATORS["nc_matmul"]
+    moved = replace(form, operands=(replace(form["dst"], column=256), *form.operands[1:]))
+    assert [breach.code for breach in operator.breaches(moved, targets.load("trn2"))] == ["psum_bank"]
+    lying = replace(program, forms=tuple(moved if item is form else item for item in program.forms))
+    with pytest.raises(IRError, match="where in its row"):
+        Program.from_bytes(lying.to_bytes())
+
+
+@pytest.mark.parametrize(("op", "engine"), [("power", "gpsimd"), ("add", "vector")])
+def test_powers_of_tensors_run_on_gpsimd_when_nothing_is_said(op: str, engine: str, tracing: Any) -> None:
+    (form,) = [
+        form
+        for form in tracing(kernel(PAIR + f"nisa.tensor_tensor(a, b, b, nl.{op})"), X).forms
+        if form.op == "tensor_tensor"
+    ]
+    assert form.engine == engine

@@ -121,6 +121,23 @@ def test_two_input_instructions_pay_twice_unless_one_is_in_psum_or_narrow() -> N
 
 
 @pytest.mark.parametrize(
+    ("dtype", "out", "factor"),
+    [
+        ("bfloat16", "sbuf", 1), ("float16", "sbuf", 1), ("int16", "sbuf", 2), ("uint16", "sbuf", 2),
+        ("bfloat16", "psum", 1),
+    ],
+)  # fmt: skip
+def test_the_fast_mode_is_for_16_bit_floats_read_from_sbuf(dtype: str, out: str, factor: int) -> None:
+    """Two times when both inputs are in SBUF and everything is bf16 or fp16, wherever the result goes."""
+    form = pair("sbuf", dtype, "maximum")
+    form = replace(form, operands=(replace(form["dst"], buffer=out), *form.operands[1:]))
+    overhead = 110 if out == "sbuf" else 50
+    assert cycles(form) == pytest.approx(factor * 512 + overhead)
+    mixed = replace(form, operands=(replace(form["dst"], dtype="float32"), *form.operands[1:]))
+    assert cycles(mixed) == pytest.approx(2 * 512 + overhead)
+
+
+@pytest.mark.parametrize(
     ("dtype", "buffer", "step", "speed"),
     [
         ("float32", "sbuf", 1, 1),
@@ -204,6 +221,8 @@ def test_the_tight_bound_of_known_problems() -> None:
     assert tight_bound(matmul, TRN2) == pytest.approx(515.396e9 / (78.643e12 / 4) * 1e3 + 0.011, rel=1e-4)
     silu = MinimalWork(read_bytes=4 * 4096 * 7168, write_bytes=4 * 4096 * 7168)
     assert tight_bound(silu, TRN2) == pytest.approx(2 * 4 * 4096 * 7168 / 368e6 + 0.011)
+    exps = MinimalWork(read_bytes=0, write_bytes=0, activation_elements=128 * 10**6)
+    assert tight_bound(exps, TRN2) == pytest.approx(1e6 / (1.2 + 1.2 / 2) / 1e6 + 0.011)
 
 
 @given(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +229,9 @@ def test_kernel_errors_have_their_own_status(tmp_path: Path, capsys: Any) -> Non
         ("trace", "KERNEL", "--arg", "4x4:float99"),
         ("trace", "KERNEL", "--arg", "128x512", "--target", "trn9"),
         ("run", "KERNEL", "--arg", "128x512", "--reference", "KERNEL"),
+        ("run", "KERNEL", "--arg", "128x512", "--seeds", "a,b"),
+        ("run", "KERNEL", "--arg", "128x512", "--seeds", ""),
+        ("run", "KERNEL", "--arg", "128x512", "--seeds", "0,-1"),
     ],
 )
 def test_usage_errors_are_one_line(argv: tuple[str, ...], kernel_file: Path, capsys: Any) -> None:
@@ -237,6 +242,64 @@ def test_usage_errors_are_one_line(argv: tuple[str, ...], kernel_file: Path, cap
     assert status == 2
     assert err.startswith("nki-sim: ")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def forward(x): return x[:5]", "arrays of [(5, 512)], the kernel of [(128, 512)]"),
+        ("def forward(x): return 1.0", "arrays of [()], the kernel of [(128, 512)]"),
+        ("def forward(x): return x, x", "the kernel of [(128, 512)]"),
+        ("def forward(): return 0", "the reference raised TypeError"),
+        ("def forward(x): return x + y", "the reference raised NameError"),
+        ("1 / 0", "the reference raised ZeroDivisionError"),
+        ("def forward(x:", "the reference raised SyntaxError"),
+    ],
+)
+def test_a_reference_at_fault_is_usage(
+    text: str, message: str, kernel_file: Path, tmp_path: Path, capsys: Any
+) -> None:
+    reference = tmp_path / "reference.py"
+    reference.write_text(text + "\n")
+    status, out, err = command(capsys, "run", kernel_file, "--arg", "128x512", "--reference", reference)
+    assert (status, out) == (2, "")
+    assert message in err
+
+
+def test_a_kernel_file_that_is_no_text_is_usage(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "binary.py"
+    path.write_bytes(b"\xff\xfe\x00")
+    status, _, err = command(capsys, "trace", path)
+    assert status == 2
+    assert err.startswith("nki-sim: ")
+
+
+def test_profile_applies_the_checks_first(kernel_file: Path, capsys: Any) -> None:
+    status, out, _ = command(capsys, "profile", kernel_file, "--arg", "128x600", "--json")
+    report = json.loads(out)
+    assert status == 1
+    assert [item["code"] for item in report["checks"]] == ["tensor_output_not_written_to"]
+    assert "predicted" not in report
+
+
+def test_an_interrupt_while_tracing_ends_the_command(tmp_path: Path) -> None:
+    """It is not taken for an exception of the kernel, which may catch what it likes."""
+    kernel, started = tmp_path / "endless.py", tmp_path / "started"
+    kernel.write_text(
+        "import nki\n\n\n@nki.jit\ndef kernel(x):\n"
+        f"    open({str(started)!r}, 'w').close()\n"
+        "    while True:\n        try:\n            pass\n        except BaseException:\n            pass\n"
+    )
+    process = subprocess.Popen([sys.executable, "-m", "nki_sim.cli", "run", str(kernel), "--arg", "4x4"])
+    try:
+        while not started.exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == -signal.SIGINT
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,59 @@
+"""What `accumulate=None` means for a matmul: which elements of its PSUM tile products have been started.
+
+A tile's elements are the bits of one integer, so that any two access patterns compare exactly, whatever
+view they were made through.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from nki_sim.forms import Dims
+from nki_sim.frontend.recorder import current
+from nki_sim.frontend.tensor import Tensor, fail
+
+
+def infer_accumulate(given: dict[str, Any]) -> None:
+    """Decide `accumulate=None` among the arguments of a matmul, and note what it starts.
+
+    The first write to an element overwrites, later ones accumulate; what holds both kinds is refused.
+    """
+    dst = given.get("dst")
+    if not isinstance(dst, Tensor) or dst.buffer != "psum":
+        return
+    _check_size(dst)
+    region = _bits(dst.dims) << dst.offset
+    covered = dst.storage.started & region
+    if given.get("accumulate") is None:
+        if covered not in {0, region}:
+            fail(
+                "accumulate_overlap", f"part of dst ({dst.name}) was written by a matmul, part was not",
+                "pass accumulate=True or False, or write the parts with matmuls of their own",
+            )  # fmt: skip
+        given["accumulate"] = covered != 0
+    dst.storage.started |= region
+
+
+def _check_size(dst: Tensor) -> None:
+    target = current().target
+    limit = target.psum_banks * target.psum_bank_bytes
+    nbytes = dst.storage.site.partition_bytes
+    if nbytes > limit:
+        fail(
+            "psum_capacity", f"{dst.name} takes {nbytes} bytes per partition, PSUM has {limit}",
+            "use smaller tiles",
+        )  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def _bits(dims: Dims) -> int:
+    """A bit for each element that a pattern touches, from its first."""
+    made = 1
+    for step, count in dims:
+        have = 1
+        while have < count:
+            more = min(have, count - have)
+            made |= made << step * more
+            have += more
+    return made

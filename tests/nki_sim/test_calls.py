@@ -1,0 +1,133 @@
+"""Random calls of every instruction: what the rules let through runs, whatever its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nki_sim import ArraySpec, checks, numerics, targets
+from nki_sim.errors import KernelError
+from nki_sim.ir import Program
+from nki_sim.operators import OPERATORS, Argument, Operator
+from nki_sim.schedule import schedule
+
+X = ArraySpec((32, 16), "float32")
+
+# Name -> shape, type, buffer; each is written before the call. Some fit each other, some fit nothing.
+TILES = {
+    "a": ((32, 16), "float32", "sbuf"),
+    "b": ((32, 16), "float32", "sbuf"),
+    "half": ((32, 16), "bfloat16", "sbuf"),
+    "whole": ((32, 16), "int32", "sbuf"),
+    "column": ((32, 1), "float32", "sbuf"),
+    "other": ((32, 1), "float32", "sbuf"),
+    "narrow": ((32, 1), "bfloat16", "sbuf"),
+    "deep": ((32, 4, 4), "float32", "sbuf"),
+    "flipped": ((16, 32), "float32", "sbuf"),
+    "square": ((32, 32), "float32", "sbuf"),
+    "sums": ((16, 16), "float32", "psum"),
+    "turned": ((16, 32), "float32", "psum"),
+    "banks": ((32, 16), "float32", "psum"),
+}
+SLICES = ("", "", "", "[0:16]", "[:, 0:1]", "[:, 0:8]", "[:, 0:1].broadcast(1, 16)")
+FUNCTIONS = ("add", "multiply", "power", "maximum", "less", "exp", "copy", "abs_max")
+
+
+def likely(argument: Argument) -> st.SearchStrategy[str]:
+    """Mostly what the argument takes, at times something else."""
+    tensors = st.tuples(st.sampled_from(sorted(TILES)), st.sampled_from(SLICES)).map("".join)
+    plain = st.sampled_from(["a", "b"])
+    numbers = st.sampled_from(["0.0", "-0.0", "1", "2.5", "float('nan')", "True"])
+    functions = st.sampled_from([f"nl.{name}" for name in FUNCTIONS])
+    kinds: dict[str, st.SearchStrategy[str]] = {
+        "out": plain | st.sampled_from(["column", "sums", "turned"]) | tensors,
+        "tensor": plain | tensors,
+        "tensor_or_float": numbers | st.sampled_from(["column", "a"]) | tensors,
+        "float": numbers,
+        "bool": st.sampled_from(["True", "False"]),
+        "axes": st.sampled_from(["1", "-1", "(1, 2)", "(1, 0)", "0", "7"]),
+    }
+    return kinds.get(argument.kind, st.sampled_from(["nl.add", "nl.multiply"]) | functions)
+
+
+@st.composite
+def calls(draw: Any, operator: Operator) -> str:
+    """A call with some of its optional arguments, in pairs or not."""
+    words = [
+        f"{argument.name}={draw(likely(argument))}"
+        for argument in operator.arguments
+        if argument.required or draw(st.booleans())
+    ]
+    engine = draw(st.sampled_from(["unknown", "unknown", "vector", "scalar", "gpsimd", "tensor"]))
+    return f"nisa.{operator.name}({', '.join([*words, f'engine=nisa.engine.{engine}'])})"
+
+
+def kernel_of(call: str) -> str:
+    tiles = [
+        f"    {name} = nl.ndarray({shape}, dtype=nl.{dtype}, buffer=nl.{buffer})\n    nisa.memset({name}, 1)"
+        for name, (shape, dtype, buffer) in TILES.items()
+    ]
+    return "\n".join([
+        "@nki.jit", "def kernel(x):",
+        "    out = nl.ndarray((32, 16), dtype=nl.float32, buffer=nl.shared_hbm)",
+        *tiles, f"    {call}", "    nisa.dma_copy(dst=out, src=a)", "    return out",
+    ])  # fmt: skip
+
+
+def traced_or_refused(trace: Callable[[], Program]) -> Program | KernelError:
+    try:
+        return trace()
+    except KernelError as error:
+        return error
+
+
+@pytest.mark.parametrize("name", sorted(OPERATORS))
+@pytest.mark.parametrize("target", targets.names())
+@settings(max_examples=60)
+@given(data=st.data())
+def test_a_call_is_refused_at_its_line_or_runs(
+    name: str, target: str, data: Any, tracing: Any, texts: Any
+) -> None:
+    call = data.draw(calls(OPERATORS[name]))
+    text = kernel_of(call)
+    line = texts.source_of(text).splitlines().index(f"    {call}") + 1
+    made = traced_or_refused(lambda: tracing(text, X, target=target))
+    if isinstance(made, KernelError):
+        assert made.code != "kernel_exception"
+        assert made.line == line
+    elif not checks.check(made, targets.load(target)):
+        (found,) = numerics.run(made, [np.ones((32, 16), np.float32)])
+        assert found.shape == (32, 16)
+        assert schedule(made, targets.load(target)).latency_ms > 0
+
+
+PLAIN = {
+    "dma_copy": "a, b",
+    "dma_transpose": "flipped, b",
+    "tensor_copy": "half, b",
+    "memset": "whole, 3",
+    "nc_matmul": "sums, a, b",
+    "nc_transpose": "turned, b",
+    "tensor_tensor": "a, b, b, nl.power",
+    "tensor_scalar": "a, b, nl.add, column, op1=nl.power, operand1=2.0",
+    "scalar_tensor_tensor": "a, b, nl.add, column, nl.add, half",
+    "tensor_scalar_reduce": "a, b, nl.add, 1.0, nl.maximum, column",
+    "tensor_reduce": "column, nl.add, deep, (1, 2)",
+    "tensor_tensor_scan": "a, b, half, column, nl.add, nl.multiply",
+    "activation": "a, nl.exp, b, column, other, nl.add, narrow",
+    "activation_reduce": "a, nl.exp, b, nl.add, column",
+    "reciprocal": "deep, banks",
+}
+
+
+@pytest.mark.parametrize("name", sorted(OPERATORS))
+def test_each_instruction_has_a_call_that_is_let_through(name: str, tracing: Any) -> None:
+    """So that the property above is not about refusals alone."""
+    program = tracing(kernel_of(f"nisa.{name}({PLAIN[name]})"), X)
+    assert checks.check(program, targets.load("trn2")) == []
+    assert len(numerics.run(program, [np.ones((32, 16), np.float32)])) == 1
