@@ -1,0 +1,34 @@
+"""How fast is too fast: the bound below which the judge takes a prediction for a flaw, not for a kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import seeds
+from remote.bounds import tight_ms
+from remote.judge import program
+from remote.judge.job import Job
+from state.model import Verdict
+
+MATMUL = seeds.load("matmul")
+JOB = Job(spec=MATMUL.spec, problem="x", size="full", target="trn2", references={})
+WORK = MATMUL.spec.work_at("full")
+
+
+def test_three_16_bit_products_for_one_of_float32_are_not_too_fast():
+    """A float32 product takes four passes of the tensor engine, its three 16-bit parts take three."""
+    overhead_ms = tight_ms(replace(WORK, matmul_flops=0, read_bytes=0, write_bytes=0), "trn2")
+    honest_ms = 0.75 * (tight_ms(WORK, "trn2") - overhead_ms) + overhead_ms
+    assert honest_ms < tight_ms(WORK, "trn2")
+    program._plausible(honest_ms, JOB)
+
+
+def test_below_one_16_bit_product_for_each_of_float32_nothing_is_honest():
+    least_ms = tight_ms(replace(WORK, matmul_dtype="bfloat16"), "trn2")
+    program._plausible(least_ms, JOB)
+    with pytest.raises(program._RejectedError) as caught:
+        program._plausible(0.99 * least_ms, JOB)
+    assert caught.value.verdict is Verdict.RUNTIME_ERROR
+    assert caught.value.error.code == "faster_than_bound"
