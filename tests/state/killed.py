@@ -9,6 +9,7 @@ exit status. A fork costs a hundredth of an interpreter's start; the server itse
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import traceback
@@ -47,6 +48,7 @@ def _say(seq: int) -> None:
 
 
 def serve() -> None:
+    importlib.import_module("sqlite_utils.migrations")  # once here, not in every child that makes a log
     for line in sys.stdin:
         at, events, home = line.rstrip("\n").split(" ", 2)
         child = os.fork()
