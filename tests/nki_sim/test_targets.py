@@ -211,6 +211,8 @@ def test_moving_constants_moves_only_uncertain_ones() -> None:
     assert up.dma_engine_bytes_per_ns == TRN2.dma_engine_bytes_per_ns
     assert up.tensor_min_cycles == TRN2.tensor_min_cycles
     assert (up.issue_window, up.dma_window) == (1, 1)
+    kept = ("dma_min_descriptor_bytes", "hbm_bytes_per_ns", "sbuf_reserved_bytes", "psum_banks")
+    assert all(getattr(up, name) == getattr(TRN2, name) for name in kept)
 
 
 def test_the_tight_bound_of_known_problems() -> None:
