@@ -316,9 +316,11 @@ class _Reader:
             else:
                 arguments[name] = self._evaluator.value(node)
         engine = arguments.pop("engine", None)
-        chosen = (
-            engine.leaf if isinstance(engine, Symbol) and engine.leaf != "unknown" else operator.engines[0]
-        )
+        if isinstance(engine, Symbol) and engine.leaf != "unknown":
+            chosen = engine.leaf
+        else:
+            named = ((name, value.leaf) for name, value in arguments.items() if isinstance(value, Symbol))
+            chosen = operator.default_engine(tuple(named))
         return replace(
             self._statement(item, Kind.OPERATE, _names([ast.Expr(call)])),
             op=operator.name,

@@ -52,7 +52,7 @@ async def test_ending_takes_children_along(processes):
     assert len(family) == 2
     await end(process)
     async with asyncio.timeout(30):  # a killed process closes its pipes a moment before it is a zombie
-        while any(alive(pid) for pid in family):
+        while any(alive(pid) for pid in family):  # noqa: ASYNC110 - nothing tells us but looking
             await asyncio.sleep(0.01)
 
 
