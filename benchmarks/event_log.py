@@ -1,9 +1,9 @@
 """The event log beside raw sqlite3 and the `eventsourcing` package: same disk, same run, same payloads.
 
-`python benchmarks/event_log.py [--quick] [--events N] [--json]` measures durable appends per second for
-1, 8 and 32 concurrent callers, verified replay, and how fast and in how much memory a long log opens.
-The last full result is kept in `benchmarks/results/event_log.json`. `eventsourcing` is in the dependency
-group `bench`; without it its columns are empty.
+`python benchmarks/event_log.py [--quick] [--events N] [--appends N] [--json]` measures durable appends per
+second for 1, 8 and 32 concurrent callers, verified replay, and how fast and in how much memory a long log
+opens. The last full result is kept in `benchmarks/results/event_log.json`. `eventsourcing` is in the
+dependency group `bench`; without it its columns are empty.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ RESULT = Path(__file__).parent / "results" / "event_log.json"
 sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that both spellings work
 
 from benchmarks.workload import Script, Step  # noqa: E402 - the path is set above
-from state import queries, snapshots  # noqa: E402
+from state import queries, schema, snapshots  # noqa: E402
 from state.appender import draft  # noqa: E402
 from state.chain import GENESIS, ChainWalk  # noqa: E402
 from state.events import Event  # noqa: E402
@@ -103,21 +103,41 @@ def append_rate(directory: Path, callers: int, events: int) -> float:
     return rate
 
 
+BARE = """CREATE TABLE event(
+    seq INTEGER PRIMARY KEY, stream TEXT, ver INT, payload TEXT, UNIQUE(stream, ver))"""
+
+
 def sqlite_rate(directory: Path, events: int) -> float:
-    """Events per second of bare sqlite3: WAL, FULL, a row per commit; no chain, checks, read models."""
-    texts = payloads(events)
-    connection = sqlite3.connect(directory / "raw.db", isolation_level=None)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
-    connection.execute(
-        "CREATE TABLE event(seq INTEGER PRIMARY KEY, stream TEXT, ver INT, payload TEXT, UNIQUE(stream, ver))"
-    )
+    """Events per second of bare sqlite3: the least table that can hold a log; no chain, no read models."""
+    connection = schema.open_writer(directory / "bare.db")
+    connection.execute(BARE)
+    rows = [(None, "run", number, text) for number, text in enumerate(payloads(events))]
+    return insert_rate(connection, rows)
+
+
+def same_table_rate(directory: Path, events: int) -> float:
+    """The same with the log's own columns, constraints and indexes; its chain is neither made nor checked."""
+    connection = schema.open_writer(directory / "same.db")
+    schema.migrate(connection)
+    connection.execute("DROP TRIGGER event_continues")
+    connection.execute("INSERT INTO stream VALUES ('run', NULL, NULL, NULL)")
+    digest = bytes(32)
+    rows = [
+        (n, "run", n, "Noted", 1, 0, None, f"r{n}#outcome", text, digest, digest, None, None, digest)
+        for n, text in enumerate(payloads(events), start=1)
+    ]
+    return insert_rate(connection, rows)
+
+
+def insert_rate(connection: sqlite3.Connection, rows: Sequence[tuple[object, ...]]) -> float:
+    """Rows per second, one to a durable commit; closes the connection."""
+    statement = f"INSERT INTO event VALUES ({', '.join('?' * len(rows[0]))})"
     start = time.perf_counter()
-    for number, text in enumerate(texts):
+    for row in rows:
         connection.execute("BEGIN IMMEDIATE")
-        connection.execute("INSERT INTO event VALUES (NULL, 'run', ?, ?)", (number, text))
+        connection.execute(statement, row)
         connection.execute("COMMIT")
-    rate = events / (time.perf_counter() - start)
+    rate = len(rows) / (time.perf_counter() - start)
     connection.close()
     return rate
 
@@ -207,7 +227,12 @@ def machine() -> dict[str, Any]:
 
 
 def measure(directory: Path, *, events: int, appends: int) -> dict[str, Any]:
-    """Run everything; `events` sizes the long log, `appends` each append measurement."""
+    """Run everything; `events` sizes the long log, `appends` each append measurement.
+
+    The result: `machine` (python, sqlite, system, cpus); `appends`, a row per number of `callers` with
+    `*_per_s` of each log, null where it was not measured; `replay`, events per second of each kind;
+    `start_up`, a row per log of `events` with `*_s` in seconds and `*_bytes`.
+    """
     rates = [append_rates(directory, callers, appends) for callers in CALLERS]
     sizes = sorted({max(1, events // 10), events})
     homes = [directory / f"log{size}" for size in sizes]
@@ -222,13 +247,15 @@ def measure(directory: Path, *, events: int, appends: int) -> dict[str, Any]:
 
 
 def append_rates(directory: Path, callers: int, events: int) -> dict[str, Any]:
-    """All logs' appends per second with this many callers; bare sqlite3 has but one."""
-    measured: dict[str, list[float]] = {"log": [], "eventsourcing": [], "sqlite3": []}
+    """All logs' appends per second with this many callers; sqlite3 has but one."""
+    names = ("log", "eventsourcing", "sqlite3", "sqlite3_same_table")
+    measured: dict[str, list[float]] = {name: [] for name in names}
     for number in range(REPEATS):
         place = directory / f"append-{callers}-{number}"
         place.mkdir()
         if callers == 1:
             measured["sqlite3"].append(sqlite_rate(place, events))
+            measured["sqlite3_same_table"].append(same_table_rate(place, events))
         if HAVE_EVENTSOURCING:
             from benchmarks.eventsourcing_log import save_rate
 
@@ -262,9 +289,11 @@ def report(result: dict[str, Any]) -> Iterator[str]:
     yield "\ndurable appends/s    event log   eventsourcing   ratio"
     for row in result["appends"]:
         yield f"{row['callers']:>10} callers {_columns(row['log_per_s'], row['eventsourcing_per_s'])}"
-    bare = result["appends"][0]["sqlite3_per_s"]
-    share = result["appends"][0]["log_per_s"] / bare
-    yield f"bare sqlite3, 1 caller: {bare:,.0f}/s; the log reaches {share:.2f} of it"
+    alone = result["appends"][0]
+    for name, what in (("sqlite3", "least table"), ("sqlite3_same_table", "the log's table")):
+        rate = alone[f"{name}_per_s"]
+        share = alone["log_per_s"] / rate
+        yield f"sqlite3, {what}, 1 caller: {rate:,.0f}/s; the log reaches {share:.2f} of it"
     rates = result["replay"]
     yield "\nreplayed events/s     event log   eventsourcing   ratio"
     for name in ("verified", "verified_and_folded"):
@@ -284,12 +313,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes, for CI; the result is not kept")
     parser.add_argument("--events", type=int, help="size of the long log (default 1,000,000)")
+    parser.add_argument("--appends", type=int, help="events of each append measurement (default 8,000)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--directory", type=Path, help="where to write, to choose the disk")
     options = parser.parse_args()
     events = options.events or (10_000 if options.quick else 1_000_000)
+    appends = options.appends or (1_200 if options.quick else 8_000)
     with tempfile.TemporaryDirectory(dir=options.directory) as scratch:
-        result = measure(Path(scratch), events=events, appends=1_200 if options.quick else 8_000)
+        result = measure(Path(scratch), events=events, appends=appends)
     if not options.quick:
         RESULT.parent.mkdir(exist_ok=True)
         RESULT.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
