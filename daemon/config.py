@@ -12,7 +12,7 @@ import difflib
 import json
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,10 +22,14 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from daemon.errors import DaemonError
+from state import crash
 from state.model import Frozen, RunConfig
 
 FILE_NAME = "config.toml"
 ENV_PREFIX = "NKI_AGENT_"
+FOREIGN = frozenset({crash.ENVIRONMENT})
+"""Variables with that prefix that set no key."""
+
 APP_NAME = "nki-kernel-agent"
 
 FLAGS: Mapping[str, str] = {
@@ -51,7 +55,7 @@ class DaemonConfig(Frozen):
     evaluations: int = Field(default_factory=_cpus, ge=1, le=1024, description="evaluations at a time")
     proposals: int = Field(default_factory=_cpus, ge=1, le=1024, description="proposals at a time")
     evaluation_seconds: float = Field(
-        default=600.0, gt=0, le=86_400, description="deadline of one evaluation; past it, it is retried"
+        default=600.0, gt=0, le=86_400, description="deadline of one try of an evaluation"
     )
     grace_seconds: float = Field(
         default=10.0, ge=0, le=3600, description="how long a stop waits for work in flight"
@@ -117,8 +121,16 @@ def resolve_home(option: str | Path | None, env: Mapping[str, str]) -> Path:
     return base / APP_NAME
 
 
-def load(home: Path, env: Mapping[str, str], overrides: Mapping[str, Any] | None = None) -> Effective:
+def load(
+    home: Path,
+    env: Mapping[str, str],
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    look_up: Callable[[str, Any], Iterable[str]] | None = None,
+) -> Effective:
     """Merge all sources of configuration; `overrides` maps keys to the values that flags gave.
+
+    `look_up` gives further faults of a key's value, such as `daemon.names.unknown`.
 
     Raises:
         ConfigError: the file cannot be read, or any source has an unknown key or a wrong value.
@@ -135,6 +147,8 @@ def load(home: Path, env: Mapping[str, str], overrides: Mapping[str, Any] | None
         try:
             values[entry.key] = _parse(entry)
             sources[entry.key] = entry.origin
+            found = look_up(entry.key, values[entry.key]) if look_up else ()
+            faults += (f"{entry.origin}: {entry.key}: {fault}" for fault in found)
         except ValueError as error:
             faults.append(f"{entry.origin}: {entry.key}{error}")
     if not faults:
@@ -194,6 +208,8 @@ def _read_file(path: Path) -> tuple[dict[str, Any], list[str]]:
         return tomllib.loads(path.read_text(encoding="utf-8")), []
     except FileNotFoundError:
         return {}, []
+    except NotADirectoryError:
+        return {}, [f"{path.parent}: a home is a directory, this is a file"]
     except OSError as error:
         return {}, [f"{path}: cannot be read: {error.strerror}"]
     except ValueError as error:  # not UTF-8, or not TOML
@@ -210,10 +226,9 @@ def _from_file(table: Mapping[str, Any], origin: str, prefix: str = "") -> Itera
 
 
 def _from_env(env: Mapping[str, str]) -> Iterator[_Entry]:
-    """Yield the variables meant as configuration; other NKI_AGENT_ variables, such as tests', are not."""
-    families = tuple(ENV_PREFIX + name.upper() for name in Config.model_fields)
+    """Yield the variables that set a key; all that have our prefix are meant to, but for the foreign ones."""
     for name, value in sorted(env.items()):
-        if name.startswith(families) or (name.startswith(ENV_PREFIX) and "__" in name):
+        if name.startswith(ENV_PREFIX) and name not in FOREIGN:
             key = name.removeprefix(ENV_PREFIX).lower().replace("__", ".")
             yield _Entry(key, value, name, text=True)
 
@@ -230,7 +245,7 @@ def _parse(entry: _Entry) -> Any:
     """
     info = _schema().get(entry.key)
     if info is None:
-        raise ValueError(f": {_unknown(entry.key)}")
+        raise ValueError(f": {_unknown(entry)}")
     adapter = _adapter(entry.key)
     try:
         if entry.text:
@@ -260,12 +275,20 @@ def _parse_text(adapter: TypeAdapter[Any], text: str) -> Any:
     return adapter.validate_python(text)
 
 
-def _unknown(key: str) -> str:
+def _unknown(entry: _Entry) -> str:
+    key = entry.key
     if key in _sections():
         return "a section, not a value"
     names = [name for name in (*_schema(), *_sections()) if not key.startswith(f"{name}.")]
     close = difflib.get_close_matches(key, names, n=1, cutoff=0.75)
-    return f"no such key; did you mean {close[0]}?" if close else "no such key"
+    close += (name for name in names if name.rpartition(".")[2] == key.rpartition(".")[2])
+    if not close:
+        return "no such key"
+    return f"no such key; did you mean {_variable(close[0]) if entry.text else close[0]}?"
+
+
+def _variable(key: str) -> str:
+    return ENV_PREFIX + key.upper().replace(".", "__")
 
 
 def _nest(values: Mapping[str, Any]) -> dict[str, Any]:

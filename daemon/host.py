@@ -12,12 +12,16 @@ from pathlib import Path
 from daemon.commands import Commands
 from daemon.config import DaemonConfig
 from daemon.inbox import Inbox
+from daemon.proof import proving
 from daemon.runner import RetryPolicy, Runner
 from daemon.stop import Stop, alongside
 from daemon.supervisor import Limits, Supervisor
 from daemon.verbs import Command, Resume, Submit
 from daemon.workers import Workers
 from state.log import EventLog
+
+PATIENCE_SECONDS = 10.0
+"""How long the report of a run that has ended waits for the proof of the log that it is in."""
 
 
 def workers_of(home: Path, config: DaemonConfig) -> Workers:
@@ -32,6 +36,32 @@ def workers_of(home: Path, config: DaemonConfig) -> Workers:
 
 
 async def host(
+    event_log: EventLog,
+    config: DaemonConfig,
+    *,
+    stop: Stop,
+    workers: Workers,
+    focus: set[str] | None = None,
+) -> None:
+    """Work as `work_on` does, with the log that was found proved meanwhile.
+
+    Whoever hosts certain runs and sees them to their end waits a little for a proof that takes longer.
+
+    Raises:
+        state.errors.StateError: the log failed, or is found to be damaged.
+    """
+
+    def patience_seconds() -> float:
+        return PATIENCE_SECONDS if focus and focus.isdisjoint(event_log.runs()) else 0.0
+
+    work = work_on(event_log, config, stop=stop, workers=workers, focus=focus)
+    if event_log.head.seq == 0:  # all that will be there is what this process writes
+        await work
+    else:
+        await proving(event_log.home, work, stop, patience_seconds=patience_seconds)
+
+
+async def work_on(
     event_log: EventLog,
     config: DaemonConfig,
     *,

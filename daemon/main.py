@@ -15,9 +15,9 @@ import structlog
 
 from daemon.config import load, resolve_home
 from daemon.ctl import exits
+from daemon.ctl.app import HOME
 from daemon.logs import configure
-from daemon.proof import prove
-from daemon.stop import Stop, alongside, first_of
+from daemon.stop import Stop, first_of
 from state.errors import HomeLocked
 from state.home import prepare
 from state.lock import HomeLock
@@ -32,9 +32,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("agentd")
 
 
 @click.command(epilog=exits.epilog())
-@click.option(
-    "--home", type=click.Path(path_type=Path), help="The home; default: $STATE_DIRECTORY, or yours."
-)
+@click.option("--home", type=HOME, help="The home; default: $STATE_DIRECTORY, or yours.")
 def agentd(home: Path | None) -> int:
     """Own a home: advance all its runs and take commands, until SIGTERM or SIGINT."""
     where = resolve_home(home, os.environ)
@@ -62,8 +60,7 @@ async def serve(home: Path) -> None:
         if event_log is not None:
             with event_log:
                 log.info("started", home=str(home), head=event_log.head.seq, runs=len(event_log.runs()))
-                work = host(event_log, config, stop=stop, workers=workers_of(home, config))
-                await alongside(prove(home), work, stop)
+                await host(event_log, config, stop=stop, workers=workers_of(home, config))
             log.info("stopped", home=str(home))
     finally:
         instance.release()

@@ -1,4 +1,4 @@
-"""Proving the whole log behind the daemon's back: a process of its own, at the lowest priority.
+"""Proving the whole log behind its owner's back: a process of its own, at the lowest priority.
 
 Opening a log checks what is new since the last look, so that it is quick; this checks everything else.
 """
@@ -9,17 +9,51 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import structlog
 
 from daemon.ctl import exits
+from daemon.stop import Stop, alongside, first_of
 from state.errors import LogDamaged
 
 LOWEST_PRIORITY = 19
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("proof")
+
+
+async def proving(
+    home: Path, work: Coroutine[Any, Any, None], stop: Stop, *, patience_seconds: Callable[[], float]
+) -> None:
+    """Do `work` while the log of `home` is proved; damage asks it to stop, and is raised in the end.
+
+    A proof that outlasts the work is waited for as long as `patience_seconds` then says, or until a
+    signal asks to stop again; if it has not ended by then, that is said.
+
+    Raises:
+        LogDamaged: naming the first thing that is not as it was written.
+    """
+    ended = asyncio.Event()
+
+    async def proof() -> None:
+        try:
+            await prove(home)
+        finally:
+            ended.set()
+
+    async def work_and_wait() -> None:
+        await work
+        seconds = patience_seconds()
+        if ended.is_set() or seconds <= 0:
+            return
+        await first_of(ended, stop.immediate, seconds=seconds)
+        if not ended.is_set():
+            log.warning("log_not_verified", reason="it takes longer; agentctl verify does it all")
+
+    await alongside(proof(), work_and_wait(), stop)
 
 
 async def prove(home: Path) -> None:

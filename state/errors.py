@@ -2,10 +2,10 @@
 
 StateError
 ├── HomeError                 the directory
-│   ├── HomeUnreadable        missing, not a directory, or no permission
+│   ├── HomeUnreadable        not a directory, or no permission
 │   ├── HomeOnNetwork         a network file system, where locks and fsync cannot be trusted
 │   ├── HomeLocked            another process owns the log
-│   └── NoLog                 nothing was ever recorded here
+│   └── NoLog                 nothing was ever recorded here; perhaps there is not even a directory
 ├── LogError                  what is stored
 │   ├── LogTooNew             written by a newer version of this program
 │   ├── LogDamaged            a row, page or file is not what was written
@@ -172,6 +172,8 @@ def from_sqlite(error: sqlite3.Error) -> StateError:
         return LogDamaged(str(error))
     if primary in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return HomeUnreadable(f"the log cannot be opened: {error}")
+    if primary == sqlite3.SQLITE_ERROR:  # our own fixed SQL: it is the tables that are not as we made them
+        return LogDamaged(f"its tables are not as this program makes them: {error}")
     if primary == sqlite3.SQLITE_FULL:
         return StorageFull(f"no space left for the log: {error}; free some and retry")
     return StorageFailed(f"the log could not be used: {error}")

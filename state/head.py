@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from state.crash import crash_point
-from state.errors import LogDamaged
+from state.errors import HomeUnreadable, LogDamaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,17 @@ def read_head(path: Path) -> Head | None:
     """Return the anchor, None when there is none.
 
     Raises:
-        LogDamaged: the file is not an anchor.
+        LogDamaged: what is there is not an anchor.
+        HomeUnreadable: no permission.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
+    except PermissionError as error:
+        raise HomeUnreadable(f"{path}: no permission to read") from error
+    except (OSError, UnicodeDecodeError):  # a directory, say
+        return _refuse(path)
     try:
         head = Head(**json.loads(text))
         bytes.fromhex(head.hash)

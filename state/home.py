@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from state.errors import HomeOnNetwork, HomeUnreadable
+from state.errors import HomeOnNetwork, HomeUnreadable, NoLog
 
 NETWORK_FILESYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "9p", "fuse.sshfs", "fuse.glusterfs", "glusterfs"}
@@ -58,21 +58,34 @@ def prepare(home: Path, *, create: bool) -> Layout:
     """Return the layout of a home that this process may write, making the directory if asked to.
 
     Raises:
-        HomeUnreadable: missing and not to be created, not a directory, or not writable.
+        NoLog: missing and not to be created.
+        HomeUnreadable: not a directory, or not writable.
         HomeOnNetwork: it lies on a network file system.
     """
     try:
+        require_directory(home)
         if create:
             home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        readable = home.is_dir()
+        found = home.is_dir()
     except OSError as error:
         raise HomeUnreadable(f"{home}: {error.strerror}") from error
-    if not readable:
-        raise HomeUnreadable(f"{home}: no such directory")
+    if not found:
+        raise missing(home)
     if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
         raise HomeUnreadable(f"{home}: no permission to write here")
     _refuse_network(home.resolve())
     return Layout(home)
+
+
+def require_directory(home: Path) -> None:
+    """Refuse a home that is there and no directory; raises HomeUnreadable."""
+    if home.exists() and not home.is_dir():
+        raise HomeUnreadable(f"{home}: a home is a directory, this is a file")
+
+
+def missing(home: Path) -> NoLog:
+    """Return the error for a home that is not there: most likely nothing was started yet."""
+    return NoLog(f"{home}: no such directory; no runs yet, `agentctl run` starts one")
 
 
 def _refuse_network(home: Path) -> None:

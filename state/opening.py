@@ -35,6 +35,7 @@ def open_log(home: Path, *, create: bool, full_check: bool) -> tuple[Layout, Hom
     """
     layout = prepare(home, create=create)
     if not create and not layout.database.exists():
+        require_never_written(layout)
         raise NoLog(f"{home}: holds no log")
     lock = HomeLock(layout.lock)
     try:
@@ -66,10 +67,24 @@ def _open(layout: Layout, *, full_check: bool) -> Appender:
     return appender
 
 
-def _bring_up(connection: sqlite3.Connection, anchor: Head | None) -> None:
-    holds_log = schema.check_version(connection)
-    if not holds_log and anchor is not None and anchor.seq > 0:
+def require_never_written(layout: Layout) -> None:
+    """Refuse a home without a log whose HEAD says that there was one.
+
+    Raises:
+        TailLost: events were acknowledged here.
+        LogDamaged, HomeUnreadable: as `read_head`.
+    """
+    _require_unanchored(read_head(layout.head))
+
+
+def _require_unanchored(anchor: Head | None) -> None:
+    if anchor is not None and anchor.seq > 0:
         raise TailLost(anchor.seq, 0)
+
+
+def _bring_up(connection: sqlite3.Connection, anchor: Head | None) -> None:
+    if not schema.check_version(connection):
+        _require_unanchored(anchor)
     schema.migrate(connection)
     crash_point("open.migrated")
     check_kinds(connection.execute("SELECT type, sv FROM kind").fetchall())

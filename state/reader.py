@@ -16,9 +16,10 @@ from typing import Any, Self
 from state import blobs, projections, queries, snapshots
 from state.errors import StreamUnknown, sqlite_errors
 from state.fold import RunState
-from state.head import EMPTY, Head
+from state.head import EMPTY, Head, read_head
 from state.home import Layout
 from state.model import SYSTEM_STREAM
+from state.opening import check_anchor
 from state.readonly import ReadOnly
 from state.records import Recorded, Row, recorded
 from state.system import SystemState
@@ -50,6 +51,7 @@ class LogReader:
     """Reads one home's log. Get it with `open`; may be shared between threads."""
 
     def __init__(self, layout: Layout) -> None:
+        self._layout = layout
         self._handle = ReadOnly(layout)
         self._mutex = threading.Lock()
 
@@ -59,7 +61,8 @@ class LogReader:
 
         Raises:
             NoLog: nothing was ever recorded there.
-            HomeUnreadable: missing, or no permission.
+            TailLost: there was a log, and it is gone.
+            HomeUnreadable: not a directory, or no permission.
             LogTooNew, LogDamaged: it cannot be read by this program, or at all.
         """
         return cls(Layout(home))
@@ -73,6 +76,17 @@ class LogReader:
     def close(self) -> None:
         with self._mutex:
             self._handle.close()
+
+    def check_end(self) -> None:
+        """Compare the log's end with its HEAD anchor, as opening for writing does.
+
+        Raises:
+            TailLost: events that were acknowledged are gone.
+            LogDamaged: the anchor, or the event it names, is another one.
+        """
+        anchor = read_head(self._layout.head)  # before the log: it is never ahead of what is committed
+        with self._mutex, sqlite_errors():
+            check_anchor(self._handle.connection(), anchor)
 
     # --- events ---
 

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from state import schema
 from state.errors import HomeUnreadable, NoLog, sqlite_errors
-from state.home import Layout
+from state.home import Layout, missing, require_directory
+from state.opening import require_never_written
 from state.upcast import check_kinds
 
 _Stamp = tuple[tuple[int, int, int] | None, ...]
@@ -79,18 +80,21 @@ def _identity(path: Path) -> tuple[int, int, int] | None:
 def _require_readable(layout: Layout) -> None:
     try:
         exists = layout.database.exists()
+        require_directory(layout.home)
     except PermissionError:
         exists = True
-    if not exists and not layout.home.is_dir():
-        raise HomeUnreadable(f"{layout.home}: no such directory")
     _require_log(layout, exists=exists)
     if not os.access(layout.database, os.R_OK):
         raise HomeUnreadable(f"{layout.database}: no permission to read")
 
 
 def _require_log(layout: Layout, *, exists: bool) -> None:
-    if not exists:
-        raise NoLog(f"{layout.home}: holds no log; nothing was recorded here yet")
+    if exists:
+        return
+    if not layout.home.is_dir():
+        raise missing(layout.home)
+    require_never_written(layout)
+    raise NoLog(f"{layout.home}: holds no log; nothing was recorded here yet")
 
 
 def _connect(uri: str, layout: Layout) -> sqlite3.Connection:

@@ -62,7 +62,8 @@ def verify(home: Path, *, deep: bool = True, progress: Progress | None = None) -
 
     Raises:
         NoLog, HomeUnreadable, LogTooNew: there is nothing that this program can check.
-        LogDamaged: the file is not a log at all.
+        LogDamaged: the file is not a log at all, or lacks tables.
+        TailLost: there was a log, and it is gone.
     """
     layout = Layout(home)
     findings: list[Finding] = []

@@ -54,6 +54,18 @@ class Session:
             click.echo(text)
 
 
+class HomeType(click.Path):
+    """A path that is not empty: nobody who passes an unset variable means the working directory."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not os.fspath(value):
+            self.fail("a home cannot be the empty path", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+HOME = HomeType(path_type=Path)
+
+
 def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
     if value:
         setattr(context.ensure_object(Session), str(parameter.name), value)
@@ -73,7 +85,7 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--home",
             "home_option",
-            type=click.Path(path_type=Path),
+            type=HOME,
             expose_value=False,
             callback=_remember,
             help="The home; default: $STATE_DIRECTORY, or yours.",

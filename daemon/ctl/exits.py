@@ -6,6 +6,8 @@ all, and a bug (with its traceback) if it has none.
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -60,10 +62,14 @@ _BY_CODE: dict[str, int] = {
     "log_damaged": LOG,
     "tail_lost": LOG,
     "timeout": TIMEOUT,
+    "evaluation_deadline": TIMEOUT,
     "storage_full": STORAGE,
     "storage_failed": STORAGE,
     "home_locked": LOCKED,
 }
+
+_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG})
+"""What a system call says when a disk, not the caller, is at fault."""
 
 
 def status_of_code(code: str) -> int:
@@ -103,12 +109,28 @@ def run(command: click.Command, program: str, arguments: Sequence[str] | None = 
         status = INTERRUPTED
     except SystemExit:
         status = OK  # click's way to say that whoever read our output has gone, which is their right
+    except OSError as error:
+        if error.errno not in _DISK:
+            raise
+        status = STORAGE
+        _drop_output()
+        click.echo(f"{program}: cannot write: {error.strerror}", err=True)
     except Exception as error:
         status = status_of(error)
         if status is None:
             raise
         click.echo(f"{program}: {describe(error)}", err=True)
     sys.exit(status or OK)
+
+
+def _drop_output() -> None:
+    """Send what stdout still buffers nowhere, so that the interpreter's end does not fail over it again."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        descriptor = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(descriptor, sys.stdout.fileno())
+        os.close(descriptor)
 
 
 def describe(error: Exception) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,9 +17,16 @@ from daemon.ctl.app import Session, common
 from daemon.ctl.choices import configured, read_source
 from daemon.ctl.tracker import percent
 from daemon.ctl.words import latency, percentage
+from daemon.errors import NotAnswered
 from state.errors import BlobMissing
 from state.model import INITIAL_KEY, PERSON, Evaluation, EvaluationRequest, digest_of
 from state.reader import LogReader
+
+if TYPE_CHECKING:
+    from remote.evaluator import EvaluationAnswer
+
+SAY_AFTER_SECONDS = 2.0
+SAY_EVERY_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +82,39 @@ async def _evaluate(home: Path, config: Config, problem: Any, source: bytes) -> 
             target=config.run.target,
             toolchain=evaluator.toolchain(),
         )
-        answer = await evaluator.evaluate(request, Loose({digest_of(data): data for data in files}))
+        blobs = Loose({digest_of(data): data for data in files})
+        answer = await _within(evaluator.evaluate(request, blobs), config.daemon.evaluation_seconds)
     finally:
         await workers.aclose()
     return answer.evaluation
+
+
+async def _within(work: Awaitable[EvaluationAnswer], seconds: float) -> EvaluationAnswer:
+    """Return what `work` gives, saying on stderr that it goes on when it takes a while.
+
+    Raises:
+        NotAnswered: it took longer than `seconds`; it is cancelled.
+    """
+    saying = asyncio.create_task(_say_working(seconds))
+    try:
+        async with asyncio.timeout(seconds) as deadline:
+            return await work
+    except TimeoutError:
+        if not deadline.expired():
+            raise
+        text = f"no verdict within {seconds:g} s, by daemon.evaluation_seconds"
+        raise NotAnswered(text, code="evaluation_deadline") from None
+    finally:
+        saying.cancel()
+        await asyncio.gather(saying, return_exceptions=True)
+
+
+async def _say_working(seconds: float) -> None:
+    waited = 0.0
+    for pause in chain((SAY_AFTER_SECONDS,), repeat(SAY_EVERY_SECONDS)):
+        await asyncio.sleep(pause)
+        waited += pause
+        click.echo(f"judging: {waited:g} s, {seconds:g} s at most", err=True)
 
 
 def _verdict(name: str, evaluation: Evaluation, shares: dict[str, float | None]) -> str:
@@ -129,8 +167,15 @@ def verify(session: Session, quick: bool) -> int:
     report = proof.verify(session.home, deep=not quick)
     findings = [str(finding) for finding in report.findings]
     counted = f"{report.events} events, {report.state_hashes} state hashes, {report.blobs} blobs"
-    text = f"ok: {counted}" if report.ok else "\n".join(findings)
-    session.emit(
-        {"ok": report.ok, "events": report.events, "blobs": report.blobs, "findings": findings}, text
-    )
+    text = [f"ok: {counted}"] if report.ok else findings
+    if not report.anchored:
+        text = [*text, "no HEAD: a lost tail cannot be noticed"]
+    found = {
+        "ok": report.ok,
+        "events": report.events,
+        "blobs": report.blobs,
+        "anchored": report.anchored,
+        "findings": findings,
+    }
+    session.emit(found, "\n".join(text))
     return exits.OK if report.ok else exits.LOG

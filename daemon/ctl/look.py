@@ -19,9 +19,13 @@ from daemon.inbox import waiting
 from daemon.main import INSTANCE
 from state.errors import BlobMissing, NoLog
 from state.fold import semantic
-from state.home import Layout
+from state.home import Layout, require_directory
 from state.lock import owner
+from state.model import RunStatus
 from state.reader import LogReader
+
+INTERRUPTED = "interrupted"
+"""The state shown of a run that has not ended while nobody owns the home."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -30,15 +34,20 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 @click.argument("run", required=False)
 @common
 def status(session: Session, run: str | None) -> None:
-    """Show who owns the home and how its runs stand, newest first; works with the daemon down."""
+    """Show who owns the home and how its runs stand, newest first; works with the daemon down.
+
+    A run is running, paused, cancelled, completed or failed; one that runs is called interrupted while
+    nobody owns the home, and `agentctl resume` carries on with it.
+    """
     process = _process(session)
-    runs = _runs(session, run)
+    runs = _runs(session, run, owned=process["state"] == "running")
     text = [_process_line(process), *([_HEADER, *map(_run_line, runs)] if runs else ["no runs"])]
     session.emit({"daemon": process, "runs": runs}, "\n".join(text))
 
 
 def _process(session: Session) -> dict[str, Any]:
     """Return who owns the home: an `agentd`, a foreground `agentctl`, or nobody."""
+    require_directory(session.home)
     layout = Layout(session.home)
     holder = owner(layout.lock)
     service = owner(session.home / INSTANCE)
@@ -54,23 +63,27 @@ def _process(session: Session) -> dict[str, Any]:
     }
 
 
-def _runs(session: Session, run: str | None) -> list[dict[str, Any]]:
+def _runs(session: Session, run: str | None, *, owned: bool) -> list[dict[str, Any]]:
     try:
         with LogReader.open(session.home) as reader:
+            reader.check_end()
             rows = [row for row in reader.runs() if run in (None, row["run"])]
             if run is not None and not rows:
                 raise UnknownRun(f"unknown run {run!r}", hint="agentctl status lists the runs")
-            return [_run(reader, row) for row in rows]
+            return [_run(reader, row, owned=owned) for row in rows]
     except NoLog:
         if run is not None or not session.home.exists():
             raise
         return []
 
 
-def _run(reader: LogReader, row: dict[str, Any]) -> dict[str, Any]:
+def _run(reader: LogReader, row: dict[str, Any], *, owned: bool) -> dict[str, Any]:
     created = datetime.fromtimestamp(row["created_us"] / 1e6, UTC)
+    state = reader.state(row["run"])
+    stalled = state.status is RunStatus.RUNNING and not owned
     return {
-        **summary(row["run"], reader.state(row["run"])),
+        **summary(row["run"], state),
+        **({"state": INTERRUPTED} if stalled else {}),
         "created": created.isoformat(timespec="seconds"),
         "parent": row["parent"],
     }

@@ -54,6 +54,7 @@ def resume(session: Session, run: str | None, last: bool, output: Path | None) -
     if queued is not None:
         return _see_through(session, *queued, configured(session, {}).daemon, output)
     with LogReader.open(session.home) as reader:
+        reader.check_end()  # a run that ended here would never meet the check that its owner makes
         row = known_run(reader, run or last_run(reader))
     config = configured(session, {}).daemon
     if row["status"] == RunStatus.CANCELLED:

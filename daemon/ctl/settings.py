@@ -9,6 +9,7 @@ import click
 from daemon.config import load, render_json, render_toml
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
+from daemon.names import unknown
 
 
 @click.group(epilog=exits.epilog())
@@ -28,6 +29,6 @@ def show(session: Session) -> None:
 @config.command(epilog=exits.epilog())
 @common
 def check(session: Session) -> None:
-    """Report every unknown key and wrong value at once."""
-    load(session.home, os.environ)
+    """Report every unknown key, wrong value and unknown name at once."""
+    load(session.home, os.environ, look_up=unknown)
     session.emit({"ok": True, "home": str(session.home)}, f"ok: {session.home}")

@@ -12,7 +12,7 @@ import seeds
 from agent_core import proposers
 from daemon.commands import Commands
 from daemon.config import DaemonConfig
-from daemon.host import host
+from daemon.host import work_on
 from daemon.inbox import Inbox, drop
 from daemon.stop import Stop
 from daemon.verbs import Submit, run_id
@@ -136,7 +136,7 @@ async def host_until_ended(event_log: EventLog, *runs: str, workers=None, at_a_t
     """Host a home until all of `runs` have ended."""
     stop = Stop()
     hosting = asyncio.create_task(
-        host(event_log, daemon_config(at_a_time), stop=stop, workers=workers or fake_workers())
+        work_on(event_log, daemon_config(at_a_time), stop=stop, workers=workers or fake_workers())
     )
     while not hosting.done() and not all(has_ended(event_log, run) for run in runs):  # noqa: ASYNC110 - no event says so
         await asyncio.sleep(0.002)

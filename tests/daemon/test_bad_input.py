@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from daemon.ctl import exits
@@ -138,6 +143,21 @@ def test_a_kernel_that_is_wrong(ctl, tmp_path, source, verdict, words):
     assert "Traceback" not in called.err + called.out
 
 
+def test_a_verdict_that_does_not_come_in_time(ctl, fake_kernel, monkeypatch):
+    async def never(*_):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(fakes.FakeEvaluator, "evaluate", never)
+    monkeypatch.setattr("daemon.ctl.judge.SAY_AFTER_SECONDS", 0.0)
+    monkeypatch.setenv("NKI_AGENT_DAEMON__EVALUATION_SECONDS", "0.2")
+    monkeypatch.setenv("NKI_AGENT_RUN__EVALUATOR", "fake")
+    called = ctl("try", fake_kernel)
+    assert called.status == exits.TIMEOUT
+    first, last = called.err.splitlines()
+    assert first == "judging: 0 s, 0.2 s at most"
+    assert last == "agentctl: no verdict within 0.2 s, by daemon.evaluation_seconds"
+
+
 def test_a_kernel_that_is_right(ctl, home, tmp_path):
     path = tmp_path / "k.py"
     path.write_text(GOOD)
@@ -168,14 +188,22 @@ STEERERS = [("pause", "x"), ("cancel", "x"), ("resume", "x"), ("propose", "x", _
 
 @pytest.mark.parametrize("arguments", READERS + STEERERS)
 def test_a_home_that_does_not_exist_is_not_made_by_looking_or_steering(ctl, home, arguments):
-    assert_one_line(ctl(*arguments), exits.USAGE, str(home))
+    assert_one_line(ctl(*arguments), exits.NOT_THERE, str(home), "no such directory")
     assert not home.exists()
+
+
+def test_an_empty_home_is_not_the_working_directory(ctl, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    called = ctl("status", home="")
+    assert called.status == exits.USAGE
+    assert "empty" in called.err
+    assert ctl("status", home=".").status == 0
 
 
 @pytest.mark.parametrize("arguments", [("run", *FAKE), ("submit", *FAKE), ("status",), ("verify",)])
 def test_a_home_that_is_a_file(ctl, home, arguments):
     home.write_text("mine")
-    assert_one_line(ctl(*arguments), exits.USAGE, str(home))
+    assert_one_line(ctl(*arguments), exits.USAGE, str(home), "is a directory, this is a file")
     assert home.read_text() == "mine"
 
 
@@ -228,6 +256,64 @@ def test_a_log_that_lost_its_tail_is_not_written_to(ctl, home, finished):
     assert len(waiting(home)) == 1, "the command is kept for when the log is repaired"
 
 
+@pytest.mark.parametrize("arguments", [("resume", "--last"), ("status",)])
+def test_a_run_that_lost_its_end_is_not_waited_for(ctl, home, finished, arguments):
+    with LogReader.open(home) as reader:
+        head = reader.head().seq
+    change(home, f"DELETE FROM event WHERE seq > {head - 3}")
+    assert_one_line(ctl(*arguments), exits.LOG, f"ends at event {head - 3}", f"event {head} was acknowledged")
+
+
+@pytest.mark.parametrize("lose", [Path.unlink, lambda path: path.write_bytes(b"")])
+@pytest.mark.parametrize(
+    "arguments", [("status",), ("verify",), ("resume", "--last"), ("tail",), ("run", *FAKE)]
+)
+def test_a_log_that_is_gone_is_not_one_that_never_was(ctl, home, finished, arguments, lose):
+    with LogReader.open(home) as reader:
+        head = reader.head().seq
+    lose(Layout(home).database)
+    assert_one_line(ctl(*arguments), exits.LOG, "ends at event 0", f"event {head} was acknowledged")
+
+
+def test_without_a_head_verify_says_what_it_cannot_see(ctl, home, finished):
+    assert ctl("verify", "--json").json["anchored"] is True
+    assert "HEAD" not in ctl("verify").out
+    Layout(home).head.unlink()
+    assert ctl("verify", "--json").json["anchored"] is False
+    called = ctl("verify")
+    assert (called.status, called.out.splitlines()[1:]) == (0, ["no HEAD: a lost tail cannot be noticed"])
+
+
+def test_a_head_that_is_a_directory(ctl, home, finished):
+    Layout(home).head.unlink()
+    Layout(home).head.mkdir()
+    called = ctl("verify")
+    assert (called.status, called.err) == (exits.LOG, "")
+    assert "HEAD is not a HEAD anchor" in called.out
+    assert_one_line(ctl("run", *FAKE), exits.LOG, "HEAD")
+
+
+@pytest.mark.parametrize("arguments", [("verify",), ("run", *FAKE)])
+def test_a_log_without_its_table(ctl, home, finished, arguments):
+    change(home, "DROP TABLE event")
+    assert_one_line(ctl(*arguments), exits.LOG, "no such table: event")
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_foreground_run_too_has_the_old_log_proved(ctl, home, finished, again):
+    """Opening looks at what is new; run and resume end with the damage's status like the daemon."""
+    with EventLog.open(home):
+        """A clean stop: what is there now counts as looked at."""
+    other = fakes.submit(home)
+    fakes.take_commands(home)
+    with LogReader.open(home) as reader:
+        victim = next(item for item in reader.read(stream=finished) if item.type == "KernelProposed")
+    change(home, f"UPDATE event SET payload = replace(payload, 'note', 'n0te') WHERE seq = {victim.seq}")
+    called = ctl("resume", other) if again else ctl("run", *FAKE)
+    assert called.status == exits.LOG
+    assert f"event {victim.seq} ({finished}@{victim.run_seq})" in called.err.splitlines()[-1]
+
+
 @pytest.mark.parametrize("arguments", [("run", *FAKE), ("status",), ("verify",), ("tail",)])
 def test_a_log_of_a_newer_version(ctl, home, finished, arguments):
     change(home, "PRAGMA user_version = 9999")
@@ -240,6 +326,26 @@ def test_a_file_that_is_no_log(ctl, home):
     assert ctl("status").status == exits.LOG
     assert ctl("run", *FAKE).status == exits.LOG
     assert Layout(home).database.read_bytes() == b"not a database, " * 100
+
+
+@pytest.mark.parametrize("arguments", [("status",), ("best",), ("verify", "--json")])
+def test_a_full_disk_under_the_output_is_one_line(home, finished, arguments):
+    arguments = (*arguments, finished) if arguments == ("best",) else arguments
+    with Path("/dev/full").open("w") as full:
+        called = subprocess.run(
+            [sys.executable, "-m", "daemon.ctl", "--home", home, *arguments],
+            stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False,
+        )  # fmt: skip
+    assert called.returncode == exits.STORAGE
+    assert called.stderr == "agentctl: cannot write: No space left on device\n"
+
+
+def test_an_error_of_the_system_that_no_disk_made_is_a_bug(monkeypatch):
+    def breaks() -> None:
+        raise ConnectionResetError(errno.ECONNRESET, "a bug")
+
+    with pytest.raises(ConnectionResetError):
+        exits.run(click.Command("it", callback=breaks), "it", [])
 
 
 def test_a_home_that_another_process_owns_is_read_all_the_same(ctl, home, finished):

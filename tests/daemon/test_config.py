@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import seeds
 from daemon.config import (
     FLAGS,
     Config,
@@ -20,6 +22,7 @@ from daemon.config import (
     render_toml,
     resolve_home,
 )
+from daemon.names import unknown
 from state.model import RunConfig, SearchConfig
 
 
@@ -142,7 +145,28 @@ def test_a_file_that_cannot_be_read(home):
 def test_a_misspelt_variable_is_a_fault_and_a_foreign_one_is_not(home):
     assert load(home, {"NKI_AGENT_CRASH_AT": "log:1", "RUN__SEED": "7"}).config == Config()
     (line,) = faults(home, {"NKI_AGENT_RUN_SEED": "7"})
-    assert line == "NKI_AGENT_RUN_SEED: run_seed: no such key; did you mean run.seed?"
+    assert line == "NKI_AGENT_RUN_SEED: run_seed: no such key; did you mean NKI_AGENT_RUN__SEED?"
+    (line,) = faults(home, {"NKI_AGENT_SEED": "5"})
+    assert line == "NKI_AGENT_SEED: seed: no such key; did you mean NKI_AGENT_RUN__SEED?"
+
+
+def test_names_can_be_looked_up_beside_the_other_faults(home):
+    write(home, '[run]\nproblem = "nope"\nplanner = ["foo", "builtin", "bar"]\nevaluator = "foo"\nsize = "x"')
+    with pytest.raises(ConfigError) as caught:
+        load(home, {"NKI_AGENT_RUN__TARGET": "trn9"}, look_up=unknown)
+    lines = caught.value.faults
+    assert len(lines) == 6
+    for words in ("'nope'", "'foo'; there", "'bar'", "evaluator 'foo'", "run.size", "target 'trn9'"):
+        assert any(words in line for line in lines), (words, lines)
+
+
+@pytest.mark.parametrize("problem", ["silu", "folder"])
+def test_what_exists_is_no_fault(home, tmp_path, problem):
+    folder = tmp_path / "folder"
+    shutil.copytree(Path(seeds.__file__).parent / "problems" / "silu", folder)
+    env = {"NKI_AGENT_RUN__PROBLEM": str(tmp_path / problem) if problem == "folder" else problem}
+    settings = {"run.target": "trn1", "run.evaluator": "sim", "run.planner": ["builtin"]}
+    assert load(home, env, settings, look_up=unknown).config.run.target == "trn1"
 
 
 SEARCHES = st.builds(

@@ -94,7 +94,7 @@ def test_run_leaves_runs_alone_that_nobody_asked_for(ctl, home, fake_kernel):
     fakes.take_commands(home)
     assert ctl("run", *FAKE, "--kernel", fake_kernel).status == 0
     states = {run["id"]: run["state"] for run in ctl("status", "--json").json["runs"]}
-    assert states.pop(other) == "running"
+    assert states.pop(other) == "interrupted"
     assert list(states.values()) == ["completed"]
     assert ctl("resume", "--last").status == 0
     assert {run["state"] for run in ctl("status", "--json").json["runs"]} == {"completed"}
@@ -155,6 +155,15 @@ def test_status_with_nobody_home(ctl, home, finished):
     assert "stopped" in text
     assert finished in text
     assert "predicted" in text
+
+
+def test_a_run_that_nobody_advances_is_interrupted(ctl, home, finished):
+    run = fakes.submit(home)
+    fakes.take_commands(home)
+    assert [row["state"] for row in ctl("status", "--json").json["runs"]] == ["interrupted", "completed"]
+    assert "interrupted" in ctl("status", run).out
+    with EventLog.open(home):
+        assert ctl("status", run, "--json").json["runs"][0]["state"] == "running"
 
 
 def test_status_names_the_owner_of_a_foreground_run(ctl, home):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from daemon.proof import prove
+from daemon.proof import prove, proving
 from daemon.stop import Stop, alongside
 from state.errors import LogDamaged
 from state.home import Layout
@@ -57,6 +57,28 @@ async def test_cancelling_ends_the_process(home, tmp_path, monkeypatch):
     await asyncio.gather(proving, return_exceptions=True)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+@pytest.mark.parametrize("patience", [0.0, 0.05])
+async def test_a_proof_that_outlasts_the_work_is_waited_for_so_long(home, tmp_path, monkeypatch, patience):
+    stand_in(tmp_path, monkeypatch, "exec sleep 1000")
+    with capture_logs() as lines:
+        await proving(home, asyncio.sleep(0), Stop(), patience_seconds=lambda: patience)
+    assert [line["event"] for line in lines] == ["log_not_verified"] * (patience > 0)
+
+
+async def test_a_second_signal_ends_the_wait_for_a_proof(home, tmp_path, monkeypatch):
+    stand_in(tmp_path, monkeypatch, "exec sleep 1000")
+    stop = Stop()
+    stop.request()
+    stop.request()
+    await proving(home, asyncio.sleep(0), stop, patience_seconds=lambda: 1000)
+
+
+async def test_damage_found_when_the_work_is_done_is_raised(home, tmp_path, monkeypatch):
+    stand_in(tmp_path, monkeypatch, "echo agentctl: row 7 is bad >&2; exit 4")
+    with pytest.raises(LogDamaged, match="row 7 is bad"):
+        await proving(home, asyncio.sleep(0), Stop(), patience_seconds=lambda: 1000)
 
 
 async def test_a_side_that_fails_asks_to_stop_and_is_heard():

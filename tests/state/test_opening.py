@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -76,7 +78,7 @@ def test_a_failed_opening_leaves_the_home_free(home: Path, stored: list[Recorded
 
 
 def test_a_home_is_made_only_if_asked_for(home: Path) -> None:
-    with pytest.raises(HomeUnreadable, match="no such directory"):
+    with pytest.raises(NoLog, match="no such directory"):
         EventLog.open(home, create=False)
     home.mkdir()
     with pytest.raises(NoLog):
@@ -165,16 +167,60 @@ def test_a_deleted_wal_is_a_lost_tail(home: Path, tmp_path: Path) -> None:
         write_head(copy / "HEAD", log.head)
     with pytest.raises(TailLost):
         EventLog.open(copy)
-    report_or_error = _verify_or_none(copy)
-    assert report_or_error is None or not report_or_error.ok
+    with pytest.raises(TailLost, match="ends at event 0"):  # the main file alone holds no log at all
+        verify(copy)
 
 
-def _verify_or_none(home: Path):
-    """What verify says; None where the main file alone holds no log at all."""
-    try:
-        return verify(home)
-    except NoLog:
-        return None
+def _remove(path: Path) -> None:
+    path.unlink()
+
+
+def _empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("lose", [_remove, _empty])
+def test_a_log_that_is_gone_is_not_one_that_never_was(
+    home: Path, stored: list[Recorded], lose: Callable[[Path], None]
+) -> None:
+    lose(home / "events.db")
+    for look in (verify, LogReader.open, lambda home: EventLog.open(home, create=False)):
+        with pytest.raises(TailLost, match=f"event {stored[-1].seq} was acknowledged"):
+            look(home)
+    (home / "HEAD").unlink()
+    with pytest.raises(NoLog):
+        LogReader.open(home)
+
+
+def test_a_reader_can_ask_whether_the_end_is_there(
+    home: Path, stored: list[Recorded], damage: Damage
+) -> None:
+    with LogReader.open(home) as reader:
+        reader.check_end()
+    last = stored[-1].seq
+    damage("DELETE FROM event WHERE seq = ?", parameters=(last,))
+    with (
+        LogReader.open(home) as reader,
+        pytest.raises(TailLost, match=f"ends at event {last - 1}, but event {last} "),
+    ):
+        reader.check_end()
+
+
+def test_a_head_that_is_a_directory_is_no_anchor(home: Path, stored: list[Recorded]) -> None:
+    (home / "HEAD").unlink()
+    (home / "HEAD").mkdir()
+    with pytest.raises(LogDamaged, match="HEAD"):
+        EventLog.open(home)
+    assert "HEAD" in str(verify(home).first)
+
+
+def test_a_log_that_lacks_a_table_is_damaged(home: Path, stored: list[Recorded]) -> None:
+    with closing(sqlite3.connect(home / "events.db")) as connection:
+        connection.execute("DROP TABLE event")
+    with pytest.raises(LogDamaged, match="no such table: event"):
+        verify(home)
+    with pytest.raises(LogDamaged, match="no such table: event"):
+        EventLog.open(home)
 
 
 def test_a_log_ahead_of_its_anchor_is_normal(home: Path, stored: list[Recorded]) -> None:

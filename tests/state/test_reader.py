@@ -275,7 +275,7 @@ def test_a_frozen_view_is_renewed_when_the_files_change(
 
 
 def test_a_home_without_a_log_is_named(home: Path) -> None:
-    with pytest.raises(HomeUnreadable, match="no such directory"):
+    with pytest.raises(NoLog, match="no such directory"):
         LogReader.open(home)
     home.mkdir()
     with pytest.raises(NoLog, match="nothing was recorded"):
