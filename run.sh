@@ -63,7 +63,7 @@ install() {
     make_venv
     digest=$(cat -- "$root/$lock" "$root/pyproject.toml" | cksum)
     if [ "$(cat "$stamp" 2>/dev/null)" = "$digest" ]; then return; fi
-    echo "Installing $lock into .venv ..." >&2
+    echo "Installing $lock into .venv (about a minute, once) ..." >&2
     pip_install --require-hashes -r "$root/$lock" &&
         pip_install --no-deps --no-build-isolation -e "$root" ||
         fail "installation failed; the lines above say why"

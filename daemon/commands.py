@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import assert_never
 
+import structlog
 from pydantic import JsonValue
 
 import remote
@@ -38,6 +39,8 @@ from state.fold import RunState
 from state.log import EventLog
 from state.model import PERSON, PERSON_SLOT, SYSTEM_STREAM, EffectKey, ErrorInfo, Role, RunStatus, digest_of
 from state.records import NewEvent
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("commands")
 
 Touched = Callable[[Command, str], None]
 """Called with a command and the run it concerned, once the log has the answer."""
@@ -84,7 +87,9 @@ class Commands:
             hint = error.hint if isinstance(error, CommandRefused) else None
             info = ErrorInfo(code=error.code, message=str(error), hint=hint)
             await self._log.append([NewEvent(SYSTEM_STREAM, CommandRejected(id=id_, error=info))])
+            log.info("command_rejected", command=id_, code=info.code, error=info.message)
         else:
+            log.info("command_completed", verb=command.verb, run=run)
             self._touched(command, run)
 
     async def _carry_out(self, id_: str, command: Command) -> str:

@@ -23,6 +23,7 @@ from agent_core.decide import decide
 from agent_core.effects import STARTED, Effect, Record
 from daemon.stop import Stop, first_of
 from state.errors import StaleAppend
+from state.events import RoundCompleted, RunCompleted
 from state.fold import RunState
 from state.log import EventLog
 from state.model import EffectKey, Role, RunStatus, digest_of
@@ -154,6 +155,8 @@ class Supervisor:
             await self._log.append(events, expect={run: lane.seen})
         except StaleAppend:
             log.debug("decision_stale", run=run)
+        else:
+            _tell(run, records, self._log.state(run))
         return True
 
     def _look(self, run: str) -> tuple[int, RunState]:
@@ -243,6 +246,17 @@ async def _drop(tasks: Iterable[asyncio.Task[None]]) -> None:
     for task in doomed:
         task.cancel()
     await asyncio.gather(*doomed, return_exceptions=True)
+
+
+def _tell(run: str, records: list[Record], state: RunState) -> None:
+    """Log the steps of a run that operators follow: rounds, with the best so far, and its end."""
+    best_ms = state.best.latency_ms if state.best else None
+    for event in (event for record in records for event in record.events):
+        match event:
+            case RoundCompleted(round=round_):
+                log.info("round_completed", run=run, round=round_, best_ms=best_ms)
+            case RunCompleted(reason=reason, detail=detail):
+                log.info("run_completed", run=run, reason=reason.value, detail=detail, best_ms=best_ms)
 
 
 def _take(ready: deque[Ready], room: dict[bool, int]) -> Ready | None:

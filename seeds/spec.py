@@ -142,6 +142,10 @@ def parse(data: bytes) -> tuple[ProblemSpec | None, list[str]]:
     return (None if faults else spec), faults
 
 
+_MESSAGES = {"extra_forbidden": "unknown key", "missing": "required"}
+"""Faults by the library's type where its own words assume its user wrote the schema."""
+
+
 def _structure(error: ValidationError) -> Iterator[str]:
     """The schema's complaints; `too short` is left out where it only counts an entry complained about."""
     found = error.errors()
@@ -151,7 +155,7 @@ def _structure(error: ValidationError) -> Iterator[str]:
         if item["type"] == "too_short" and inside:
             continue
         shown = "" if item["type"] in {"missing", "extra_forbidden"} else f" (found {item['input']!r:.60})"
-        message = item["msg"][0].lower() + item["msg"][1:]
+        message = _MESSAGES.get(item["type"]) or item["msg"][0].lower() + item["msg"][1:]
         yield f"problem.toml: {'.'.join(map(str, place))}: {message}{shown}"
 
 

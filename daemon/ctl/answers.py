@@ -10,15 +10,26 @@ from daemon.errors import DaemonError, NotAnswered
 from daemon.inbox import drop, waiting
 from daemon.verbs import Command, Submit, parse, run_id
 from state.errors import NoLog, StreamUnknown
-from state.events import CommandCompleted, CommandRejected
+from state.events import (
+    CommandCompleted,
+    CommandRejected,
+    EffectEnded,
+    EvaluationCompleted,
+    Event,
+    KernelDiscarded,
+    KernelKept,
+)
 from state.home import Layout
 from state.lock import owner
-from state.model import SYSTEM_STREAM
+from state.model import SYSTEM_STREAM, EffectKey
 from state.reader import LogReader
+from state.records import Recorded
 
 QUEUED_AFTER_SECONDS = 2.0
 TIMEOUT_SECONDS = 60.0
 LOOK_SECONDS = 0.05
+PAGE = 10_000
+"""More events than a run has between a proposal and the decision on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +114,54 @@ def wait_for_answer(home: Path, sent: Sent) -> CommandCompleted | None:
         if waited > TIMEOUT_SECONDS:
             raise NotAnswered(f"no answer to command {sent.id} in {TIMEOUT_SECONDS:g} s; it stays queued")
         time.sleep(LOOK_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What has become of a proposed kernel: its verdict, and whether it was kept; None while unknown."""
+
+    verdict: Recorded | None
+    decision: Recorded | None
+
+    @property
+    def correct(self) -> bool:
+        event = self.verdict.event if self.verdict else None
+        return isinstance(event, EvaluationCompleted) and event.evaluation.correct
+
+
+def wait_for_fate(home: Path, run: str, candidate: str, after: int) -> Fate:
+    """Wait until the run decided on `candidate`, ended, or nobody owns the home any more."""
+    while True:
+        owner_left = not owned(home)  # before looking: what it did last is not missed
+        with LogReader.open(home) as reader:
+            over = owner_left or reader.state(run).ended
+            found = fate_of(reader, run, candidate, after)
+        if over or found.decision is not None:
+            return found
+        time.sleep(LOOK_SECONDS)
+
+
+def fate_of(reader: LogReader, run: str, candidate: str, after: int) -> Fate:
+    """Return what the log says of `candidate` after a global seq."""
+    types = ("EvaluationCompleted", "EvaluationFailed", "KernelDiscarded", "KernelKept")
+    items = reader.read(stream=run, after=after, types=types, limit=PAGE)
+    mine = [item for item in items if _about(item.event) == candidate]
+    decided = [item for item in mine if isinstance(item.event, KernelKept | KernelDiscarded)]
+    judged = [item for item in mine if item not in decided]
+    return Fate(judged[0] if judged else None, decided[0] if decided else None)
+
+
+def _about(event: Event) -> str | None:
+    """Return the id of the candidate that a verdict or a decision is about."""
+    match event:
+        case KernelKept(candidate=one):
+            return one.id
+        case KernelDiscarded(candidate=name):
+            return name
+        case EffectEnded(key=key):
+            return EffectKey.parse(key).candidate
+        case _:
+            return None
 
 
 def _look(home: Path, sent: Sent) -> CommandCompleted | None:

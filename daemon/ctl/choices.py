@@ -12,6 +12,7 @@ import click
 
 from daemon.config import Config, load
 from daemon.ctl.app import Session
+from daemon.ctl.words import typed
 from daemon.errors import DaemonError, UnknownRun
 from daemon.verbs import Submit
 from state.reader import LogReader
@@ -34,7 +35,7 @@ def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--target", help="Target device: trn1 or trn2."),
         click.option("--seed", type=int, help="Seed of every random draw."),
         click.option("--rounds", type=int, help="Rounds at most."),
-        click.option("--size", help="Problem size: full or reduced."),
+        click.option("--size", type=click.Choice(["full", "reduced"]), help="Problem size."),
         click.option("--kernel", type=click.Path(path_type=Path), help="Start from this kernel."),
         click.option("--problem", help="A name from `agentctl problems`, or a folder."),
     ):
@@ -94,7 +95,7 @@ def known_run(reader: LogReader, run: str) -> dict[str, Any]:
     for row in reader.runs():
         if row["run"] == run:
             return row
-    raise UnknownRun(f"unknown run {run!r}", hint="agentctl status lists the runs")
+    raise UnknownRun(f"unknown run {run!r}", hint=f"{typed('status')} lists the runs")
 
 
 def last_run(reader: LogReader) -> str:

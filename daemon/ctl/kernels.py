@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ import click
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.ctl.choices import known_run
-from daemon.ctl.words import ms, times
+from daemon.ctl.words import latency, ms, percentage, times
 from daemon.errors import DaemonError
 from daemon.profiles import counters_of
 from state.fold import RunState
-from state.model import INITIAL_KEY
+from state.model import INITIAL_KEY, Benchmark
 from state.reader import LogReader
 
 
@@ -27,6 +28,8 @@ class Version:
     id: str
     source: str
     latency_ms: float | None
+    lo_ms: float | None
+    hi_ms: float | None
     predicted: bool | None
     counters: dict[str, float]
 
@@ -38,7 +41,7 @@ class Version:
 )
 @common
 def best(session: Session, run: str, output: Path | None) -> None:
-    """Give a run's best kernel so far."""
+    """Give a run's best kernel so far, also of runs that `agentd` hosts, which write no file of their own."""
     with LogReader.open(session.home) as reader:
         known_run(reader, run)
         version = find(reader, run, "best")
@@ -70,12 +73,17 @@ def diff(session: Session, run: str, a: str, b: str) -> None:
     moved = counters(old, new)
     content = {
         "run": run, "a": old.id, "b": new.id, "a_ms": old.latency_ms, "b_ms": new.latency_ms,
+        "a_lo_ms": old.lo_ms, "a_hi_ms": old.hi_ms, "b_lo_ms": new.lo_ms, "b_hi_ms": new.hi_ms,
         "speedup": speedup, "counters": moved, "diff": patch,
     }  # fmt: skip
-    width = max((len(name) for name in moved), default=0)
-    table = [f"  {name:{width}}  {was:>12.5g} -> {now:.5g}" for name, (was, now) in moved.items()]
-    head = f"{old.id}: {_latency(old)} -> {new.id}: {_latency(new)}, {times(speedup)}"
-    session.emit(content, "\n".join([head, *table, patch.rstrip("\n")]))
+    names = {name: f"{name} ({NOTES[name]})" if name in NOTES else name for name in moved}
+    width = max(map(len, names.values()), default=0)
+    table = [
+        f"  {names[name]:{width}}  {readable(name, was):>12} -> {readable(name, now)}"
+        for name, (was, now) in moved.items()
+    ]
+    head = [f"{old.id}: {_latency(old)}", f"{new.id}: {_latency(new)}, {times(speedup)}"]
+    session.emit(content, "\n".join([*head, *table, patch.rstrip("\n")]))
 
 
 def find(reader: LogReader, run: str, name: str) -> Version:
@@ -95,6 +103,8 @@ def find(reader: LogReader, run: str, name: str) -> Version:
         id=wanted,
         source=reader.blob(source).decode(),
         latency_ms=row.get("latency_ms"),
+        lo_ms=row.get("lo_ms"),
+        hi_ms=row.get("hi_ms"),
         predicted=None if row.get("predicted") is None else bool(row["predicted"]),
         counters=counters_of(reader.blob(row["profile"])) if row.get("profile") else {},
     )
@@ -131,7 +141,41 @@ def counters(old: Version, new: Version) -> dict[str, tuple[float, float]]:
     return {name: moved[name] for name in sorted(changed, key=size, reverse=True)}
 
 
+def readable(name: str, value: float) -> str:
+    """Return a counter's value with its unit, which the end of its name says."""
+    for ending, write in _UNITS.items():
+        if name.endswith(ending):
+            return write(value)
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
+
+
+def scaled(value: float, unit: str) -> str:
+    """Return a value with the decimal prefix that leaves one to three digits in front."""
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor:
+            return f"{value / factor:.1f} {prefix}{unit}"
+    return f"{value:.4g} {unit}"
+
+
 def _latency(version: Version) -> str:
-    if version.latency_ms is None:
+    if version.latency_ms is None or version.lo_ms is None or version.hi_ms is None:
         return "no latency"
-    return f"{ms(version.latency_ms)} {'predicted' if version.predicted else 'measured'}"
+    lo, hi, predicted = version.lo_ms, version.hi_ms, bool(version.predicted)
+    return latency(
+        Benchmark(latency_ms=version.latency_ms, lo_ms=lo, hi_ms=hi, predicted=predicted, samples=1)
+    )
+
+
+_UNITS: dict[str, Callable[[float], str]] = {
+    "_bytes": lambda value: scaled(value, "B"),
+    "_flops": lambda value: scaled(value, "flop"),
+    "_percent": percentage,
+    "time": lambda value: ms(1e3 * value),
+}
+"""How to write counters, by the ends of their names; times are in seconds."""
+
+NOTES = {
+    "hfu_estimated_percent": "flops done, of the tensor engine's peak",
+    "mbu_estimated_percent": "bytes moved, of the HBM's peak",
+}
+"""What a share is of, where its name does not say so."""

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import textwrap
+from itertools import pairwise
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Any
 
 from daemon.ctl.tracker import Tracker, lineage, percent, summary
-from daemon.ctl.words import duration, latency, ms, percentage, times
+from daemon.ctl.words import (
+    ROUNDING,
+    brief,
+    count,
+    duration,
+    ended,
+    impossible,
+    latency,
+    ms,
+    percentage,
+    times,
+    typed,
+)
 from state.fold import RunState
 from state.model import Candidate
 from state.reader import LogReader
+
+SLIGHT = 1.005
+"""A step that gains less than this is called slight."""
 
 
 def write_best(reader: LogReader, home: Path, run: str, state: RunState, out: Path | None) -> Path | None:
@@ -26,10 +44,8 @@ def as_json(tracker: Tracker, kernel_file: Path | None) -> dict[str, Any]:
     """Return the run's summary with the way to its best kernel."""
     assert tracker.state is not None
     line = lineage(tracker.kept, tracker.state.best)
-    steps = [
-        {"candidate": one.id, "technique": one.technique, "title": one.title, "latency_ms": one.latency_ms}
-        for one in line
-    ]
+    parents = (None, *line)
+    steps = [_step(one, parent) for parent, one in zip(parents, line, strict=False)]
     return {
         **summary(tracker.run, tracker.state),
         "elapsed_seconds": tracker.elapsed_seconds,
@@ -38,35 +54,64 @@ def as_json(tracker: Tracker, kernel_file: Path | None) -> dict[str, Any]:
     }
 
 
-def as_text(tracker: Tracker, kernel_file: Path | None, home: str) -> str:
-    """Return the report that ends `agentctl run`."""
+def _step(one: Candidate, parent: Candidate | None) -> dict[str, Any]:
+    return {
+        "candidate": one.id,
+        "technique": one.technique,
+        "title": one.title,
+        "latency_ms": one.latency_ms,
+        "lo_ms": one.benchmark.lo_ms,
+        "hi_ms": one.benchmark.hi_ms,
+        "speedup": parent.latency_ms / one.latency_ms if parent else None,
+    }
+
+
+def as_text(tracker: Tracker, kernel_file: Path | None, home: str, *, width: int | None = None) -> str:
+    """Return the report that ends `agentctl run`; `width` is the terminal's unless given.
+
+    Lines break between words only; the kernel's path and commands to type are left whole.
+    """
     state = tracker.state
     assert state is not None
     if state.best is None or state.initial is None:
         return f"\nRun {tracker.run} found no correct kernel: {state.status_reason or state.status.value}"
-    elapsed = duration(tracker.elapsed_seconds)
-    lines = [
+    columns = width or get_terminal_size().columns
+    lines = [*_found(tracker, state, state.initial, state.best), *_changes(tracker, state)]
+    return "\n".join([
         "",
-        f"Run {tracker.run}: {_ending(state)} after {state.round} rounds, {elapsed}",
-        f"  initial  {latency(state.initial.benchmark)}",
-        f"  best     {latency(state.best.benchmark)}, {_gain(state, state.initial, state.best)}",
-        f"  gap to the tight bound of {ms(state.bounds.tight_ms)} closed: {percentage(closed(state))}",
-        *_changes(tracker, state),
+        *(_wrapped(line, columns) for line in lines),
         f"The best kernel is in {kernel_file}",
-        f"Look further: agentctl status{home}",
-        f"              agentctl tail{home} --run {tracker.run}",
+        f"Look further: {typed('status')}{home}",
+        f"              {typed('tail')}{home} --run {tracker.run}",
+    ])  # fmt: skip
+
+
+def _wrapped(line: str, width: int) -> str:
+    indent = " " * (len(line) - len(line.lstrip()) + 5)
+    return textwrap.fill(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _found(tracker: Tracker, state: RunState, initial: Candidate, best: Candidate) -> list[str]:
+    """Return how the run ended and what it came to."""
+    peak = percentage(percent(state.bounds.plain_ms, best.latency_ms))
+    tight = percentage(percent(state.bounds.tight_ms, best.latency_ms))
+    doubt = impossible(state)
+    return [
+        f"Run {tracker.run}: {_ending(state)}",
+        f"  {count(state.round, 'round')}, {duration(tracker.elapsed_seconds)}",
+        f"  initial  {latency(initial.benchmark)}",
+        f"  best     {latency(best.benchmark)}, {times(initial.latency_ms / best.latency_ms)}",
+        f"           {peak} of peak, {tight} of the tight bound",
+        f"  gap to the tight bound of {ms(state.bounds.tight_ms)} closed: {percentage(closed(state))}",
+        *([f"  {doubt}"] if doubt else []),
     ]
-    return "\n".join(lines)
 
 
 def _ending(state: RunState) -> str:
-    return f"{state.status.value} ({state.stop.value})" if state.stop else state.status.value
-
-
-def _gain(state: RunState, initial: Candidate, best: Candidate) -> str:
-    peak = percentage(percent(state.bounds.plain_ms, best.latency_ms))
-    tight = percentage(percent(state.bounds.tight_ms, best.latency_ms))
-    return f"{times(initial.latency_ms / best.latency_ms)}, {peak} of peak, {tight} of the tight bound"
+    why = ended(state.stop, state.status_reason) if state.stop else ""
+    return f"{state.status.value}, {why}" if why else state.status.value
 
 
 def closed(state: RunState) -> float | None:
@@ -78,10 +123,20 @@ def closed(state: RunState) -> float | None:
 
 
 def _changes(tracker: Tracker, state: RunState) -> list[str]:
-    steps = lineage(tracker.kept, state.best)[1:]
-    if not steps:
+    line = lineage(tracker.kept, state.best)
+    if len(line) < 2:
         return ["No change made it faster."]
     return ["Changes that led there:"] + [
-        f"  {number}. {one.title} [{one.technique or 'by hand'}]: {latency(one.benchmark)}"
-        for number, one in enumerate(steps, 1)
+        f"  {number}. {one.title} [{one.technique or 'by hand'}]: {brief(one.benchmark)}, "
+        + gain(parent.latency_ms / one.latency_ms)
+        for number, (parent, one) in enumerate(pairwise(line), 1)
     ]
+
+
+def gain(speedup: float) -> str:
+    """Return what one step brought over the one before; a step that brought nothing is not called a gain."""
+    if abs(speedup - 1) < ROUNDING:
+        return "no gain by itself"
+    if speedup < 1:
+        return "slower by itself"
+    return times(speedup) if speedup >= SLIGHT else f"slight ({100 * (speedup - 1):.2g} %)"

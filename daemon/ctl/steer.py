@@ -8,9 +8,11 @@ from typing import Any
 import click
 
 from daemon.ctl import exits
-from daemon.ctl.answers import send, wait_for_answer
+from daemon.ctl.answers import Fate, Sent, send, wait_for_answer, wait_for_fate
 from daemon.ctl.app import Session, common
 from daemon.ctl.choices import configured, read_source, run_options, submission
+from daemon.ctl.lines import as_line
+from daemon.ctl.words import typed
 from daemon.verbs import Cancel, Command, Pause, Propose, run_id
 
 reason_option = click.option("--reason", default="asked for", show_default=True, help="Kept in the log.")
@@ -47,13 +49,46 @@ def cancel(session: Session, run: str, reason: str) -> None:
 @click.argument("run")
 @click.argument("kernel", type=click.Path(path_type=Path))
 @click.option("--note", default="", help="What the kernel changes, for people.")
+@click.option("--wait", is_flag=True, help="Wait for the verdict; status 1 if it is not correct.")
 @common
-def propose(session: Session, run: str, kernel: Path, note: str) -> None:
+def propose(session: Session, run: str, kernel: Path, note: str, wait: bool) -> int:
     """Enter your KERNEL into a run, to be judged like any other."""
     source = read_source(kernel)
     if not source:
         raise click.UsageError(f"{kernel} is empty")
-    _steer(session, Propose(run=run, source=source, note=note), "proposed")
+    sent = send(session.home, Propose(run=run, source=source, note=note))
+    answer = wait_for_answer(session.home, sent)
+    if answer is None:
+        _queued(session, sent, "propose")
+        return exits.OK
+    result: dict[str, Any] = answer.result if isinstance(answer.result, dict) else {}
+    said = f"proposed: {run} as {result['candidate']} in round {result['round']}"
+    if not wait:
+        home = ("--home", str(session.home_option)) if session.home_option else ()
+        hint = typed("tail", *home, "-f", "--after", str(sent.after), "--run", run)
+        session.emit({"command": sent.id, "state": "done", **result}, f"{said}\nsee its fate with: {hint}")
+        return exits.OK
+    fate = wait_for_fate(session.home, run, result["candidate"], sent.after)
+    session.emit(
+        {"command": sent.id, "state": "done", **result, **_fate(fate)},
+        "\n".join([said, *_told(fate)]),
+    )
+    return exits.OK if fate.correct else exits.FAILURE
+
+
+def _fate(fate: Fate) -> dict[str, Any]:
+    """Return a proposed kernel's verdict and decision as JSON; None is what did not come."""
+    found = {"verdict": fate.verdict, "decision": fate.decision}
+    return {name: item and item.event.model_dump(mode="json") for name, item in found.items()}
+
+
+def _told(fate: Fate) -> list[str]:
+    lines = [as_line(item) for item in (fate.verdict, fate.decision) if item]
+    return (
+        lines
+        if fate.decision
+        else [*lines, "undecided: the run has ended, or nobody owns this home any more"]
+    )
 
 
 def _steer(session: Session, command: Command, done: str) -> None:
@@ -61,11 +96,13 @@ def _steer(session: Session, command: Command, done: str) -> None:
     sent = send(session.home, command)
     answer = wait_for_answer(session.home, sent)
     if answer is None:
-        queued = {"command": sent.id, "state": "queued"}
-        if command.verb == "submit":
-            queued["run"] = run_id(sent.id, command.config.problem)
-        session.emit(queued, f"queued: {command.verb}; nobody owns this home now (agentd takes it up)")
+        run = {"run": run_id(sent.id, command.config.problem)} if command.verb == "submit" else {}
+        _queued(session, sent, command.verb, **run)
         return
     result = answer.result if isinstance(answer.result, dict) else {}
-    extra = f" as {result['candidate']} in round {result['round']}" if "candidate" in result else ""
-    session.emit({"command": sent.id, "state": "done", **result}, f"{done}: {result.get('run')}{extra}")
+    session.emit({"command": sent.id, "state": "done", **result}, f"{done}: {result.get('run')}")
+
+
+def _queued(session: Session, sent: Sent, verb: str, **known: str) -> None:
+    text = f"queued: {verb}; nobody owns this home now (agentd takes it up)"
+    session.emit({"command": sent.id, "state": "queued", **known}, text)

@@ -14,7 +14,9 @@ import click
 
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
+from daemon.ctl.lines import as_line
 from daemon.ctl.seek import seq_before
+from daemon.ctl.words import typed
 from daemon.errors import UnknownRun
 from state.errors import HomeError, NoLog, StreamUnknown
 from state.events import EVENT_TYPES, FAMILIES
@@ -27,7 +29,6 @@ LINES = 20
 LOOK_SECONDS = 0.1
 _AGO = re.compile(r"(\d+)\s*(s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)(\s+ago)?")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_WIDTH = 160
 
 
 def _types(
@@ -70,7 +71,10 @@ def _since(context: click.Context, parameter: click.Parameter, value: str | None
 @click.command(epilog=exits.epilog())
 @click.option("-f", "--follow", is_flag=True, help="Wait for more; survives restarts of the owner.")
 @click.option(
-    "-n", "--lines", type=click.IntRange(min=0), help=f"How many of the last events.  [default: {LINES}]"
+    "-n",
+    "--lines",
+    type=click.IntRange(min=0),
+    help=f"How many of the last events; with --after or --since, of the first.  [default: {LINES}; then all]",
 )
 @click.option("--type", "types", multiple=True, callback=_types, help="Families or event names, with commas.")
 @click.option("--since", callback=_since, help="From this time on: ISO 8601, or '10 min ago'.")
@@ -103,7 +107,7 @@ class Wanted:
     def check(self, reader: LogReader) -> None:
         """Raise UnknownRun if there is no such run."""
         if self.run not in (None, SYSTEM_STREAM) and all(row["run"] != self.run for row in reader.runs()):
-            raise UnknownRun(f"unknown run {self.run!r}", hint="agentctl status lists the runs")
+            raise UnknownRun(f"unknown run {self.run!r}", hint=f"{typed('status')} lists the runs")
 
     def page(
         self, reader: LogReader, after: int, limit: int = PAGE, *, newest: bool = False
@@ -163,16 +167,3 @@ def as_json(item: Recorded) -> dict[str, Any]:
         "type": item.type,
         "event": item.event.model_dump(mode="json", exclude={"type"}),
     }
-
-
-def as_line(item: Recorded) -> str:
-    """Return an event as one line: time, place, type, and its fields as far as the line goes."""
-    fields = item.event.model_dump(mode="json", exclude={"type"}, exclude_defaults=True)
-    words = " ".join(f"{name}={_short(value)}" for name, value in fields.items())
-    line = f"{item.time:%Y-%m-%dT%H:%M:%S.%f}"[:-3] + f"Z {item.stream}@{item.run_seq} {item.type} {words}"
-    return line if len(line) <= _WIDTH else line[: _WIDTH - 3] + "..."
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text[:10] if re.fullmatch(r"[0-9a-f]{64}", text) else text

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from shlex import quote
+from shutil import which
 from typing import Any
 
 from daemon.ctl.tracker import Tracker, percent
@@ -19,7 +23,42 @@ from state.events import (
     RunResumed,
 )
 from state.fold import RunState
-from state.model import Benchmark, Candidate
+from state.model import Benchmark, Candidate, StopReason
+
+ROUNDING = 1e-9
+"""How far above 100 a percentage may be for being computed in floats."""
+
+REASONS: dict[StopReason, str] = {
+    StopReason.ROUNDS: "all rounds done",
+    StopReason.TARGET: "target reached",
+    StopReason.PLATEAU: "no more gains",
+    StopReason.NEAR_BOUND: "near the tight bound",
+    StopReason.BUDGET: "budget spent",
+    StopReason.INITIAL_REJECTED: "the initial kernel was rejected",
+    StopReason.NO_PROPOSALS: "nothing left to try",
+    StopReason.INFRASTRUCTURE: "the infrastructure failed",
+}
+
+
+def typed(*words: str) -> str:
+    """Return an `agentctl` command as it can be typed here: by its path where it is not on PATH."""
+    script = Path(sys.executable).with_name("agentctl")
+    found = which("agentctl")
+    if not script.exists() or (found is not None and Path(found).absolute() == script):
+        return " ".join(["agentctl", *map(quote, words)])
+    inside = script.is_relative_to(Path.cwd())
+    path = script.relative_to(Path.cwd()) if inside else script
+    return " ".join(map(quote, [str(path), *words]))
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number of things, e.g. `1 round` or `2 rounds`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def ended(reason: StopReason, detail: str) -> str:
+    """Return why a run ended; how many rounds it had is said elsewhere."""
+    return REASONS[reason] if reason is StopReason.ROUNDS or not detail else f"{REASONS[reason]}: {detail}"
 
 
 def ms(value: float | None) -> str:
@@ -47,8 +86,25 @@ def duration(seconds: float) -> str:
 
 
 def latency(benchmark: Benchmark) -> str:
-    """Return a latency with where it comes from: a model's is always called predicted."""
+    """Return a latency with where it comes from, a model's being always called predicted, and its interval.
+
+    An interval without width says nothing and is left out.
+    """
+    low, high = f"{benchmark.lo_ms:.4g}", f"{benchmark.hi_ms:.4g}"
+    return brief(benchmark) + (f" ({low} to {high})" if low != high else "")
+
+
+def brief(benchmark: Benchmark) -> str:
+    """Return a latency with where it comes from, where there is no room for the interval."""
     return f"{ms(benchmark.latency_ms)} {'predicted' if benchmark.predicted else 'measured'}"
+
+
+def impossible(state: RunState) -> str | None:
+    """Return what to think of a best latency below what the target can do; None while it is above."""
+    share = percent(state.bounds.tight_ms, state.best.latency_ms if state.best else None)
+    if share is None or share <= 100 + ROUNDING:
+        return None
+    return f"impossible: {percentage(share)} of the tight bound; the model, the bound or the log is at fault"
 
 
 def standing(state: RunState) -> str:
@@ -57,16 +113,16 @@ def standing(state: RunState) -> str:
     counts = f"{tally.proposed} proposed, {tally.evaluated} evaluated, {tally.failed} failed"
     if best is None or state.initial is None:
         return counts
-    gain = state.initial.latency_ms / best.latency_ms
+    gain = times(state.initial.latency_ms / best.latency_ms)
     peak = percentage(percent(state.bounds.plain_ms, best.latency_ms))
     tight = percentage(percent(state.bounds.tight_ms, best.latency_ms))
-    return (
-        f"{counts}; best {latency(best.benchmark)}, {times(gain)}, {peak} of peak, {tight} of the tight bound"
-    )
+    doubt = impossible(state)
+    shares = f"{peak} of peak, {doubt or f'{tight} of the tight bound'}"
+    return f"{counts}; best {brief(best.benchmark)}, {gain}, {shares}"
 
 
 def candidate(one: Candidate) -> str:
-    return f"{one.id}: {one.title} ({latency(one.benchmark)})"
+    return f"{one.id}: {one.title} ({brief(one.benchmark)})"
 
 
 # --- what happened ---------------------------------------------------------------------------------
@@ -82,7 +138,7 @@ def _created(event: RunCreated, tracker: Tracker) -> str:
     config = event.config
     return (
         f"run {tracker.run}: {config.problem} ({config.size}) on {config.target}, seed {config.seed}, "
-        f"at most {config.search.rounds} rounds; tight bound {ms(event.bounds.tight_ms)}"
+        f"at most {count(config.search.rounds, 'round')}; tight bound {ms(event.bounds.tight_ms)}"
     )
 
 
@@ -106,8 +162,7 @@ def _round(event: RoundStarted, tracker: Tracker) -> str:
 
 
 def _completed(event: RunCompleted, tracker: Tracker) -> str:
-    detail = f": {event.detail}" if event.detail else ""
-    return f"run {tracker.run} completed ({event.reason.value}{detail})"
+    return f"run {tracker.run} completed: {ended(event.reason, event.detail)}"
 
 
 _TELL: dict[type[Event], Callable[[Any, Tracker], str | None]] = {

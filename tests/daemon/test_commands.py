@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from structlog.testing import capture_logs
 
 from daemon.commands import Commands, person_key
 from daemon.errors import BadFile
@@ -262,3 +263,13 @@ async def test_the_answer_and_what_it_caused_are_one_append(home, event_log, com
     assert appends == [["CommandReceived"], ["RunPaused", "CommandCompleted"]]
     with LogReader.open(home) as reader:
         assert reader.state(run).status is RunStatus.PAUSED
+
+
+async def test_what_became_of_a_command_is_logged(commands, event_log):
+    with capture_logs() as lines:
+        await commands.handle("a", fakes.submission().model_dump_json().encode())
+        await commands.handle("b", Pause(run="nobody").model_dump_json().encode())
+    done, refused = lines
+    assert (done["event"], done["verb"], done["log_level"]) == ("command_completed", "submit", "info")
+    assert done["run"] in event_log.runs()
+    assert (refused["event"], refused["command"], refused["code"]) == ("command_rejected", "b", "unknown_run")

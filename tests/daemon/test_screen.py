@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from daemon.ctl import words
-from daemon.ctl.report import as_json, as_text, closed, write_best
+from daemon.ctl.report import as_json, as_text, closed, gain, write_best
 from daemon.ctl.screen import Plain, Terminal, screen_for, status_lines
 from daemon.ctl.tracker import Tracker, lineage, percent, summary
 from state.fold import apply
@@ -101,7 +101,7 @@ def test_plain_progress_is_a_line_for_what_matters(finished, history):
         "round 2 of at most 2",
     ]
     assert any("better: r" in line for line in lines)
-    assert lines[-1].startswith(f"run {finished} completed (rounds")
+    assert lines[-1].startswith(f"run {finished} completed: all rounds done")
     assert len(lines) < len(history) / 2
 
 
@@ -188,3 +188,119 @@ def test_a_measured_latency_is_not_called_predicted(finished, history):
     benchmark = tracked(finished, history).state.best.benchmark
     assert words.latency(benchmark).endswith("predicted")
     assert words.latency(benchmark.model_copy(update={"predicted": False})).endswith("measured")
+
+
+def with_interval(candidate: Candidate, lo_ms: float, hi_ms: float, **changed: float) -> Candidate:
+    benchmark = candidate.benchmark.model_copy(update={"lo_ms": lo_ms, "hi_ms": hi_ms, **changed})
+    return candidate.model_copy(update={"benchmark": benchmark})
+
+
+def test_a_latency_is_given_with_its_interval(finished, history):
+    tracker = tracked(finished, history)
+    initial = with_interval(tracker.state.initial, 2.25, 2.5)
+    best = with_interval(tracker.state.best, 1.9, 2.125)
+    tracker.state = tracker.state.model_copy(update={"initial": initial, "best": best})
+    text = as_text(tracker, None, "")
+    assert "initial  2.32 ms predicted (2.25 to 2.5)" in text
+    assert f"{words.ms(best.latency_ms)} predicted (1.9 to 2.125), 1." in text
+    numbers = summary(finished, tracker.state)
+    assert (numbers["initial_lo_ms"], numbers["initial_hi_ms"]) == (2.25, 2.5)
+    assert (numbers["best_lo_ms"], numbers["best_hi_ms"]) == (1.9, 2.125)
+    *_, last = as_json(tracker, None)["lineage"]
+    assert (last["lo_ms"], last["hi_ms"]) == (1.9, 2.125)
+
+
+def test_an_interval_without_width_says_nothing(finished, history):
+    exact = tracked(finished, history).state.initial.benchmark
+    assert words.latency(exact) == words.brief(exact) == "2.32 ms predicted"
+
+
+@pytest.mark.parametrize(
+    ("speedup", "text"),
+    [
+        (1.5, "1.50x"),
+        (1.005, "1.00x"),
+        (1.004, "slight (0.4 %)"),
+        (1.0, "no gain by itself"),
+        (1 + 1e-12, "no gain by itself"),
+        (0.9, "slower by itself"),
+    ],
+)
+def test_a_step_is_a_gain_only_when_it_is_one(speedup, text):
+    assert gain(speedup) == text
+
+
+def test_a_step_without_a_gain_is_marked_in_the_report(finished, history):
+    tracker = tracked(finished, history)
+    best = tracker.state.best
+    same = best.model_copy(update={"id": "r9.b0.p0.k0.f0", "parent": best.id, "title": "for nothing"})
+    tracker.state = tracker.state.model_copy(update={"best": same})
+    lines = as_text(tracker, None, "", width=200).splitlines()
+    (line,) = [line for line in lines if "for nothing" in line]
+    assert line.endswith(", no gain by itself")
+
+
+def test_a_latency_below_the_tight_bound_is_called_impossible(finished, history):
+    tracker = tracked(finished, history)
+    assert "impossible" not in as_text(tracker, None, "")
+    assert words.impossible(tracker.state) is None
+    tight = tracker.state.bounds.tight_ms
+    best = with_interval(tracker.state.best, tight / 3, tight, latency_ms=tight / 2)
+    tracker.state = tracker.state.model_copy(update={"best": best})
+    assert "impossible: 200.0 % of the tight bound" in as_text(tracker, None, "")
+    assert "impossible: 200.0 % of the tight bound" in words.standing(tracker.state)
+
+
+def test_a_latency_on_the_tight_bound_is_possible(finished, history):
+    state = tracked(finished, history).state
+    tight = state.bounds.tight_ms
+    best = with_interval(state.best, tight, tight, latency_ms=tight)
+    assert words.impossible(state.model_copy(update={"best": best})) is None
+    assert words.impossible(state.model_copy(update={"best": None})) is None
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_the_report_breaks_lines_between_words_only(finished, history, width):
+    tracker = tracked(finished, history)
+    text = as_text(tracker, "a folder/best.py", "", width=width)
+    assert text.split() == as_text(tracker, "a folder/best.py", "", width=500).split()
+    whole = ("The best kernel is in a folder/best.py", "Look further", "              ")
+    broken = [line for line in text.splitlines() if not line.startswith(whole)]
+    assert all(len(line) <= width or " " not in line.strip() for line in broken)
+    assert "The best kernel is in a folder/best.py" in text.splitlines()
+
+
+def test_one_round_is_not_rounds():
+    assert [words.count(number, "round") for number in (0, 1, 2)] == ["0 rounds", "1 round", "2 rounds"]
+
+
+def test_every_end_of_a_run_has_words():
+    assert set(words.REASONS) == set(StopReason)
+    assert words.ended(StopReason.ROUNDS, "1 rounds") == "all rounds done"
+    assert words.ended(StopReason.NO_PROPOSALS, "none") == "nothing left to try: none"
+    assert words.ended(StopReason.PLATEAU, "") == "no more gains"
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    """An environment's `agentctl`, which is not on PATH."""
+    path = tmp_path / "a folder" / "bin" / "agentctl"
+    path.parent.mkdir(parents=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    monkeypatch.setattr("daemon.ctl.words.sys.executable", str(path.with_name("python")))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return path
+
+
+def test_a_command_is_given_as_it_can_be_typed(script, tmp_path, monkeypatch):
+    assert words.typed("status", "--home", "my home") == f"'{script}' status --home 'my home'"
+    monkeypatch.chdir(tmp_path)
+    assert words.typed("status") == "'a folder/bin/agentctl' status"
+    monkeypatch.setenv("PATH", str(script.parent))
+    assert words.typed("status") == "agentctl status"
+
+
+def test_without_a_script_a_command_has_its_plain_name(script):
+    script.unlink()
+    assert words.typed("status") == "agentctl status"

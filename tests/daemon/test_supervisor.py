@@ -275,6 +275,22 @@ async def test_a_run_that_nothing_is_decided_for_is_reported_and_not_spun_on(eve
     assert [(line["event"], line["run"]) for line in lines] == [("run_stalled", run)]
 
 
+async def test_the_log_tells_of_rounds_and_of_the_end(event_log):
+    run = await submit(event_log, "a")
+    with capture_logs() as lines:
+        async with running(supervisor_of(event_log, Gate(event_log))):
+            await until(lambda: fakes.has_ended(event_log, run))
+    told = [(line["event"], line["log_level"], line["run"], line.get("round")) for line in lines]
+    assert told == [
+        ("round_completed", "info", run, 1),
+        ("round_completed", "info", run, 2),
+        ("run_completed", "info", run, None),
+    ]
+    state = event_log.state(run)
+    assert lines[-1]["reason"] == state.stop.value == "rounds"
+    assert lines[-1]["best_ms"] == state.best.latency_ms
+
+
 async def test_only_runs_in_focus_advance(event_log):
     run, other = await submit(event_log, "a"), await submit(event_log, "b")
     focus = {run}

@@ -177,8 +177,8 @@ matmul_flops = "2 ** M"
     expected = [
         "problem.toml: name:",
         "problem.toml: rel_l2: ",
-        "problem.toml: seeds: field required",
-        "problem.toml: colour: extra inputs are not permitted",
+        "problem.toml: seeds: required",
+        "problem.toml: colour: unknown key",
         "problem.toml: sizes.full.M: input should be greater than or equal to 1 (found 0)",
         "problem.toml: inputs.0.dtype: ",
         "problem.toml: outputs.0.shape: ",

@@ -1,0 +1,49 @@
+"""Kernels of a run side by side: counters with their units, latencies with their intervals."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemon.ctl.kernels import NOTES, Version, _latency, readable, scaled
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("total_time", 0.000_929_5, "0.9295 ms"),
+        ("dma_active_time", 0.0, "0 ms"),
+        ("dma_active_time_percent", 48.12, "48.1 %"),
+        ("hbm_read_bytes", 285_212_672, "285.2 MB"),
+        ("spill_save_bytes", 0, "0 B"),
+        ("dma_transfer_average_bytes", 2048.0, "2.0 kB"),
+        ("hardware_flops", 1.5e12, "1.5 Tflop"),
+        ("matmul_instruction_count", 65_536, "65,536"),
+        ("mm_arithmetic_intensity", 12.34567, "12.35"),
+    ],
+)
+def test_a_counter_has_its_unit(name, value, text):
+    assert readable(name, value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(999, "999 B"), (1000, "1.0 kB"), (2.5e9, "2.5 GB")])
+def test_values_are_scaled(value, text):
+    assert scaled(value, "B") == text
+
+
+def test_shares_whose_name_does_not_say_of_what_are_explained():
+    assert "peak" in NOTES["hfu_estimated_percent"]
+
+
+def test_a_version_shows_its_interval_if_it_has_a_latency():
+    version = Version("a", "", 0.93, 0.925, 1.041, True, {})
+    assert _latency(version) == "0.93 ms predicted (0.925 to 1.041)"
+    assert _latency(Version("a", "", None, None, None, None, {})) == "no latency"
+
+
+def test_diff_shows_readable_counters(ctl, finished):
+    text = ctl("diff", finished).out
+    content = ctl("diff", finished, "--json").json
+    for name, (was, now) in content["counters"].items():
+        assert f"{readable(name, was)} -> {readable(name, now)}" in text
+    assert content["a_lo_ms"] <= content["a_ms"] <= content["a_hi_ms"]
+    assert content["b_lo_ms"] <= content["b_ms"] <= content["b_hi_ms"]
