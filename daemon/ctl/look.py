@@ -36,8 +36,8 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 def status(session: Session, run: str | None) -> None:
     """Show who owns the home and how its runs stand, newest first; works with the daemon down.
 
-    A run is running, paused, cancelled, completed or failed; one that runs is called interrupted while
-    nobody owns the home, and `agentctl resume` carries on with it.
+    A run is running, paused, cancelled or completed. One that would be running is called interrupted
+    while nobody owns the home; `agentctl resume` carries on with it.
     """
     process = _process(session)
     runs = _runs(session, run, owned=process["state"] == "running")
@@ -97,7 +97,7 @@ def _process_line(process: dict[str, Any]) -> str:
     return f"running: {who}, home {process['home']}{queued}"
 
 
-_COLUMNS = "{:28} {:10} {:>9} {:>12} {:>12} {:>8} {:>8} {:>8} {:>7}"
+_COLUMNS = "{:28} {:11} {:>9} {:>12} {:>12} {:>8} {:>8} {:>8} {:>7}"
 _HEADER = _COLUMNS.format(
     "RUN", "STATE", "ROUND", "INITIAL", "BEST", "SPEEDUP", "OF PEAK", "OF TIGHT", "SPENT"
 )

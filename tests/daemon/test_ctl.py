@@ -361,6 +361,17 @@ def test_problems(ctl):
     assert all(name in text for name in names)
 
 
+def test_config_check_looks_names_up_and_reports_all_at_once(ctl, monkeypatch):
+    for key, value in {"PROBLEM": "nope", "TARGET": "trn9", "EVALUATOR": "foo", "PLANNER": "bar"}.items():
+        monkeypatch.setenv(f"NKI_AGENT_RUN__{key}", value)
+    monkeypatch.setenv("NKI_AGENT_SEED", "5")
+    called = ctl("config", "check")
+    assert called.status == exits.USAGE
+    assert len(called.err.splitlines()) == 5
+    for words in ("'nope'", "'trn9'", "'foo'", "'bar'", "did you mean NKI_AGENT_RUN__SEED?"):
+        assert words in called.err
+
+
 def test_config_show_and_check(ctl, home):
     home.mkdir()
     (home / "config.toml").write_text("[run.search]\nbeam = 7\n")
