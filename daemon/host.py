@@ -12,16 +12,13 @@ from pathlib import Path
 from daemon.commands import Commands
 from daemon.config import DaemonConfig
 from daemon.inbox import Inbox
-from daemon.proof import proving
+from daemon.proof import PATIENCE_SECONDS, proving
 from daemon.runner import RetryPolicy, Runner
 from daemon.stop import Stop, alongside
 from daemon.supervisor import Limits, Supervisor
 from daemon.verbs import Command, Resume, Submit
 from daemon.workers import Workers
 from state.log import EventLog
-
-PATIENCE_SECONDS = 10.0
-"""How long the report of a run that has ended waits for the proof of the log that it is in."""
 
 
 def workers_of(home: Path, config: DaemonConfig) -> Workers:

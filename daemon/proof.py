@@ -22,6 +22,9 @@ from state.errors import LogDamaged
 
 LOWEST_PRIORITY = 19
 
+PATIENCE_SECONDS = 10.0
+"""How long the report of a run that has ended waits for the proof of the log that it is in."""
+
 log: structlog.stdlib.BoundLogger = structlog.get_logger("proof")
 
 
@@ -54,6 +57,15 @@ async def proving(
             log.warning("log_not_verified", reason="it takes longer; agentctl verify does it all")
 
     await alongside(proof(), work_and_wait(), stop)
+
+
+async def prove_for_a_while(home: Path) -> None:
+    """Prove the log of `home` as far as a report of what is in it waits for that; else say that it was not.
+
+    Raises:
+        LogDamaged: naming the first thing that is not as it was written.
+    """
+    await proving(home, asyncio.sleep(0), Stop(), patience_seconds=lambda: PATIENCE_SECONDS)
 
 
 async def prove(home: Path) -> None:

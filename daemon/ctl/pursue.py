@@ -70,6 +70,7 @@ def _see_through(
     """Follow `run` to its end (`sent` None: it has ended) and report; return the exit status."""
     from daemon.ctl.follow import pursue, replay
     from daemon.logs import configure
+    from daemon.proof import prove_for_a_while
 
     configure("warning")
     tracker = Tracker(run)
@@ -77,6 +78,7 @@ def _see_through(
     with screen_for(sys.stderr if session.json else sys.stdout) as screen:
         if sent is None:
             replay(session.home, tracker)
+            asyncio.run(prove_for_a_while(session.home))
         else:
             hosted = asyncio.run(pursue(session.home, tracker, sent, screen, config))
     return _finish(session, tracker, output, hosted=hosted)

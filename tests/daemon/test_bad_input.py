@@ -299,8 +299,8 @@ def test_a_log_without_its_table(ctl, home, finished, arguments):
     assert_one_line(ctl(*arguments), exits.LOG, "no such table: event")
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_a_foreground_run_too_has_the_old_log_proved(ctl, home, finished, again):
+@pytest.mark.parametrize("how", ["run", "resume", "resume of an ended run"])
+def test_a_foreground_run_too_has_the_old_log_proved(ctl, home, finished, how):
     """Opening looks at what is new; run and resume end with the damage's status like the daemon."""
     with EventLog.open(home):
         """A clean stop: what is there now counts as looked at."""
@@ -309,7 +309,8 @@ def test_a_foreground_run_too_has_the_old_log_proved(ctl, home, finished, again)
     with LogReader.open(home) as reader:
         victim = next(item for item in reader.read(stream=finished) if item.type == "KernelProposed")
     change(home, f"UPDATE event SET payload = replace(payload, 'note', 'n0te') WHERE seq = {victim.seq}")
-    called = ctl("resume", other) if again else ctl("run", *FAKE)
+    arguments = {"run": ("run", *FAKE), "resume": ("resume", other)}.get(how, ("resume", finished))
+    called = ctl(*arguments)
     assert called.status == exits.LOG
     assert f"event {victim.seq} ({finished}@{victim.run_seq})" in called.err.splitlines()[-1]
 
