@@ -15,7 +15,7 @@ import json
 import re
 from enum import StrEnum
 from functools import lru_cache
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, TypeAdapter
 
@@ -363,7 +363,7 @@ class RunConfig(Frozen):
     """Everything that decides how a run goes; the effective values are part of RunCreated."""
 
     problem: str = "rmsnorm_matmul"
-    size: Annotated[str, StringConstraints(pattern=r"^(full|reduced)$")] = "full"
+    size: Literal["full", "reduced"] = "full"
     target: str = "trn2"
     seed: int = Field(default=0, ge=0, lt=2**63)
     evaluator: str = "sim"

@@ -1,4 +1,4 @@
-"""Proposing a kernel and seeing what becomes of it."""
+"""Handing over work: proposing a kernel and seeing what becomes of it, and what is refused at once."""
 
 from __future__ import annotations
 
@@ -103,3 +103,11 @@ def test_propose_says_when_nothing_was_decided(ctl, answered, tmp_path, monkeypa
     called = ctl("propose", answered, kernel, "--wait")
     assert called.status == exits.FAILURE
     assert "undecided" in called.out
+
+
+@pytest.mark.parametrize("verb", ["submit", "run"])
+def test_a_wrong_size_is_told_which_there_are(ctl, verb):
+    called = ctl(verb, "--problem", "silu", "--size", "tiny")
+    assert called.status == exits.USAGE
+    assert "'full' or 'reduced'" in called.err
+    assert "pattern" not in called.err

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pkgutil import iter_modules
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import seeds
-from agent_core.builtin import worker
+from agent_core.builtin import transforms, worker
 from agent_core.builtin.estimate import breaches, estimate
 from agent_core.builtin.menu import menu
 from agent_core.builtin.rank import Evidence, Rewrite, chosen, ranked
@@ -113,6 +114,17 @@ def test_the_choice_is_distinct_repeatable_and_led_by_the_best(ranking: list[Rew
 def test_exploration_depends_on_the_seed():
     ranking = [Rewrite("hoist", str(number), {}, "", 1.0, "total_time", "", 0.0) for number in range(40)]
     assert len({tuple(item.site for item in chosen(ranking, 8, str(seed))) for seed in range(10)}) > 1
+
+
+def test_every_transformation_that_is_written_is_in_the_catalogue_and_the_menu():
+    written = {
+        module.name
+        for module in iter_modules(transforms.__path__)
+        if module.name not in {"base", "catalogue"}
+    }
+    listed = {type(transform).__module__.rpartition(".")[2] for transform in TRANSFORMS.values()}
+    assert listed == written
+    assert [name for name in TRANSFORMS if name not in menu()] == []
 
 
 def test_the_menu_covers_the_transformations():
