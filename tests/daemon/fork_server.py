@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 
 import remote
+from daemon.logs import configure
 from state import crash
 from tests.daemon import fakes
 
@@ -37,6 +38,7 @@ def child(job: dict) -> int:
 
 
 def main() -> None:
+    configure("warning")  # to stderr: stdout is for the answers alone
     for module in PRELOADED:
         import_module(module)
     remote.bounds(fakes.seeds.load("silu"), "reduced", "trn2")
