@@ -17,7 +17,7 @@ from agent_core.stop import stop
 from agent_core.survey import refusal, survey
 from state.events import EvaluationCompleted, EvaluationFailed, RoundStarted, RunCompleted
 from state.fold import RunState
-from state.model import INITIAL_KEY, RunConfig, RunStatus, SlotAssignment, StopReason
+from state.model import INITIAL_KEY, PERSON_SLOT, RunConfig, RunStatus, SlotAssignment, StopReason
 
 
 def decide(state: RunState) -> list[Decision]:
@@ -54,12 +54,26 @@ def _ended(reason: StopReason, detail: str) -> Record:
 
 
 def _next_round(state: RunState) -> Record:
-    """Start a round, or end the run. A setting that was changed meanwhile counts from here on."""
+    """Start a round, or end the run. A setting that was changed meanwhile counts from here on.
+
+    A kernel that a person proposed too late for the last round gets a round to itself, without plans:
+    it was accepted, so it is judged. Only a spent budget ends the run all the same.
+    """
     config = state.pending_config or state.config
-    return Record((stop(state, config) or _round_started(state, config),))
+    end = stop(state, config)
+    if end is None:
+        return Record((_round_started(state, config, plans=config.search.plans),))
+    if end.reason is not StopReason.BUDGET and _person_waits(state):
+        return Record((_round_started(state, config, plans=0),))
+    return Record((end,))
 
 
-def _round_started(state: RunState, config: RunConfig) -> RoundStarted:
+def _person_waits(state: RunState) -> bool:
+    early = f"r{state.round + 1}.b{PERSON_SLOT}."
+    return any(key.startswith(early) for key in state.outcomes)
+
+
+def _round_started(state: RunState, config: RunConfig, *, plans: int) -> RoundStarted:
     """Deal the beam's kernels to slots, and planners to them in turn, one further each round."""
     search = config.search
     slots = []
@@ -70,7 +84,7 @@ def _round_started(state: RunState, config: RunConfig) -> RoundStarted:
                 slot=number,
                 parent=entry.candidate.id,
                 planner=planner,
-                plans=search.plans,
+                plans=plans,
                 implementations=search.implementations,
                 repairs=search.repairs if repairs(planner) else 0,
             )

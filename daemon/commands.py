@@ -23,7 +23,7 @@ from daemon.errors import BadFile, CommandRefused, UnknownRun
 from daemon.verbs import Cancel, Command, Pause, Propose, Resume, Submit, parse, run_id, verb_of
 from daemon.workers import Workers
 from seeds.problem import KERNEL
-from state.errors import DuplicateOutcome, EventRefused, StaleAppend, StreamUnknown
+from state.errors import DuplicateOutcome, EventRefused, StaleAppend, StateError, StreamUnknown
 from state.events import (
     CommandCompleted,
     CommandReceived,
@@ -88,6 +88,13 @@ class Commands:
             info = ErrorInfo(code=error.code, message=str(error), hint=hint)
             await self._log.append([NewEvent(SYSTEM_STREAM, CommandRejected(id=id_, error=info))])
             log.info("command_rejected", command=id_, code=info.code, error=info.message)
+        except StateError:
+            raise
+        except Exception as error:  # no command may stop the runs, now and at each start to come
+            log.exception("command_failed", command=id_)
+            what = f"{type(error).__name__} in the daemon; see its log"
+            info = ErrorInfo(code="internal_error", message=what)
+            await self._log.append([NewEvent(SYSTEM_STREAM, CommandRejected(id=id_, error=info))])
         else:
             log.info("command_completed", verb=command.verb, run=run)
             self._touched(command, run)

@@ -83,6 +83,9 @@ def _sync_folder(path: Path) -> None:
 
 def _content(path: Path) -> bytes:
     try:
+        if not path.is_file():  # a FIFO would hold up everything until somebody writes into it
+            path.lstat()
+            raise BadFile("not a regular file")
         return path.read_bytes()
     except FileNotFoundError:
         raise

@@ -75,7 +75,7 @@ async def prove(home: Path) -> None:
         LogDamaged: naming the first thing that is not as it was written.
     """
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "daemon.ctl", "--home", str(home), "verify", "--json",
+        sys.executable, "-P", "-m", "daemon.ctl", "--home", str(home), "verify", "--json",
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
     )  # fmt: skip

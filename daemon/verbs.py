@@ -83,10 +83,10 @@ def verb_of(data: bytes) -> str:
     """
     try:
         content = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadFile(f"not JSON: {error}") from error
     verb = content.get("verb") if isinstance(content, dict) else None
-    if not isinstance(verb, str):
+    if not isinstance(verb, str) or not verb.isascii():
         raise BadFile("not a command: a JSON object with the text field 'verb' was expected")
     return verb
 

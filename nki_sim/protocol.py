@@ -100,13 +100,18 @@ def parse_reply(data: bytes) -> Program:
     raise _error(payload)
 
 
+def _printable(text: str) -> str:
+    """A kernel may raise with half a surrogate pair, which no UTF-8 can spell."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def _error(payload: bytes) -> SimError:
     try:
         fields: Mapping[str, Any] = json.loads(payload)
-        texts = [str(fields[name])[:4000] for name in ("code", "message", "hint")]
+        texts = [_printable(str(fields[name])[:4000]) for name in ("code", "message", "hint")]
         line = int(fields["line"])
         kind = str(fields["type"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         return IRError(f"the tracer's error cannot be read: {error}")
     if kind == "InputError":
         return InputError(texts[1])

@@ -73,6 +73,7 @@ def from_files(files: Mapping[str, bytes]) -> Problem:
         SpecError: the files are wrong; the error lists every fault.
     """
     spec, faults = parse(files[SPEC]) if SPEC in files else (None, [f"{SPEC}: missing"])
+    faults += _file_faults(files)
     faults += _source_faults(files, REFERENCE, REFERENCE_FUNCTION)
     faults += _source_faults(files, KERNEL)
     if spec is None or faults:
@@ -103,6 +104,20 @@ def _members(folder: Path) -> Iterator[Path]:
         hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)
         if path.is_file() and not path.is_symlink() and not hidden:
             yield path
+
+
+def _file_faults(files: Mapping[str, bytes]) -> Iterator[str]:
+    """Problems also arrive as submitted files, whose names are written to disk when a reference is run."""
+    if len(files) > MAX_FILES:
+        yield f"holds more than {MAX_FILES} files"
+    folders = {"/".join(path.split("/")[:depth]) for path in files for depth in range(1, path.count("/") + 1)}
+    for path, data in files.items():
+        if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+            yield f"{path!r}: not a path inside the problem"
+        if path in folders:
+            yield f"{path!r}: a file and a folder at once"
+        if len(data) > MAX_FILE_BYTES:
+            yield f"{path!r}: larger than {MAX_FILE_BYTES} bytes"
 
 
 def _source_faults(files: Mapping[str, bytes], path: str, function: str | None = None) -> list[str]:

@@ -132,7 +132,7 @@ def parse(data: bytes) -> tuple[ProblemSpec | None, list[str]]:
     """Read a `problem.toml`; return the spec, or None with everything that is wrong with it."""
     try:
         raw = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         return None, [f"problem.toml: not TOML: {error}"]
     faults = list(_meaning(raw))
     try:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from state import schema
 from state.blobs import StoredBlob, unpack
 from state.errors import LogDamaged
 from state.projections import TABLES
@@ -46,10 +47,17 @@ def from_error(part: str, error: LogDamaged) -> Finding:
 
 
 def check_pages(connection: sqlite3.Connection) -> Iterator[Finding]:
-    """Let SQLite look at its own pages and indexes."""
-    for (line,) in connection.execute("PRAGMA quick_check(1)").fetchall():
+    """Let SQLite compare its pages, tables and indexes, and look for the triggers that guard the rows.
+
+    The index of idempotency keys is what keeps an outcome single, so it must agree with its table, which
+    `quick_check` would not see.
+    """
+    for (line,) in connection.execute("PRAGMA integrity_check(1)").fetchall():
         if line != "ok":
             yield Finding("page", line)
+    there = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'")}
+    for name in sorted(schema.TRIGGERS - there):
+        yield Finding("page", f"the trigger {name} is missing: rows were not guarded")
 
 
 def check_blobs(connection: sqlite3.Connection) -> Iterator[Finding]:

@@ -379,7 +379,7 @@ class SlotAssignment(Frozen):
     parent: str
     planner: str
     model: str | None = None
-    plans: int = Field(ge=1)
+    plans: int = Field(ge=0)
     implementations: int = Field(ge=1)
     repairs: int = Field(default=0, ge=0)
 

@@ -10,6 +10,7 @@ A migration is a function on a sqlite-utils Database, recorded in the transactio
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -57,6 +58,10 @@ _FIRST = (
        END""",
 )
 
+_NAMED = re.compile(r"CREATE TRIGGER (\w+)")
+TRIGGERS = frozenset(found[1] for statement in _FIRST if (found := _NAMED.match(statement)))
+"""The triggers that every log has."""
+
 
 def _create(database: Database) -> None:
     for statement in _FIRST:
@@ -78,6 +83,7 @@ _WRITER_PRAGMAS: tuple[tuple[str, object], ...] = (
     ("mmap_size", 0),
     ("cell_size_check", 1),
     ("trusted_schema", 0),
+    ("recursive_triggers", 1),  # else INSERT OR REPLACE deletes a row past the append-only trigger
     ("temp_store", 2),
     ("cache_size", -16384),
 )

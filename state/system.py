@@ -39,6 +39,8 @@ def apply(state: SystemState | None, event: Event) -> SystemState:
     """
     state = state or SystemState()
     match event:
+        case CommandReceived() if event.id in state.pending:
+            raise IllegalEvent(f"command {event.id} was received already")
         case CommandReceived():
             entry = PendingCommand(verb=event.verb, payload=event.payload)
             return state.model_copy(update={"pending": {**state.pending, event.id: entry}})

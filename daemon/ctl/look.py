@@ -13,7 +13,7 @@ from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.ctl.seek import event_at
 from daemon.ctl.tracker import summary
-from daemon.ctl.words import ms, percentage, times, usd
+from daemon.ctl.words import times, typed, usd
 from daemon.errors import UnknownRun
 from daemon.inbox import waiting
 from daemon.main import INSTANCE
@@ -41,7 +41,7 @@ def status(session: Session, run: str | None) -> None:
     """
     process = _process(session)
     runs = _runs(session, run, owned=process["state"] == "running")
-    text = [_process_line(process), *([_HEADER, *map(_run_line, runs)] if runs else ["no runs"])]
+    text = [_process_line(process), *(_table(runs) if runs else ["no runs"])]
     session.emit({"daemon": process, "runs": runs}, "\n".join(text))
 
 
@@ -69,7 +69,7 @@ def _runs(session: Session, run: str | None, *, owned: bool) -> list[dict[str, A
             reader.check_end()
             rows = [row for row in reader.runs() if run in (None, row["run"])]
             if run is not None and not rows:
-                raise UnknownRun(f"unknown run {run!r}", hint="agentctl status lists the runs")
+                raise UnknownRun(f"unknown run {run!r}", hint=f"{typed('status')} lists the runs")
             return [_run(reader, row, owned=owned) for row in rows]
     except NoLog:
         if run is not None or not session.home.exists():
@@ -97,28 +97,35 @@ def _process_line(process: dict[str, Any]) -> str:
     return f"running: {who}, home {process['home']}{queued}"
 
 
-_COLUMNS = "{:28} {:11} {:>9} {:>12} {:>12} {:>8} {:>8} {:>8} {:>7}"
-_HEADER = _COLUMNS.format(
-    "RUN", "STATE", "ROUND", "INITIAL", "BEST", "SPEEDUP", "OF PEAK", "OF TIGHT", "SPENT"
-)
+_COLUMNS = "{:22} {:11} {:>5} {:>8} {:>8} {:>7} {:>6} {:>6}"  # 80 characters: no terminal is narrower
+_HEADER = _COLUMNS.format("RUN", "STATE", "ROUND", "INITIAL", "BEST", "SPEEDUP", "%PEAK", "%TIGHT")
+
+
+def _table(runs: list[dict[str, Any]]) -> list[str]:
+    """Return the runs as lines; what was spent has a column once something was."""
+    spent = any(run["spent_usd"] != 0 for run in runs)
+    lines = [_HEADER + ("    SPENT" if spent else "")]
+    lines += [_run_line(run) + (f" {usd(run['spent_usd']):>8}" if spent else "") for run in runs]
+    measured = [run["id"] for run in runs if run["predicted"] is False]
+    told = f"but for {', '.join(measured)} " if measured else ""
+    return [*lines, f"latencies in ms, {told}predicted; shares of the plain peak and of the tight bound"]
 
 
 def _run_line(run: dict[str, Any]) -> str:
-    predicted = " (latencies predicted)" if run["predicted"] else ""
-    return (
-        _COLUMNS.format(
-            run["id"],
-            run["state"],
-            f"{run['round']}/{run['rounds']}",
-            ms(run["initial_ms"]),
-            ms(run["best_ms"]),
-            times(run["speedup"]),
-            percentage(run["percent_of_peak"]),
-            percentage(run["percent_of_tight_bound"]),
-            usd(run["spent_usd"]),
-        )
-        + predicted
+    return _COLUMNS.format(
+        run["id"],
+        run["state"],
+        f"{run['round']}/{run['rounds']}",
+        _number(run["initial_ms"], 4),
+        _number(run["best_ms"], 4),
+        times(run["speedup"]),
+        _number(run["percent_of_peak"], 3),
+        _number(run["percent_of_tight_bound"], 3),
     )
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}g}"
 
 
 @click.command(epilog=exits.epilog())

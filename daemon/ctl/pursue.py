@@ -18,7 +18,7 @@ from daemon.ctl.choices import configured, known_run, last_run, run_options, sub
 from daemon.ctl.report import as_json, as_text, write_best
 from daemon.ctl.screen import screen_for
 from daemon.ctl.tracker import Tracker, summary
-from daemon.ctl.words import standing
+from daemon.ctl.words import standing, typed
 from daemon.errors import CommandRefused
 from daemon.verbs import Resume, run_id
 from state.model import RunStatus
@@ -92,7 +92,8 @@ def _finish(session: Session, tracker: Tracker, output: Path | None, *, hosted: 
         session.emit({**known, "state": how})
         so_far = f": {standing(tracker.state)}" if tracker.state else ""
         click.echo(f"\nrun {tracker.run} {how}{so_far}", err=True)
-        click.echo(f"{verb} with: agentctl resume{flag} {tracker.run}", err=True)
+        home = ("--home", str(session.home_option)) if session.home_option else ()
+        click.echo(f"{verb} with: {typed('resume', *home, tracker.run)}", err=True)
         return exits.INTERRUPTED
     with LogReader.open(session.home) as reader:
         kernel_file = write_best(reader, session.home, tracker.run, tracker.state, output)

@@ -408,6 +408,17 @@ def test_a_persons_kernel_that_comes_after_the_selection_waits_for_the_next_roun
     assert world.state.best.id == key.candidate
 
 
+def test_a_persons_kernel_that_comes_too_late_for_the_last_round_gets_one_to_itself():
+    world = paths({"mine": 1.0}, rounds=1).finish(until=lambda state: state.selected)
+    key = world.propose("mine")
+    world.finish()
+    assert world.state.best is not None
+    assert (world.state.best.id, world.state.round) == (key.candidate, 2)
+    (extra,) = [event for event in world.of(RoundStarted) if event.round == 2]
+    assert {slot.plans for slot in extra.slots} == {0}
+    assert world.state.stop is StopReason.ROUNDS
+
+
 def test_a_persons_kernel_is_neither_reflected_on_nor_repaired_nor_made_an_experience():
     world = World(small(plans=1, rounds=1), kernel=ROOT, proposer=Paths(), judge=judge_flaws)
     world.finish(until=in_round(1))

@@ -273,3 +273,17 @@ async def test_what_became_of_a_command_is_logged(commands, event_log):
     assert (done["event"], done["verb"], done["log_level"]) == ("command_completed", "submit", "info")
     assert done["run"] in event_log.runs()
     assert (refused["event"], refused["command"], refused["code"]) == ("command_rejected", "b", "unknown_run")
+
+
+async def test_a_command_that_finds_a_bug_is_answered_and_stops_nothing(event_log, commands, monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError
+
+    run = await started(commands)
+    monkeypatch.setattr("daemon.commands.steer", broken)
+    with capture_logs() as lines:
+        await commands.handle("second", encoded(Pause(run=run)))
+    assert answer(event_log, "second").error.code == "internal_error"
+    assert [line["event"] for line in lines if line["log_level"] == "error"] == ["command_failed"]
+    assert event_log.state(run).status is RunStatus.RUNNING
+    assert event_log.system().pending == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import stat
 
 import pytest
@@ -65,6 +66,8 @@ async def test_files_are_taken_in_id_order_and_removed(home):
         (b"[1, 2]", "not a command"),
         (b'{"verb": 7}', "not a command"),
         (b"\xff\xfe", "not JSON"),
+        (b"[" * 200_000, "not JSON"),
+        (b'{"verb": "\\ud800"}', "not a command"),
         (b"", "not JSON"),
     ],
 )
@@ -89,6 +92,17 @@ async def test_what_cannot_be_read_is_moved_aside(home):
     await Inbox(home, recorder.handle).take_all()
     assert recorder.seen == ["2"]
     assert (folder(home) / "rejected" / "1.json").is_dir()
+
+
+async def test_a_pipe_is_moved_aside_and_holds_nothing_up(home):
+    folder(home).mkdir(parents=True)
+    os.mkfifo(folder(home) / "1.json")
+    drop(home, Pause(run="a"), id_="2")
+    recorder = Recorder()
+    await Inbox(home, recorder.handle).take_all()
+    assert recorder.seen == ["2"]
+    error = json.loads((folder(home) / "rejected" / "1.error.json").read_bytes())
+    assert "regular file" in error["message"]
 
 
 async def test_a_file_that_was_taken_back_is_no_error(home):

@@ -117,6 +117,20 @@ def test_any_reply_gives_only_errors_of_the_tree(noise: bytes) -> None:
             protocol.parse_reply(data)
 
 
+def test_a_kernel_that_raises_half_a_character_is_reported_in_words_that_can_be_written(texts: Any) -> None:
+    _, data, _ = in_process(request(texts.source_of("raise ValueError('\\ud800')\n")))
+    with pytest.raises(KernelError) as caught:
+        protocol.parse_reply(data)
+    assert "\\ud800" in caught.value.message
+    caught.value.message.encode()
+
+
+def test_a_forged_line_number_is_an_error_of_the_tree() -> None:
+    forged = b'{"code": "", "message": "", "hint": "", "type": "KernelError", "line": Infinity}'
+    with pytest.raises(IRError):
+        protocol.parse_reply(protocol._HEAD.pack(protocol.MAGIC, b"E", len(forged)) + forged)
+
+
 def test_a_reply_with_something_after_it_is_refused(texts: Any) -> None:
     _, data = reply(request(texts.source_of(texts.stream())))
     protocol.parse_reply(data)

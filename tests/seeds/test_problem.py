@@ -259,3 +259,24 @@ def test_a_damaged_spec_never_raises(start, end, patch):
     spec, faults = parse(GOOD[:start] + patch + GOOD[end:])
     assert (spec is None) == bool(faults)
     assert all(fault.startswith("problem.toml: ") for fault in faults)
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc/passwd", "../up.py", "a/../../b.py", "./x.py", "a//b.py", "", "nul\0.py", "kernel.py/x"]
+)
+def test_a_submitted_file_stays_inside_the_problem(name: str) -> None:
+    with pytest.raises(SpecError):
+        seeds.from_files({**FILES, name: b""})
+    assert seeds.from_files({**FILES, "data/table.txt": b""}).spec.name == "twice"
+
+
+def test_submitted_files_have_limits_too() -> None:
+    many = {f"f{number}": b"" for number in range(MAX_FILES)}
+    large = {"large": bytes(MAX_FILE_BYTES + 1)}
+    for files, what in ((many, "more than"), (large, "larger than")):
+        with pytest.raises(SpecError, match=what):
+            seeds.from_files({**FILES, **files})
+
+
+def test_a_deeply_nested_spec_is_a_fault_not_a_crash() -> None:
+    assert any("not TOML" in fault for fault in faults_of(b"x = " + b"[" * 100_000))

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.workload import Script, append_run
 from state import fold
 from state.errors import LogDamaged, LogTooNew, NoLog
-from state.events import RunPaused
+from state.events import RunPaused, idempotency_key
 from state.head import EMPTY, read_head, write_head
 from state.log import EventLog
 from state.reader import LogReader
@@ -274,3 +274,19 @@ def test_a_paused_run_verifies(home: Path, log: EventLog) -> None:
     step = next(Script().steps())
     log.append_now([NewEvent("r", step.event), NewEvent("r", RunPaused(reason="lunch"))], blobs=step.blobs)
     assert verify(home).ok
+
+
+def test_an_index_that_lost_a_key_is_reported(home: Path, stored: list[Recorded]) -> None:
+    database = home / "events.db"
+    key = next(idem for item in stored if (idem := idempotency_key(item.event)) and "#start" in idem)
+    entry = stored[0].stream + key  # only the index of keys has the two side by side
+    content = database.read_bytes()
+    assert entry.encode() in content
+    database.write_bytes(content.replace(entry.encode(), entry.replace("#", "$").encode()))
+    assert "index" in only(home, "page")
+
+
+def test_a_guard_that_was_dropped_is_missed(home: Path, stored: list[Recorded]) -> None:
+    with closing(sqlite3.connect(home / "events.db")) as connection:
+        connection.execute("DROP TRIGGER event_no_delete")
+    assert "event_no_delete" in only(home, "page")
