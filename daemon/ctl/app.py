@@ -95,6 +95,9 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.make_pass_decorator(Session, ensure=True)(function)
 
 
+SETTINGS = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
+
+
 class Lazy(click.Group):
     """A group whose verbs are imported when they are asked for."""
 
@@ -113,7 +116,8 @@ class Lazy(click.Group):
         return command
 
 
-@click.group(cls=Lazy, epilog=exits.epilog(), context_settings={"max_content_width": 110})
+@click.group(cls=Lazy, epilog=exits.epilog(), context_settings=SETTINGS)
+@click.version_option(package_name="nki-kernel-agent")
 @common
 def agentctl(session: Session) -> None:
     """Start, steer and look at runs that optimise kernels."""

@@ -436,3 +436,10 @@ def test_every_code_in_the_table_is_one_that_an_error_has():
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     assert set(exits._BY_CODE) - text == set()
+
+
+def test_it_says_its_version_and_helps_by_the_short_flag(ctl):
+    from importlib.metadata import version
+
+    assert ctl("--version").out == f"agentctl, version {version('nki-kernel-agent')}\n"
+    assert ctl("status", "-h").out == ctl("status", "--help").out != ""
