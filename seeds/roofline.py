@@ -43,8 +43,3 @@ def roofline_ms(work: Work, target: str) -> float:
         work.other_flops / (peaks.other_gflops * 1e9),
     )
     return seconds * 1e3
-
-
-def percent_of_peak(bound_ms: float, latency_ms: float) -> float:
-    """Return what part of the bound's speed a latency reaches, 0 to 100 for any honest latency."""
-    return 100.0 * bound_ms / latency_ms

@@ -10,20 +10,14 @@ from typing import Any
 
 import click
 
-from daemon.config import Config, load
+from daemon.config import FLAGS, Config, load
 from daemon.ctl.app import Session
 from daemon.ctl.words import typed
 from daemon.errors import DaemonError, UnknownRun
 from daemon.verbs import Submit
 from state.reader import LogReader
 
-_FLAGS: dict[str, str] = {
-    "problem": "run.problem",
-    "size": "run.size",
-    "target": "run.target",
-    "seed": "run.seed",
-    "rounds": "run.search.rounds",
-}
+_KEYS = {flag.removeprefix("--"): key for key, flag in FLAGS.items()}
 
 
 def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -49,7 +43,7 @@ def configured(session: Session, flags: dict[str, Any]) -> Config:
     Raises:
         daemon.config.ConfigError: a source has faults.
     """
-    given = {_FLAGS[name]: value for name, value in flags.items() if name in _FLAGS and value is not None}
+    given = {_KEYS[name]: value for name, value in flags.items() if name in _KEYS and value is not None}
     for setting in flags.get("settings", ()):
         key, mark, text = setting.partition("=")
         if not mark:

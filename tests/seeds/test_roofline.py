@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import seeds
 from seeds import UnknownTargetError, Work
-from seeds.roofline import PEAKS, percent_of_peak, roofline_ms
+from seeds.roofline import PEAKS, roofline_ms
 
 
 def work(*, read: int = 0, write: int = 0, matmul: int = 0, other: int = 0) -> Work:
@@ -54,11 +54,6 @@ def test_a_second_of_each_resource(target, found, expected_ms):
 def test_problems_by_hand(name, target, expected_ms):
     found = roofline_ms(seeds.load(name).spec.work_at("full"), target)
     assert found == pytest.approx(expected_ms, rel=1e-9)
-
-
-def test_percent_of_peak():
-    assert percent_of_peak(0.5, 2.0) == 25.0
-    assert percent_of_peak(0.5, 0.5) == 100.0
 
 
 def test_unknown_target_names_those_known():
