@@ -246,8 +246,7 @@ class Appender:
         connection = self.connection
         kinds = {(row.type, row.sv) for row in plan.rows} - self._kinds
         last = plan.rows[-1]
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with schema.transaction(connection):
             if plan.streams:
                 connection.executemany("INSERT INTO stream VALUES (?, ?, ?, ?)", plan.streams)
             if plan.blobs:
@@ -257,11 +256,6 @@ class Appender:
             connection.executemany(_INSERT, plan.rows)
             projections.write(connection, plan.changes)
             crash_point("log.before_commit")
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
         crash_point("log.after_commit")
         self._kinds |= kinds
         self._advance(plan.tips, Head(last.seq, last.stream, last.run_seq, last.hash.hex()))
@@ -281,15 +275,9 @@ class Appender:
         ]
         if not due:
             return 0
-        self.connection.execute("BEGIN IMMEDIATE")
-        try:
+        with schema.transaction(self.connection):
             saved = [snapshots.save(self.connection, tip) for tip in due]
             schema.set_meta(self.connection, "verified", f"{self.head.seq} {self.head.hash}")
-            self.connection.execute("COMMIT")
-        except BaseException:
-            if self.connection.in_transaction:
-                self.connection.execute("ROLLBACK")
-            raise
         crash_point("snapshot.after_commit")
         for tip in saved:
             self._tips.put(tip)

@@ -36,7 +36,7 @@ from state.events import (
 )
 from state.model import SYSTEM_STREAM, EffectKey, RunStatus
 from state.records import Recorded
-from state.schema import get_meta, set_meta
+from state.schema import get_meta, set_meta, transaction
 
 VERSION = 1
 """Raised with any change of tables or handlers; an older log's read models are rebuilt when it is opened."""
@@ -151,15 +151,10 @@ def require_current(connection: sqlite3.Connection) -> None:
 
 def rebuild(connection: sqlite3.Connection, events: Iterable[Recorded]) -> None:
     """Make the read models anew from all events, in one transaction."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection):
         create(connection)
         project_all(connection, events)
         set_meta(connection, "projections", str(VERSION))
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
 
 
 def project_all(connection: sqlite3.Connection, events: Iterable[Recorded]) -> None:

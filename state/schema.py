@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,6 +109,23 @@ def open_writer(path: Path) -> sqlite3.Connection:
     return connection
 
 
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commit what the body writes, or leave nothing of it, whatever ends it.
+
+    It begins IMMEDIATE: a transaction that read first could not be promoted after another's commit. SQLite
+    ends some failed transactions by itself; rolling those back again would hide the error.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
 def _set_pragma(connection: sqlite3.Connection, name: str, value: object) -> None:
     connection.execute(f"PRAGMA {name}={value}").fetchall()
     found = connection.execute(f"PRAGMA {name}").fetchone()
@@ -155,13 +173,8 @@ def migrate(connection: sqlite3.Connection) -> None:
     known = Migrations("state")
     for number, (name, change) in enumerate(MIGRATIONS, start=1):
         known(name=name)(_step(number, change))
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection):
         known.apply(Database(connection, recursive_triggers=False, execute_plugins=False))
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
 
 
 def _step(number: int, change: Callable[[Database], None]) -> Callable[[Database], None]:
