@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from functools import cache
 from math import prod
 from typing import Any
 
 from nki_sim.dtypes import DTYPES
 from nki_sim.errors import IRError
-from nki_sim.forms import BUFFERS, HBM_BUFFERS, MAX_NAME, Dims, Form, Operand, Params, ParamValue, Site
+from nki_sim.forms import (
+    BUFFERS,
+    HBM_BUFFERS,
+    MAX_NAME,
+    Dims,
+    Form,
+    Operand,
+    Params,
+    ParamValue,
+    Site,
+    index_role,
+)
 from nki_sim.functions import ACTIVATIONS, ALU, REDUCE
 from nki_sim.operators import OPERATORS, Argument, Operator
 
@@ -23,13 +35,14 @@ def decode_names(header: dict[str, Any], name: str) -> str:
 
 
 def decode_site(item: Any) -> Site:
-    """[name, shape, dtype, buffer, line]."""
-    name, shape, dtype, buffer, line = _fields(item, 5, "site")
+    """[name, shape, dtype, buffer, line, address or null]."""
+    name, shape, dtype, buffer, line, address = _fields(item, 6, "site")
     sizes = tuple(_number(size, "size", 1) for size in _sequence(shape, "shape"))
     if not sizes or prod(sizes) > MAX_SIZE:
         raise IRError(f"a tensor of shape {sizes}")
     kind = (_one_of(dtype, DTYPES, "type"), _one_of(buffer, BUFFERS, "buffer"))
-    site = Site(_text(name, "name"), sizes, *kind, _number(line, "line", 0))
+    place = None if address is None else _pair(address, least=0)
+    site = Site(_text(name, "name"), sizes, *kind, _number(line, "line", 0), place)
     if site.buffer not in HBM_BUFFERS and len(sizes) < 2:
         raise IRError(f"tile {site.name} is one-dimensional")
     return site
@@ -50,7 +63,7 @@ def decode_form(item: Any) -> Form:
 
 
 def _check_arguments(operator: Operator, form: Form) -> None:
-    given = [item.role for item in form.operands]
+    given = _without_indices(form)
     named = {name for name, _ in form.params}
     order = [argument.name for argument in operator.arguments if argument.name in set(given)]
     if given != order or named & set(given):
@@ -61,19 +74,56 @@ def _check_arguments(operator: Operator, form: Form) -> None:
 
 
 def _operand(operator: Operator, item: Any) -> Operand:
-    role, dims, dtype, buffer, row, start, column = _fields(item, 7, "operand")
+    role, dims, dtype, buffer, row, start, column, index_step = _fields(item, 8, "operand")
+    if role in _index_roles(operator):
+        return _index(role, item)
     argument = operator.by_name[_one_of(role, operator.by_name, "role")]
     if not argument.is_tensor:
         raise IRError(f"{operator.name}: {argument.name} is not a tensor")
     operand = Operand(
         argument.name, _dims(dims), _one_of(dtype, DTYPES, "type"),
         _one_of(buffer, argument.buffers, "buffer"), _number(row, "row", 1), _number(start, "start", 0),
-        _number(column, "column", 0),
+        _number(column, "column", 0), _number(index_step, "index step", 0),
     )  # fmt: skip
     step, count = operand.dims[0]
     if not operand.in_hbm and count > 1 and step != operand.row:
         raise IRError(f"{operator.name}: {argument.name} walks partitions by {step}, not {operand.row}")
     return operand
+
+
+@cache
+def _index_roles(operator: Operator) -> frozenset[str]:
+    return frozenset(index_role(argument.name) for argument in operator.arguments if argument.is_tensor)
+
+
+def _index(role: str, item: list[Any]) -> Operand:
+    """Integers that address the operand before it."""
+    _, dims, dtype, buffer, row, start, column, index_step = item
+    if index_step != 0 or DTYPES[_one_of(dtype, DTYPES, "type")].kind == "float":
+        raise IRError(f"{role} is not a tile of integers")
+    return Operand(
+        role, _dims(dims), dtype, _one_of(buffer, BUFFERS, "buffer"), _number(row, "row", 1),
+        _number(start, "start", 0), _number(column, "column", 0),
+    )  # fmt: skip
+
+
+def _without_indices(form: Form) -> list[str]:
+    """Roles in order; an index stands right behind what it addresses, and only there."""
+    roles: list[str] = []
+    waiting: Operand | None = None
+    for item in form.operands:
+        if waiting is None:
+            roles.append(item.role)
+            waiting = item if item.index_step else None
+            continue
+        count = waiting.dims[0][1]
+        fits = item.elements == 1 or (item.elements == count and waiting.dims[0][0] == 0)
+        if item.role != index_role(waiting.role) or not fits:
+            raise IRError(f"{form.op}: {item.role} of {item.elements} does not index {waiting.role}")
+        waiting = None
+    if waiting is not None:
+        raise IRError(f"{form.op}: {waiting.role} has no index")
+    return roles
 
 
 def _dims(value: Any) -> Dims:
@@ -85,9 +135,9 @@ def _dims(value: Any) -> Dims:
     return dims
 
 
-def _pair(value: Any) -> tuple[int, int]:
-    step, count = _fields(value, 2, "access pattern")
-    return _number(step, "step", 0), _number(count, "count", 1)
+def _pair(value: Any, *, least: int = 1) -> tuple[int, int]:
+    step, count = _fields(value, 2, "pair")
+    return _number(step, "step", 0), _number(count, "count", least)
 
 
 def _params(operator: Operator, value: Any) -> Params:

@@ -15,7 +15,8 @@ from math import prod
 from nki_sim.dtypes import DTYPES
 
 HBM_BUFFERS = frozenset({"hbm", "private_hbm", "shared_hbm"})
-BUFFERS = HBM_BUFFERS | {"sbuf", "psum"}
+BUFFERS = HBM_BUFFERS | {"sbuf", "psum", "register"}
+DIALECTS = ("nki", "neuronxcc")
 
 MAX_NAME = 500
 """Characters in the name of a tensor or kernel."""
@@ -37,7 +38,8 @@ class ArraySpec:
 class Site:
     """A declaration in the source: `line` is 1-based, 0 for kernel arguments.
 
-    On chip, `shape[0]` is the partition dimension.
+    On chip, `shape[0]` is the partition dimension. `address` is (first partition, byte in each partition) of
+    a tile that the kernel places itself, None where the compiler does. A register has shape (1, 1).
     """
 
     name: str
@@ -45,6 +47,7 @@ class Site:
     dtype: str
     buffer: str
     line: int
+    address: tuple[int, int] | None = None
 
     @property
     def size(self) -> int:
@@ -68,6 +71,10 @@ class Operand:
 
     On chip the first pair is the partition dimension with step `row`; `start` is the first partition.
     `column` is the first element's place in its row, in PSUM only, where the bank it falls in matters.
+
+    `index_step` is not 0 where the address depends on data: the operand that follows, in the role
+    `{role}_index`, holds one integer that moves the whole pattern by that many times `index_step` elements,
+    or one for each place of the first dimension, whose own step is then 0.
     """
 
     role: str
@@ -77,6 +84,7 @@ class Operand:
     row: int
     start: int
     column: int = 0
+    index_step: int = 0
 
     @property
     def partitions(self) -> int:
@@ -112,6 +120,11 @@ class Operand:
     @property
     def in_hbm(self) -> bool:
         return self.buffer in HBM_BUFFERS
+
+
+def index_role(role: str) -> str:
+    """The role of the operand that holds the indices of `role`."""
+    return f"{role}_index"
 
 
 @dataclass(frozen=True, slots=True)

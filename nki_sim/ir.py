@@ -18,12 +18,15 @@ import numpy.typing as npt
 from nki_sim import wire
 from nki_sim.decode import MAX_SIZE, decode_form, decode_names, decode_site
 from nki_sim.errors import IRError
-from nki_sim.forms import HBM_BUFFERS, ArraySpec, Form, Operand, Site
+from nki_sim.forms import DIALECTS, HBM_BUFFERS, ArraySpec, Form, Operand, Site
 from nki_sim.operators import OPERATORS
 
 __all__ = ["ArraySpec", "Cells", "Form", "Operand", "Program", "Site"]
 
 MAX_INSTRUCTIONS = 2_000_000
+MAX_CORES = 2
+
+_DTYPES = {"B": "<u1", "I": "<u4", "q": "<i8"}
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -47,9 +50,14 @@ class Cells:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A kernel after tracing; build it with `from_bytes`, which validates."""
+    """A kernel after tracing; build it with `from_bytes`, which validates.
+
+    `dialect` is the namespace it was written in: `neuronxcc` kernels are rewritten by their compiler, which
+    spills and reloads what does not fit. `cores[i]` is the core of the launch that issues instruction i.
+    """
 
     target: str
+    dialect: str
     kernel: str
     filename: str
     sites: tuple[Site, ...]
@@ -59,6 +67,7 @@ class Program:
     tensor_sites: Ints
     form_ids: Ints
     lines: Ints
+    cores: Ints
     tensors: Ints
     offsets: Ints
 
@@ -113,6 +122,7 @@ class Program:
         """The program as `from_bytes` reads it."""
         header = {
             "target": self.target,
+            "dialect": self.dialect,
             "kernel": self.kernel,
             "filename": self.filename,
             "sites": [wire.site_to_json(site) for site in self.sites],
@@ -124,6 +134,7 @@ class Program:
             "tensor_sites": self.tensor_sites.astype("<u4").tobytes(),
             "forms": self.form_ids.astype("<u4").tobytes(),
             "lines": self.lines.astype("<u4").tobytes(),
+            "cores": self.cores.astype("<u1").tobytes(),
             "tensors": self.tensors.astype("<u4").tobytes(),
             "offsets": self.offsets.astype("<i8").tobytes(),
         }
@@ -138,11 +149,12 @@ class Program:
         """
         header, columns = wire.unpack(data)
         arrays = {
-            name: np.frombuffer(columns[name], dtype="<u4" if code == "I" else "<i8").astype(np.int64)
+            name: np.frombuffer(columns[name], dtype=_DTYPES[code]).astype(np.int64)
             for name, code in wire.COLUMNS
         }
         program = cls(
             target=decode_names(header, "target"),
+            dialect=decode_names(header, "dialect"),
             kernel=decode_names(header, "kernel"),
             filename=decode_names(header, "filename"),
             sites=tuple(decode_site(item) for item in _list(header, "sites")),
@@ -152,6 +164,7 @@ class Program:
             tensor_sites=arrays["tensor_sites"],
             form_ids=arrays["forms"],
             lines=arrays["lines"],
+            cores=arrays["cores"],
             tensors=arrays["tensors"],
             offsets=arrays["offsets"],
         )
@@ -176,6 +189,11 @@ def _ids(header: dict[str, Any], name: str) -> tuple[int, ...]:
 def _validate(program: Program) -> None:
     if max(len(program), len(program.tensor_sites)) > MAX_INSTRUCTIONS:
         raise IRError(f"more than {MAX_INSTRUCTIONS} instructions or tensors")
+    if program.dialect not in DIALECTS:
+        raise IRError(f"unknown dialect {program.dialect[:80]!r}")
+    if len(program.lines) != len(program) or len(program.cores) != len(program):
+        raise IRError("the columns of lines and cores are not as long as the program")
+    _require_below(program.cores, MAX_CORES, "core of an instruction")
     _require_below(program.tensor_sites, len(program.sites), "site of a tensor")
     _require_below(program.form_ids, len(program.forms), "form of an instruction")
     _require_below(program.tensors, len(program.tensor_sites), "tensor of an operand")

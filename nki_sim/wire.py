@@ -20,9 +20,11 @@ from nki_sim.errors import IRError
 from nki_sim.forms import Form, Operand, Site
 
 MAGIC = b"NKISIMIR"
-VERSION = 2
+VERSION = 3
 MAX_BYTES = 1 << 28
-COLUMNS = (("tensor_sites", "I"), ("forms", "I"), ("lines", "I"), ("tensors", "I"), ("offsets", "q"))
+COLUMNS = (
+    ("tensor_sites", "I"), ("forms", "I"), ("lines", "I"), ("cores", "B"), ("tensors", "I"), ("offsets", "q"),
+)  # fmt: skip
 
 _HEAD = struct.Struct("<8sHI")
 
@@ -81,7 +83,8 @@ def _columns(body: memoryview, lengths: Any) -> dict[str, memoryview]:
 
 
 def site_to_json(site: Site) -> list[Any]:
-    return [site.name, list(site.shape), site.dtype, site.buffer, site.line]
+    address = None if site.address is None else list(site.address)
+    return [site.name, list(site.shape), site.dtype, site.buffer, site.line, address]
 
 
 def form_to_json(form: Form) -> list[Any]:
@@ -92,7 +95,7 @@ def form_to_json(form: Form) -> list[Any]:
 
 def _operand_to_json(item: Operand) -> list[Any]:
     dims = [list(pair) for pair in item.dims]
-    return [item.role, dims, item.dtype, item.buffer, item.row, item.start, item.column]
+    return [item.role, dims, item.dtype, item.buffer, item.row, item.start, item.column, item.index_step]
 
 
 def _spell(value: Any) -> Any:

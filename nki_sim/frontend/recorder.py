@@ -45,6 +45,9 @@ class Recorder:
         self._tensor_sites = array("I")
         self._form_column = array("I")
         self._lines = array("I")
+        self._cores = array("B")
+        self.core = 0
+        self.dialect = "nki"
         self._tensors = array("I")
         self._offsets = array("q")
 
@@ -116,6 +119,7 @@ class Recorder:
             form = self._seen[tuple(key)] = self._new_form(operator, given)
         self._form_column.append(form)
         self._lines.append(self.line())
+        self._cores.append(self.core)
         for view in cells:
             self._tensors.append(view.storage.id)
             self._offsets.append(view.offset)
@@ -168,6 +172,7 @@ class Recorder:
         """The program, ready for `Program.from_bytes`."""
         header = {
             "target": self.target.name,
+            "dialect": self.dialect,
             "kernel": _name(kernel),
             "filename": self.filename,
             "sites": [wire.site_to_json(site) for site in self._sites],
@@ -179,6 +184,7 @@ class Recorder:
             "tensor_sites": self._tensor_sites,
             "forms": self._form_column,
             "lines": self._lines,
+            "cores": self._cores,
             "tensors": self._tensors,
             "offsets": self._offsets,
         }

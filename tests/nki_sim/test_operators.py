@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from nki_sim.errors import KernelError
 from nki_sim.functions import ACTIVATIONS, ALU, REDUCE
 from nki_sim.operators import OPERATORS
-from nki_sim.semantics import BINARY, REDUCTIONS, SEMANTICS, UNARY
+from nki_sim.semantics import SEMANTICS
+from nki_sim.semantics.common import BINARY, REDUCTIONS, UNARY
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 SIZES = st.tuples(st.sampled_from([1, 7, 32, 64, 128]), st.integers(1, 70))

@@ -1,0 +1,14 @@
+"""What each instruction computes, on NumPy views: one function per operator of the table, same name.
+
+A function takes the operands by role and the parameters; on-chip views are [partitions, free...]. It
+computes in float32 and stores into the output roles.
+"""
+
+from __future__ import annotations
+
+from nki_sim.semantics import elementwise, matrix, move
+from nki_sim.semantics.common import Semantics
+
+__all__ = ["SEMANTICS", "Semantics"]
+
+SEMANTICS: dict[str, Semantics] = {**move.SEMANTICS, **matrix.SEMANTICS, **elementwise.SEMANTICS}
