@@ -25,6 +25,11 @@ class Cost:
     table: str = ""
 
 
+def sync(form: Form, target: Target) -> Cost:
+    """A fixed number of cycles of a sequencer: no document gives a figure per instruction."""
+    return Cost(target.sync_instruction_cycles / target.clock_ghz(form.engine))
+
+
 def matmul(form: Form, target: Target) -> Cost:
     """passes * (max(min(64, N_stationary), N_moving) + overhead) cycles."""
     stationary, moving = form["stationary"], form["moving"]

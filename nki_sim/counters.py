@@ -15,6 +15,8 @@ from nki_sim.operators import OPERATORS
 from nki_sim.schedule import QUEUES, Timeline
 from nki_sim.targets import Target
 
+_COMPUTE = QUEUES[: QUEUES.index("dma_load")]
+
 Counters = dict[str, float | int]
 
 
@@ -112,7 +114,7 @@ def _dma(program: Program, timeline: Timeline, uses: Ints, total_s: float) -> Co
 
 def _engines(timeline: Timeline, total_s: float) -> Counters:
     found: Counters = {}
-    for index, name in enumerate(QUEUES[:4]):
+    for index, name in enumerate(_COMPUTE):
         mine = timeline.queue == index
         active = active_ns(timeline, (name,)) / 1e9
         found[f"{name}_engine_instruction_count"] = int(mine.sum())

@@ -20,13 +20,13 @@ from nki_sim.forms import (
     Site,
     index_role,
 )
-from nki_sim.functions import ACTIVATIONS, ALU, REDUCE
+from nki_sim.functions import ACTIVATIONS, ALU, REDUCE, REGISTER_ALU
 from nki_sim.operators import OPERATORS, Argument, Operator
 
 MAX_SIZE = 1 << 40
 MAX_RANK = 32
 
-_FUNCTIONS = {"alu": ALU, "activation": ACTIVATIONS, "reduce": REDUCE}
+_FUNCTIONS = {"alu": ALU, "activation": ACTIVATIONS, "reduce": REDUCE, "register_alu": REGISTER_ALU}
 
 
 def decode_names(header: dict[str, Any], name: str) -> str:
@@ -160,7 +160,15 @@ def _param(argument: Argument, value: Any) -> ParamValue:
         return tuple(_number(axis, "axis", 0) for axis in _sequence(value, "axes"))
     if kind in {"float", "tensor_or_float"}:
         return _real(value, argument.name)
+    if kind in {"int", "tensor_or_int"}:
+        return _integer(value, argument.name)
     raise IRError(f"{argument.name} cannot be {str(value)[:80]!r}")
+
+
+def _integer(value: Any, what: str) -> int:
+    if type(value) is int and -(1 << 63) <= value < 1 << 63:
+        return value
+    raise IRError(f"{what} is not an integer of 64 bits")
 
 
 def _real(value: Any, what: str) -> float:

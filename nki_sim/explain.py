@@ -21,7 +21,7 @@ from nki_sim.schedule import ENGINES, QUEUES, Timeline
 _BOUND_RATIO = 0.8
 _IDLE_RATIO = 0.3
 
-_QUEUES_OF = {**{name: (name,) for name in ENGINES[:4]}, "dma": QUEUES[4:]}
+_QUEUES_OF = {**{name: (name,) for name in ENGINES[:-1]}, "dma": QUEUES[-2:]}
 
 
 @dataclass(frozen=True, slots=True)

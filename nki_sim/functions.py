@@ -9,6 +9,7 @@ from __future__ import annotations
 ARITHMETIC = frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "abs_max"})
 COMPARE = frozenset({"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"})
 ALU = ARITHMETIC | COMPARE
+REGISTER_ALU = COMPARE | {"add", "subtract", "multiply", "maximum", "minimum"}
 REDUCE = frozenset({"add", "multiply", "maximum", "minimum"})
 
 # Each transcendental is taken to live in a table of its own [I]; the documents do not give the grouping.

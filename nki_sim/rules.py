@@ -42,7 +42,7 @@ def on_chip_operands(form: Form, target: Target) -> Iterator[Breach]:
             continue
         yield from _partitions(item, target)
         yield from _access_size(item, target)
-        if form.engine != "dma":
+        if form.engine not in {"dma", "sync"}:
             yield from _start(item)
 
 
@@ -106,6 +106,40 @@ def same_elements(form: Form, target: Target) -> Iterator[Breach]:
         yield Breach(
             "shape_mismatch", f"dst has {dst.elements} elements, src has {src.elements}", "dst",
             src.elements, dst.elements, "both sides of a DMA must cover the same number of elements",
+        )  # fmt: skip
+
+
+def one_element(form: Form, target: Target) -> Iterator[Breach]:
+    """Registers exchange one element of at most 64 bits, as wide as the register or narrower."""
+    del target
+    dst, src = form["dst"], form["src"]
+    memory, register = (src, dst) if dst.buffer == "register" else (dst, src)
+    if memory.elements != 1:
+        yield Breach(
+            "register_size", f"{memory.role} has {memory.elements} elements, a register holds one", memory.role,
+            1, memory.elements, "index a single element: t[0:1, 0:1]",
+        )  # fmt: skip
+    if memory.itemsize > register.itemsize:
+        yield Breach(
+            "register_width", f"{memory.role} is {memory.dtype}, the register is {register.dtype}",
+            memory.role, register.dtype, memory.dtype, "use a 64-bit scalar (nisa.scalar_load), or a 32-bit tile",
+        )  # fmt: skip
+
+
+def register_widths(form: Form, target: Target) -> Iterator[Breach]:
+    """Arithmetic on registers keeps one width; 64 bits have add, subtract and multiply alone."""
+    del target
+    dst = form["dst"]
+    for item in form.operands[1:]:
+        if item.dtype != dst.dtype:
+            yield Breach(
+                "register_width", f"{item.role} is {item.dtype}, dst is {dst.dtype}", item.role, dst.dtype,
+                item.dtype, "keep to one width; load the value at the width it is needed in",
+            )  # fmt: skip
+    if dst.dtype == "int64" and form.param("op") not in {"add", "subtract", "multiply"}:
+        yield Breach(
+            "register_width", f"op={form.param('op')} does not exist at 64 bits", "dst",
+            "add|subtract|multiply", str(form.param("op")), "use a 32-bit scalar",
         )  # fmt: skip
 
 

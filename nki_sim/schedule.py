@@ -27,8 +27,8 @@ from nki_sim.memory import Pool, pools
 from nki_sim.operators import OPERATORS
 from nki_sim.targets import Target
 
-QUEUES = ("tensor", "vector", "scalar", "gpsimd", "dma_load", "dma_store")
-ENGINES = ("tensor", "vector", "scalar", "gpsimd", "dma")
+QUEUES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma_load", "dma_store")
+ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
 
 # Why an instruction did not start earlier.
 START, DEPENDENCE, ENGINE, MEMORY = range(4)

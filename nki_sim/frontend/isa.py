@@ -62,7 +62,9 @@ def _refuse_unknown(operator: Operator, extra: set[str], given: dict[str, Any]) 
         fail("unsupported_argument", f"not supported yet: nisa.{operator.name}({name}={value!r})")
 
 
-_INSTRUCTIONS = {name: _instruction(operator) for name, operator in OPERATORS.items()}
+_INSTRUCTIONS = {
+    name: _instruction(operator) for name, operator in OPERATORS.items() if not operator.internal
+}
 
 
 def get_nc_version() -> nc_version:

@@ -8,7 +8,7 @@ from typing import Any
 
 from nki_sim.forms import ParamValue
 from nki_sim.frontend.tensor import Tensor, fail
-from nki_sim.functions import ACTIVATIONS, ALIASES, ALU, FUNCTIONS, REDUCE
+from nki_sim.functions import ACTIVATIONS, ALIASES, ALU, FUNCTIONS, REDUCE, REGISTER_ALU
 from nki_sim.operators import Argument, Operator
 
 _INSTEAD = {
@@ -118,6 +118,12 @@ def _float(what: str, value: Any) -> ParamValue:
     return float(value)
 
 
+def _int(what: str, value: Any) -> ParamValue:
+    if isinstance(value, bool) or not isinstance(value, int) or not -(1 << 63) <= value < 1 << 63:
+        fail("argument_type", f"{what} must be an integer, not {value!r}")
+    return value
+
+
 def _bool(what: str, value: Any) -> ParamValue:
     if not isinstance(value, bool):
         fail("argument_type", f"{what} must be True or False, not {value!r}")
@@ -146,10 +152,13 @@ _KINDS: dict[str, Callable[[str, Any], ParamValue]] = {
     "out": _tensor,
     "tensor": _tensor,
     "tensor_or_float": _float,
+    "tensor_or_int": _int,
     "float": _float,
+    "int": _int,
     "bool": _bool,
     "alu": _function(ALU),
     "activation": _function(ACTIVATIONS),
     "reduce": _function(REDUCE),
+    "register_alu": _function(REGISTER_ALU),
     "axes": _axes,
 }

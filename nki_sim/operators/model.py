@@ -12,7 +12,10 @@ from nki_sim.forms import HBM_BUFFERS, Form, Params, ParamValue
 from nki_sim.rules import Breach, Rule
 from nki_sim.targets import Target
 
-Kind = Literal["out", "tensor", "tensor_or_float", "float", "bool", "alu", "activation", "reduce", "axes"]
+Kind = Literal[
+    "out", "tensor", "tensor_or_float", "tensor_or_int", "float", "int", "bool", "alu", "activation",
+    "reduce", "register_alu", "axes",
+]  # fmt: skip
 
 COMMON_RULES: tuple[Rule, ...] = (
     rules.on_chip_operands, rules.gpsimd_sees_no_psum, arguments.scalar_dtypes, arguments.power,
@@ -34,12 +37,12 @@ class Argument:
 
     @property
     def is_tensor(self) -> bool:
-        return self.kind in {"out", "tensor", "tensor_or_float"}
+        return self.kind in {"out", "tensor", "tensor_or_float", "tensor_or_int"}
 
 
 @dataclass(frozen=True)
 class Operator:
-    """An instruction of the machine."""
+    """An instruction of the machine; `internal` ones are not in the kernels' namespace."""
 
     name: str
     engines: tuple[str, ...]
@@ -47,6 +50,7 @@ class Operator:
     cost: Callable[[Form, Target], costs.Cost]
     rules: tuple[Rule, ...] = ()
     doc: str = ""
+    internal: bool = False
 
     @cached_property
     def by_name(self) -> dict[str, Argument]:

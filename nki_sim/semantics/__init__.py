@@ -6,9 +6,13 @@ computes in float32 and stores into the output roles.
 
 from __future__ import annotations
 
-from nki_sim.semantics import elementwise, matrix, move
+from nki_sim.semantics import control, elementwise, matrix, move
 from nki_sim.semantics.common import Semantics
 
 __all__ = ["SEMANTICS", "Semantics"]
 
-SEMANTICS: dict[str, Semantics] = {**move.SEMANTICS, **matrix.SEMANTICS, **elementwise.SEMANTICS}
+SEMANTICS: dict[str, Semantics] = {
+    name: function
+    for group in (move, matrix, elementwise, control)
+    for name, function in group.SEMANTICS.items()
+}

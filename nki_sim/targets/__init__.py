@@ -47,6 +47,7 @@ class Target:
     vector_clock_ghz: float
     scalar_clock_ghz: float
     gpsimd_clock_ghz: float
+    sync_clock_ghz: float
     # tensor engine
     tensor_min_cycles: int
     tensor_overhead_cycles: int
@@ -64,6 +65,7 @@ class Target:
     stride_limit_bytes: int
     vector_fast_modes: bool
     activation_table_ns: float
+    sync_instruction_cycles: int
     # DMA
     dma_engines: int
     dma_engine_bytes_per_ns: float
@@ -93,7 +95,7 @@ class Target:
         return self.dma_engines * self.dma_engine_bytes_per_ns
 
     def clock_ghz(self, engine: str) -> float:
-        """Clock of a compute engine: tensor, vector, scalar or gpsimd."""
+        """Clock of an engine: tensor, vector, scalar, gpsimd or sync (the sequencers)."""
         return float(getattr(self, f"{engine}_clock_ghz"))
 
 

@@ -1,0 +1,47 @@
+"""Registers and the loops that depend on them: instructions of the engines' sequencers.
+
+A register is a tensor of one integer in the buffer `register`. Loops whose bounds are known while tracing
+are unrolled by the front end; the others are a `loop_begin` and a `loop_end` around their body.
+"""
+
+from __future__ import annotations
+
+from nki_sim import costs, rules
+from nki_sim.forms import HBM_BUFFERS
+from nki_sim.operators.model import Argument, Operator, out, tensor
+
+REGISTER = frozenset({"register"})
+MEMORY = HBM_BUFFERS | {"sbuf"}
+
+
+def _value(name: str) -> Argument:
+    return Argument(name, "tensor_or_int", buffers=REGISTER)
+
+
+ENTRIES = (
+    Operator(
+        "register_move", ("sync",), (out(buffers=REGISTER), _value("src")), costs.sync, (),
+        "put an integer or the value of another register into a register",
+    ),
+    Operator(
+        "register_load", ("sync",), (out(buffers=REGISTER), tensor("src", MEMORY)), costs.sync,
+        (rules.one_element,), "read one element of memory into a register",
+    ),
+    Operator(
+        "register_store", ("sync",), (out(buffers=MEMORY), tensor("src", REGISTER)), costs.sync,
+        (rules.one_element,), "write a register to one element of memory",
+    ),
+    Operator(
+        "register_alu", ("sync",),
+        (out(buffers=REGISTER), _value("left"), _value("right"), Argument("op", "register_alu")),
+        costs.sync, (rules.register_widths,), "left op right, wrapping at the width of dst", internal=True,
+    ),
+    Operator(
+        "loop_begin", ("sync",), (tensor("condition", REGISTER),), costs.sync, (),
+        "go on behind the matching loop_end when the register is 0", internal=True,
+    ),
+    Operator(
+        "loop_end", ("sync",), (tensor("condition", REGISTER),), costs.sync, (),
+        "go back behind the matching loop_begin when the register is not 0", internal=True,
+    ),
+)  # fmt: skip

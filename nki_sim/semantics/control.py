@@ -1,0 +1,74 @@
+"""Registers: integers that wrap at their width. Loops are the machine's own, they compute nothing.
+
+Moves between memory and registers carry integers by value and floating-point elements by their bits, as a
+sequencer without a floating-point unit does; a value wider than its destination loses its upper bits.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+
+import numpy as np
+
+from nki_sim.arrays import Array
+from nki_sim.semantics.common import Semantics, Values, Views
+
+_OPS: dict[str, Callable[[int, int], int]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "maximum": max,
+    "minimum": min,
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+}
+
+
+def _read(view: Array) -> int:
+    """The element as an integer: its bits when it is a floating-point number."""
+    flat = view.reshape(-1)
+    return int(flat[0] if flat.dtype.kind in "iub" else flat.view(f"u{flat.itemsize}")[0])
+
+
+def _write(view: Array, value: int) -> None:
+    """Store the low bits of an integer, as many as the element has."""
+    size = view.dtype.itemsize
+    low = value & ((1 << 8 * size) - 1)
+    np.copyto(view, np.array(low, f"u{size}").view(view.dtype).reshape((1,) * view.ndim))
+
+
+def _value(views: Views, values: Values, role: str) -> int:
+    if role in views:
+        return _read(views[role])
+    value = values[role]
+    assert isinstance(value, int)
+    return value
+
+
+def _move(views: Views, values: Values) -> None:
+    _write(views["dst"], _value(views, values, "src"))
+
+
+def _alu(views: Views, values: Values) -> None:
+    left, right = _value(views, values, "left"), _value(views, values, "right")
+    _write(views["dst"], int(_OPS[str(values["op"])](left, right)))
+
+
+def _marker(views: Views, values: Values) -> None:
+    """Where execution goes on is for whoever walks the program."""
+    del views, values
+
+
+SEMANTICS: dict[str, Semantics] = {
+    "register_move": _move,
+    "register_load": _move,
+    "register_store": _move,
+    "register_alu": _alu,
+    "loop_begin": _marker,
+    "loop_end": _marker,
+}
