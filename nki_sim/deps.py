@@ -1,8 +1,7 @@
 """Which instruction must wait for which: RAW, WAR and WAW at the granularity of boxes of elements.
 
-An access pattern is enclosed in a box of rows and columns of its tensor's storage (partitions and free
-elements on chip, the last dimension as columns in HBM). Two accesses conflict when their boxes overlap
-and one of them writes. Tensors that nobody writes conflict with nothing.
+An access pattern is enclosed in a box of its tensor's storage (`regions`). Two accesses conflict when their
+boxes overlap and one of them writes. Tensors that nobody writes conflict with nothing.
 """
 
 from __future__ import annotations
@@ -11,13 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nki_sim.forms import Operand
-from nki_sim.ir import Bools, Ints, Program
+from nki_sim.ir import Program
+from nki_sim.regions import Box, boxes, neighbours
 
-_CHUNK = 512
 _ALONE = ([[0]], [[0]])
-
-Box = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,50 +33,23 @@ def dependences(program: Program) -> Dependences:
     written[cells.tensor[cells.writes]] = True
     chosen = np.flatnonzero(written[cells.tensor])
     order = chosen[np.argsort(cells.tensor[chosen], kind="stable")]
-    boxes = [tuple(box) for box in _boxes(program, order).tolist()]
+    areas = [tuple(box) for box in boxes(program, order).tolist()]
     bounds = np.flatnonzero(np.diff(cells.tensor[order], prepend=-1)).tolist()
     numbers = cells.instruction[order].tolist()
     writes, reads = cells.writes[order].tolist(), cells.reads[order].tolist()
     for first, last in zip(bounds, [*bounds[1:], len(order)], strict=True):
         part = slice(first, last)
-        _sweep(found, boxes[part], numbers[part], writes[part], reads[part])
+        _sweep(found, areas[part], numbers[part], writes[part], reads[part])
     return Dependences([sorted(items) for items in found])
 
 
-def _boxes(program: Program, order: Ints) -> Ints:
-    """[cell, (row, end row, column, end column)]."""
-    cells = program.cells
-    extents = np.array([_extent(item) for item in program.operands], dtype=np.int64)
-    rows = np.array([item.row for item in program.operands], dtype=np.int64)
-    item = cells.operand[order]
-    row, column = np.divmod(cells.offset[order], rows[item])
-    height, width = extents[item, 0], extents[item, 1]
-    # A pattern whose columns run over the row's end covers whole rows.
-    over = column + width > rows[item]
-    height = np.where(over, height + (column + width - 1) // rows[item], height)
-    column = np.where(over, 0, column)
-    width = np.where(over, rows[item], width)
-    return np.stack([row, row + height, column, column + width], axis=1)
-
-
-def _extent(item: Operand) -> tuple[int, int]:
-    """Rows and columns spanned: steps that are multiples of the row walk rows, the others columns."""
-    rows = columns = 1
-    for step, count in item.dims:
-        if step % item.row == 0:
-            rows += step // item.row * (count - 1)
-        else:
-            columns += step * (count - 1)
-    return rows, columns
-
-
 def _sweep(
-    found: list[set[int]], boxes: list[Box], numbers: list[int], writes: list[bool], reads: list[bool]
+    found: list[set[int]], areas: list[Box], numbers: list[int], writes: list[bool], reads: list[bool]
 ) -> None:
     """Conflicts within one tensor, its accesses in program order."""
     regions: dict[Box, int] = {}
-    region = [regions.setdefault(box, len(regions)) for box in boxes]
-    near, inside = _ALONE if len(regions) == 1 else _neighbours(np.array(list(regions), dtype=np.int64))
+    region = [regions.setdefault(box, len(regions)) for box in areas]
+    near, inside = _ALONE if len(regions) == 1 else neighbours(np.array(list(regions), dtype=np.int64))
     writer = [-1] * len(regions)
     readers: list[list[int]] = [[] for _ in regions]
     for at, number, write, read in zip(region, numbers, writes, reads, strict=True):
@@ -98,45 +67,3 @@ def _sweep(
         elif read:
             readers[at].append(number)
         waits.discard(number)
-
-
-def _neighbours(boxes: Ints) -> tuple[list[list[int]], list[list[int]]]:
-    """Per box: the boxes that overlap it (itself among them), and those that it encloses."""
-    near: list[list[int]] = [[] for _ in range(len(boxes))]
-    inside: list[list[int]] = [[] for _ in range(len(boxes))]
-    for rows in _bands(boxes, np.arange(len(boxes)), axis=0):
-        for group in _bands(boxes, rows, axis=2):
-            _compare(boxes, group, near, inside)
-    return near, inside
-
-
-def _bands(boxes: Ints, chosen: Ints, *, axis: int) -> list[Ints]:
-    """Groups of boxes whose intervals on an axis touch; boxes of different groups cannot overlap."""
-    order = chosen[np.argsort(boxes[chosen, axis], kind="stable")]
-    reach = np.maximum.accumulate(boxes[order, axis + 1])
-    cuts = np.flatnonzero(boxes[order[1:], axis] >= reach[:-1]) + 1
-    return np.split(order, cuts)
-
-
-def _compare(boxes: Ints, group: Ints, near: list[list[int]], inside: list[list[int]]) -> None:
-    if len(group) == 1:
-        near[group[0]] = inside[group[0]] = [int(group[0])]
-        return
-    others = boxes[group]
-    for first in range(0, len(group), _CHUNK):
-        part = group[first : first + _CHUNK]
-        overlaps = _overlap(boxes[part][:, None, :], others)
-        encloses = _encloses(boxes[part][:, None, :], others)
-        for number, over, enclosed in zip(part.tolist(), overlaps, encloses, strict=True):
-            near[number] = group[over].tolist()
-            inside[number] = group[enclosed].tolist()
-
-
-def _overlap(part: Ints, boxes: Ints) -> Bools:
-    row = (part[..., 0] < boxes[:, 1]) & (boxes[:, 0] < part[..., 1])
-    return row & (part[..., 2] < boxes[:, 3]) & (boxes[:, 2] < part[..., 3])
-
-
-def _encloses(part: Ints, boxes: Ints) -> Bools:
-    row = (part[..., 0] <= boxes[:, 0]) & (boxes[:, 1] <= part[..., 1])
-    return row & (part[..., 2] <= boxes[:, 2]) & (boxes[:, 3] <= part[..., 3])

@@ -1,0 +1,86 @@
+"""Which parts of a tensor an access touches: boxes of rows and columns, and how they lie to each other.
+
+An access pattern is enclosed in a box of rows and columns of its tensor's storage (partitions and free
+elements on chip, the last dimension as columns in HBM).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nki_sim.forms import Operand
+from nki_sim.ir import Bools, Ints, Program
+
+Box = tuple[int, ...]
+"""(row, end row, column, end column)."""
+
+_CHUNK = 512
+
+
+def boxes(program: Program, order: Ints) -> Ints:
+    """The boxes of some cells: [cell, (row, end row, column, end column)]."""
+    cells = program.cells
+    extents = np.array([_extent(item) for item in program.operands], dtype=np.int64)
+    rows = np.array([item.row for item in program.operands], dtype=np.int64)
+    item = cells.operand[order]
+    row, column = np.divmod(cells.offset[order], rows[item])
+    height, width = extents[item, 0], extents[item, 1]
+    # A pattern whose columns run over the row's end covers whole rows.
+    over = column + width > rows[item]
+    height = np.where(over, height + (column + width - 1) // rows[item], height)
+    column = np.where(over, 0, column)
+    width = np.where(over, rows[item], width)
+    return np.stack([row, row + height, column, column + width], axis=1)
+
+
+def _extent(item: Operand) -> tuple[int, int]:
+    """Rows and columns spanned: steps that are multiples of the row walk rows, the others columns."""
+    rows = columns = 1
+    for step, count in item.dims:
+        if step % item.row == 0:
+            rows += step // item.row * (count - 1)
+        else:
+            columns += step * (count - 1)
+    return rows, columns
+
+
+def neighbours(boxes: Ints) -> tuple[list[list[int]], list[list[int]]]:
+    """Per box: the boxes that overlap it (itself among them), and those that it encloses."""
+    near: list[list[int]] = [[] for _ in range(len(boxes))]
+    inside: list[list[int]] = [[] for _ in range(len(boxes))]
+    for rows in _bands(boxes, np.arange(len(boxes)), axis=0):
+        for group in _bands(boxes, rows, axis=2):
+            _compare(boxes, group, near, inside)
+    return near, inside
+
+
+def _bands(boxes: Ints, chosen: Ints, *, axis: int) -> list[Ints]:
+    """Groups of boxes whose intervals on an axis touch; boxes of different groups cannot overlap."""
+    order = chosen[np.argsort(boxes[chosen, axis], kind="stable")]
+    reach = np.maximum.accumulate(boxes[order, axis + 1])
+    cuts = np.flatnonzero(boxes[order[1:], axis] >= reach[:-1]) + 1
+    return np.split(order, cuts)
+
+
+def _compare(boxes: Ints, group: Ints, near: list[list[int]], inside: list[list[int]]) -> None:
+    if len(group) == 1:
+        near[group[0]] = inside[group[0]] = [int(group[0])]
+        return
+    others = boxes[group]
+    for first in range(0, len(group), _CHUNK):
+        part = group[first : first + _CHUNK]
+        overlaps = _overlap(boxes[part][:, None, :], others)
+        encloses = _encloses(boxes[part][:, None, :], others)
+        for number, over, enclosed in zip(part.tolist(), overlaps, encloses, strict=True):
+            near[number] = group[over].tolist()
+            inside[number] = group[enclosed].tolist()
+
+
+def _overlap(part: Ints, boxes: Ints) -> Bools:
+    row = (part[..., 0] < boxes[:, 1]) & (boxes[:, 0] < part[..., 1])
+    return row & (part[..., 2] < boxes[:, 3]) & (boxes[:, 2] < part[..., 3])
+
+
+def _encloses(part: Ints, boxes: Ints) -> Bools:
+    row = (part[..., 0] <= boxes[:, 0]) & (boxes[:, 1] <= part[..., 1])
+    return row & (part[..., 2] <= boxes[:, 2]) & (boxes[:, 3] <= part[..., 3])
