@@ -55,19 +55,24 @@ class Recorder:
 
     def declare(self, shape: Sequence[int], dtype: Any, buffer: str, name: str | None = None) -> Tensor:
         """A new tensor, as `nl.ndarray` makes it."""
+        return self.allocate(self.site(shape, dtype, buffer, name))
+
+    def site(self, shape: Sequence[int], dtype: Any, buffer: str, name: str | None = None) -> Site:
+        """A declaration at the line being executed, checked; it takes no room before `allocate`."""
         line = self.line()
         called = name or self._names.get(line, f"tensor_{line}")
         site = Site(_name(called), _shape(shape), _dtype(dtype), buffer, line)
         self._check_site(site)
-        return self._allocate(site)
+        return site
 
     def argument(self, name: str, shape: Sequence[int], dtype: str) -> Tensor:
         """A kernel argument in HBM."""
-        tensor = self._allocate(Site(_name(name), _shape(shape), _dtype(dtype), "hbm", 0))
+        tensor = self.allocate(Site(_name(name), _shape(shape), _dtype(dtype), "hbm", 0))
         self.inputs.append(tensor.storage.id)
         return tensor
 
-    def _allocate(self, site: Site) -> Tensor:
+    def allocate(self, site: Site) -> Tensor:
+        """A tensor of a declaration."""
         number = len(self._tensor_sites)
         if number >= self._limit:
             raise LimitError("limit_tensors", f"more than {self._limit} tensors", self.line())
@@ -106,7 +111,7 @@ class Recorder:
         key: list[Any] = [operator.name, given.get("engine")]
         for argument in operator.arguments:
             value = given.get(argument.name)
-            if type(value) is Tensor:
+            if isinstance(value, Tensor):
                 cells.append(value)
                 key.append(value.sig)
             else:
