@@ -8,6 +8,7 @@ the hardware; `checks` looks at that.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,15 +18,17 @@ import numpy.typing as npt
 
 from nki_sim import wire
 from nki_sim.decode import MAX_SIZE, decode_form, decode_names, decode_site
+from nki_sim.dtypes import DTYPES
 from nki_sim.errors import IRError
 from nki_sim.forms import DIALECTS, HBM_BUFFERS, ArraySpec, Form, Operand, Site
 from nki_sim.operators import OPERATORS
 
-__all__ = ["ArraySpec", "Cells", "Form", "Operand", "Program", "Site"]
+__all__ = ["ArraySpec", "Cells", "Form", "Iterations", "Operand", "Program", "Site"]
 
 MAX_INSTRUCTIONS = 2_000_000
 MAX_CORES = 2
 
+_MARKS = {"loop_begin": 1, "loop_end": -1}
 _DTYPES = {"B": "<u1", "I": "<u4", "q": "<i8"}
 
 Ints = npt.NDArray[np.int64]
@@ -49,11 +52,27 @@ class Cells:
 
 
 @dataclass(frozen=True, eq=False)
+class Iterations:
+    """Loop iterations whose order the kernel leaves open, as a forest; empty where it leaves none.
+
+    `nodes[i]` is the iteration that issued instruction i, 0 outside of loops. Iteration n (from 1) has its
+    fields at n - 1: the iteration around it (0 or a smaller number), the loop, its index in it. Iterations of
+    one execution of a loop share parent and loop.
+    """
+
+    nodes: Ints
+    parents: Ints
+    loops: Ints
+    indices: Ints
+
+
+@dataclass(frozen=True, eq=False)
 class Program:
     """A kernel after tracing; build it with `from_bytes`, which validates.
 
     `dialect` is the namespace it was written in: `neuronxcc` kernels are rewritten by their compiler, which
     spills and reloads what does not fit. `cores[i]` is the core of the launch that issues instruction i.
+    `constants` are tensors in HBM that hold data of the kernel's own from the start: their bytes.
     """
 
     target: str
@@ -70,6 +89,8 @@ class Program:
     cores: Ints
     tensors: Ints
     offsets: Ints
+    iterations: Iterations
+    constants: Mapping[int, bytes]
 
     def __len__(self) -> int:
         """Instructions."""
@@ -91,6 +112,35 @@ class Program:
         return sum(count * size for count, size in zip(uses, sizes, strict=True))
 
     @cached_property
+    def partners(self) -> dict[int, int]:
+        """For each `loop_begin` its `loop_end`, and the other way round, by instruction number.
+
+        Raises:
+            IRError: a marker has no partner, or a loop holds instructions of two cores.
+        """
+        marks = np.array([_MARKS.get(form.op, 0) for form in self.forms], dtype=np.int64)
+        found: dict[int, int] = {}
+        open_loops: list[int] = []
+        for number in np.flatnonzero(marks[self.form_ids]).tolist() if marks.any() else []:
+            if marks[self.form_ids[number]] > 0:
+                open_loops.append(number)
+                continue
+            if not open_loops:
+                raise IRError(f"instruction {number} ends a loop that no instruction begins")
+            begin = open_loops.pop()
+            if len(set(self.cores[begin : number + 1].tolist())) > 1:
+                raise IRError(f"the loop of instructions {begin} to {number} holds two cores")
+            found[begin], found[number] = number, begin
+        if open_loops:
+            raise IRError(f"the loop that instruction {open_loops[-1]} begins has no end")
+        return found
+
+    @property
+    def loops(self) -> list[tuple[int, int]]:
+        """First and last instruction of each loop whose bounds depend on data, in program order."""
+        return sorted(pair for pair in self.partners.items() if pair[0] < pair[1])
+
+    @cached_property
     def operands(self) -> tuple[Operand, ...]:
         """The operands of all forms, form after form."""
         return tuple(item for form in self.forms for item in form.operands)
@@ -110,12 +160,11 @@ class Program:
     def _effects(self) -> tuple[Bools, Bools]:
         writes, reads = [], []
         for form in self.forms:
-            outputs = OPERATORS[form.op].outputs
+            operator = OPERATORS[form.op]
+            updates = operator.updates | ({"dst"} if form.param("accumulate") else set())
             for item in form.operands:
-                writes.append(item.role in outputs)
-                reads.append(
-                    item.role not in outputs or (item.role == "dst" and bool(form.param("accumulate")))
-                )
+                writes.append(item.role in operator.outputs)
+                reads.append(item.role not in operator.outputs or item.role in updates)
         return np.array(writes, dtype=bool), np.array(reads, dtype=bool)
 
     def to_bytes(self) -> bytes:
@@ -129,6 +178,7 @@ class Program:
             "forms": [wire.form_to_json(form) for form in self.forms],
             "inputs": list(self.inputs),
             "outputs": list(self.outputs),
+            "constants": list(self.constants),
         }
         columns = {
             "tensor_sites": self.tensor_sites.astype("<u4").tobytes(),
@@ -137,6 +187,11 @@ class Program:
             "cores": self.cores.astype("<u1").tobytes(),
             "tensors": self.tensors.astype("<u4").tobytes(),
             "offsets": self.offsets.astype("<i8").tobytes(),
+            "nodes": self.iterations.nodes.astype("<u4").tobytes(),
+            "node_parents": self.iterations.parents.astype("<u4").tobytes(),
+            "node_loops": self.iterations.loops.astype("<u4").tobytes(),
+            "node_indices": self.iterations.indices.astype("<u4").tobytes(),
+            "constants": b"".join(self.constants.values()),
         }
         return wire.pack(header, columns)
 
@@ -151,13 +206,19 @@ class Program:
         arrays = {
             name: np.frombuffer(columns[name], dtype=_DTYPES[code]).astype(np.int64)
             for name, code in wire.COLUMNS
+            if name != "constants"
         }
+        nodes = Iterations(
+            arrays["nodes"], arrays["node_parents"], arrays["node_loops"], arrays["node_indices"]
+        )
+        sites = tuple(decode_site(item) for item in _list(header, "sites"))
+        constants = _constants(header, sites, arrays["tensor_sites"], columns["constants"])
         program = cls(
             target=decode_names(header, "target"),
             dialect=decode_names(header, "dialect"),
             kernel=decode_names(header, "kernel"),
             filename=decode_names(header, "filename"),
-            sites=tuple(decode_site(item) for item in _list(header, "sites")),
+            sites=sites,
             forms=tuple(decode_form(item) for item in _list(header, "forms")),
             inputs=_ids(header, "inputs"),
             outputs=_ids(header, "outputs"),
@@ -167,6 +228,8 @@ class Program:
             cores=arrays["cores"],
             tensors=arrays["tensors"],
             offsets=arrays["offsets"],
+            iterations=nodes,
+            constants=constants,
         )
         _validate(program)
         return program
@@ -184,6 +247,26 @@ def _ids(header: dict[str, Any], name: str) -> tuple[int, ...]:
     if any(type(value) is not int for value in values) or len(set(values)) != len(values):
         raise IRError(f"{name} must be distinct tensor numbers")
     return tuple(values)
+
+
+def _constants(
+    header: dict[str, Any], sites: tuple[Site, ...], tensor_sites: Ints, data: memoryview
+) -> dict[int, bytes]:
+    """The bytes of each constant tensor, which lie one after the other in `data`."""
+    found: dict[int, bytes] = {}
+    position = 0
+    for number in _ids(header, "constants"):
+        if not 0 <= number < len(tensor_sites) or tensor_sites[number] >= len(sites):
+            raise IRError(f"constant {number} is not a tensor")
+        site = sites[int(tensor_sites[number])]
+        if site.buffer not in HBM_BUFFERS:
+            raise IRError(f"constant {site.name} is in {site.buffer}")
+        end = position + site.size * DTYPES[site.dtype].itemsize
+        found[number] = bytes(data[position:end])
+        position = end
+    if position != len(data):
+        raise IRError(f"constants of {position} bytes announced, {len(data)} found")
+    return found
 
 
 def _validate(program: Program) -> None:
@@ -204,6 +287,9 @@ def _validate(program: Program) -> None:
         raise IRError(f"instructions have {total} operands, the columns {len(program.tensors)}")
     if total:
         _validate_cells(program)
+    _validate_iterations(program)
+    # Matching the loops is what validates them.
+    _ = program.partners
 
 
 def _require_below(values: Ints, limit: int, what: str) -> None:
@@ -211,17 +297,31 @@ def _require_below(values: Ints, limit: int, what: str) -> None:
         raise IRError(f"{what} is {int(values.max())}, there are {limit}")
 
 
+def _validate_iterations(program: Program) -> None:
+    found = program.iterations
+    count = len(found.parents)
+    if {len(found.loops), len(found.indices)} != {count} or count > MAX_INSTRUCTIONS:
+        raise IRError("the columns of iterations are not equally long, or too long")
+    if len(found.nodes) != (len(program) if count else 0):
+        raise IRError(f"iterations of {len(found.nodes)} instructions, there are {len(program)}")
+    _require_below(found.nodes, count + 1, "iteration of an instruction")
+    if np.any(found.parents > np.arange(count)):
+        raise IRError("an iteration comes before the one around it")
+
+
 def _validate_io(program: Program) -> None:
     count = len(program.tensor_sites)
-    for what, numbers, buffer in (
-        ("input", program.inputs, "hbm"),
-        ("output", program.outputs, "shared_hbm"),
+    for what, numbers, buffers in (
+        ("input", program.inputs, {"hbm"}),
+        ("output", program.outputs, {"hbm", "shared_hbm"}),
     ):
         for number in numbers:
             if not 0 <= number < count:
                 raise IRError(f"{what} {number} is not a tensor")
-            if program.site(number).buffer != buffer:
+            if program.site(number).buffer not in buffers:
                 raise IRError(f"{what} {program.site(number).name} is in {program.site(number).buffer}")
+    if {*program.inputs} & program.constants.keys():
+        raise IRError("an input is a constant")
     if not program.outputs:
         raise IRError("the program has no output")
 

@@ -116,13 +116,13 @@ def one_element(form: Form, target: Target) -> Iterator[Breach]:
     memory, register = (src, dst) if dst.buffer == "register" else (dst, src)
     if memory.elements != 1:
         yield Breach(
-            "register_size", f"{memory.role} has {memory.elements} elements, a register holds one", memory.role,
-            1, memory.elements, "index a single element: t[0:1, 0:1]",
+            "register_size", f"{memory.role} has {memory.elements} elements, not one", memory.role, 1,
+            memory.elements, "index a single element: t[0:1, 0:1]",
         )  # fmt: skip
     if memory.itemsize > register.itemsize:
         yield Breach(
             "register_width", f"{memory.role} is {memory.dtype}, the register is {register.dtype}",
-            memory.role, register.dtype, memory.dtype, "use a 64-bit scalar (nisa.scalar_load), or a 32-bit tile",
+            memory.role, register.dtype, memory.dtype, "use nisa.scalar_load, or a 32-bit tile",
         )  # fmt: skip
 
 

@@ -3,8 +3,9 @@
     magic 8 bytes | version u16 | header length u32 | header JSON | columns
 
 The header holds sites, forms, inputs, outputs and the column lengths; the columns are little-endian
-arrays: site of each tensor (u32), form and line of each instruction (u32), tensor (u32) and offset (i64)
-of each operand of each instruction, instruction after instruction.
+arrays: site of each tensor (u32), form and line (u32) and core (u8) of each instruction, tensor (u32) and
+offset (i64) of each operand of each instruction, instruction after instruction; the loop iteration of each
+instruction (u32, empty when there are none) and the table of iterations; the bytes of constant tensors.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ VERSION = 3
 MAX_BYTES = 1 << 28
 COLUMNS = (
     ("tensor_sites", "I"), ("forms", "I"), ("lines", "I"), ("cores", "B"), ("tensors", "I"), ("offsets", "q"),
+    ("nodes", "I"), ("node_parents", "I"), ("node_loops", "I"), ("node_indices", "I"), ("constants", "B"),
 )  # fmt: skip
 
 _HEAD = struct.Struct("<8sHI")

@@ -48,6 +48,13 @@ class Recorder:
         self._cores = array("B")
         self.core = 0
         self.dialect = "nki"
+        self._nodes = array("I")
+        self._node_table = (array("I"), array("I"), array("I"))
+        # The iterations being executed, outermost first: loop, index, number (0 before it is recorded).
+        self._iterating: list[list[int]] = []
+        self._node = 0
+        self._loops = 0
+        self._constants: dict[int, bytes] = {}
         self._tensors = array("I")
         self._offsets = array("q")
 
@@ -69,6 +76,15 @@ class Recorder:
         """A kernel argument in HBM."""
         tensor = self.allocate(Site(_name(name), _shape(shape), _dtype(dtype), "hbm", 0))
         self.inputs.append(tensor.storage.id)
+        return tensor
+
+    def constant(self, name: str, shape: Sequence[int], dtype: Any, data: bytes) -> Tensor:
+        """A tensor in HBM that holds `data` (row-major, little-endian) from the start."""
+        site = Site(_name(name), _shape(shape), _dtype(dtype), "private_hbm", self.line())
+        if len(data) != site.size * DTYPES[site.dtype].itemsize:
+            fail("shape", f"{len(data)} bytes for {name} of shape {site.shape} in {site.dtype}")
+        tensor = self._allocate(site)
+        self._constants[tensor.storage.id] = data
         return tensor
 
     def allocate(self, site: Site) -> Tensor:
@@ -101,6 +117,37 @@ class Recorder:
                 f"{self.target.partitions}", "tile the first dimension by 128",
             )  # fmt: skip
 
+    # -- loops whose iterations may run in any order ---------------------------------------------
+
+    def new_loop(self) -> int:
+        """A number for one execution of a loop whose iterations may run in any order (`affine_range`)."""
+        self._loops += 1
+        return self._loops - 1
+
+    def enter_iteration(self, loop: int, index: int) -> None:
+        """What is recorded from here on belongs to iteration `index` (not negative) of the loop."""
+        self._iterating.append([loop, index, 0])
+        self._node = -1
+
+    def leave_iteration(self) -> None:
+        """End of the innermost iteration entered."""
+        self._iterating.pop()
+        self._node = self._iterating[-1][2] or -1 if self._iterating else 0
+
+    def _record_iterations(self) -> int:
+        """The number of the innermost iteration; it and those around it are put into the table."""
+        parents, loops, indices = self._node_table
+        number = 0
+        for entry in self._iterating:
+            if not entry[2]:
+                parents.append(number)
+                loops.append(entry[0])
+                indices.append(entry[1])
+                entry[2] = len(parents)
+            number = entry[2]
+        self._node = number
+        return number
+
     # -- instructions ----------------------------------------------------------------------------
 
     def emit(self, operator: Operator, given: dict[str, Any]) -> None:
@@ -125,6 +172,7 @@ class Recorder:
         self._form_column.append(form)
         self._lines.append(self.line())
         self._cores.append(self.core)
+        self._nodes.append(self._node if self._node >= 0 else self._record_iterations())
         for view in cells:
             self._tensors.append(view.storage.id)
             self._offsets.append(view.offset)
@@ -184,6 +232,7 @@ class Recorder:
             "forms": [wire.form_to_json(form) for _, form in self._forms.values()],
             "inputs": self.inputs,
             "outputs": list(outputs),
+            "constants": list(self._constants),
         }
         columns = {
             "tensor_sites": self._tensor_sites,
@@ -192,6 +241,9 @@ class Recorder:
             "cores": self._cores,
             "tensors": self._tensors,
             "offsets": self._offsets,
+            "nodes": self._nodes if self._node_table[0] else array("I"),
+            **dict(zip(("node_parents", "node_loops", "node_indices"), self._node_table, strict=True)),
+            "constants": array("B", b"".join(self._constants.values())),
         }
         return wire.pack(header, {name: _little(column) for name, column in columns.items()})
 

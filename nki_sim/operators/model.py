@@ -42,7 +42,10 @@ class Argument:
 
 @dataclass(frozen=True)
 class Operator:
-    """An instruction of the machine; `internal` ones are not in the kernels' namespace."""
+    """An instruction of the machine; `internal` ones are not in the kernels' namespace.
+
+    `updates` are outputs whose former elements matter to the result: they are read as well as written.
+    """
 
     name: str
     engines: tuple[str, ...]
@@ -51,6 +54,7 @@ class Operator:
     rules: tuple[Rule, ...] = ()
     doc: str = ""
     internal: bool = False
+    updates: frozenset[str] = frozenset()
 
     @cached_property
     def by_name(self) -> dict[str, Argument]:
