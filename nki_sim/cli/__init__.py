@@ -1,0 +1,104 @@
+"""`nki-sim`: the simulator at the command line. Thin: parses, calls, prints, maps errors to exit statuses.
+
+0 correct, or nothing to compare with (`correct` is null); 1 incorrect or a broken rule; 2 usage, or a
+reference at fault; 3 the kernel is at fault, or took longer than `--deadline`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from nki_sim import __version__, targets
+from nki_sim.cli import show, verbs, watch
+from nki_sim.errors import KernelError, SimError
+
+EXIT_USAGE, EXIT_KERNEL = 2, 3
+
+_KERNEL_VERBS = {
+    "trace": (verbs.trace_kernel, "trace a kernel on shapes and apply the hardware's rules"),
+    "run": (verbs.run, "trace, check, run on inputs, compare with a reference"),
+    "profile": (verbs.profile, "predict time and counters, and say what limits the kernel"),
+}
+_PLAIN_VERBS = {
+    "ops": (verbs.ops, "list what is supported, instruction by instruction and name by name"),
+    "path": (verbs.path, "print the folder to put on PYTHONPATH so that kernels' imports work"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb; the exit status is returned."""
+    options = _parser().parse_args(argv)
+    try:
+        with watch.interruptible(), watch.deadline(options.deadline, lambda: _expired(options)):
+            status, report = options.action(options)
+    except KernelError as error:
+        return _failed(options, _fields(error), EXIT_KERNEL)
+    except (SimError, OSError, UnicodeDecodeError) as error:
+        code = getattr(error, "code", "file")
+        return _failed(options, {"code": code, "message": str(error), "line": 0, "hint": ""}, EXIT_USAGE)
+    if options.json:
+        print(show.as_json(report))
+    else:
+        print("\n".join([report["path"]] if options.verb == "path" else show.lines(report, _source(options))))
+    return int(status)
+
+
+def _fields(error: KernelError) -> show.Report:
+    return {"code": error.code, "message": error.message, "line": error.line, "hint": error.hint}
+
+
+def _failed(options: argparse.Namespace, error: show.Report, status: int) -> int:
+    if options.json and (status == EXIT_KERNEL or options.verb == "run"):
+        print(show.as_json({**verbs.blank(options), "correct": False, "error": error}))
+    if status == EXIT_USAGE:
+        print(f"nki-sim: {error['message']}", file=sys.stderr)
+    elif not options.json:
+        print(f"{options.kernel}: " + "\n".join(show.finding(error, _source(options))), file=sys.stderr)
+    return status
+
+
+def _expired(options: argparse.Namespace) -> int:
+    message = f"not done after {options.deadline:g} seconds"
+    hint = "raise --deadline, or try smaller inputs"
+    fields = {"code": "limit_time", "message": message, "line": 0, "hint": hint}
+    return _failed(options, fields, EXIT_KERNEL)
+
+
+def _source(options: argparse.Namespace) -> Path | None:
+    return Path(options.kernel) if getattr(options, "kernel", None) else None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="nki-sim", description="Run, check and profile NKI kernels on a CPU."
+    )
+    parser.add_argument("--version", action="version", version=f"nki-sim {__version__}")
+    subparsers = parser.add_subparsers(dest="verb", required=True)
+    for verb, (action, text) in {**_KERNEL_VERBS, **_PLAIN_VERBS}.items():
+        sub = subparsers.add_parser(verb, help=text, description=text)
+        sub.set_defaults(action=action, deadline=None)
+        sub.add_argument("--json", action="store_true", help="print one JSON object")
+        if verb in _KERNEL_VERBS:
+            _kernel_options(sub)
+        if verb == "run":
+            _run_options(sub)
+    return parser
+
+
+def _kernel_options(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument(
+        "kernel", help="a file with a function kernel or optimized_kernel, or one @nki.jit function"
+    )
+    sub.add_argument("--arg", action="append", default=[], help="128x512:float32, or a number; once each")
+    sub.add_argument("--reference", help="a file that defines forward(*inputs) or reference(*inputs)")
+    sub.add_argument("--entry", help="the kernel's name when the file has several")
+    sub.add_argument("--target", default="trn2", help=f"one of {', '.join(targets.names())}")
+    sub.add_argument("--deadline", type=float, metavar="SECONDS", help="give up after so long")
+
+
+def _run_options(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--seeds", default="0", help="comma-separated, for example 0,21,42")
+    sub.add_argument("--tolerance", type=float, default=verbs.REL_L2, help="largest relative L2 error")

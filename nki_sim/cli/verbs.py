@@ -1,0 +1,195 @@
+"""What each verb of `nki-sim` does: options in, exit status and report out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import nki_sim
+from nki_sim import checks, counters, explain, numerics, schedule, targets
+from nki_sim.arrays import Array
+from nki_sim.cli.show import Report
+from nki_sim.cli.watch import stage
+from nki_sim.errors import InputError
+from nki_sim.harness import (
+    Reference,
+    arrays_of,
+    entry_of,
+    parse_argument,
+    parse_seeds,
+    random_inputs,
+    spec_of,
+)
+from nki_sim.ir import Program
+
+REL_L2 = 2e-5
+
+Result = tuple[int, Report]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One seed's inputs, as the reference takes them and as the kernel does."""
+
+    inputs: list[Any]
+    arguments: list[Any]
+
+
+def blank(options: argparse.Namespace) -> Report:
+    """The report of `run` before anything is known; the same keys whatever happens."""
+    return {
+        "correct": None,
+        "rel_l2": {},
+        "target": getattr(options, "target", None),
+        "checks": [],
+        "counters": {},
+        "seconds": {"trace": 0.0, "run": 0.0},
+        "error": None,
+    }
+
+
+def trace_kernel(options: argparse.Namespace) -> Result:
+    program = _trace(options, _arguments(options, _reference(options)))
+    found = [asdict(item) for item in checks.check(program, targets.load(options.target))]
+    report = {
+        "kernel": program.kernel,
+        "target": program.target,
+        "instructions": len(program),
+        "tensors": len(program.tensor_sites),
+        "bytes": len(program.to_bytes()),
+        "checks": found,
+    }
+    return int(bool(found)), report
+
+
+def run(options: argparse.Namespace) -> Result:
+    seeds = parse_seeds(options.seeds)
+    reference = _reference(options)
+    first = _draw(options, reference, seeds[0])
+    report = blank(options)
+    with _timed(report, "trace"):
+        program = _trace(options, first.arguments if first else _arguments(options, None))
+    target = targets.load(options.target)
+    with _timed(report, "run"), stage("checking"):
+        report["checks"] = [asdict(item) for item in checks.check(program, target)]
+    if report["checks"]:
+        return 1, {**report, "correct": False}
+    for seed in seeds:
+        drawn = first if seed == seeds[0] else _draw(options, reference, seed)
+        first = None
+        _one_seed(program, reference, seed, drawn, report)
+    with _timed(report, "run"), stage("predicting counters"):
+        report["counters"] = counters.profile(program, schedule.schedule(program, target), target)
+    if reference is not None:
+        report["correct"] = all(value < options.tolerance for value in report["rel_l2"].values())
+    return int(report["correct"] is False), report
+
+
+def _one_seed(
+    program: Program, reference: Reference | None, seed: int, drawn: Draw | None, report: Report
+) -> None:
+    arrays = random_inputs(program, seed) if drawn is None else _fitting(program, drawn, seed)
+    with _timed(report, "run"), stage(f"running seed {seed}"):
+        outputs = numerics.run(program, arrays)
+    if reference is not None:
+        with stage(f"comparing seed {seed} with the reference"):
+            errors = reference.errors(drawn.inputs if drawn else arrays, outputs)
+        report["rel_l2"][str(seed)] = _largest(errors)
+
+
+def _largest(errors: list[float]) -> float:
+    """NaN wins: a result that is not a number is no agreement."""
+    return max(errors, key=lambda value: (value != value, value), default=0.0)  # noqa: PLR0124
+
+
+@contextmanager
+def _timed(report: Report, part: str) -> Iterator[None]:
+    begun = time.perf_counter()
+    try:
+        yield
+    finally:
+        report["seconds"][part] += time.perf_counter() - begun
+
+
+def profile(options: argparse.Namespace) -> Result:
+    program = _trace(options, _arguments(options, _reference(options)))
+    target = targets.load(options.target)
+    found = [asdict(item) for item in checks.check(program, target)]
+    if found:
+        return 1, {"target": options.target, "checks": found}
+    with stage("predicting"):
+        timeline = schedule.schedule(program, target)
+        prediction = schedule.predict(program, target, timeline=timeline)
+    return 0, {
+        "target": options.target,
+        "predicted": asdict(prediction),
+        "explanation": asdict(explain.explain(program, timeline)),
+        "counters": counters.profile(program, timeline, target),
+    }
+
+
+def ops(options: argparse.Namespace) -> Result:
+    from nki_sim import support
+
+    del options
+    return 0, support.report()
+
+
+def path(options: argparse.Namespace) -> Result:
+    del options
+    return 0, {"path": str(Path(nki_sim.__file__).parent / "shims")}
+
+
+def _reference(options: argparse.Namespace) -> Reference | None:
+    return Reference(Path(options.reference)) if options.reference else None
+
+
+def _draw(options: argparse.Namespace, reference: Reference | None, seed: int) -> Draw | None:
+    """The reference's own inputs; None when it draws none or `--arg` says what to run on."""
+    if reference is None or not reference.draws or options.arg:
+        return None
+    with stage(f"drawing inputs of seed {seed}"):
+        inputs = reference.inputs(seed)
+        return Draw(inputs, reference.arguments(inputs))
+
+
+def _arguments(options: argparse.Namespace, reference: Reference | None) -> list[Any]:
+    drawn = _draw(options, reference, 0)
+    return drawn.arguments if drawn else [parse_argument(text) for text in options.arg]
+
+
+def _fitting(program: Program, drawn: Draw, seed: int) -> list[Array]:
+    arrays = arrays_of(drawn.arguments)
+    specs = [spec_of(array) for array in arrays]
+    if specs != list(program.specs(program.inputs)):
+        raise InputError(f"seed {seed} gives inputs of other shapes or types than the first seed: {specs}")
+    return arrays
+
+
+def _trace(options: argparse.Namespace, arguments: list[Any]) -> Program:
+    file = Path(options.kernel)
+    source = file.read_text()
+    with stage(f"tracing {file}"), _importable(file.resolve().parent):
+        return nki_sim.trace(
+            source,
+            args=[spec_of(item) for item in arguments],
+            target=options.target,
+            entry=options.entry or entry_of(source),
+            filename=str(file),
+        )
+
+
+@contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    """A kernel's file may import its neighbours."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
