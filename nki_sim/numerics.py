@@ -105,6 +105,8 @@ class _Memory:
                 )
             flat = np.ascontiguousarray(array).reshape(-1)
             self._arrays[number] = flat.copy() if number in written else flat
+        for number, data in program.constants.items():
+            self._arrays[number] = np.frombuffer(data, NUMPY[program.site(number).dtype])
 
     def _check_size(self, max_bytes: int) -> None:
         program = self._program
@@ -137,7 +139,7 @@ class _Memory:
         cells = self._program.cells
         last = np.zeros(len(self._program.tensor_sites), dtype=np.int64)
         np.maximum.at(last, cells.tensor, cells.instruction)
-        kept = {*self._program.outputs, *self._program.inputs}
+        kept = {*self._program.outputs, *self._program.inputs, *self._program.constants}
         uses: dict[int, list[int]] = {}
         for tensor in np.unique(cells.tensor).tolist():
             if tensor not in kept:

@@ -83,7 +83,7 @@ class Recorder:
         site = Site(_name(name), _shape(shape), _dtype(dtype), "private_hbm", self.line())
         if len(data) != site.size * DTYPES[site.dtype].itemsize:
             fail("shape", f"{len(data)} bytes for {name} of shape {site.shape} in {site.dtype}")
-        tensor = self._allocate(site)
+        tensor = self.allocate(site)
         self._constants[tensor.storage.id] = data
         return tensor
 
