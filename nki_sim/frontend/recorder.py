@@ -64,9 +64,11 @@ class Recorder:
         """A new tensor, as `nl.ndarray` makes it."""
         return self.allocate(self.site(shape, dtype, buffer, name))
 
-    def site(self, shape: Sequence[int], dtype: Any, buffer: str, name: str | None = None) -> Site:
-        """A declaration at the line being executed, checked; it takes no room before `allocate`."""
-        line = self.line()
+    def site(
+        self, shape: Sequence[int], dtype: Any, buffer: str, name: str | None = None, line: int | None = None
+    ) -> Site:
+        """A declaration at a line (the one being executed), checked; it takes no room before `allocate`."""
+        line = self.line() if line is None else line
         called = name or self._names.get(line, f"tensor_{line}")
         site = Site(_name(called), _shape(shape), _dtype(dtype), buffer, line)
         self._check_site(site)
@@ -150,7 +152,7 @@ class Recorder:
 
     # -- instructions ----------------------------------------------------------------------------
 
-    def emit(self, operator: Operator, given: dict[str, Any]) -> None:
+    def emit(self, operator: Operator, given: dict[str, Any], line: int | None = None) -> None:
         """Record one instruction; `given` are its arguments by name, `engine` among them."""
         if len(self._form_column) >= self._limit:
             raise LimitError("limit_instructions", f"more than {self._limit} instructions", self.line())
@@ -170,7 +172,7 @@ class Recorder:
         if form is None:
             form = self._seen[tuple(key)] = self._new_form(operator, given)
         self._form_column.append(form)
-        self._lines.append(self.line())
+        self._lines.append(self.line() if line is None else line)
         self._cores.append(self.core)
         self._nodes.append(self._node if self._node >= 0 else self._record_iterations())
         for view in cells:
