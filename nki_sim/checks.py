@@ -9,30 +9,19 @@ and declaration, so that the list stays short.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
-from nki_sim import memory
+from nki_sim import iterations, memory
 from nki_sim.coverage import uninitialised
 from nki_sim.dtypes import DTYPES
 from nki_sim.forms import HBM_BUFFERS, Site
 from nki_sim.ir import Ints, Program
 from nki_sim.operators import OPERATORS
 from nki_sim.targets import Target
+from nki_sim.violations import Violation
 
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A broken rule: the tensor's name, the limit, the value found, the kernel's line, the usual fix."""
-
-    code: str
-    message: str
-    tensor: str
-    limit: int | str
-    value: int | str
-    line: int
-    hint: str
+__all__ = ["Violation", "check"]
 
 
 def check(program: Program, target: Target) -> list[Violation]:
@@ -42,6 +31,7 @@ def check(program: Program, target: Target) -> list[Violation]:
         *_inputs_written(program),
         *_hbm(program, target),
         *_tiles(program, target),
+        *iterations.check(program),
     ]
     for name in memory.MEMORIES:
         found += _capacity(program, target, name)

@@ -1,0 +1,230 @@
+"""Loops whose iterations may run in any order: which accesses of different iterations clash."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nki_sim import checks, targets
+from nki_sim.frontend import isa, language
+from nki_sim.frontend.recorder import Recorder, recording
+from nki_sim.ir import Program
+
+TRN2 = targets.load("trn2")
+P, F = 128, 64
+
+
+class Builder:
+    """A program written instruction by instruction, with iterations."""
+
+    def __init__(self) -> None:
+        self.recorder = Recorder(TRN2, "none.py", max_instructions=100_000)
+        self.recorder.dialect = "neuronxcc"
+        self.x = self.recorder.argument("x", (P, F), "float32")
+        self.out = self.recorder.declare((P, F), "float32", "shared_hbm", "out")
+
+    def tile(self, name: str, free: int = F, buffer: str = "sbuf") -> Any:
+        tile = self.recorder.declare((P, free), "float32", buffer, name)
+        if buffer == "sbuf":
+            isa.memset(tile, 0.0)
+        return tile
+
+    @contextmanager
+    def iteration(self, loop: int, index: int) -> Iterator[None]:
+        self.recorder.enter_iteration(loop, index)
+        yield
+        self.recorder.leave_iteration()
+
+    def loop(self, count: int, body: Callable[[int], None]) -> None:
+        number = self.recorder.new_loop()
+        for index in range(count):
+            with self.iteration(number, index):
+                body(index)
+
+
+def built(body: Callable[[Builder], None]) -> Program:
+    builder = Builder()
+    with recording(builder.recorder):
+        body(builder)
+        isa.dma_copy(builder.out, builder.x)
+    return Program.from_bytes(builder.recorder.to_bytes("kernel", [builder.out.storage.id]))
+
+
+def clashes(body: Callable[[Builder], None]) -> list[tuple[str, str]]:
+    found = checks.check(built(body), TRN2)
+    assert {item.code for item in found} <= {"unexpected_output_dependencies"}
+    return [(item.tensor, str(item.value)) for item in found]
+
+
+def carried(b: Builder) -> None:
+    t = b.tile("t")
+    b.loop(2, lambda _: isa.tensor_scalar(t, t, language.subtract, 1.0))
+
+
+def summed(b: Builder) -> None:
+    t, u = b.tile("t"), b.tile("u")
+    b.loop(2, lambda _: isa.tensor_tensor(t, t, u, language.add))
+
+
+def summed_elsewhere(b: Builder) -> None:
+    t, u = b.tile("t"), b.tile("u")
+    b.loop(2, lambda i: isa.tensor_tensor(t[:, i : i + 32], t[:, i + 1 : i + 33], u[:, 0:32], language.add))
+
+
+def shifted(step: int) -> Callable[[Builder], None]:
+    def body(b: Builder) -> None:
+        t = b.tile("t")
+        b.loop(4, lambda i: isa.memset(t[:, step * i : step * i + 8], 0.0))
+
+    return body
+
+
+def interleaved(step: int) -> Callable[[Builder], None]:
+    def body(b: Builder) -> None:
+        t = b.tile("t")
+        b.loop(2, lambda i: isa.memset(t[:, i : i + 60 : step], 0.0))
+
+    return body
+
+
+def products(*, restart: bool) -> Callable[[Builder], None]:
+    def body(b: Builder) -> None:
+        t, p = b.tile("t"), b.tile("p", buffer="psum")
+        b.loop(3, lambda i: isa.nc_matmul(p[0:F], t, t, accumulate=i > 0 and not restart))
+
+    return body
+
+
+def read_of_a_sum(b: Builder) -> None:
+    t, u = b.tile("t"), b.tile("u")
+
+    def step(i: int) -> None:
+        isa.tensor_tensor(t, t, u, language.add)
+        isa.tensor_copy(b.tile(f"v{i}"), t)
+
+    b.loop(2, step)
+
+
+def two_loops(b: Builder) -> None:
+    t = b.tile("t")
+    b.loop(2, lambda i: isa.memset(t[:, 32 * i : 32 * i + 32], 1.0))
+    b.loop(2, lambda i: isa.tensor_copy(b.tile("v", 32), t[:, 32 - 32 * i : 64 - 32 * i]))
+
+
+def nested(*, inner: bool) -> Callable[[Builder], None]:
+    """Inner iterations of one outer iteration touch different columns, or those of different ones do."""
+
+    def body(b: Builder) -> None:
+        t = b.tile("t")
+
+        def outer(i: int) -> None:
+            def step(j: int) -> None:
+                at = j if inner else i
+                isa.memset(t[:, 8 * at : 8 * at + 8], 0.0)
+
+            b.loop(2, step)
+
+        b.loop(2, outer)
+
+    return body
+
+
+def grid(b: Builder) -> None:
+    """Blocks whose rows and columns both repeat, while no two overlap."""
+    t = b.tile("t")
+
+    def step(i: int) -> None:
+        row, column = 64 * (i // 2), 32 * (i % 2)
+        isa.memset(t[row : row + 64, column : column + 32], 0.0)
+
+    b.loop(4, step)
+
+
+def fresh(b: Builder) -> None:
+    def step(_: int) -> None:
+        t = b.tile("t")
+        isa.tensor_scalar(t, t, language.subtract, 1.0)
+
+    b.loop(3, step)
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        (carried, [("t", "0 and 1")]),
+        (summed, []),
+        (summed_elsewhere, [("t", "0 and 1")]),
+        (shifted(8), []),
+        (shifted(7), [("t", "0 and 1")]),
+        (interleaved(2), []),
+        (interleaved(1), [("t", "0 and 1")]),
+        (products(restart=False), []),
+        (products(restart=True), [("p", "0 and 2")]),
+        (read_of_a_sum, [("t", "0 and 1")]),
+        (two_loops, []),
+        (nested(inner=True), [("t", "0 and 1")]),
+        (nested(inner=False), [("t", "0 and 1")]),
+        (grid, []),
+        (fresh, []),
+    ],
+)
+def test_iterations_clash_where_one_writes_what_another_touches(body: Any, wanted: list[Any]) -> None:
+    assert clashes(body) == wanted
+
+
+ACCESSES = st.lists(
+    st.tuples(st.integers(0, 2), st.booleans(), st.integers(0, 10), st.integers(1, 4), st.integers(1, 4)),
+    min_size=2,
+    max_size=8,
+)
+
+
+@settings(max_examples=60)
+@given(accesses=ACCESSES)
+def test_clashes_are_those_of_the_elements(accesses: list[tuple[int, bool, int, int, int]]) -> None:
+    """Against sets of elements: some iteration writes an element that another one touches."""
+
+    def body(b: Builder) -> None:
+        t = b.tile("t")
+        spare = b.recorder.declare((P, 4), "float32", "sbuf", "spare")
+
+        def step(i: int) -> None:
+            for iteration, write, start, stride, count in accesses:
+                part = t[:, start : start + stride * (count - 1) + 1 : stride]
+                if iteration == i and write:
+                    isa.memset(part, 0.0)
+                elif iteration == i:
+                    isa.tensor_copy(b.recorder.declare((P, count), "float32", "sbuf", "copy"), part)
+
+        b.loop(3, step)
+        del spare
+
+    touched = [
+        (iteration, write, {start + stride * k for k in range(count)})
+        for iteration, write, start, stride, count in accesses
+    ]
+    wanted = any(
+        mine != theirs and write and elements & others
+        for mine, write, elements in touched
+        for theirs, _, others in touched
+    )
+    assert bool(clashes(body)) == wanted
+
+
+def test_iterations_survive_the_bytes_and_those_without_instructions_are_left_out() -> None:
+    def body(b: Builder) -> None:
+        def outer(i: int) -> None:
+            b.loop(2, lambda j: isa.memset(b.tile("t"), 0.0) if i else None)
+
+        b.loop(3, outer)
+
+    program = built(body)
+    assert program.iterations.indices.tolist() == [1, 0, 1, 2, 0, 1]
+    assert program.iterations.parents.tolist() == [0, 1, 1, 0, 4, 4]
+    assert program.iterations.nodes.tolist() == [2, 2, 3, 3, 5, 5, 6, 6, 0]
+    assert Program.from_bytes(program.to_bytes()).to_bytes() == program.to_bytes()
