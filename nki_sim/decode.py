@@ -156,7 +156,9 @@ def _param(argument: Argument, value: Any) -> ParamValue:
         return _one_of(value, _FUNCTIONS[kind], argument.name)
     if kind == "bool" and isinstance(value, bool):
         return value
-    if kind == "axes":
+    if kind == "choice":
+        return _one_of(value, argument.choices, argument.name)
+    if kind in {"axes", "ints"}:
         return tuple(_number(axis, "axis", 0) for axis in _sequence(value, "axes"))
     if kind in {"float", "tensor_or_float"}:
         return _real(value, argument.name)

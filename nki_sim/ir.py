@@ -72,7 +72,7 @@ class Program:
 
     `dialect` is the namespace it was written in: `neuronxcc` kernels are rewritten by their compiler, which
     spills and reloads what does not fit. `cores[i]` is the core of the launch that issues instruction i.
-    `constants` are tensors in HBM that hold data of the kernel's own from the start: their bytes.
+    `constants` are tensors in HBM or in engines that hold data from the start: their bytes.
     """
 
     target: str
@@ -160,11 +160,10 @@ class Program:
     def _effects(self) -> tuple[Bools, Bools]:
         writes, reads = [], []
         for form in self.forms:
-            operator = OPERATORS[form.op]
-            updates = operator.updates | ({"dst"} if form.param("accumulate") else set())
             for item in form.operands:
-                writes.append(item.role in operator.outputs)
-                reads.append(item.role not in operator.outputs or item.role in updates)
+                write, read = OPERATORS[form.op].effect(form, item.role)
+                writes.append(write)
+                reads.append(read)
         return np.array(writes, dtype=bool), np.array(reads, dtype=bool)
 
     def to_bytes(self) -> bytes:
@@ -259,7 +258,7 @@ def _constants(
         if not 0 <= number < len(tensor_sites) or tensor_sites[number] >= len(sites):
             raise IRError(f"constant {number} is not a tensor")
         site = sites[int(tensor_sites[number])]
-        if site.buffer not in HBM_BUFFERS:
+        if site.buffer not in HBM_BUFFERS | {"register"}:
             raise IRError(f"constant {site.name} is in {site.buffer}")
         end = position + site.size * DTYPES[site.dtype].itemsize
         found[number] = bytes(data[position:end])

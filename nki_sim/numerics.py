@@ -106,7 +106,8 @@ class _Memory:
             flat = np.ascontiguousarray(array).reshape(-1)
             self._arrays[number] = flat.copy() if number in written else flat
         for number, data in program.constants.items():
-            self._arrays[number] = np.frombuffer(data, NUMPY[program.site(number).dtype])
+            held = np.frombuffer(data, NUMPY[program.site(number).dtype])
+            self._arrays[number] = held.copy() if number in written else held
 
     def _check_size(self, max_bytes: int) -> None:
         program = self._program

@@ -32,7 +32,7 @@ _GENERATIONS = {"trn1": nc_version.gen2, "trn2": nc_version.gen3}
 
 
 def _instruction(operator: Operator) -> Callable[..., None]:
-    names = (*(argument.name for argument in operator.arguments), "engine")
+    names = (*(argument.name for argument in operator.signature), "engine")
     known = frozenset(names)
     infer = _INFER.get(operator.name)
 

@@ -17,6 +17,7 @@ from nki_sim import wire
 from nki_sim.dtypes import DTYPES, DType
 from nki_sim.errors import KernelError, LimitError
 from nki_sim.forms import BUFFERS, HBM_BUFFERS, MAX_NAME, Form, Operand, Params, ParamValue, Site
+from nki_sim.frontend.state import EngineStates
 from nki_sim.frontend.tensor import Storage, Tensor, fail, row_major
 from nki_sim.frontend.values import normalise
 from nki_sim.operators import Argument, Operator
@@ -55,6 +56,7 @@ class Recorder:
         self._node = 0
         self._loops = 0
         self._constants: dict[int, bytes] = {}
+        self._states = EngineStates(self._declare_state)
         self._tensors = array("I")
         self._offsets = array("q")
 
@@ -97,6 +99,12 @@ class Recorder:
         self._tensor_sites.append(self._sites.setdefault(site, len(self._sites)))
         kind = self._kinds.setdefault((site.row, site.dtype, site.buffer), len(self._kinds))
         return Tensor(Storage(number, site, kind), 0, row_major(site.shape))
+
+    def _declare_state(self, site: Site, data: bytes | None) -> Tensor:
+        state = self.allocate(site)
+        if data is not None:
+            self._constants[state.storage.id] = data
+        return state
 
     def _check_site(self, site: Site) -> None:
         if site.buffer not in BUFFERS:
@@ -156,6 +164,11 @@ class Recorder:
         """Record one instruction; `given` are its arguments by name, `engine` among them."""
         if len(self._form_column) >= self._limit:
             raise LimitError("limit_instructions", f"more than {self._limit} instructions", self.line())
+        if operator.state is not None:
+            engine = self._engine(operator, given.get("engine"), ())
+            given[operator.state.name] = self._states.view(
+                operator, given, engine=engine, core=self.core, line=self.line()
+            )
         cells = []
         key: list[Any] = [operator.name, given.get("engine")]
         for argument in operator.arguments:

@@ -105,7 +105,15 @@ def normalise(operator: Operator, argument: Argument, value: Any) -> ParamValue 
         if not argument.is_tensor:
             fail("argument_type", f"nisa.{operator.name}: {argument.name} must not be a tensor")
         return value
-    return _KINDS[argument.kind](f"nisa.{operator.name}: {argument.name}", value)
+    what = f"nisa.{operator.name}: {argument.name}"
+    return _choice(what, value, argument) if argument.kind == "choice" else _KINDS[argument.kind](what, value)
+
+
+def _choice(what: str, value: Any, argument: Argument) -> ParamValue:
+    name = value.name if isinstance(value, Enum) else value
+    if name not in argument.choices:
+        fail("argument_value", f"{what} cannot be {value!r}", f"one of {', '.join(argument.choices)}")
+    return str(name)
 
 
 def _tensor(what: str, value: Any) -> ParamValue:
@@ -141,6 +149,13 @@ def _function(allowed: frozenset[str]) -> Callable[[str, Any], ParamValue]:
     return check
 
 
+def _ints(what: str, value: Any) -> ParamValue:
+    found = tuple(value) if isinstance(value, tuple | list) else (value,)
+    if any(type(entry) is not int or entry < 0 for entry in found):
+        fail("argument_type", f"{what} must be a tuple of integers that are not negative, not {value!r}")
+    return found
+
+
 def _axes(what: str, value: Any) -> ParamValue:
     axes = tuple(value) if isinstance(value, tuple | list) else (value,)
     if not axes or any(not isinstance(axis, int) for axis in axes):
@@ -161,4 +176,5 @@ _KINDS: dict[str, Callable[[str, Any], ParamValue]] = {
     "reduce": _function(REDUCE),
     "register_alu": _function(REGISTER_ALU),
     "axes": _axes,
+    "ints": _ints,
 }

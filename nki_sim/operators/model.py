@@ -14,8 +14,11 @@ from nki_sim.targets import Target
 
 Kind = Literal[
     "out", "tensor", "tensor_or_float", "tensor_or_int", "float", "int", "bool", "alu", "activation",
-    "reduce", "register_alu", "axes",
+    "reduce", "register_alu", "axes", "ints", "choice", "state",
 ]  # fmt: skip
+
+Effect = tuple[bool, bool]
+"""Whether an instruction (writes, reads) an operand."""
 
 COMMON_RULES: tuple[Rule, ...] = (
     rules.on_chip_operands, rules.gpsimd_sees_no_psum, arguments.scalar_dtypes, arguments.power,
@@ -27,17 +30,25 @@ DMA = HBM_BUFFERS | {"sbuf"}
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument: what it may be, where its tensor may live, and its default (None: may be left out)."""
+    """One argument: what it may be, where its tensor may live, and its default (None: may be left out).
+
+    `choices` are the names that a "choice" takes. A "state" is memory inside the engine that outlives the
+    instruction, one row per lane: the front end supplies it, kernels do not; `effect` says from the form
+    what the instruction does to it. It gets the lanes of the operands, or `all_lanes`.
+    """
 
     name: str
     kind: Kind
     required: bool = True
     default: ParamValue | None = None
     buffers: frozenset[str] = CHIP
+    choices: tuple[str, ...] = ()
+    effect: Callable[[Form], Effect] | None = None
+    all_lanes: bool = False
 
     @property
     def is_tensor(self) -> bool:
-        return self.kind in {"out", "tensor", "tensor_or_float", "tensor_or_int"}
+        return self.kind in {"out", "tensor", "tensor_or_float", "tensor_or_int", "state"}
 
 
 @dataclass(frozen=True)
@@ -59,6 +70,25 @@ class Operator:
     @cached_property
     def by_name(self) -> dict[str, Argument]:
         return {argument.name: argument for argument in self.arguments}
+
+    @cached_property
+    def signature(self) -> tuple[Argument, ...]:
+        """What kernels pass, in the documented order."""
+        return tuple(argument for argument in self.arguments if argument.kind != "state")
+
+    @cached_property
+    def state(self) -> Argument | None:
+        """The memory of the engine that the instruction uses."""
+        return next((argument for argument in self.arguments if argument.kind == "state"), None)
+
+    def effect(self, form: Form, role: str) -> Effect:
+        """Whether the instruction (writes, reads) its operand in that role."""
+        argument = self.by_name.get(role)
+        if argument is not None and argument.effect is not None:
+            return argument.effect(form)
+        if argument is None or argument.kind != "out":
+            return False, True
+        return True, role in self.updates or (role == "dst" and bool(form.param("accumulate")))
 
     @cached_property
     def outputs(self) -> frozenset[str]:
@@ -88,6 +118,10 @@ def either(name: str, default: float | None = None, *, required: bool = True) ->
 
 def flag(name: str) -> Argument:
     return Argument(name, "bool", required=False, default=False)
+
+
+def choice(name: str, *choices: str, default: str | None = None) -> Argument:
+    return Argument(name, "choice", required=False, default=default, choices=choices)
 
 
 def function(name: str, kind: Kind = "alu", *, required: bool = True) -> Argument:
