@@ -126,6 +126,8 @@ def _clash(
         return None
     near, _ = regions.neighbours(bounds)
     close = np.array([len(others) > 1 for others in near], dtype=bool)
+    if not close.any():
+        return None
     mine = np.repeat(close, np.diff(np.append(first, len(cells))))
     return _Elements(program, cells[mine], iterations[mine], kinds[mine]).clash()
 
