@@ -75,7 +75,7 @@ def _check_arguments(operator: Operator, form: Form) -> None:
 
 def _operand(operator: Operator, item: Any) -> Operand:
     role, dims, dtype, buffer, row, start, column, index_step = _fields(item, 8, "operand")
-    if role in _index_roles(operator):
+    if isinstance(role, str) and role in _index_roles(operator):
         return _index(role, item)
     argument = operator.by_name[_one_of(role, operator.by_name, "role")]
     if not argument.is_tensor:
