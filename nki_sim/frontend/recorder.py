@@ -58,6 +58,8 @@ class Recorder:
         self._constants: dict[int, bytes] = {}
         self._states = EngineStates(self._declare_state)
         self._tensors = array("I")
+        # Where the operands of the last instruction begin.
+        self._begin = 0
         self._offsets = array("q")
 
     # -- tensors ---------------------------------------------------------------------------------
@@ -139,6 +141,11 @@ class Recorder:
         self._iterating.append([loop, index, 0])
         self._node = -1
 
+    @property
+    def iteration(self) -> int:
+        """The number of the iteration being executed, 0 outside."""
+        return self._node if self._node >= 0 else self._record_iterations()
+
     def leave_iteration(self) -> None:
         """End of the innermost iteration entered."""
         self._iterating.pop()
@@ -187,10 +194,19 @@ class Recorder:
         self._form_column.append(form)
         self._lines.append(self.line() if line is None else line)
         self._cores.append(self.core)
-        self._nodes.append(self._node if self._node >= 0 else self._record_iterations())
+        self._nodes.append(self.iteration)
+        self._begin = len(self._tensors)
         for view in cells:
             self._tensors.append(view.storage.id)
             self._offsets.append(view.offset)
+
+    def retract(self) -> int:
+        """Take the last instruction back, once, before another is recorded; its line."""
+        del self._tensors[self._begin :], self._offsets[self._begin :]
+        self._form_column.pop()
+        self._cores.pop()
+        self._nodes.pop()
+        return self._lines.pop()
 
     def _new_form(self, operator: Operator, given: dict[str, Any]) -> int:
         operands: list[Operand] = []
