@@ -1,0 +1,23 @@
+"""What the `nl.*` functions that compute do: they declare a result tile and emit instructions of the table.
+
+Both namespaces use it. The functions work on `Tensor` views and numbers and return the view of a new tile;
+they know nothing of masks as kernels write them: a front end that has masks passes `where=`, the boxes of
+the tile that remain. `FUNCTIONS` maps the documented name to the function. What a function takes and what
+its result's type is by default follows the pages of `nki.language`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from nki_sim.frontend.lowering import composite, elementwise, matrix, move, noise, reductions
+from nki_sim.frontend.lowering.emit import Box, Where
+
+__all__ = ["FUNCTIONS", "Box", "Where"]
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    name: function
+    for group in (elementwise, reductions, composite, matrix, move, noise)
+    for name, function in group.FUNCTIONS.items()
+}

@@ -1,0 +1,200 @@
+"""Functions of one or two tiles, element by element.
+
+Two tiles of one shape are a `tensor_tensor`; a number or a float32 column of one element per partition is a
+`tensor_scalar`, which the documents recommend; everything else is broadcast by access patterns. A function
+of one tile is an `activation` of that name unless `UNARY` has another recipe.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+from nki_sim.frontend.lowering.emit import (
+    Where,
+    broadcast,
+    in_sbuf,
+    is_column,
+    issue,
+    on_chip,
+    spread,
+    tile,
+)  # fmt: skip
+from nki_sim.frontend.lowering.promotion import dtype_of, number, promote
+from nki_sim.frontend.tensor import Tensor, fail
+from nki_sim.frontend.values import Function
+from nki_sim.functions import ACTIVATIONS, ALU
+
+BINARY = (
+    "add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "mod", "fmod",
+    "abs_max", "abs_min",
+    "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
+    "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift",
+    "logical_and", "logical_or", "logical_xor",
+)  # fmt: skip
+
+
+def binary(op: str, x: Any, y: Any, dtype: Any = None, *, where: Where = None) -> Tensor:
+    """x op y; at least one is a tile, shapes broadcast."""
+    if op not in ALU:
+        fail("unsupported", f"not supported yet: nl.{op}")
+    wanted = dtype or promote(x, y)
+    left, right = number(x), number(y)
+    if left is not None and right is not None:
+        fail("argument_type", f"nl.{op} of two numbers", "at least one is a tile; compute with Python")
+    if right is not None:
+        return _with_number(op, on_chip(f"nl.{op}: x", x), right, wanted, where)
+    data = on_chip(f"nl.{op}: y", y)
+    if left is None:
+        return _two_tiles(op, on_chip(f"nl.{op}: x", x), data, wanted, where)
+    if op != "power":
+        return _with_number(op, data, left, wanted, where, reverse=True)
+    base = tile((data.shape[0], 1), "float32")
+    issue("memset", dst=base, value=left)
+    return _two_tiles(op, base, data, wanted, where)
+
+
+def _with_number(
+    op: str, data: Tensor, value: float, dtype: Any, where: Where, *, reverse: bool = False
+) -> Tensor:
+    result = tile(data.shape, dtype)
+    issue("tensor_scalar", where, dst=result, data=data, op0=op_value(op), operand0=value, reverse0=reverse)
+    return result
+
+
+def _two_tiles(op: str, x: Tensor, y: Tensor, dtype: Any, where: Where) -> Tensor:
+    shape, (x, y) = broadcast(x, y)
+    result = tile(shape, dtype)
+    for data, column, reverse in ((x, y, False), (y, x, True)):
+        if data.shape == shape and _scalars(column, shape) and not (op == "power" and reverse):
+            issue(
+                "tensor_scalar",
+                where,
+                dst=result,
+                data=data,
+                op0=op_value(op),
+                operand0=column,
+                reverse0=reverse,
+            )
+            return result
+    x, y = _placed(op, spread(x, shape), spread(y, shape), where)
+    issue("tensor_tensor", where, dst=result, data1=x, data2=y, op=op_value(op))
+    return result
+
+
+def _scalars(column: Tensor, shape: tuple[int, ...]) -> bool:
+    """Whether an operand is a column that `tensor_scalar` takes, and not a tile like the other."""
+    fits = column.shape[0] == shape[0] and column.shape != shape
+    return fits and is_column(column) and dtype_of(column) == "float32"
+
+
+def _placed(op: str, x: Tensor, y: Tensor, where: Where) -> tuple[Tensor, Tensor]:
+    """Operands where the engine can read them: not both in PSUM, none there for GpSimd, which does powers."""
+    if op == "power":
+        return in_sbuf(x, where), in_sbuf(y, where)
+    both = x.buffer == y.buffer == "psum"
+    return x, in_sbuf(y, where) if both else y
+
+
+@cache
+def op_value(name: str) -> Function:
+    """One object for each name: calls are recognised by the identity of what they pass."""
+    return Function(name)
+
+
+Recipe = Callable[[Tensor, Tensor, Where], None]
+"""Emits what fills the first tile from the second."""
+
+
+def activation(op: str) -> Recipe:
+    def emit(result: Tensor, x: Tensor, where: Where) -> None:
+        issue("activation", where, dst=result, op=op_value(op), data=x)
+
+    return emit
+
+
+def scaled(op0: str, operand0: float, op1: str | None = None, operand1: float | None = None) -> Recipe:
+    """(x op0 operand0) op1 operand1."""
+    second = {} if op1 is None else {"op1": op_value(op1), "operand1": operand1}
+
+    def emit(result: Tensor, x: Tensor, where: Where) -> None:
+        issue("tensor_scalar", where, dst=result, data=x, op0=op_value(op0), operand0=operand0, **second)
+
+    return emit
+
+
+def _without_fraction(op: str, divisor: float) -> Recipe:
+    """x - (x op divisor): what is left when the remainder goes."""
+
+    def emit(result: Tensor, x: Tensor, where: Where) -> None:
+        x = in_sbuf(x, where)
+        issue(
+            "scalar_tensor_tensor", where, dst=result, data=x, op0=op_value(op), operand0=divisor,
+            op1=op_value("subtract"), operand1=x, reverse1=True,
+        )  # fmt: skip
+
+    return emit
+
+
+def _sine(shift: float) -> Recipe:
+    """sin(x + shift), brought into the range [-pi, pi] in which the ScalarE's sine holds."""
+
+    def emit(result: Tensor, x: Tensor, where: Where) -> None:
+        angle = tile(x.shape, "float32")
+        scaled("add", shift + math.pi, "mod", 2 * math.pi)(angle, x, where)
+        scaled("subtract", math.pi)(angle, angle, where)
+        activation("sin")(result, angle, where)
+
+    return emit
+
+
+def _tangent(result: Tensor, x: Tensor, where: Where) -> None:
+    parts = [tile(x.shape, "float32") for _ in range(2)]
+    for part, shift in zip(parts, (0.0, math.pi / 2), strict=True):
+        _sine(shift)(part, x, where)
+    issue("tensor_tensor", where, dst=result, data1=parts[0], data2=parts[1], op=op_value("divide"))
+
+
+def _reciprocal(result: Tensor, x: Tensor, where: Where) -> None:
+    issue("reciprocal", where, dst=result, data=x)
+
+
+def _copy(result: Tensor, x: Tensor, where: Where) -> None:
+    issue("tensor_copy", where, dst=result, src=x)
+
+
+def _invert(result: Tensor, x: Tensor, where: Where) -> None:
+    """Exclusive or with all ones, as documented."""
+    ones = (1 << 8 * x.dtype.itemsize) - 1 if x.dtype.kind == "uint" else -1
+    scaled("bitwise_xor", ones)(result, x, where)
+
+
+UNARY: dict[str, Recipe] = {
+    "copy": _copy,
+    "reciprocal": _reciprocal,
+    "negative": scaled("multiply", -1.0),
+    "logical_not": scaled("equal", 0.0),
+    "invert": _invert,
+    "floor": _without_fraction("mod", 1.0),
+    "ceil": _without_fraction("mod", -1.0),
+    "trunc": _without_fraction("fmod", 1.0),
+    "cos": _sine(math.pi / 2),
+    "tan": _tangent,
+}
+
+
+def unary(name: str, x: Any, dtype: Any = None, *, where: Where = None) -> Tensor:
+    """The function of every element; the result has the type of `x` unless `dtype` says otherwise."""
+    data = on_chip(f"nl.{name}: x", x)
+    recipe = UNARY.get(name) or activation(name)
+    result = tile(data.shape, dtype or data.dtype)
+    recipe(result, data, where)
+    return result
+
+
+FUNCTIONS: dict[str, Callable[..., Tensor]] = {
+    **{name: partial(unary, name) for name in sorted({*ACTIVATIONS, *UNARY})},
+    **{name: partial(binary, name) for name in BINARY},
+}

@@ -1,0 +1,134 @@
+"""One call, one instruction: result tiles, clipping to the boxes of a mask, shapes that fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nki_sim.forms import HBM_BUFFERS
+from nki_sim.frontend.recorder import current
+from nki_sim.frontend.tensor import Tensor, fail
+from nki_sim.operators import OPERATORS
+
+Box = tuple[tuple[int, int], ...]
+"""First and one past the last element along each axis of a tile."""
+
+Where = Sequence[Box] | None
+"""What a mask leaves of the tile that an instruction works on; None for all of it."""
+
+
+def tile(shape: Sequence[int], dtype: Any, buffer: str = "sbuf") -> Tensor:
+    """A new tile; on chip it has at least a partition and a free dimension."""
+    sizes = tuple(shape)
+    return current().declare(sizes if len(sizes) > 1 else (*sizes, 1), dtype, buffer)
+
+
+def issue(name: str, where: Where = None, **given: Any) -> None:
+    """Emit an instruction, once for each box of `where`; operands keep the axes in which they have size 1.
+
+    The boxes are those of the largest tile among the operands, and all operands have its rank. Boxes that
+    differ only where every operand has size 1 are one.
+    """
+    operator = OPERATORS.get(name)
+    if operator is None:
+        fail("unsupported", f"not supported yet: nisa.{name}, which this function needs")
+    if where is None:
+        current().emit(operator, given)
+        return
+    sizes = [max(counts) for counts in zip(*_shapes(given), strict=True)]
+    for box in dict.fromkeys(_seen(box, sizes) for box in where):
+        current().emit(operator, {key: _clipped(value, box) for key, value in given.items()})
+
+
+def _shapes(given: dict[str, Any]) -> list[tuple[int, ...]]:
+    return [value.shape for value in given.values() if isinstance(value, Tensor)]
+
+
+def _seen(box: Box, sizes: Sequence[int]) -> Box:
+    """The box where axes of size 1 are whole."""
+    return tuple(span if size > 1 else (0, 1) for span, size in zip(box, sizes, strict=True))
+
+
+def _clipped(value: Any, box: Box) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    spans = zip(value.shape, box, strict=True)
+    return value[tuple(slice(None) if count == 1 else slice(*span) for count, span in spans)]
+
+
+def on_chip(what: str, value: Any) -> Tensor:
+    """The value, which must be a tile in SBUF or PSUM."""
+    if not isinstance(value, Tensor):
+        fail("argument_type", f"{what} is {type(value).__name__}, it must be a tile")
+    if value.buffer in HBM_BUFFERS:
+        fail(
+            "unsupported_memory", f"{what} ({value.name}) is in {value.buffer}, functions compute on chip",
+            "load it first: nl.load(...), or nisa.dma_copy into a tile",
+        )  # fmt: skip
+    return value
+
+
+def in_sbuf(value: Tensor, where: Where = None) -> Tensor:
+    """The tile, or a copy of it in SBUF where it is in PSUM."""
+    return value if value.buffer == "sbuf" else copied(value, value.dtype, where)
+
+
+def copied(value: Tensor, dtype: Any, where: Where = None) -> Tensor:
+    """A copy in a new SBUF tile, converted."""
+    result = tile(value.shape, dtype)
+    issue("tensor_copy", where, dst=result, src=value)
+    return result
+
+
+def cast(value: Tensor, dtype: str, where: Where = None) -> Tensor:
+    """The tile itself when it has that type, else a converted copy."""
+    return value if value.storage.site.dtype == dtype else copied(value, dtype, where)
+
+
+def is_column(value: Tensor) -> bool:
+    """Whether a tile has one element per partition."""
+    return all(count == 1 for _, count in value.dims[1:])
+
+
+def broadcast(*values: Tensor) -> tuple[tuple[int, ...], list[Tensor]]:
+    """The shape that tiles broadcast to, and the tiles with its rank.
+
+    Partitions face each other and free axes are matched from the last one; they are equal or 1, as in NumPy.
+    """
+    rank = max(value.ndim for value in values)
+    tiles = [_ranked(value, rank) for value in values]
+    shape = tuple(max(sizes) for sizes in zip(*(value.shape for value in tiles), strict=True))
+    for value in tiles:
+        for axis, size in enumerate(value.shape):
+            if size not in {1, shape[axis]}:
+                fail(
+                    "shape_mismatch", f"{value.name} has {size} elements in axis {axis}, another operand "
+                    f"has {shape[axis]}", "axes are equal, or one of them is 1",
+                )  # fmt: skip
+    return shape, tiles
+
+
+def _ranked(value: Tensor, rank: int) -> Tensor:
+    while value.ndim < rank:
+        value = value.expand_dim(1)
+    return value
+
+
+def spread(value: Tensor, shape: Sequence[int]) -> Tensor:
+    """The tile in a larger shape of its rank: free axes repeat without moving data, partitions are filled."""
+    if value.shape[0] != shape[0]:
+        value = fill_partitions(value, shape[0])
+    return value if value.shape == tuple(shape) else value.broadcast_to(tuple(shape))
+
+
+def fill_partitions(value: Tensor, count: int) -> Tensor:
+    """The one row of a tile in `count` partitions of a new one, by shuffles in each quadrant of 32."""
+    if value.shape[0] != 1:
+        fail(
+            "broadcast", f"{value.name} {value.shape} cannot fill {count} partitions, it has {value.shape[0]}"
+        )
+    result = tile((count, *value.shape[1:]), value.dtype)
+    for first in range(0, count, 32):
+        last = min(first + 32, count)
+        issue("nc_stream_shuffle", dst=result[first:last], src=value, shuffle_mask=(0,) * 32)
+    return result

@@ -1,0 +1,66 @@
+"""Products and transposes between partitions and free elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from nki_sim.frontend.lowering.emit import Where, cast, copied, in_sbuf, issue, on_chip, tile
+from nki_sim.frontend.lowering.promotion import promote
+from nki_sim.frontend.recorder import current
+from nki_sim.frontend.tensor import Tensor, fail
+from nki_sim.frontend.values import engine
+
+
+def matmul(x: Any, y: Any, transpose_x: bool = False, *, where: Where = None) -> Tensor:
+    """x @ y in a float32 PSUM tile, x.T @ y with `transpose_x`; otherwise x is transposed first.
+
+    x is [M, K], or [K, M] with `transpose_x`; y is [K, N]. The boxes of `where` are over y.
+    """
+    left, right = on_chip("nl.matmul: x", x), on_chip("nl.matmul: y", y)
+    if not transpose_x:
+        left = in_sbuf(transpose(left))
+    wanted = promote(left, right)
+    if "float32" in {str(left.dtype), str(right.dtype)}:
+        left, right = cast(left, wanted), cast(right, wanted)
+    result = tile((prod(left.shape[1:]), *right.shape[1:]), "float32", "psum")
+    for stationary, moving, dst in _clipped(left, right, result, where):
+        issue("nc_matmul", dst=dst, stationary=stationary, moving=moving, accumulate=False)
+    return result
+
+
+def _clipped(
+    left: Tensor, right: Tensor, result: Tensor, where: Where
+) -> list[tuple[Tensor, Tensor, Tensor]]:
+    if where is None:
+        return [(left, right, result)]
+    parts = []
+    for (first, last), *free in where:
+        spans = tuple(slice(*span) for span in free)
+        rows = slice(first, last)
+        parts.append((left[rows], right[(rows, *spans)], result[(slice(None), *spans)]))
+    return parts
+
+
+def transpose(x: Any, dtype: Any = None, *, where: Where = None) -> Tensor:
+    """[F, P] from [P, F]: up to 32x32 on VectorE, else on the tensor engine, which writes PSUM.
+
+    The free axes are one. A type other than that of `x` costs a copy.
+    """
+    if where is not None:
+        fail(
+            "unsupported_expression_in_mask", "nl.transpose takes no mask yet",
+            "transpose the part: x[0:n, 0:m]",
+        )  # fmt: skip
+    data = on_chip("nl.transpose: x", x)
+    sizes = (prod(data.shape[1:]), data.shape[0])
+    small = max(sizes) <= current().target.vector_transpose_max
+    if not small:
+        data = in_sbuf(data)
+    result = tile(sizes, data.dtype, "sbuf" if small else "psum")
+    issue("nc_transpose", dst=result, data=data, engine=engine.vector if small else engine.tensor)
+    return result if dtype is None or str(dtype) == str(data.dtype) else copied(result, dtype)
+
+
+FUNCTIONS: dict[str, Callable[..., Tensor]] = {"matmul": matmul, "transpose": transpose}

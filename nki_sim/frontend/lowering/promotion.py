@@ -1,0 +1,76 @@
+"""The type of a result that mixes types, as the page "NKI Type Promotion" gives it.
+
+A float wins over an integer, the wider wins over the narrower, and two types neither of which holds the
+other become the next type that holds both. A Python number counts as the widest type of its kind; a NumPy
+scalar has the type it says.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+from nki_sim.dtypes import DTYPES
+from nki_sim.frontend.tensor import Tensor, fail
+
+_FLOAT_RANK = {"float16": 1, "bfloat16": 1, "tfloat32": 2, "float32": 3}
+_WEAK = {bool: "uint8", int: "int32", float: "float32"}
+_SIGNED = {1: "int16", 2: "int32"}
+
+
+def number(value: Any) -> float | None:
+    """The Python number of a Python or NumPy scalar, None for anything else."""
+    if type(value) in _WEAK:
+        return value  # type: ignore[no-any-return]
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        found = value.item()
+        return found if type(found) in _WEAK else None
+    return None
+
+
+def dtype_of(value: Any) -> str:
+    """The type name that a tile or a number counts as."""
+    if isinstance(value, Tensor):
+        return value.storage.site.dtype
+    weak = _WEAK.get(type(value))
+    name = weak or str(getattr(value, "dtype", ""))
+    if name == "bool":
+        name = "uint8"
+    if name not in DTYPES:
+        fail("argument_type", f"{value!r} is neither a tile nor a number of a supported type")
+    return name
+
+
+def promote(*values: Any) -> str:
+    """The type of an arithmetic result of these tiles and numbers."""
+    return reduce(join, map(dtype_of, values))
+
+
+def join(left: str, right: str) -> str:
+    """The narrowest type that holds the values of both."""
+    if left == right:
+        return left
+    one, two = DTYPES[left], DTYPES[right]
+    if one.kind == two.kind == "float":
+        return _floats(left, right)
+    if "float" in {one.kind, two.kind}:
+        return left if one.kind == "float" else right
+    return _integers(left, right)
+
+
+def _floats(left: str, right: str) -> str:
+    one, two = _FLOAT_RANK.get(left, 0), _FLOAT_RANK.get(right, 0)
+    if one == two:
+        return "bfloat16" if one == 0 else "float32"
+    return left if one > two else right
+
+
+def _integers(left: str, right: str) -> str:
+    one, two = DTYPES[left], DTYPES[right]
+    if one.kind == two.kind:
+        return left if one.itemsize >= two.itemsize else right
+    signed, unsigned = (one, two) if one.kind == "int" else (two, one)
+    if signed.itemsize > unsigned.itemsize:
+        return signed.name
+    # The next wider signed type; there are no 64-bit integers on chip.
+    return _SIGNED.get(unsigned.itemsize, "float32")

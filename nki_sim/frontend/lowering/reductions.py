@@ -1,0 +1,118 @@
+"""Reductions over free axes: one `tensor_reduce`, whichever axes they are.
+
+The axes reduced are brought to the end by the access pattern. The partition axis is refused: the documents
+send it to a transpose or a matmul with ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from nki_sim.frontend.lowering.elementwise import binary, op_value, scaled, unary
+from nki_sim.frontend.lowering.emit import Box, Where, issue, on_chip, tile
+from nki_sim.frontend.tensor import Tensor, fail
+
+
+def reduction(
+    op: str, x: Any, axis: Any, dtype: Any = None, keepdims: bool = False,
+    *, where: Where = None, negate: bool = False,
+) -> Tensor:  # fmt: skip
+    """The tile with `axis` reduced; without `keepdims` those axes go, but a free axis is always left."""
+    data = on_chip(f"nl.{op}: x", x)
+    axes = free_axes(data, axis)
+    kept = [dim for dim in range(1, data.ndim) if dim not in axes]
+    result, whole = _result(data, axes, dtype or data.dtype, keepdims)
+    order = (0, *kept, *axes)
+    issue(
+        "tensor_reduce", _disjoint(where, order, len(axes)), dst=whole.permute(order), op=op_value(op),
+        data=data.permute(order), axis=tuple(range(1 + len(kept), data.ndim)), negate=negate,
+    )  # fmt: skip
+    return result
+
+
+def _result(data: Tensor, axes: Sequence[int], dtype: Any, keepdims: bool) -> tuple[Tensor, Tensor]:
+    """A tile for a reduction, and the same with every axis of `data`."""
+    sizes = [1 if dim in axes else size for dim, size in enumerate(data.shape)]
+    result = tile(sizes if keepdims else [size for dim, size in enumerate(sizes) if dim not in axes], dtype)
+    whole = result
+    for dim in axes:
+        whole = whole.expand_dim(dim) if whole.ndim < data.ndim else whole
+    return result, whole
+
+
+def free_axes(data: Tensor, axis: Any) -> tuple[int, ...]:
+    """Axes as they are given, counted from the front, in order; only free ones."""
+    given = axis if isinstance(axis, tuple | list) else (axis,)
+    if not given or any(type(item) is not int for item in given):
+        fail("reduce_axis", f"axis={axis!r} is not an axis or a list of axes")
+    axes = sorted({item + data.ndim if item < 0 else item for item in given})
+    if not axes or axes[0] < 1 or axes[-1] >= data.ndim:
+        fail(
+            "reduce_axis", f"axis={axis!r} of {data.name} {data.shape}: free axes are 1 to {data.ndim - 1}",
+            "reduce over partitions with a transpose first, or a matmul with a column of ones",
+        )  # fmt: skip
+    return tuple(axes)
+
+
+def _disjoint(where: Where, order: Sequence[int], reduced: int) -> Where:
+    """The boxes over the axes in another order; no two may reduce into one element."""
+    if where is None:
+        return None
+    boxes = [tuple(box[axis] for axis in order) for box in where]
+    rows = [box[: len(order) - reduced] for box in boxes]
+    if any(_meet(one, two) for at, one in enumerate(rows) for two in rows[:at]):
+        fail(
+            "unsupported_expression_in_mask", "the mask cuts the axes that are reduced into several parts",
+            "mask the data before, for example with nisa.affine_select",
+        )  # fmt: skip
+    return boxes
+
+
+def _meet(one: Box, two: Box) -> bool:
+    return all(a[0] < b[1] and b[0] < a[1] for a, b in zip(one, two, strict=True))
+
+
+def count(data: Tensor, axis: Any) -> int:
+    """Elements that a reduction over these axes joins."""
+    total = 1
+    for dim in free_axes(data, axis):
+        total *= data.shape[dim]
+    return total
+
+
+def mean(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False, *, where: Where = None) -> Tensor:
+    """The average, with float32 in between; of integers it is float32 too."""
+    data = on_chip("nl.mean: x", x)
+    total = reduction("add", data, axis, "float32", True, where=where)
+    wanted = dtype or (data.dtype if data.dtype.kind == "float" else "float32")
+    result, whole = _result(data, free_axes(data, axis), wanted, keepdims)
+    scaled("multiply", 1.0 / count(data, axis))(whole, total, where)
+    return result
+
+
+def var(x: Any, axis: Any, dtype: Any = None, keepdims: bool = True, *, where: Where = None) -> Tensor:
+    """The mean square of what differs from the mean; the current namespace always keeps the axes."""
+    data = on_chip("nl.var: x", x)
+    apart = binary("subtract", data, mean(data, axis, "float32", True, where=where), "float32", where=where)
+    wanted = dtype or (data.dtype if data.dtype.kind == "float" else "float32")
+    return mean(unary("square", apart, "float32", where=where), axis, wanted, keepdims, where=where)
+
+
+def every(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False, *, where: Where = None) -> Tensor:
+    """1 where no element along the axes is 0."""
+    data = on_chip("nl.all: x", x)
+    held = binary("not_equal", data, 0, "uint8", where=where)
+    return reduction("minimum", held, axis, dtype or data.dtype, keepdims, where=where)
+
+
+FUNCTIONS: dict[str, Callable[..., Tensor]] = {
+    "sum": partial(reduction, "add"),
+    "prod": partial(reduction, "multiply"),
+    "max": partial(reduction, "maximum"),
+    "min": partial(reduction, "minimum"),
+    "mean": mean,
+    "var": var,
+    "all": every,
+}
