@@ -29,6 +29,9 @@ class Breach:
 Rule = Callable[[Form, Target], Iterator[Breach]]
 
 
+_WRITTEN = frozenset({"dst", "reduce_res", "dst_idx", "val_dst", "idx_dst"})
+
+
 def on_chip_operands(form: Form, target: Target) -> Iterator[Breach]:
     """Partition count, start partition, rank and size of every access; nothing is written twice.
 
@@ -36,7 +39,7 @@ def on_chip_operands(form: Form, target: Target) -> Iterator[Breach]:
     """
     for item in form.operands:
         yield from _rank(item, target)
-        if item.role in {"dst", "reduce_res"}:
+        if item.role in _WRITTEN:
             yield from _once(item)
         if item.in_hbm:
             continue
@@ -154,10 +157,16 @@ def same_dtype(form: Form, target: Target) -> Iterator[Breach]:
         )  # fmt: skip
 
 
+_PER_PARTITION = frozenset({
+    "operand0", "operand1", "bias", "scale", "initial", "bound0", "bound1", "on_false", "reduce_res",
+    "reduce_regs",
+})  # fmt: skip
+
+
 def per_partition(form: Form, item: Operand) -> bool:
     """Whether an operand holds one value per partition: [P, 1]; the others are as wide as dst."""
     wide = (form.op, item.role) == ("scalar_tensor_tensor", "operand1")
-    return item.role in {"operand0", "operand1", "bias", "scale", "initial", "reduce_res"} and not wide
+    return item.role in _PER_PARTITION and not wide
 
 
 def same_shape(form: Form, target: Target) -> Iterator[Breach]:
@@ -273,16 +282,19 @@ def gpsimd_sees_no_psum(form: Form, target: Target) -> Iterator[Breach]:
             )  # fmt: skip
 
 
-def not_both_psum(form: Form, target: Target) -> Iterator[Breach]:
-    """The two inputs of a two-tensor instruction may not both be in PSUM."""
-    del target
-    roles = ("data1", "data2") if form.operand("data1") and form.operand("data2") else ("data0", "data1")
-    items = [form.operand(role) for role in roles]
-    if all(item is not None and item.buffer == "psum" for item in items):
-        yield Breach(
-            "both_inputs_psum", f"{roles[0]} and {roles[1]} are both in PSUM", roles[1], "sbuf", "psum",
-            "copy one of them to SBUF first",
-        )  # fmt: skip
+def not_both_psum(left: str, right: str) -> Rule:
+    """Two inputs that an instruction reads together may not both be in PSUM."""
+
+    def check(form: Form, target: Target) -> Iterator[Breach]:
+        del target
+        items = [form.operand(role) for role in (left, right)]
+        if all(item is not None and item.buffer == "psum" for item in items):
+            yield Breach(
+                "both_inputs_psum", f"{left} and {right} are both in PSUM", right, "sbuf", "psum",
+                "copy one of them to SBUF first",
+            )  # fmt: skip
+
+    return check
 
 
 def reduce_axes(form: Form, target: Target) -> Iterator[Breach]:

@@ -8,7 +8,7 @@ from nki_sim.operators.model import Argument, Operator, either, flag, function, 
 ENTRIES = (
     Operator(
         "tensor_tensor", ("vector", "gpsimd"), (out(), tensor("data1"), tensor("data2"), function("op")),
-        costs.tensor_tensor, (rules.same_shape, rules.not_both_psum),
+        costs.tensor_tensor, (rules.same_shape, rules.not_both_psum("data1", "data2")),
         "data1 op data2",
     ),
     Operator(
@@ -50,7 +50,7 @@ ENTRIES = (
             out(), tensor("data0"), tensor("data1"), either("initial"), function("op0"), function("op1"),
             flag("reverse0"), flag("reverse1"),
         ),
-        costs.scan, (rules.same_shape, rules.not_both_psum),
+        costs.scan, (rules.same_shape, rules.not_both_psum("data0", "data1")),
         "res[i] = (data0[i] op0 res[i-1]) op1 data1[i]",
     ),
     Operator(
