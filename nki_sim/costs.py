@@ -17,12 +17,16 @@ _NARROW = frozenset({"bfloat16", "float16"})
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """`busy_ns` on the engine; `result_ns` until others see the result; `channels` DMA engines used."""
+    """`busy_ns` on the engine; `result_ns` until others see the result; `channels` DMA engines used.
+
+    `descriptor_ns` is the time that software takes for the descriptors of a DMA, beyond the hardware's.
+    """
 
     busy_ns: float
     result_ns: float = 0.0
     channels: int = 0
     table: str = ""
+    descriptor_ns: float = 0.0
 
 
 def sync(form: Form, target: Target) -> Cost:
@@ -60,8 +64,8 @@ def _tensor(size: int, moving: Operand, target: Target, *, onezero: bool) -> Cos
 def elementwise(form: Form, target: Target, *, factor: float = 1.0, extra: int = 0) -> Cost:
     """max(64, factor * N) + overhead + extra cycles of the form's engine, N the widest operand."""
     engine = form.engine
-    stretch = 2.0 if any(_strided(item, target) for item in form.operands) else 1.0
-    size = max(item.free for item in form.operands)
+    stretch = 2.0 if any(_strided(item, target) for item in form.tiles) else 1.0
+    size = max(item.free for item in form.tiles)
     cycles = max(target.engine_min_cycles, factor * stretch * size) + _overhead(form, target) + extra
     return Cost(cycles / target.clock_ghz(engine))
 
@@ -139,11 +143,12 @@ def dma_transpose(form: Form, target: Target) -> Cost:
 
 def _dma(form: Form, target: Target, *, run: int, ratio: float) -> Cost:
     nbytes = max(form["dst"].nbytes, form["src"].nbytes)
-    chip = next((item for item in form.operands if not item.in_hbm), form["dst"])
+    chip = next((item for item in form.tiles if not item.in_hbm), form["dst"])
     channels = max(1, min(target.dma_engines, chip.partitions))
     padded = nbytes * max(1.0, target.dma_min_descriptor_bytes / run)
     service = padded / (channels * target.dma_engine_bytes_per_ns * ratio)
-    return Cost(max(target.dma_fixed_ns, service), channels=channels)
+    software = target.dma_software_descriptor_ns if any(item.scattered for item in form.operands) else 0.0
+    return Cost(max(target.dma_fixed_ns, service), channels=channels, descriptor_ns=software)
 
 
 def _run_bytes(item: Operand) -> int:
@@ -159,7 +164,7 @@ def _strided(item: Operand, target: Target) -> bool:
 def _overhead(form: Form, target: Target) -> int:
     if form.engine == "gpsimd":
         return target.gpsimd_overhead_cycles
-    memory = "psum" if any(item.buffer == "psum" for item in form.operands) else "sbuf"
+    memory = "psum" if any(item.buffer == "psum" for item in form.tiles) else "sbuf"
     return int(getattr(target, f"{form.engine}_overhead_{memory}_cycles"))
 
 
@@ -168,9 +173,9 @@ def _two_input_factor(form: Form, target: Target, roles: tuple[str, str]) -> flo
         return 2.0
     if any(form[role].buffer == "psum" for role in roles):
         return 1.0
-    if target.vector_fast_modes and all(item.dtype in _NARROW for item in form.operands):
+    if target.vector_fast_modes and all(item.dtype in _NARROW for item in form.tiles):
         return 1.0
-    plain = all(item.dtype == "bfloat16" and _contiguous(item) for item in form.operands)
+    plain = all(item.dtype == "bfloat16" and _contiguous(item) for item in form.tiles)
     return 1.0 if plain and form.param("op") in {"add", "multiply", "subtract"} else 2.0
 
 

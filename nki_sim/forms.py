@@ -118,6 +118,11 @@ class Operand:
         return 1 + sum(step * (count - 1) for step, count in self.dims[1:])
 
     @property
+    def scattered(self) -> bool:
+        """Whether each place of the first dimension has an index of its own."""
+        return bool(self.index_step) and self.dims[0][0] == 0
+
+    @property
     def in_hbm(self) -> bool:
         return self.buffer in HBM_BUFFERS
 
@@ -139,6 +144,12 @@ class Form:
     def operand(self, role: str) -> Operand | None:
         """The operand in that role, None when the instruction has none."""
         return next((item for item in self.operands if item.role == role), None)
+
+    @property
+    def tiles(self) -> tuple[Operand, ...]:
+        """The operands in memory: neither registers and other state of engines, nor indices of others."""
+        indices = {index_role(item.role) for item in self.operands if item.index_step}
+        return tuple(item for item in self.operands if item.buffer != "register" and item.role not in indices)
 
     def param(self, name: str, default: ParamValue | None = None) -> ParamValue | None:
         """The parameter of that name."""

@@ -19,9 +19,9 @@ _CHUNK = 512
 
 def boxes(program: Program, order: Ints) -> Ints:
     """The boxes of some cells: [cell, (row, end row, column, end column)]."""
-    cells = program.cells
-    extents = np.array([_extent(item) for item in program.operands], dtype=np.int64)
-    rows = np.array([item.row for item in program.operands], dtype=np.int64)
+    cells, items = program.cells, program.operands
+    extents = np.array([_extent(item) for item in items], dtype=np.int64)
+    rows = np.array([item.row for item in items], dtype=np.int64)
     item = cells.operand[order]
     row, column = np.divmod(cells.offset[order], rows[item])
     height, width = extents[item, 0], extents[item, 1]
@@ -30,7 +30,25 @@ def boxes(program: Program, order: Ints) -> Ints:
     height = np.where(over, height + (column + width - 1) // rows[item], height)
     column = np.where(over, 0, column)
     width = np.where(over, rows[item], width)
-    return np.stack([row, row + height, column, column + width], axis=1)
+    found = np.stack([row, row + height, column, column + width], axis=1)
+    if any(item.index_step for item in items):
+        _widen(program, order, found)
+    return found
+
+
+def _widen(program: Program, order: Ints, found: Ints) -> None:
+    """Addresses that depend on data reach any row, or any column of their partitions, or all of both."""
+    items, operand = program.operands, program.cells.operand[order]
+    sites = program.tensor_sites[program.cells.tensor[order]]
+    sizes = np.array([site.size // site.row for site in program.sites], dtype=np.int64)[sites]
+    steps, rows = (np.array([getattr(item, name) for item in items]) for name in ("index_step", "row"))
+    moved, by_row = steps[operand] > 0, (steps % rows == 0)[operand]
+    hbm = np.array([item.in_hbm for item in items], dtype=bool)[operand]
+    high, wide = moved & (by_row | hbm), moved & ~by_row
+    found[:, 0] = np.where(high, 0, found[:, 0])
+    found[:, 1] = np.where(high, sizes, found[:, 1])
+    found[:, 2] = np.where(wide, 0, found[:, 2])
+    found[:, 3] = np.where(wide, rows[operand], found[:, 3])
 
 
 def _extent(item: Operand) -> tuple[int, int]:

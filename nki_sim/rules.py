@@ -29,18 +29,10 @@ class Breach:
 Rule = Callable[[Form, Target], Iterator[Breach]]
 
 
-_WRITTEN = frozenset({"dst", "reduce_res", "dst_idx", "val_dst", "idx_dst"})
-
-
 def on_chip_operands(form: Form, target: Target) -> Iterator[Breach]:
-    """Partition count, start partition, rank and size of every access; nothing is written twice.
-
-    Nothing is, when each dimension of the pattern steps over all that the smaller steps span.
-    """
+    """Partition count, start partition, rank and size of every access."""
     for item in form.operands:
         yield from _rank(item, target)
-        if item.role in _WRITTEN:
-            yield from _once(item)
         if item.in_hbm:
             continue
         yield from _partitions(item, target)
@@ -59,9 +51,13 @@ def _rank(item: Operand, target: Target) -> Iterator[Breach]:
         )  # fmt: skip
 
 
-def _once(item: Operand) -> Iterator[Breach]:
+def written_once(item: Operand) -> Iterator[Breach]:
+    """Nothing is written twice: each dimension of the pattern steps over all that the smaller steps span.
+
+    Places that indices scatter to are for the run to compare.
+    """
     span = 1
-    for step, count in sorted(pair for pair in item.dims if pair[1] > 1):
+    for step, count in sorted(pair for pair in item.dims[item.scattered :] if pair[1] > 1):
         if step < span:
             yield Breach(
                 "write_overlap", f"{item.role} repeats {count} times {span} elements every {step}",
@@ -173,7 +169,7 @@ def same_shape(form: Form, target: Target) -> Iterator[Breach]:
     """Engine operands have the partitions of dst, and its free size or one element per partition."""
     del target
     dst = form["dst"]
-    for item in form.operands[1:]:
+    for item in form.tiles[1:]:
         free = 1 if per_partition(form, item) else dst.free
         if (item.partitions, item.free) != (dst.partitions, free):
             wanted, found = f"{dst.partitions}x{free}", f"{item.partitions}x{item.free}"
@@ -267,6 +263,29 @@ def transpose_shapes(form: Form, target: Target) -> Iterator[Breach]:
             "unsupported_memory", f"dst is in {dst.buffer}, data in {data.buffer}", "dst", "psum from sbuf",
             f"{dst.buffer} from {data.buffer}", "the tensor engine reads SBUF and writes PSUM",
         )  # fmt: skip
+
+
+def indices(form: Form, target: Target) -> Iterator[Breach]:
+    """What addresses an operand: 32-bit integers in SBUF or a register; several at once in DMA alone."""
+    del target
+    for item, index in zip(form.operands, form.operands[1:], strict=False):
+        if not item.index_step:
+            continue
+        if index.dtype not in ({"int32", "uint32", "int64"} if item.in_hbm else {"int32", "uint32"}):
+            yield Breach(
+                "index_dtype", f"the index of {item.role} is {index.dtype}", item.role, "int32|uint32",
+                index.dtype, "convert the index to int32; int64 scalars address HBM alone",
+            )  # fmt: skip
+        if index.buffer not in {"sbuf", "register"}:
+            yield Breach(
+                "unsupported_memory", f"the index of {item.role} is in {index.buffer}", item.role,
+                "sbuf|register", index.buffer, "load the indices into SBUF first",
+            )  # fmt: skip
+        if index.elements > 1 and form.engine != "dma":
+            yield Breach(
+                "indirect_access", f"{item.role} takes {index.elements} indices on the {form.engine} engine",
+                item.role, 1, index.elements, "gather with nisa.dma_copy, or with nisa.nc_n_gather in SBUF",
+            )  # fmt: skip
 
 
 def gpsimd_sees_no_psum(form: Form, target: Target) -> Iterator[Breach]:

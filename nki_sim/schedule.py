@@ -241,7 +241,7 @@ class _Simulation:
     def _transfer(self, number: int, cost: Cost, now: float) -> float:
         """Descriptors are made, the transfer is triggered, its parts queue on the least loaded engines."""
         slot = min(range(len(self._descriptors)), key=self._descriptors.__getitem__)
-        made = max(now, self._descriptors[slot]) + self._target.dma_descriptor_ns
+        made = max(now, self._descriptors[slot]) + self._target.dma_descriptor_ns + cost.descriptor_ns
         self._descriptors[slot] = made
         first = made + self._target.dma_trigger_ns
         channels = self._channels

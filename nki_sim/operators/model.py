@@ -14,14 +14,17 @@ from nki_sim.targets import Target
 
 Kind = Literal[
     "out", "tensor", "tensor_or_float", "tensor_or_int", "float", "int", "bool", "alu", "activation",
-    "reduce", "register_alu", "axes", "ints", "choice", "state",
+    "reduce", "register_alu", "axes", "ints", "pattern", "choice", "state",
 ]  # fmt: skip
+
+Roles = Callable[[Form], frozenset[str]]
 
 Effect = tuple[bool, bool]
 """Whether an instruction (writes, reads) an operand."""
 
 COMMON_RULES: tuple[Rule, ...] = (
-    rules.on_chip_operands, rules.gpsimd_sees_no_psum, arguments.scalar_dtypes, arguments.power,
+    rules.on_chip_operands, rules.indices, rules.gpsimd_sees_no_psum, arguments.scalar_dtypes,
+    arguments.power,
 )  # fmt: skip
 
 CHIP = frozenset({"sbuf", "psum"})
@@ -51,11 +54,19 @@ class Argument:
         return self.kind in {"out", "tensor", "tensor_or_float", "tensor_or_int", "state"}
 
 
+def always(*roles: str) -> Roles:
+    """The same roles whatever the form."""
+    found = frozenset(roles)
+    return lambda _: found
+
+
 @dataclass(frozen=True)
 class Operator:
     """An instruction of the machine; `internal` ones are not in the kernels' namespace.
 
     `updates` are outputs whose former elements matter to the result: they are read as well as written.
+    `partial` are the roles of which data or parameters choose the elements touched: of inputs not all need
+    have been written, in outputs the others stay.
     """
 
     name: str
@@ -66,6 +77,7 @@ class Operator:
     doc: str = ""
     internal: bool = False
     updates: frozenset[str] = frozenset()
+    partial: Roles = always()
 
     @cached_property
     def by_name(self) -> dict[str, Argument]:
@@ -88,7 +100,8 @@ class Operator:
             return argument.effect(form)
         if argument is None or argument.kind != "out":
             return False, True
-        return True, role in self.updates or (role == "dst" and bool(form.param("accumulate")))
+        kept = self.updates | self.partial(form)
+        return True, role in kept or (role == "dst" and bool(form.param("accumulate")))
 
     @cached_property
     def outputs(self) -> frozenset[str]:
@@ -101,7 +114,9 @@ class Operator:
 
     def breaches(self, form: Form, target: Target) -> list[Breach]:
         """Every rule that a form of this operator breaks on a target; shape rules first."""
-        return [breach for rule in (*COMMON_RULES, *self.rules) for breach in rule(form, target)]
+        found = [breach for rule in (*COMMON_RULES, *self.rules) for breach in rule(form, target)]
+        written = [item for item in form.operands if item.role in self.outputs]
+        return [*found, *(breach for item in written for breach in rules.written_once(item))]
 
 
 def out(name: str = "dst", buffers: frozenset[str] = CHIP, *, required: bool = True) -> Argument:

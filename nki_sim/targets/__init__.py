@@ -26,6 +26,7 @@ class Target:
     name: str
     sources: Mapping[str, str]
     # capacity and limits
+    generation: int
     partitions: int
     hbm_bytes: int
     sbuf_partition_bytes: int
@@ -42,6 +43,16 @@ class Target:
     scalar_tensor_copy: bool
     scalar_tensor_scalar: bool
     activation_scalar_bias: bool
+    quadrant_partitions: int
+    gpsimd_core_partitions: int
+    pattern_rank_max: int
+    search_elements_min: int
+    search_elements_max: int
+    gather_indices_max: int
+    gather_group_elements: int
+    topk_elements_min: int
+    topk_elements_max: int
+    topk_results_max: int
     # clocks
     tensor_clock_ghz: float
     vector_clock_ghz: float
@@ -75,6 +86,7 @@ class Target:
     dma_completion_ns: float
     dma_descriptor_ns: float
     dma_descriptor_queues: int
+    dma_software_descriptor_ns: float
     dma_transpose_hbm_ratio: float
     dma_transpose_sbuf_ratio: float
     hbm_bytes_per_ns: float
