@@ -23,6 +23,11 @@ def infer_accumulate(given: dict[str, Any]) -> None:
     if not isinstance(dst, Tensor) or dst.buffer != "psum":
         return
     _check_size(dst)
+    if dst.storage.root is not dst.storage:
+        fail(
+            "reinterpret", f"nisa.nc_matmul writes {dst.name} as {dst.storage.dtype}, it was declared "
+            f"{dst.storage.site.dtype}", "declare the tile in the type that products are written in",
+        )  # fmt: skip
     region = _bits(dst.dims) << dst.offset
     covered = dst.storage.started & region
     if given.get("accumulate") is None:

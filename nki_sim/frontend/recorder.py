@@ -16,10 +16,21 @@ from typing import Any
 from nki_sim import wire
 from nki_sim.dtypes import DTYPES, DType
 from nki_sim.errors import KernelError, LimitError
-from nki_sim.forms import BUFFERS, HBM_BUFFERS, MAX_NAME, Form, Operand, Params, ParamValue, Site
+from nki_sim.forms import (
+    BUFFERS,
+    HBM_BUFFERS,
+    MAX_NAME,
+    Form,
+    Operand,
+    Params,
+    ParamValue,
+    Site,
+    index_role,
+)
 from nki_sim.frontend.state import EngineStates
 from nki_sim.frontend.tensor import Storage, Tensor, fail, row_major
 from nki_sim.frontend.values import normalise
+from nki_sim.frontend.views import View
 from nki_sim.operators import Argument, Operator
 from nki_sim.targets import Target
 
@@ -40,7 +51,6 @@ class Recorder:
         self._names = names or {}
         self._limit = max_instructions
         self._sites: dict[Site, int] = {}
-        self._kinds: dict[tuple[int, str, str], int] = {}
         self._forms: dict[str, tuple[int, Form]] = {}
         self._seen: dict[tuple[Any, ...], int] = {}
         self._tensor_sites = array("I")
@@ -99,8 +109,7 @@ class Recorder:
         if number >= self._limit:
             raise LimitError("limit_tensors", f"more than {self._limit} tensors", self.line())
         self._tensor_sites.append(self._sites.setdefault(site, len(self._sites)))
-        kind = self._kinds.setdefault((site.row, site.dtype, site.buffer), len(self._kinds))
-        return Tensor(Storage(number, site, kind), 0, row_major(site.shape))
+        return Tensor(Storage(number, site), 0, row_major(site.shape))
 
     def _declare_state(self, site: Site, data: bytes | None) -> Tensor:
         state = self.allocate(site)
@@ -176,13 +185,15 @@ class Recorder:
             given[operator.state.name] = self._states.view(
                 operator, given, engine=engine, core=self.core, line=self.line()
             )
-        cells = []
+        cells: list[View] = []
         key: list[Any] = [operator.name, given.get("engine")]
         for argument in operator.arguments:
             value = given.get(argument.name)
             if isinstance(value, Tensor):
                 cells.append(value)
                 key.append(value.sig)
+                if value.lookup is not None:
+                    cells.append(value.lookup.source)
             else:
                 key.append(_constant(value))
         try:
@@ -216,7 +227,7 @@ class Recorder:
             if argument.kind == "axes" and isinstance(value, tuple):
                 value = _from_front(value, given.get("data"))
             if isinstance(value, Tensor):
-                operands.append(_operand(operator, argument, value))
+                operands += _operands(operator, argument, value)
             elif value is not None:
                 params.append((argument.name, value))
         engine = self._engine(operator, given.get("engine"), tuple(params))
@@ -326,16 +337,25 @@ def _dtype(dtype: Any) -> str:
     return name
 
 
-def _operand(operator: Operator, argument: Argument, view: Tensor) -> Operand:
+def _operands(operator: Operator, argument: Argument, view: Tensor) -> list[Operand]:
+    """The operand in the argument's role, and behind it the one that holds its indices."""
     if view.buffer not in argument.buffers:
         fail(
             "unsupported_memory",
             f"nisa.{operator.name}: {argument.name} ({view.name}) is in {view.buffer}, it must be in "
             f"{' or '.join(sorted(argument.buffers))}", _memory_hint(view.buffer),
         )  # fmt: skip
+    if view.lookup is None:
+        return [_operand(argument.name, view)]
+    source = view.lookup.source
+    return [_operand(argument.name, view, view.lookup.step), _operand(index_role(argument.name), source)]
+
+
+def _operand(role: str, view: View, index_step: int = 0) -> Operand:
     storage = view.storage
-    _, dims, start, column = view.sig
-    return Operand(argument.name, dims, storage.site.dtype, view.buffer, storage.row, start, column)
+    _, dims, start, column = view.sig[:4]
+    buffer = storage.site.buffer
+    return Operand(role, dims, storage.dtype, buffer, storage.row, start, column, index_step)
 
 
 def _memory_hint(buffer: str) -> str:

@@ -1,99 +1,56 @@
-"""Tensor handles: what `nl.ndarray` returns and indexing narrows. They have shapes, never data.
-
-A handle is a storage plus an access pattern: an element offset and ((step, count), ...) pairs. On chip
-the first pair walks the partitions and is never dropped.
-"""
+"""Tensor handles: what `nl.ndarray` returns and indexing narrows. They have shapes, never data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
-from math import prod
+from collections.abc import Sequence
 from operator import index as to_int
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from nki_sim.dtypes import DTYPES, DType
-from nki_sim.errors import KernelError
-from nki_sim.forms import HBM_BUFFERS, Dims, Site
+from nki_sim.forms import Dims
+from nki_sim.frontend.storage import MemoryRegion, Storage, fail, row_major
+from nki_sim.frontend.views import Lookup, View
+
+__all__ = ["DynamicSlice", "Lookup", "MemoryRegion", "Storage", "Tensor", "fail", "operand_of", "row_major"]
 
 
-class Storage:
-    """One allocated tensor; `kind` interns (row, dtype, buffer).
+class DynamicSlice:
+    """`size` places from a start that is known only when the kernel runs (`nl.ds` of a register)."""
 
-    `started` has a bit per element that a matmul wrote.
+    __slots__ = ("size", "start")
+
+    def __init__(self, start: Any, size: int) -> None:
+        self.start = start
+        self.size = size
+
+
+def operand_of(value: Any) -> int | View:
+    """What an index stands for: an integer known while tracing, or what holds it when the kernel runs.
+
+    Registers and scalars say it with their `as_operand`.
     """
-
-    __slots__ = ("banked", "id", "kind", "on_chip", "row", "site", "started")
-
-    def __init__(self, number: int, site: Site, kind: int) -> None:
-        self.id = number
-        self.site = site
-        self.kind = kind
-        self.row = site.row
-        self.on_chip = site.buffer not in HBM_BUFFERS
-        self.banked = site.buffer == "psum"
-        self.started = 0
-
-
-def fail(code: str, message: str, hint: str = "") -> NoReturn:
-    """Refuse what the kernel did; the recorder adds the line."""
-    raise KernelError(code, message, hint=hint)
+    if isinstance(value, View):
+        return value
+    convert = getattr(value, "as_operand", None)
+    if convert is not None:
+        found: int | View = convert()
+        return found
+    try:
+        return to_int(value)
+    except TypeError:
+        fail("index_type", f"an index is {type(value).__name__}, it must be an integer or a register")
 
 
-class Tensor:
-    """A view of a storage. Indexing takes integers, slices and `nl.ds`; out of bounds is an error."""
+class Tensor(View):
+    """A view of a storage as kernels handle it. Indexing takes integers, slices, `...`, None and `nl.ds`."""
 
-    __slots__ = ("dims", "offset", "sig", "storage")
-
-    def __init__(self, storage: Storage, offset: int, dims: Dims) -> None:
-        self.storage = storage
-        self.offset = offset
-        self.dims = dims
-        start = offset // storage.row if storage.on_chip else 0
-        column = offset % storage.row if storage.banked else 0
-        self.sig = (storage.kind, dims, start, column)
-
-    # -- what kernels ask ------------------------------------------------------------------------
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Elements along each dimension."""
-        return tuple([count for _, count in self.dims])
-
-    @property
-    def dtype(self) -> DType:
-        return DTYPES[self.storage.site.dtype]
-
-    @property
-    def buffer(self) -> str:
-        return self.storage.site.buffer
-
-    @property
-    def ndim(self) -> int:
-        return len(self.dims)
-
-    @property
-    def name(self) -> str:
-        return self.storage.site.name
+    __slots__ = ()
 
     def __len__(self) -> int:
         return self.dims[0][1]
 
     def __repr__(self) -> str:
-        return f"<tensor {self.name} {self.shape} {self.storage.site.dtype} in {self.buffer}>"
-
-    def is_contiguous(self) -> bool:
-        """Whether the free elements of each row follow each other without gaps."""
-        step = 1
-        for stride, count in reversed(self.dims[1:] if self.storage.on_chip else self.dims):
-            if count != 1 and stride != step:
-                return False
-            step *= count
-        return True
-
-    def get_pattern(self) -> list[list[int]]:
-        """The access pattern as [[step, count], ...]."""
-        return [list(pair) for pair in self.dims]
+        return f"<tensor {self.name} {self.shape} {self.storage.dtype} in {self.buffer}>"
 
     # -- what is refused -------------------------------------------------------------------------
 
@@ -122,215 +79,258 @@ class Tensor:
     def __iter__(self) -> NoReturn:
         fail("iterate_tensor", f"{self.name} cannot be iterated", "loop over range(n) and index")
 
-    # -- indexing and views ----------------------------------------------------------------------
+    # -- indexing --------------------------------------------------------------------------------
 
-    def __getitem__(self, key: Any) -> Tensor:
+    def __getitem__(self, key: Any) -> Self:
         keys = key if type(key) is tuple else (key,)
-        if any(item is Ellipsis for item in keys):
-            keys = self._expand(keys)
         dims = self.dims
-        if len(keys) > len(dims):
-            fail("too_many_indices", f"{len(keys)} indices on {self.name} of shape {self.shape}")
-        offset = self.offset
-        out: list[tuple[int, int]] = []
+        if len(keys) > len(dims) or self.lookup is not None:
+            return self._indexed(keys)
+        out, offset = [], self.offset
         for axis, item in enumerate(keys):
             step, count = dims[axis]
             if type(item) is slice:
-                first, stride, length = self._slice(item, axis, count)
+                first, length, stride = self.bounds(item, axis)
                 out.append((step * stride, length))
-            else:
-                first = self._index(item, axis, count)
+            elif type(item) is int:
+                first = item + count if item < 0 else item
+                if not 0 <= first < count:
+                    self.out_of_bounds(axis, str(item))
                 if axis == 0 and self.storage.on_chip:
                     out.append((step, 1))
+            else:
+                return self._indexed(keys)
             offset += first * step
         out.extend(dims[len(keys) :])
-        return Tensor(self.storage, offset, tuple(out) or ((1, 1),))
+        return self.seen(offset, self._of_least_rank(out))
 
-    def _expand(self, keys: tuple[Any, ...]) -> tuple[Any, ...]:
-        at = next(i for i, item in enumerate(keys) if item is Ellipsis)
-        fill = len(self.dims) - len(keys) + 1
-        return (*keys[:at], *([slice(None)] * fill), *keys[at + 1 :])
+    def _of_least_rank(self, dims: list[tuple[int, int]]) -> Dims:
+        """Tiles keep two dimensions, tensors in HBM one."""
+        while len(dims) < 1 + self.storage.on_chip:
+            dims.append((1, 1))
+        return tuple(dims)
 
-    def _slice(self, item: slice, axis: int, count: int) -> tuple[int, int, int]:
-        first = 0 if item.start is None else item.start
-        stop = count if item.stop is None else item.stop
-        stride = 1 if item.step is None else item.step
-        try:
-            first, stop, stride = to_int(first), to_int(stop), to_int(stride)
-        except TypeError:
-            fail("index_type", f"slice of {self.name} axis {axis} is not made of integers: {item}")
-        if first < 0:
-            first += count
-        if stop < 0:
-            stop += count
-        if not (0 <= first < stop <= count and stride > 0):
-            self._out_of_bounds(axis, f"{item.start}:{item.stop}:{item.step}", count)
-        return first, stride, -(-(stop - first) // stride)
+    def _indexed(self, keys: tuple[Any, ...]) -> Self:
+        """Any index, key by key."""
+        view, axis = self, 0
+        for item in self._expanded(keys):
+            if item is None:
+                view, axis = view.expand_dim(axis), axis + 1
+            elif isinstance(item, slice):
+                view, axis = view.sliced(axis, *view.bounds(item, axis)), axis + 1
+            elif isinstance(item, DynamicSlice):
+                view, axis = view.moved(axis, item.start, item.size), axis + 1
+            else:
+                view = view.moved(axis, item, 1)
+                if axis == 0 and self.storage.on_chip:
+                    axis += 1
+                else:
+                    view = view.replaced(axis, axis + 1)
+        return view.seen(view.offset, self._of_least_rank(list(view.dims)))
 
-    def _index(self, item: Any, axis: int, count: int) -> int:
-        try:
-            first = to_int(item)
-        except TypeError:
-            fail("index_type", f"{self.name} axis {axis} indexed with {type(item).__name__}")
-        if first < 0:
-            first += count
-        if not 0 <= first < count:
-            self._out_of_bounds(axis, str(item), count)
-        return first
+    def _expanded(self, keys: tuple[Any, ...]) -> list[Any]:
+        """The keys with `...` filled in."""
+        taken = sum(1 for item in keys if item is not None and item is not Ellipsis)
+        if taken > self.ndim or sum(1 for item in keys if item is Ellipsis) > 1:
+            fail("too_many_indices", f"{self.name} has {self.ndim} dimensions, indexed with {len(keys)}")
+        out: list[Any] = []
+        for item in keys:
+            out += [slice(None)] * (self.ndim - taken) if item is Ellipsis else [item]
+        return out
 
-    def _out_of_bounds(self, axis: int, found: str, count: int) -> NoReturn:
-        fail(
-            "tensor_access_out_of_bound",
-            f"index {found} is outside {self.name} axis {axis} of {count} elements",
-            "check the loop bounds and the tile size; slices are not clamped",
-        )  # fmt: skip
-
-    def ap(self, pattern: Sequence[Sequence[int]], offset: int = 0, **unknown: object) -> Tensor:
-        """The storage, not this view, addressed by [[step, count], ...] from an element offset."""
-        if unknown:
-            fail("unsupported", f"not supported yet: .ap({', '.join(sorted(unknown))}=)")
-        dims = tuple((to_int(step), to_int(count)) for step, count in pattern)
-        first = to_int(offset)
-        last = first + sum(step * (count - 1) for step, count in dims)
-        if not dims or any(step < 0 or count < 1 for step, count in dims):
-            fail("access_pattern", f"pattern {pattern} of {self.name}: steps >= 0 and counts >= 1")
-        if first < 0 or last >= self.storage.site.size:
+    def moved(self, axis: int, index: Any, count: int) -> Self:
+        """`count` places of a dimension from an index, which may be known only when the kernel runs."""
+        source = operand_of(index)
+        step, places = self.dims[axis]
+        if isinstance(source, int):
+            first = source + places if source < 0 else source
+            if not 0 <= first <= places - count:
+                self.out_of_bounds(axis, str(source))
+            return self.sliced(axis, first, count, 1)
+        if not 0 < count <= places:
+            self.out_of_bounds(axis, f"of {count} places")
+        if step == 0:
             fail(
-                "tensor_access_out_of_bound",
-                f"pattern {pattern} from {offset} ends at element {last} of {self.name}, which has "
-                f"{self.storage.site.size}",
-            )  # fmt: skip
-        if self.storage.on_chip:
-            self._check_partition_step(first, dims)
-        return Tensor(self.storage, first, dims)
-
-    def _check_partition_step(self, first: int, dims: Dims) -> None:
-        step, count = dims[0]
-        row = self.storage.row
-        if count > 1 and step != row:
-            fail(
-                "partition_step", f"partition step {step} of {self.name}, it must be {row}",
-                "the first pair walks the partitions: its step is the tensor's whole free size",
-            )  # fmt: skip
-        last = first % row + sum(step * (count - 1) for step, count in dims[1:])
-        if last >= row:
-            fail("tensor_access_out_of_bound", f"pattern of {self.name} ends at free element {last} of {row}")
-
-    def _axis(self, dim: Any, *, rank: int | None = None) -> int:
-        """A dimension counted from the front; negative ones count from the end, as in NumPy."""
-        count = self.ndim if rank is None else rank
-        try:
-            axis = to_int(dim)
-        except TypeError:
-            fail("axis", f"dimension {dim!r} of {self.name} is not an integer")
-        if not -count <= axis < count:
-            fail(
-                "axis", f"dimension {axis} of {self.name}, there are {count}", "count from 0, or back from -1"
+                "indirect_view", f"dimension {axis} of {self.name} is broadcast, it cannot be indexed by data"
             )
-        return axis % count
+        lookup = self._lookup(source, axis, step)
+        dims = (*self.dims[:axis], (step, count), *self.dims[axis + 1 :])
+        return type(self)(self.storage, self.offset, dims).looked_up(lookup)
 
-    def _replaced(self, first: int, last: int, *dims: tuple[int, int]) -> Tensor:
-        """The view with others in the place of dimensions first..last (exclusive)."""
-        return Tensor(self.storage, self.offset, (*self.dims[:first], *dims, *self.dims[last:]))
+    def _lookup(self, source: View, axis: int, step: int) -> Lookup:
+        """An address that `source`, one integer, moves along a dimension."""
+        if self.lookup is not None:
+            self.refuse_indirect(axis)
+        if axis == 0 and self.storage.on_chip:
+            fail(
+                "indirect_partition", f"the partition of {self.name} cannot depend on data",
+                "index a free dimension, or a tensor in HBM",
+            )  # fmt: skip
+        if source.size != 1:
+            fail(
+                "indirect_index_shape",
+                f"the index {source.name} of {self.name} has {source.size} elements, not 1",
+                "pass a tile of shape (1, 1) or a register; vectors go to vector_offset=",
+            )  # fmt: skip
+        self._check_index(source)
+        return Lookup(source, step)
 
-    def slice(self, dim: int, start: int, end: int, step: int = 1) -> Tensor:
-        """Elements start..end of one dimension."""
-        return self[(*[slice(None)] * self._axis(dim), slice(start, end, step))]
+    def _check_index(self, source: View) -> None:
+        """Indices are integers in SBUF or registers; 64-bit ones reach HBM alone."""
+        wide = source.itemsize > 4 and self.storage.on_chip
+        if source.dtype.kind == "float" or source.buffer not in {"sbuf", "register"} or wide:
+            fail(
+                "indirect_index_type",
+                f"the index {source.name} of {self.name} is {source.storage.dtype} in {source.buffer}",
+                "indices are 32-bit integers in SBUF or in registers (64-bit ones for tensors in HBM)",
+            )  # fmt: skip
 
-    def select(self, dim: int, index: int) -> Tensor:
-        """One element of a dimension; the dimension goes (the partition dimension stays, of size 1)."""
+    # -- dynamic selection -----------------------------------------------------------------------
+
+    def select(self, dim: int, index: Any) -> Self:
+        """One place of a dimension, which goes (the partition dimension stays, of size 1).
+
+        The index is an integer, or a (1, 1) tile or register that is read when the kernel runs.
+        """
         return self[(*[slice(None)] * self._axis(dim), index)]
 
-    def permute(self, dims: Sequence[int]) -> Tensor:
-        """Dimensions in another order; the partition dimension stays first."""
-        axes = [self._axis(dim) for dim in dims]
-        if sorted(axes) != list(range(self.ndim)) or (self.storage.on_chip and axes[0] != 0):
-            fail("permute", f"dimensions {tuple(dims)} of {self.name}", "keep the partition dimension first")
-        return Tensor(self.storage, self.offset, tuple(self.dims[axis] for axis in axes))
+    def vector_select(self, dim: int, vector_offset: Tensor) -> Self:
+        """A tensor in HBM with a row of its own for each partition: row `vector_offset[p]` at place p."""
+        if self._axis(dim) != 0:
+            fail("indirect_view", f"vector_select of dimension {dim} of {self.name}, only 0 is supported")
+        dims = ((self.dims[0][0], vector_offset.size), *self.dims[1:])
+        return self._gathered(self.storage, self.offset, dims, vector_offset, self.dims[0][0])
 
-    def broadcast(self, dim: int, num: int) -> Tensor:
-        """A dimension of size 1 repeated `num` times without moving data."""
-        axis = self._axis(dim)
-        if self.dims[axis][1] != 1 or (axis == 0 and self.storage.on_chip):
-            fail("broadcast", f"dimension {dim} of {self.name} has {self.dims[axis][1]} elements, not 1")
-        if type(num) is not int or num < 1:
-            fail("broadcast", f"dimension {dim} of {self.name} repeated {num!r} times")
-        return self._replaced(axis, axis + 1, (0, num))
-
-    def expand_dim(self, dim: int) -> Tensor:
-        """A new dimension of size 1 before `dim`."""
-        axis = self._axis(dim, rank=self.ndim + 1)
-        if axis == 0 and self.storage.on_chip:
-            fail("expand_dim", f"the partition dimension of {self.name} stays first")
-        return self._replaced(axis, axis, (1, 1))
-
-    def squeeze_dim(self, dim: int) -> Tensor:
-        """Without a dimension of size 1."""
-        axis = self._axis(dim)
-        if self.dims[axis][1] != 1 or (axis == 0 and self.storage.on_chip) or self.ndim == 1:
-            fail("squeeze_dim", f"dimension {dim} of {self.name} cannot go")
-        return self._replaced(axis, axis + 1)
-
-    def reshape_dim(self, dim: int, shape: Sequence[int]) -> Tensor:
-        """One dimension split in several."""
-        axis = self._axis(dim)
-        step, count = self.dims[axis]
-        sizes = _infer(tuple(shape), count, self)
-        if axis == 0 and self.storage.on_chip and sizes != (count,):
-            fail("reshape", f"the partition dimension of {self.name} cannot be split")
-        return self._replaced(axis, axis + 1, *row_major(sizes, step=step))
-
-    def flatten_dims(self, start_dim: int, end_dim: int) -> Tensor:
-        """Dimensions start..end (inclusive) as one; they must follow each other in memory."""
-        first, last = self._axis(start_dim), self._axis(end_dim)
-        part = self.dims[first : last + 1]
-        if not part:
-            fail("reshape", f"dimensions {start_dim}..{end_dim} of {self.name} are in no order")
-        if first == 0 and last > 0 and self.storage.on_chip:
-            fail("reshape", f"the partition dimension of {self.name} cannot be joined with others")
-        for (outer, _), (inner, count) in pairwise(part):
-            if outer != inner * count:
-                fail("reshape", f"dimensions {start_dim}..{end_dim} of {self.name} are not contiguous")
-        joined = (part[-1][0], prod(count for _, count in part))
-        return self._replaced(first, last + 1, joined)
-
-    def reshape(self, *shape: Any) -> Tensor:
-        """The same elements in another shape; contiguous views only, the partition size stays on chip."""
-        wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], Iterable) else tuple(shape)
-        keep = 1 if self.storage.on_chip else 0
-        free = prod(count for _, count in self.dims[keep:])
-        sizes = _infer(wanted[keep:], free, self)
-        if wanted[:keep] != self.shape[:keep] or not self.is_contiguous():
+    def _gathered(self, storage: Storage, offset: int, dims: Dims, vector: Any, step: int) -> Self:
+        """Each place of the first dimension at its own index."""
+        if not isinstance(vector, View) or vector.size != dims[0][1] or vector.shape[0] != dims[0][1]:
+            found = vector.shape if isinstance(vector, View) else vector
             fail(
-                "reshape", f"{self.name} of shape {self.shape} cannot become {wanted}",
-                "reshape whole tiles; the partition dimension keeps its size",
+                "indirect_index_shape",
+                f"vector_offset of {self.name} is {found}, the first dimension has {dims[0][1]} places",
+                "give one index for each place, a tile of shape (places, 1)",
             )  # fmt: skip
-        return Tensor(self.storage, self.offset, (*self.dims[:keep], *row_major(sizes)))
+        if self.storage.on_chip:
+            fail("indirect_partition", f"{self.name} is in {self.buffer}: vector indices are for HBM")
+        if self.lookup is not None:
+            self.refuse_indirect(0)
+        self._check_index(vector)
+        return type(self)(storage, offset, ((0, dims[0][1]), *dims[1:])).looked_up(Lookup(vector, step))
 
-    def broadcast_to(self, shape: Sequence[int]) -> Tensor:
-        """Dimensions of size 1 repeated to the wanted shape."""
-        view = self
-        if len(shape) != self.ndim:
-            fail("broadcast", f"{self.name} of shape {self.shape} to {tuple(shape)}: ranks differ")
-        for dim, size in enumerate(shape):
-            if view.dims[dim][1] != size:
-                view = view.broadcast(dim, size)
-        return view
+    # -- raw patterns and types ------------------------------------------------------------------
+
+    def ap(  # noqa: PLR0917  the documented order
+        self,
+        pattern: Sequence[Sequence[int]],
+        offset: int | None = None,
+        scalar_offset: Any = None,
+        vector_offset: Any = None,
+        indirect_dim: int = 0,
+        dtype: Any = None,
+    ) -> Self:
+        """The storage, not this view, through [[step, count], ...] from an element offset.
+
+        Without an offset the pattern begins where this view does. `scalar_offset` moves it along
+        `indirect_dim` of this view by what is found when the kernel runs; `vector_offset` gives each place
+        of the first dimension its own index. With `dtype` the bytes are seen as elements of that type, in
+        which pattern and offset count.
+        """
+        storage = self.storage if dtype is None else self._cast(dtype)
+        mine, its = self.storage.itemsize, storage.itemsize
+        first = self.offset * mine // its if offset is None else self._integer(offset, "offset")
+        dims = _pattern(self, storage, pattern, first)
+        if scalar_offset is None and vector_offset is None:
+            return type(self)(storage, first, dims)
+        if scalar_offset is not None and vector_offset is not None:
+            fail("argument_pair", f".ap of {self.name} takes scalar_offset or vector_offset, not both")
+        axis = self._axis(indirect_dim)
+        step, rest = divmod(self.dims[axis][0] * mine, its)
+        if rest or step == 0:
+            fail(
+                "indirect_view",
+                f"dimension {axis} of {self.name} does not step by whole {storage.dtype} elements",
+            )
+        if vector_offset is not None:
+            if axis != 0:
+                fail(
+                    "indirect_view",
+                    f"vector_offset along dimension {axis} of {self.name}, only 0 is supported",
+                )
+            return self._gathered(storage, first, dims, vector_offset, step)
+        source = operand_of(scalar_offset)
+        if isinstance(source, int):
+            first += source * step
+            return type(self)(storage, first, _pattern(self, storage, dims, first))
+        return type(self)(storage, first, dims).looked_up(self._lookup(source, axis, step))
+
+    def _integer(self, value: Any, what: str) -> int:
+        try:
+            return to_int(value)
+        except TypeError:
+            fail("access_pattern", f"{what} {value!r} of {self.name} is not an integer")
+
+    def _cast(self, dtype: Any) -> Storage:
+        name = dtype.name if isinstance(dtype, DType) else str(dtype)
+        if name not in DTYPES:
+            fail("dtype", f"{dtype!r} is not a supported data type", f"one of {', '.join(DTYPES)}")
+        return self.storage if name == self.storage.dtype else self.storage.cast(name)
+
+    def view(self, dtype: Any) -> Self:
+        """The same bytes as elements of another type; the last dimension shrinks or grows with its size."""
+        if self.lookup is not None:
+            self.refuse_indirect(0)
+        storage = self._cast(dtype)
+        mine, its = self.storage.itemsize, storage.itemsize
+        step, count = self.dims[-1]
+        sizes = [count * mine, self.offset * mine, *(s * mine for s, c in self.dims[:-1] if c > 1)]
+        if mine != its and ((step != 1 and count > 1) or any(size % its for size in sizes)):
+            fail(
+                "reinterpret", f"{self.name} of shape {self.shape} cannot be seen as {storage.dtype}",
+                "the last dimension must be contiguous and hold whole elements of the new type",
+            )  # fmt: skip
+        dims = [(s * mine // its, c) for s, c in self.dims[:-1]]
+        return type(self)(
+            storage, self.offset * mine // its, (*dims, (1 if mine != its else step, count * mine // its))
+        )
+
+    reinterpret_cast = view
+
+    def indirect(self, index: object, num_elem: int | None = None) -> NoReturn:
+        """Tensor indirection, which NeuronCore-v4 has."""
+        del index, num_elem
+        fail(
+            "unsupported", f"{self.name}.indirect(...) needs NeuronCore-v4",
+            "gather with nisa.local_gather or nisa.nc_n_gather, or by DMA with vector_select",
+        )  # fmt: skip
 
 
-def _infer(shape: tuple[int, ...], total: int, tensor: Tensor) -> tuple[int, ...]:
-    """The shape with at most one -1 worked out."""
-    known = prod(size for size in shape if size != -1)
-    sizes = tuple(total // known if size == -1 and known else size for size in shape)
-    if prod(sizes) != total or shape.count(-1) > 1 or any(size < 1 for size in sizes):
-        fail("reshape", f"{tensor.name} of shape {tensor.shape}: {total} elements do not fit {shape}")
-    return sizes
+def _pattern(view: View, storage: Storage, pattern: Any, first: int) -> Dims:
+    """A raw pattern from an element, checked against the storage."""
+    try:
+        dims = tuple([(to_int(step), to_int(count)) for step, count in pattern])
+    except (TypeError, ValueError):
+        fail("access_pattern", f"pattern {pattern!r} of {view.name} is not made of [step, count]")
+    if not dims or any(step < 0 or count < 1 for step, count in dims):
+        fail("access_pattern", f"pattern {pattern} of {view.name}: steps >= 0 and counts >= 1")
+    last = first + sum(step * (count - 1) for step, count in dims)
+    if first < 0 or last >= storage.size:
+        fail(
+            "tensor_access_out_of_bound",
+            f"pattern {pattern} from {first} ends at element {last} of {view.name}, which has {storage.size}",
+        )  # fmt: skip
+    return _partitions(view, storage, first, dims) if storage.on_chip else dims
 
 
-def row_major(sizes: tuple[int, ...], *, step: int = 1) -> Dims:
-    """The pattern of a whole tensor of these sizes, its innermost elements `step` apart."""
-    dims = []
-    for size in reversed(sizes):
-        dims.append((step, size))
-        step *= size
-    return tuple(reversed(dims))
+def _partitions(view: View, storage: Storage, first: int, dims: Dims) -> Dims:
+    """A pattern on chip: its first pair walks the partitions, the others stay inside one."""
+    step, count = dims[0]
+    row = storage.row
+    if count > 1 and step != row:
+        fail(
+            "partition_step", f"partition step {step} of {view.name}, it must be {row}",
+            "the first pair walks the partitions: its step is the tensor's whole free size",
+        )  # fmt: skip
+    last = first % row + sum(step * (count - 1) for step, count in dims[1:])
+    if last >= row:
+        fail("tensor_access_out_of_bound", f"pattern of {view.name} ends at free element {last} of {row}")
+    return ((row, count), *dims[1:])

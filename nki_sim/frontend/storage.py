@@ -1,0 +1,76 @@
+"""What stands behind tensor handles: memory regions and allocated tensors; how kernels are refused."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NoReturn
+
+from nki_sim.dtypes import DTYPES
+from nki_sim.errors import KernelError
+from nki_sim.forms import HBM_BUFFERS, Dims, Site
+
+
+def fail(code: str, message: str, hint: str = "") -> NoReturn:
+    """Refuse what the kernel did; the recorder adds the line."""
+    raise KernelError(code, message, hint=hint)
+
+
+class MemoryRegion(StrEnum):
+    """A memory in which tensors live; equal to its name."""
+
+    sbuf = "sbuf"
+    psum = "psum"
+    hbm = "hbm"
+    private_hbm = "private_hbm"
+    shared_hbm = "shared_hbm"
+    register = "register"
+
+    def __repr__(self) -> str:
+        return f"nl.{self.value}"
+
+
+_kinds: dict[tuple[int, str, str], int] = {}
+
+
+class Storage:
+    """One allocated tensor as elements of one data type; `kind` interns (row, dtype, buffer).
+
+    `started` has a bit per element that a matmul wrote. `root` is the storage as it was allocated, which
+    differs where a view reinterprets its bytes.
+    """
+
+    __slots__ = (
+        "banked", "buffer", "dtype", "id", "itemsize", "kind", "on_chip", "root", "row", "site", "size",
+        "started",
+    )  # fmt: skip
+
+    def __init__(self, number: int, site: Site, dtype: str = "", root: Storage | None = None) -> None:
+        self.id = number
+        self.site = site
+        self.dtype = dtype or site.dtype
+        self.itemsize = DTYPES[self.dtype].itemsize
+        self.root = self if root is None else root
+        declared = DTYPES[site.dtype].itemsize
+        self.row = site.row * declared // self.itemsize
+        self.size = site.size * declared // self.itemsize
+        self.buffer = MemoryRegion(site.buffer)
+        self.kind = _kinds.setdefault((self.row, self.dtype, site.buffer), len(_kinds))
+        self.on_chip = site.buffer not in HBM_BUFFERS
+        self.banked = site.buffer == "psum"
+        self.started = 0
+
+    def cast(self, dtype: str) -> Storage:
+        """The same bytes as elements of another type; rows must hold a whole number of them."""
+        row_bytes = self.row * self.itemsize
+        if row_bytes % DTYPES[dtype].itemsize:
+            fail("reinterpret", f"rows of {self.site.name} have {row_bytes} bytes, no whole {dtype} elements")
+        return Storage(self.id, self.site, dtype, self.root)
+
+
+def row_major(sizes: tuple[int, ...], *, step: int = 1) -> Dims:
+    """The pattern of a whole tensor of these sizes, its innermost elements `step` apart."""
+    dims = []
+    for size in reversed(sizes):
+        dims.append((step, size))
+        step *= size
+    return tuple(reversed(dims))

@@ -1,0 +1,341 @@
+"""Views of tensors: a storage seen through an access pattern, and the methods that make one from another.
+
+A view is an element offset and ((step, count), ...) pairs over a storage. On chip the first pair walks the
+partitions and is never dropped. No view moves data; what would need to is refused.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from operator import index as to_int
+from typing import Any, NoReturn, Self
+
+from nki_sim.dtypes import DTYPES, DType
+from nki_sim.forms import Dims
+from nki_sim.frontend.storage import MemoryRegion, Storage, fail, row_major
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """A part of an address that depends on data: `source` holds integers, each worth `step` elements."""
+
+    source: View
+    step: int
+
+
+class View:
+    """A storage seen through an access pattern; `lookup` is not None where the address depends on data."""
+
+    __slots__ = ("dims", "lookup", "offset", "sig", "storage")
+
+    def __init__(self, storage: Storage, offset: int, dims: Dims) -> None:
+        self.storage = storage
+        self.offset = offset
+        self.dims = dims
+        self.lookup: Lookup | None = None
+        start = offset // storage.row if storage.on_chip else 0
+        column = offset % storage.row if storage.banked else 0
+        self.sig: tuple[Any, ...] = (storage.kind, dims, start, column)
+
+    def looked_up(self, lookup: Lookup | None) -> Self:
+        """This new view, whose address depends on data from here on."""
+        if lookup is not None:
+            self.lookup = lookup
+            self.sig = (*self.sig, lookup.step, lookup.source.sig)
+        return self
+
+    def seen(self, offset: int, dims: Dims) -> Self:
+        """The same storage and lookup through another pattern."""
+        return type(self)(self.storage, offset, dims).looked_up(self.lookup)
+
+    # -- what kernels ask ------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements along each dimension."""
+        return tuple([count for _, count in self.dims])
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements of the storage from one place to the next, along each dimension."""
+        return tuple([step for step, _ in self.dims])
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return prod(count for _, count in self.dims)
+
+    @property
+    def dtype(self) -> DType:
+        return DTYPES[self.storage.dtype]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.storage.itemsize
+
+    @property
+    def buffer(self) -> MemoryRegion:
+        return self.storage.buffer
+
+    @property
+    def ndim(self) -> int:
+        return len(self.dims)
+
+    @property
+    def name(self) -> str:
+        return self.storage.site.name
+
+    def is_contiguous(self) -> bool:
+        """Whether the view is dense and row-major; on chip, within each partition."""
+        step = 1
+        for stride, count in reversed(self.dims[1:] if self.storage.on_chip else self.dims):
+            if count != 1 and stride != step:
+                return False
+            step *= count
+        return True
+
+    def is_indirect(self) -> bool:
+        """Whether the address depends on data."""
+        return self.lookup is not None
+
+    def get_pattern(self) -> list[list[int]]:
+        """The access pattern as [[step, count], ...]."""
+        return [list(pair) for pair in self.dims]
+
+    # -- dimensions ------------------------------------------------------------------------------
+
+    def _axis(self, dim: Any, *, rank: int | None = None) -> int:
+        """A dimension counted from the front; negative ones count from the end, as in NumPy."""
+        count = self.ndim if rank is None else rank
+        try:
+            axis = to_int(dim)
+        except TypeError:
+            fail("axis", f"dimension {dim!r} of {self.name} is not an integer")
+        if not -count <= axis < count:
+            fail(
+                "axis", f"dimension {axis} of {self.name}, there are {count}", "count from 0, or back from -1"
+            )
+        return axis % count
+
+    def fixed(self, axis: int) -> bool:
+        """Whether a dimension stays as it is: partitions, and what a vector of indices walks."""
+        return axis == 0 and (self.storage.on_chip or self.gathers())
+
+    def gathers(self) -> bool:
+        """Whether each place of the first dimension has an index of its own."""
+        return self.lookup is not None and self.lookup.source.size == self.dims[0][1] and self.dims[0][0] == 0
+
+    def replaced(self, first: int, last: int, *dims: tuple[int, int]) -> Self:
+        """The view with others in the place of dimensions first..last (exclusive)."""
+        return self.seen(self.offset, (*self.dims[:first], *dims, *self.dims[last:]))
+
+    def permute(self, dims: Sequence[int]) -> Self:
+        """Dimensions in another order; the partition dimension stays first."""
+        axes = [self._axis(dim) for dim in dims]
+        if sorted(axes) != list(range(self.ndim)) or (self.fixed(0) and axes[0] != 0):
+            fail("permute", f"dimensions {tuple(dims)} of {self.name}", "keep the partition dimension first")
+        return self.seen(self.offset, tuple(self.dims[axis] for axis in axes))
+
+    def broadcast(self, dim: int, size: int) -> Self:
+        """A dimension of size 1 repeated `size` times without moving data."""
+        axis = self._axis(dim)
+        if self.dims[axis][1] != 1 or self.fixed(axis):
+            fail("broadcast", f"dimension {dim} of {self.name} has {self.dims[axis][1]} elements, not 1")
+        if type(size) is not int or size < 1:
+            fail("broadcast", f"dimension {dim} of {self.name} repeated {size!r} times")
+        return self.replaced(axis, axis + 1, (0, size))
+
+    def broadcast_to(self, shape: Sequence[int]) -> Self:
+        """Dimensions of size 1 repeated to the wanted shape."""
+        view = self
+        if len(shape) != self.ndim:
+            fail("broadcast", f"{self.name} of shape {self.shape} to {tuple(shape)}: ranks differ")
+        for dim, size in enumerate(shape):
+            if view.dims[dim][1] != size:
+                view = view.broadcast(dim, size)
+        return view
+
+    def expand_dim(self, dim: int) -> Self:
+        """A new dimension of size 1 before `dim`."""
+        axis = self._axis(dim, rank=self.ndim + 1)
+        if self.fixed(axis):
+            fail("expand_dim", f"the partition dimension of {self.name} stays first")
+        return self.replaced(axis, axis, (1, 1))
+
+    def squeeze_dim(self, dim: int) -> Self:
+        """Without a dimension of size 1."""
+        axis = self._axis(dim)
+        if self.dims[axis][1] != 1 or self.fixed(axis) or self.ndim == 1:
+            fail("squeeze_dim", f"dimension {dim} of {self.name} cannot go")
+        return self.replaced(axis, axis + 1)
+
+    def reshape_dim(self, dim: int, shape: Sequence[int]) -> Self:
+        """One dimension split in several."""
+        axis = self._axis(dim)
+        step, count = self.dims[axis]
+        sizes = _infer(tuple(shape), count, self)
+        if self.fixed(axis) and sizes != (count,):
+            fail("reshape", f"the partition dimension of {self.name} cannot be split")
+        return self.replaced(axis, axis + 1, *row_major(sizes, step=step))
+
+    def flatten_dims(self, start_dim: int, end_dim: int) -> Self:
+        """Dimensions start..end (inclusive) as one; they must follow each other in memory."""
+        first, last = self._axis(start_dim), self._axis(end_dim)
+        part = self.dims[first : last + 1]
+        if not part:
+            fail("reshape", f"dimensions {start_dim}..{end_dim} of {self.name} are in no order")
+        if self.fixed(first) and last > 0:
+            fail("reshape", f"the partition dimension of {self.name} cannot be joined with others")
+        for (outer, _), (inner, count) in pairwise(part):
+            if outer != inner * count:
+                fail("reshape", f"dimensions {start_dim}..{end_dim} of {self.name} are not contiguous")
+        joined = (part[-1][0], prod(count for _, count in part))
+        return self.replaced(first, last + 1, joined)
+
+    def reshape(self, *shape: Any) -> Self:
+        """The same elements in another shape where the layout allows it; partitions keep their number."""
+        wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], Iterable) else tuple(shape)
+        keep = 1 if self.fixed(0) else 0
+        sizes = _infer(wanted[keep:], prod(count for _, count in self.dims[keep:]), self)
+        dims = _relaid(self.dims[keep:], sizes)
+        if wanted[:keep] != self.shape[:keep] or dims is None:
+            fail(
+                "reshape", f"{self.name} of shape {self.shape} cannot become {wanted}",
+                "reshape what is contiguous; the partition dimension keeps its size",
+            )  # fmt: skip
+        return self.seen(self.offset, (*self.dims[:keep], *dims))
+
+    def rearrange(
+        self,
+        src_pattern: Sequence[Any],
+        dst_pattern: Sequence[Any],
+        fixed_sizes: Mapping[str, int] | None = None,
+    ) -> Self:
+        """Split, reorder and merge dimensions by name: (('b', ('h', 'w')), ('b', 'w', 'h'), {'h': 4})."""
+        groups = [_names(item) for item in src_pattern]
+        if len(groups) != self.ndim:
+            fail("rearrange", f"{self.name} has {self.ndim} dimensions, the pattern {tuple(src_pattern)}")
+        view, order = self, [name for group in groups for name in group]
+        for axis in range(self.ndim - 1, -1, -1):
+            if len(groups[axis]) != 1:
+                sizes = tuple((fixed_sizes or {}).get(name, -1) for name in groups[axis])
+                view = view.reshape_dim(axis, sizes)
+        wanted = [_names(item) for item in dst_pattern]
+        flat = [name for group in wanted for name in group]
+        if sorted(flat) != sorted(order) or len(set(order)) != len(order):
+            fail(
+                "rearrange",
+                f"{tuple(dst_pattern)} does not name the dimensions of {tuple(src_pattern)} once each",
+            )
+        view = view.permute([order.index(name) for name in flat])
+        for axis, group in enumerate(wanted):
+            if not group:
+                view = view.expand_dim(axis)
+            elif len(group) > 1:
+                view = view.flatten_dims(axis, axis + len(group) - 1)
+        return view
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def sliced(self, axis: int, first: int, count: int, stride: int) -> Self:
+        """`count` places of a dimension from `first`, `stride` apart."""
+        step, _ = self.dims[axis]
+        if self.gathers() and axis == 0:
+            self.refuse_indirect(axis)
+        dims = (*self.dims[:axis], (step * stride, count), *self.dims[axis + 1 :])
+        return self.seen(self.offset + first * step, dims)
+
+    def slice(self, dim: int, start: int, end: int, step: int = 1) -> Self:
+        """Places start..end of one dimension."""
+        axis = self._axis(dim)
+        return self.sliced(axis, *self.bounds(slice(start, end, step), axis))
+
+    def bounds(self, item: builtins.slice[Any, Any, Any], axis: int) -> tuple[int, int, int]:
+        """First place, number of places and stride of a slice; what lies outside is an error."""
+        count = self.dims[axis][1]
+        first = 0 if item.start is None else item.start
+        stop = count if item.stop is None else item.stop
+        stride = 1 if item.step is None else item.step
+        try:
+            first, stop, stride = to_int(first), to_int(stop), to_int(stride)
+        except TypeError:
+            fail("index_type", f"slice of {self.name} axis {axis} is not made of integers: {item}")
+        if first < 0:
+            first += count
+        if stop < 0:
+            stop += count
+        if not (0 <= first < stop <= count and stride > 0):
+            self.out_of_bounds(axis, f"{item.start}:{item.stop}:{item.step}")
+        return first, -(-(stop - first) // stride), stride
+
+    def out_of_bounds(self, axis: int, found: str) -> NoReturn:
+        fail(
+            "tensor_access_out_of_bound",
+            f"index {found} is outside {self.name} axis {axis} of {self.dims[axis][1]} elements",
+            "check the loop bounds and the tile size; slices are not clamped",
+        )  # fmt: skip
+
+    def refuse_indirect(self, axis: int) -> NoReturn:
+        fail(
+            "indirect_view", f"dimension {axis} of {self.name} is addressed by an index already",
+            "select or slice before vector_select, or index once; is_indirect() tells",
+        )  # fmt: skip
+
+
+def _names(item: Any) -> list[str]:
+    """The names of one place of a pattern: a name, or a group of names."""
+    names = [item] if isinstance(item, str) else list(item) if isinstance(item, tuple | list) else None
+    if names is None or any(not isinstance(name, str) for name in names):
+        fail("rearrange", f"{item!r} is neither a dimension's name nor a group of names")
+    return names
+
+
+def _infer(shape: tuple[int, ...], total: int, view: View) -> tuple[int, ...]:
+    """The shape with at most one -1 worked out."""
+    if any(type(size) is not int for size in shape):
+        fail("reshape", f"{view.name}: {shape} is not made of integers")
+    known = prod(size for size in shape if size != -1)
+    sizes = tuple(total // known if size == -1 and known else size for size in shape)
+    if prod(sizes) != total or shape.count(-1) > 1 or any(size < 1 for size in sizes):
+        fail("reshape", f"{view.name} of shape {view.shape}: {total} elements do not fit {shape}")
+    return sizes
+
+
+def _relaid(dims: Dims, sizes: tuple[int, ...]) -> Dims | None:
+    """The pattern of the same elements in another shape, None where no pattern walks them in order."""
+    old = [pair for pair in dims if pair[1] != 1]
+    new: list[tuple[int, int]] = []
+    at = 0
+    for size in sizes:
+        if size == 1:
+            continue
+        # The places of `size` come from the next old dimensions, joined until they hold enough.
+        step, count = old[at]
+        while count % size and at + 1 < len(old):
+            if step != old[at + 1][0] * old[at + 1][1]:
+                return None
+            at += 1
+            step, count = old[at][0], count * old[at][1]
+        if count % size:
+            return None
+        rest = count // size
+        new.append((step * rest, size))
+        if rest == 1:
+            at += 1
+        else:
+            old[at] = (step, rest)
+    return _with_ones(new, sizes)
+
+
+def _with_ones(dims: list[tuple[int, int]], sizes: tuple[int, ...]) -> Dims:
+    """The pattern with its dimensions of size 1, which step over everything inside them."""
+    out: list[tuple[int, int]] = []
+    for size in reversed(sizes):
+        over = out[-1][0] * out[-1][1] if out else 1
+        out.append((over, 1) if size == 1 else dims.pop())
+    return tuple(reversed(out))
