@@ -1,0 +1,306 @@
+"""Affine index expressions: `nl.arange`, `nl.mgrid` and what arithmetic makes of them.
+
+An expression is a linear part over the axes of a tile plus a constant. Linear parts are interned, so that the
+expressions of 100 000 loop iterations share a few, and whatever is derived from them is worked out once.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from operator import index as to_int
+from typing import Any, NoReturn
+
+from nki_sim.frontend.legacy.masks import Condition
+from nki_sim.frontend.tensor import fail
+
+Shape = tuple[int, ...]
+
+
+class LoopIndex(int):
+    """The variable of a loop; `first` in its first iteration."""
+
+    first: bool
+
+    @classmethod
+    def of(cls, value: int, *, first: bool) -> LoopIndex:
+        made = cls(value)
+        made.first = first
+        return made
+
+
+INTEGERS = frozenset({int, LoopIndex})
+
+
+class Linear:
+    """sum(coefficients[axis] * position[axis]) over the positions of a shape; equal ones are one object."""
+
+    __slots__ = ("_made", "coefficients", "high", "low", "shape")
+
+    def __init__(self, shape: Shape, coefficients: Shape) -> None:
+        self.shape = shape
+        self.coefficients = coefficients
+        reach = [step * (count - 1) for step, count in zip(coefficients, shape, strict=True)]
+        self.low = sum(end for end in reach if end < 0)
+        self.high = sum(end for end in reach if end > 0)
+        self._made: dict[Any, Linear] = {}
+
+    def scaled(self, factor: int) -> Linear:
+        """This times a number."""
+        made = self._made.get(factor)
+        if made is None:
+            made = self._made[factor] = linear(self.shape, tuple(factor * k for k in self.coefficients))
+        return made
+
+    def plus(self, other: Linear) -> Linear:
+        """The sum, over the positions that the two shapes broadcast to."""
+        made = self._made.get(other)
+        if made is None:
+            made = self._made[other] = self._sum(other)
+        return made
+
+    def _sum(self, other: Linear) -> Linear:
+        shape = broadcast(self.shape, other.shape)
+        mine, theirs = self.over(shape), other.over(shape)
+        return linear(shape, tuple(a + b for a, b in zip(mine, theirs, strict=True)))
+
+    def over(self, shape: Shape) -> Shape:
+        """The coefficients over a shape that this one broadcasts to."""
+        return (0,) * (len(shape) - len(self.shape)) + self.coefficients
+
+
+_interned: dict[tuple[Shape, Shape], Linear] = {}
+_aranges: dict[tuple[int, ...], Index] = {}
+
+
+def linear(shape: Shape, coefficients: Shape) -> Linear:
+    """The one linear part of that shape and those coefficients; where nothing moves they are 0."""
+    still = tuple(k if count > 1 else 0 for k, count in zip(coefficients, shape, strict=True))
+    found = _interned.get((shape, still))
+    if found is None:
+        found = _interned[shape, still] = Linear(shape, still)
+    return found
+
+
+def forget() -> None:
+    """Drop what earlier kernels interned."""
+    _interned.clear()
+    _aranges.clear()
+
+
+def broadcast(left: Shape, right: Shape) -> Shape:
+    """The shape two shapes broadcast to, by NumPy's rules."""
+    pairs = list(zip_longest(reversed(left), reversed(right), fillvalue=1))
+    if any(a != b and 1 not in {a, b} for a, b in pairs):
+        fail(
+            "index_shapes", f"index expressions of shapes {left} and {right} do not broadcast",
+            "give each nl.arange its own axis: [:, None] for partitions, [None, :] for the free dimension",
+        )  # fmt: skip
+    return tuple(max(a, b) for a, b in reversed(pairs))
+
+
+class Index:
+    """An affine expression: `linear` over the axes plus `constant`. It has no data and is no operand.
+
+    `nisa.iota` turns it into a tile; comparing it makes a mask.
+    """
+
+    __slots__ = ("_views", "constant", "linear")
+
+    # NumPy's integers leave arithmetic to this class.
+    __array_ufunc__ = None
+
+    def __init__(self, linear: Linear, constant: int) -> None:
+        self.linear = linear
+        self.constant = constant
+        self._views: dict[tuple[bool, ...], Index] | None = None
+
+    @property
+    def shape(self) -> Shape:
+        """Positions along each axis."""
+        return self.linear.shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self.linear.shape)
+
+    def __repr__(self) -> str:
+        return f"<index {self.shape}: {self.linear.coefficients} + {self.constant}>"
+
+    # -- axes ------------------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> Index:
+        keys = key if type(key) is tuple else (key,)
+        new = tuple([item is None for item in keys])
+        if self._views is None:
+            self._views = {}
+        view = self._views.get(new)
+        if view is None or len(keys) - sum(new) > 1:
+            view = self._views[new] = self._placed(keys)
+        return view
+
+    def _placed(self, keys: tuple[Any, ...]) -> Index:
+        """With axes of one position where the key has None."""
+        if any(item is not None and item is not Ellipsis and item != slice(None) for item in keys):
+            fail(
+                "index_subscript", "an index expression takes only None and `:` in its brackets",
+                "make the nl.arange as long as the tile needs",
+            )  # fmt: skip
+        missing = self.ndim - sum(1 for item in keys if item == slice(None))
+        filled: list[bool] = []
+        for item in keys:
+            filled += [False] * missing if item is Ellipsis else [item is None]
+        filled += [False] * (self.ndim - filled.count(False))
+        if filled.count(False) != self.ndim:
+            fail("index_subscript", f"{len(keys)} places in the brackets of an index with {self.ndim} axes")
+        counts, steps = iter(self.linear.shape), iter(self.linear.coefficients)
+        shape = tuple([1 if new else next(counts) for new in filled])
+        return Index(linear(shape, tuple([0 if new else next(steps) for new in filled])), self.constant)
+
+    # -- arithmetic ------------------------------------------------------------------------------
+
+    def __add__(self, other: Any) -> Index:
+        if type(other) in INTEGERS:
+            return Index(self.linear, self.constant + other)
+        if type(other) is Index:
+            return Index(self.linear.plus(other.linear), self.constant + other.constant)
+        return NotImplemented if _is_tensor(other) else Index(self.linear, self.constant + _whole(other, "+"))
+
+    __radd__ = __add__
+
+    def __mul__(self, other: Any) -> Index:
+        if _is_tensor(other):
+            return NotImplemented
+        factor = _whole(other, "*")
+        return Index(self.linear.scaled(factor), self.constant * factor)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Index:
+        return self * -1
+
+    def __sub__(self, other: Any) -> Index:
+        return NotImplemented if _is_tensor(other) else self + -other
+
+    def __rsub__(self, other: Any) -> Index:
+        made: Index = -self + other
+        return made
+
+    def _not_affine(self, *_: object) -> NoReturn:
+        fail(
+            "index_not_affine", "index expressions take only +, - and * with integers",
+            "split the nl.arange in two axes instead of dividing it",
+        )  # fmt: skip
+
+    __floordiv__ = __rfloordiv__ = __truediv__ = __mod__ = __rmod__ = __pow__ = _not_affine
+
+    # -- masks -----------------------------------------------------------------------------------
+
+    def _compare(self, other: Any, op: str) -> Condition:
+        rest: Index = self - other
+        return Condition(rest.linear, rest.constant, op)
+
+    def __ge__(self, other: Any) -> Condition:
+        return self._compare(other, "greater_equal")
+
+    def __gt__(self, other: Any) -> Condition:
+        return self._compare(other, "greater")
+
+    def __le__(self, other: Any) -> Condition:
+        return self._compare(other, "less_equal")
+
+    def __lt__(self, other: Any) -> Condition:
+        return self._compare(other, "less")
+
+    def __eq__(self, other: object) -> Condition:  # type: ignore[override]
+        return self._compare(other, "equal")
+
+    def __ne__(self, other: object) -> Condition:  # type: ignore[override]
+        return self._compare(other, "not_equal")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    # -- what is refused -------------------------------------------------------------------------
+
+    def __bool__(self) -> NoReturn:  # noqa: PLE0304  it always refuses
+        refuse_condition()
+
+    def __setitem__(self, key: object, value: object) -> NoReturn:
+        fail(
+            "cannot_assign_to_index", "an index does not support item assignment",
+            "turn it into a tile with nisa.iota first",
+        )  # fmt: skip
+
+    def __iter__(self) -> NoReturn:
+        fail("iterate_index", "an index expression cannot be iterated", "loop over nl.affine_range")
+
+
+def refuse_condition() -> NoReturn:
+    """Python control flow on what differs from one element of a tile to the next."""
+    fail(
+        "control_flow_condition_depending_on_arange",
+        "control flow that depends on nl.arange or nl.mgrid is not supported",
+        "pass the condition as mask= to the instructions",
+    )  # fmt: skip
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "dtype") and hasattr(value, "buffer")
+
+
+def _whole(value: Any, sign: str) -> int:
+    try:
+        return to_int(value)
+    except TypeError:
+        fail("index_not_affine", f"an index expression {sign} {type(value).__name__} is not affine")
+
+
+def arange(start: int, stop: int | None = None, step: int = 1) -> Index:
+    """Positions start, start + step, ... below stop, as one axis; `[:, None]` makes it the partition axis."""
+    key = (start, step) if stop is None else (start, stop, step)
+    made = _aranges.get(key)
+    if made is None:
+        made = _aranges[key] = _arange(*((0, start) if stop is None else (start, stop)), step)
+    return made
+
+
+def _arange(start: Any, stop: Any, step: Any) -> Index:
+    first, last, stride = _whole(start, "from"), _whole(stop, "to"), _whole(step, "by")
+    count = len(range(first, last, stride)) if stride else 0
+    if count < 1:
+        fail("index_empty", f"nl.arange({start}, {stop}, {step}) has no positions")
+    return Index(linear((count,), (stride,)), first)
+
+
+class Grid(tuple[Index, ...]):
+    """What `nl.mgrid[...]` gives: one index per axis, by place or as `.p`, `.x`, `.y`, `.z`, `.w`."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Index:
+        at = "pxyzw".find(name)
+        if len(name) != 1 or not 0 <= at < len(self):
+            raise AttributeError(f"a grid of {len(self)} axes has no {name}")
+        return self[at]
+
+
+class _MGrid:
+    """`nl.mgrid[0:128, 0:512]`: dense indices, one per axis."""
+
+    def __getitem__(self, key: Any) -> Grid:
+        keys = key if type(key) is tuple else (key,)
+        if any(not isinstance(item, slice) for item in keys):
+            fail("index_subscript", "nl.mgrid takes slices with a start and an end, one per axis")
+        axes = [arange(item.start or 0, item.stop, item.step or 1) for item in keys]
+        shape = tuple(axis.shape[0] for axis in axes)
+        return Grid(
+            Index(
+                linear(
+                    shape, tuple(a.linear.coefficients[0] if at == axis else 0 for at in range(len(keys)))
+                ),
+                a.constant,
+            )
+            for axis, a in enumerate(axes)
+        )
+
+
+mgrid = _MGrid()

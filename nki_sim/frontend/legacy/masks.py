@@ -1,0 +1,191 @@
+"""Masks: comparisons of affine expressions, joined with `&`, that shrink an instruction before it is issued.
+
+A condition over one axis keeps a range of that axis. A condition over several is a staircase: the instruction
+is issued once for every step of it. A mask that nothing passes skips the instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from nki_sim.frontend.tensor import fail
+
+if TYPE_CHECKING:
+    from nki_sim.frontend.legacy.index import Linear
+
+Range = tuple[int, int]
+Box = tuple[Range, ...]
+"""For each axis the first position kept and one past the last."""
+Term = tuple[tuple[int, ...], int]
+"""Coefficients over the axes and a constant."""
+
+_SWAPPED = {"less": "greater", "less_equal": "greater_equal"}
+_OPPOSITE = {
+    "less": "greater_equal", "less_equal": "greater", "greater": "less_equal", "greater_equal": "less",
+    "equal": "not_equal", "not_equal": "equal",
+}  # fmt: skip
+
+
+class Mask:
+    """Conditions that all hold."""
+
+    __slots__ = ("conditions",)
+
+    def __init__(self, conditions: tuple[Condition, ...]) -> None:
+        self.conditions = conditions
+
+    def __and__(self, other: Any) -> Mask:
+        if isinstance(other, Mask):
+            return Mask(self.conditions + other.conditions)
+        if isinstance(other, bool):
+            return self if other else NEVER
+        return _refuse(f"& with {type(other).__name__}")
+
+    __rand__ = __and__
+
+    def __or__(self, other: object) -> NoReturn:
+        _refuse("|")
+
+    __ror__ = __or__
+
+    def __invert__(self) -> Mask:
+        if len(self.conditions) != 1:
+            _refuse("~ of several conditions")
+        return self.conditions[0].opposite()
+
+    def __bool__(self) -> NoReturn:  # noqa: PLE0304  it always refuses
+        from nki_sim.frontend.legacy.index import refuse_condition
+
+        refuse_condition()
+
+    def __setitem__(self, key: object, value: object) -> NoReturn:
+        fail("cannot_assign_to_index", "a mask does not support item assignment")
+
+    def boxes(self, shape: Sequence[int]) -> Iterator[Box]:
+        """What passes over a tile of that shape, as disjoint boxes."""
+        whole = tuple((0, count) for count in shape)
+        terms = [term for condition in self.conditions for term in condition.terms(whole)]
+        yield from _cut(whole, terms)
+
+
+class Condition(Mask):
+    """`linear + constant` compared with 0; also the predicate of `nisa.affine_select`."""
+
+    __slots__ = ("constant", "linear", "op")
+
+    def __init__(self, linear: Linear, constant: int, op: str) -> None:
+        super().__init__((self,))
+        self.linear = linear
+        self.constant = constant
+        self.op = op
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Positions along each axis."""
+        return self.linear.shape
+
+    def opposite(self) -> Condition:
+        return Condition(self.linear, self.constant, _OPPOSITE[self.op])
+
+    def terms(self, box: Box) -> list[Term]:
+        """(coefficients, constant) of expressions that are at least 0 where the condition holds."""
+        if self.op == "not_equal":
+            _refuse("!=")
+        steps, constant = self._over(box), self.constant
+        negated = tuple(-k for k in steps)
+        if self.op == "equal":
+            return [(steps, constant), (negated, -constant)]
+        strict = 1 if self.op in {"less", "greater"} else 0
+        if self.op in _SWAPPED:
+            return [(negated, -constant - strict)]
+        return [(steps, constant - strict)]
+
+    def _over(self, box: Box) -> tuple[int, ...]:
+        """Coefficients over the axes of a tile, which has the sizes of the expression where that moves."""
+        linear = self.linear
+        if len(linear.shape) > len(box) and all(k == 0 for k in linear.coefficients[len(box) :]):
+            steps = linear.coefficients[: len(box)]
+        else:
+            steps = (0,) * (len(box) - len(linear.shape)) + linear.coefficients
+        sizes = (1,) * (len(box) - len(linear.shape)) + linear.shape
+        for axis, step in enumerate(steps):
+            if step and (axis >= len(box) or sizes[axis] != box[axis][1]):
+                fail(
+                    "unsupported_expression_in_mask",
+                    f"the mask has {sizes[axis]} positions along axis {axis} of a tile of shape "
+                    f"{tuple(end for _, end in box)}", "build masks from the index expressions of the tile",
+                )  # fmt: skip
+        return steps
+
+
+class _Never(Mask):
+    """What no element passes."""
+
+    __slots__ = ()
+
+    def __and__(self, other: Any) -> Mask:
+        return self
+
+    __rand__ = __and__
+
+    def boxes(self, shape: Sequence[int]) -> Iterator[Box]:
+        del shape
+        return iter(())
+
+
+NEVER = _Never(())
+
+
+def _refuse(what: str) -> NoReturn:
+    fail(
+        "unsupported_expression_in_mask", f"{what} in a mask is not supported",
+        "join comparisons of affine expressions with &",
+    )  # fmt: skip
+
+
+def _cut(given: Box, terms: list[Term]) -> Iterator[Box]:
+    """The parts of a box where every term is at least 0."""
+    box, open_terms = given, []
+    for steps, constant in terms:
+        moving = [axis for axis, step in enumerate(steps) if step and box[axis][1] - box[axis][0] > 1]
+        fixed = constant + sum(step * box[axis][0] for axis, step in enumerate(steps) if axis not in moving)
+        if not moving:
+            if fixed < 0:
+                return
+        elif len(moving) == 1:
+            narrowed = _narrow(box, moving[0], steps[moving[0]], fixed)
+            if narrowed is None:
+                return
+            box = narrowed
+        elif not _always(box, steps, fixed, moving):
+            open_terms.append((steps, constant))
+    if not open_terms:
+        yield box
+    elif box != given:
+        yield from _cut(box, open_terms)
+    else:
+        yield from _split(box, open_terms)
+
+
+def _narrow(box: Box, axis: int, step: int, constant: int) -> Box | None:
+    """The box where step * position + constant >= 0 along one axis."""
+    low, high = box[axis]
+    if step > 0:
+        low = max(low, -(constant // step))
+    else:
+        high = min(high, constant // -step + 1)
+    return None if low >= high else (*box[:axis], (low, high), *box[axis + 1 :])
+
+
+def _always(box: Box, steps: tuple[int, ...], fixed: int, moving: list[int]) -> bool:
+    return fixed + sum(min(steps[a] * box[a][0], steps[a] * (box[a][1] - 1)) for a in moving) >= 0
+
+
+def _split(box: Box, terms: list[Term]) -> Iterator[Box]:
+    """One axis of a staircase taken position by position: the one with the fewest."""
+    steps = terms[0][0]
+    moving = [axis for axis, step in enumerate(steps) if step and box[axis][1] - box[axis][0] > 1]
+    axis = min(moving, key=lambda item: box[item][1] - box[item][0])
+    for position in range(*box[axis]):
+        yield from _cut((*box[:axis], (position, position + 1), *box[axis + 1 :]), terms)

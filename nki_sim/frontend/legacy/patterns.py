@@ -1,0 +1,225 @@
+"""Index keys to access patterns: which elements `tensor[key]` means.
+
+Basic keys (integers, slices, None, Ellipsis) give views as in NumPy; on chip the partition dimension stays.
+Affine keys (integers and index expressions) give one dimension per axis of the shape they broadcast to.
+The two do not mix. What depends only on dimensions and linear parts is worked out once.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from operator import index as to_int
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from nki_sim.forms import Dims
+from nki_sim.frontend.legacy.index import INTEGERS, Index, Linear, broadcast
+from nki_sim.frontend.tensor import Lookup, fail
+
+if TYPE_CHECKING:
+    from nki_sim.frontend.legacy.tiles import Tile
+
+Found = tuple[int, Dims, Lookup | None, "Reach | None"]
+"""Offset, dimensions, data-dependent part, and where it leaves the tensor."""
+
+
+class Reach:
+    """Where a pattern leaves its tensor: dimensions as (size, first index, step per axis), none off chip.
+
+    A mask that takes the outside away leaves a pattern without reach.
+    """
+
+    __slots__ = ("counts", "spans")
+
+    def __init__(
+        self, counts: tuple[int, ...], spans: tuple[tuple[int, int, int, tuple[int, ...]], ...]
+    ) -> None:
+        self.counts = counts
+        self.spans = spans
+
+    def narrowed(self, starts: list[int], counts: tuple[int, ...]) -> Reach | None:
+        """After clipping each axis to `counts` positions from `starts`."""
+        spans = tuple(
+            (dim, size, first + sum(k * at for k, at in zip(steps, starts, strict=True)), steps)
+            for dim, size, first, steps in self.spans
+        )
+        made = Reach(counts, spans)
+        return made if any(True for _ in made.outside()) else None
+
+    def outside(self) -> Any:
+        """(dimension, size, lowest index, highest index) of each dimension that is left."""
+        for dim, size, first, steps in self.spans:
+            ends = [k * (count - 1) for k, count in zip(steps, self.counts, strict=True)]
+            low, high = first + sum(min(0, end) for end in ends), first + sum(max(0, end) for end in ends)
+            if low < 0 or high >= size:
+                yield dim, size, low, high
+
+    def refuse(self, name: str) -> NoReturn:
+        dim, size, low, high = next(self.outside())
+        fail(
+            "tensor_access_out_of_bound",
+            f"indices {low}..{high} of dimension {dim} of {name} are outside its {size} elements",
+            "pass mask= to the instruction where the last tile is smaller, or check the loop bounds",
+        )  # fmt: skip
+
+
+def look_up(tile: Tile, key: Any) -> Found:
+    """Offset, dimensions and reach of `tile[key]`."""
+    keys = key if type(key) is tuple else (key,)
+    linears: list[Linear | None] = []
+    constants: list[int] = []
+    for item in keys:
+        if type(item) in INTEGERS:
+            linears.append(None)
+            constants.append(item)
+        elif type(item) is Index:
+            linears.append(item.linear)
+            constants.append(item.constant)
+        else:
+            return _other(tile, keys)
+    if len(keys) != len(tile.dims) or all(item is None for item in linears):
+        return _basic(tile, keys) if all(item is None for item in linears) else _other(tile, keys)
+    storage = tile.storage
+    dims, steps = _affine(tile.dims, tuple(linears), storage.on_chip, storage.row, storage.site.name)
+    offset, left = tile.offset, False
+    for (step, count), constant, (low, high, _) in zip(tile.dims, constants, steps, strict=True):
+        offset += step * constant
+        if constant + low < 0 or constant + high >= count:
+            left = True
+    if left or tile.reach is not None:
+        return offset, dims, None, _reach(tile, dims, constants, steps)
+    return offset, dims, None, None
+
+
+def _reach(tile: Tile, dims: Dims, constants: list[int], steps: Any) -> Reach:
+    if tile.reach is not None:
+        tile.reach.refuse(tile.name)
+    spans = [
+        (dim, count, constant, over)
+        for dim, ((_, count), constant, (_, _, over)) in enumerate(
+            zip(tile.dims, constants, steps, strict=True)
+        )
+    ]
+    return Reach(tuple(count for _, count in dims), tuple(spans))
+
+
+@lru_cache(maxsize=4096)
+def _affine(
+    dims: Dims, linears: tuple[Linear | None, ...], on_chip: bool, row: int, name: str
+) -> tuple[Dims, tuple[tuple[int, int, tuple[int, ...]], ...]]:
+    """The pattern of an affine key, and per dimension the lowest and highest index and steps per axis."""
+    shape: tuple[int, ...] = ()
+    for item in linears:
+        if item is not None:
+            shape = broadcast(shape, item.shape)
+    if len(shape) < 2:
+        fail(
+            "1d_arange_not_supported", f"indexing {name} with a 1D arange is not supported",
+            "give it two axes: nl.arange(n)[:, None], or use slices",
+        )  # fmt: skip
+    steps = tuple((0, 0, (0,) * len(shape)) if i is None else (i.low, i.high, i.over(shape)) for i in linears)
+    made = []
+    for axis, count in enumerate(shape):
+        step = sum(stride * over[axis] for (stride, _), (_, _, over) in zip(dims, steps, strict=True))
+        made.append((step if count > 1 else 1, count))
+    if on_chip:
+        made[0] = _partitions(made[0], [over for _, _, over in steps], row, name)
+    if any(step < 0 for step, _ in made):
+        fail("access_pattern", f"{name} is walked backwards", "index expressions that grow along each axis")
+    return tuple(made), steps
+
+
+def _partitions(first: tuple[int, int], steps: list[tuple[int, ...]], row: int, name: str) -> tuple[int, int]:
+    """The partition axis, which is the first axis of the tile and walks neighbouring partitions."""
+    own, others = steps[0], steps[1:]
+    if any(own[1:]) or any(over[0] for over in others):
+        fail(
+            "failed_to_infer_tile_from_local_tensor",
+            f"the first axis of the index of {name} must walk its partitions, and no other axis may",
+            "nl.arange(n)[:, None] for the partition dimension, [None, :] for the others",
+        )  # fmt: skip
+    if first[1] > 1 and own[0] != 1:
+        fail(
+            "partition_step", f"partitions of {name} indexed with step {own[0]}",
+            "an access walks neighbouring partitions; strides are for the free dimensions",
+        )  # fmt: skip
+    return row, first[1]
+
+
+# -- basic keys ----------------------------------------------------------------------------------
+
+
+def _other(tile: Tile, keys: tuple[Any, ...]) -> Found:
+    """Keys that are not only integers and index expressions, or fewer of them than dimensions."""
+    if any(type(item) is Index for item in keys):
+        fail(
+            "unsupported_mixing_basic_advanced_tensor_indexing",
+            f"slices and index expressions are mixed in one key of {tile.name}",
+            "use nl.arange for every dimension, or slices for all",
+        )  # fmt: skip
+    return _basic(tile, keys)
+
+
+def _basic(tile: Tile, keys: tuple[Any, ...]) -> Found:
+    keys = expanded(keys, len(tile.dims), tile.name)
+    offset, at = tile.offset, 0
+    dims: list[tuple[int, int]] = []
+    starts: list[int] = []
+    for item in keys:
+        if item is None:
+            dims.append((1, 1))
+            continue
+        step, count = tile.dims[at]
+        first, stride, length, kept = _span(item, count, at, tile)
+        starts.append(first)
+        offset += first * step
+        if kept or (at == 0 and tile.storage.on_chip):
+            dims.append((step * stride, length))
+        at += 1
+    if len(dims) < 2 and tile.storage.on_chip:
+        dims.append((1, 1))
+    return offset, tuple(dims) or ((1, 1),), tile.lookup, _clipped_reach(tile, starts, dims)
+
+
+def _clipped_reach(tile: Tile, starts: list[int], dims: list[tuple[int, int]]) -> Reach | None:
+    if tile.reach is None:
+        return None
+    return tile.reach.narrowed(starts, tuple(count for _, count in dims))
+
+
+def _span(item: Any, count: int, axis: int, tile: Tile) -> tuple[int, int, int, bool]:
+    """First index, step, number of indices, and whether the dimension stays."""
+    if isinstance(item, slice):
+        first, stop, stride = 0 if item.start is None else item.start, item.stop, item.step or 1
+        first, stop = _integer(first, tile), count if stop is None else _integer(stop, tile)
+        first, stop = first + count if first < 0 else first, stop + count if stop < 0 else stop
+        if 0 <= first < stop <= count and stride > 0:
+            return first, stride, -(-(stop - first) // stride), True
+    else:
+        first = _integer(item, tile)
+        first += count if first < 0 else 0
+        if 0 <= first < count:
+            return first, 1, 1, False
+    return fail(
+        "tensor_access_out_of_bound",
+        f"index {item} is outside dimension {axis} of {tile.name}, which has {count}",
+        "check the loop bounds and the tile size; slices are not clamped",
+    )  # fmt: skip
+
+
+def _integer(item: Any, tile: Tile) -> int:
+    try:
+        return to_int(item)
+    except TypeError:
+        fail("index_type", f"{tile.name} indexed with {type(item).__name__}", "integers, slices or nl.arange")
+
+
+def expanded(keys: tuple[Any, ...], rank: int, name: str) -> tuple[Any, ...]:
+    """The key with one entry per dimension: Ellipsis and missing entries become whole slices."""
+    used = sum(1 for item in keys if item is not None and item is not Ellipsis)
+    if used > rank:
+        fail("too_many_indices", f"{used} indices on {name}, which has {rank} dimensions")
+    spare = [slice(None)] * (rank - used)
+    for at, item in enumerate(keys):
+        if item is Ellipsis:
+            return (*keys[:at], *spare, *keys[at + 1 :])
+    return (*keys, *spare)

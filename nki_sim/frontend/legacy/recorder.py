@@ -1,0 +1,176 @@
+"""The recorder of legacy kernels: what the namespace leaves open is decided when the next call shows it.
+
+Operators return tiles of their own. `t[...] = nisa.op(...)` then makes `t` the destination of that last
+instruction instead of adding a copy. A tile filled with a constant is not written before somebody needs it:
+a matmul that accumulates into zeros simply overwrites them.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, NamedTuple
+
+from nki_sim.forms import merged
+from nki_sim.frontend.psum import infer_accumulate
+from nki_sim.frontend.recorder import Recorder, current
+from nki_sim.frontend.tensor import Storage, Tensor, row_major
+from nki_sim.operators import OPERATORS, Operator
+
+
+class Fill(NamedTuple):
+    """A constant that a tile holds and nobody has written yet, and the iteration that asked for it."""
+
+    storage: Storage
+    value: float
+    line: int
+    iteration: int
+
+
+class LegacyRecorder(Recorder):
+    """A recorder that can redirect its last instruction and that fills tiles late."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.dialect = "neuronxcc"
+        self._fills: dict[int, Fill] = {}
+        self._written: set[int] = set()
+        # PSUM tiles that something else than a matmul wrote.
+        self._foreign: set[int] = set()
+        self._last: tuple[Operator, dict[str, Any]] | None = None
+
+    def emit(self, operator: Operator, given: dict[str, Any], line: int | None = None) -> None:
+        if self._fills:
+            self._fill_operands(operator, given)
+        if operator.name == "nc_matmul":
+            given = {**given}
+            infer_accumulate(given)
+        super().emit(operator, given, line)
+        self._last = operator, given
+        for role in operator.outputs:
+            view = given.get(role)
+            if view is not None:
+                self._written.add(view.storage.id)
+                if view.storage.banked and operator.name != "nc_matmul":
+                    self._foreign.add(view.storage.id)
+
+    # -- fills -----------------------------------------------------------------------------------
+
+    def fill(self, storage: Storage, value: float, line: int, iteration: int) -> None:
+        """The whole tile holds `value` from here on; a memset comes before its first use, if it is needed."""
+        storage.started = 0
+        self._foreign.discard(storage.id)
+        self._fills[storage.id] = Fill(storage, value, line, iteration)
+
+    def _fill_operands(self, operator: Operator, given: dict[str, Any]) -> None:
+        for role, view in given.items():
+            if isinstance(view, Tensor) and view.storage.id in self._fills:
+                fill = self._fills.pop(view.storage.id)
+                if not _overwrites(operator, given, role):
+                    self._write(fill)
+
+    def _write(self, fill: Fill) -> None:
+        whole = Tensor(fill.storage, 0, row_major(fill.storage.site.shape))
+        node, self._node = self.iteration, fill.iteration
+        super().emit(OPERATORS["memset"], {"dst": whole, "value": fill.value}, fill.line)
+        self._node = node
+        self._written.add(fill.storage.id)
+
+    # -- what tiles ask --------------------------------------------------------------------------
+
+    def is_fresh(self, tensor: Tensor) -> bool:
+        """Whether nothing has been written to the tile, or put in it by a declaration."""
+        return tensor.storage.id not in self._written and tensor.storage.id not in self._fills
+
+    def can_accumulate(self, tensor: Tensor) -> bool:
+        """Whether a matmul may accumulate there: a PSUM tile that holds products or zeros."""
+        storage = tensor.storage
+        if not storage.banked or storage.id in self._foreign:
+            return False
+        return storage.id not in self._fills or self._fills[storage.id][1] == 0
+
+    # -- redirection -----------------------------------------------------------------------------
+
+    def redirect(self, result: Tensor, goal: Tensor, **changes: Any) -> bool:
+        """Make the last instruction write `goal` instead of its whole result tile; False when it cannot."""
+        if self._last is None:
+            return False
+        operator, given = self._last
+        views = {role: view for role, view in given.items() if isinstance(view, Tensor)}
+        roles = [role for role, view in views.items() if view.storage.id == result.storage.id]
+        if len(roles) != 1 or roles[0] not in operator.outputs:
+            return False
+        place = _placed(views.pop(roles[0]), result, goal)
+        if place is None or goal.buffer not in operator.by_name[roles[0]].buffers:
+            return False
+        if any(_collide(place, other) for other in views.values()):
+            return False
+        line = self._take_back(result)
+        self.emit(operator, {**given, roles[0]: place, **changes}, line)
+        return True
+
+    @property
+    def last_operator(self) -> str:
+        """The name of the last instruction, empty before the first."""
+        return self._last[0].name if self._last else ""
+
+    def _take_back(self, result: Tensor) -> int:
+        """Take the last instruction back, and its result tile when nothing was declared since; its line."""
+        number = result.storage.id
+        if number == len(self._tensor_sites) - 1:
+            self._tensor_sites.pop()
+        self._written.discard(number)
+        self._foreign.discard(number)
+        self._last = None
+        return self.retract()
+
+
+def legacy() -> LegacyRecorder:
+    """The recorder of the legacy kernel being traced.
+
+    Raises:
+        KernelError: nothing is being traced.
+    """
+    recorder = current()
+    assert isinstance(recorder, LegacyRecorder), "the launch of legacy kernels installs their recorder"
+    return recorder
+
+
+def _overwrites(operator: Operator, given: dict[str, Any], role: str) -> bool:
+    """Whether an operand is written whole, without being read."""
+    view = given[role]
+    uses = sum(1 for other in given.values() if isinstance(other, Tensor) and other.storage is view.storage)
+    whole = prod(count for step, count in view.dims if step or count == 1) == view.storage.size
+    return uses == 1 and whole and role in operator.outputs and not given.get("accumulate")
+
+
+def _collide(written: Tensor, read: Tensor) -> bool:
+    """Whether an instruction would overwrite elements of an operand that it still has to read."""
+    if written.storage.id != read.storage.id:
+        return False
+    if written.offset == read.offset and merged(written.dims) == merged(read.dims):
+        return False
+    row = written.storage.row
+    spans = []
+    for view in (written, read):
+        first, free = divmod(view.offset, row)
+        last = free + sum(step * (count - 1) for step, count in view.dims[1:])
+        spans.append((first, first + view.dims[0][1] - 1, free, last))
+    (a, b, c, d), (e, f, g, h) = spans
+    return a <= f and e <= b and c <= h and g <= d
+
+
+def _placed(written: Tensor, result: Tensor, goal: Tensor) -> Tensor | None:
+    """The part of the goal that corresponds to what an instruction writes of its result tile."""
+    if written.dims == result.dims:
+        return goal
+    if len(written.dims) != len(goal.dims) or any(
+        count > 1 and step != other
+        for (step, count), (other, _) in zip(written.dims, result.dims, strict=True)
+    ):
+        return None
+    rest, offset, dims = written.offset - result.offset, goal.offset, []
+    for (own, _), (_, count), (step, _) in zip(result.dims, written.dims, goal.dims, strict=True):
+        at, rest = divmod(rest, own)
+        offset += at * step
+        dims.append((step, count))
+    return Tensor(goal.storage, offset, tuple(dims))

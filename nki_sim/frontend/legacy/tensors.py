@@ -1,0 +1,247 @@
+"""Declarations: `nl.ndarray` and its kin, tensors with block dimensions, `par_dim`.
+
+Dimensions left of the partition dimension are blocks. Each block is a tile of its own, which exists from its
+first touch on; the tensor itself is no tile and takes no room.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from operator import index as to_int
+from typing import Any, NoReturn
+
+from nki_sim.forms import HBM_BUFFERS, Site
+from nki_sim.frontend.legacy.index import INTEGERS, Index
+from nki_sim.frontend.legacy.patterns import expanded
+from nki_sim.frontend.legacy.recorder import legacy
+from nki_sim.frontend.legacy.tiles import Tile, as_tile, store
+from nki_sim.frontend.tensor import fail
+
+
+class par_dim(int):  # noqa: N801  the documented spelling
+    """The size of the dimension that is laid across partitions."""
+
+    __slots__ = ()
+
+
+class Blocks:
+    """A tensor with block dimensions, or some of its blocks: `first` leading indices are given already."""
+
+    __slots__ = ("_made", "_maker", "_prefix", "shape")
+
+    def __init__(
+        self, maker: _BlockMaker, made: dict[tuple[int, ...], Tile], prefix: tuple[int, ...]
+    ) -> None:
+        self._maker = maker
+        self._made = made
+        self._prefix = prefix
+        self.shape = maker.shape[len(prefix) :]
+
+    @property
+    def dtype(self) -> Any:
+        return self._maker.dtype
+
+    @property
+    def buffer(self) -> Any:
+        return self._maker.buffer
+
+    @property
+    def name(self) -> str:
+        return self._maker.name
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __repr__(self) -> str:
+        return f"<tensor {self.name} {self.shape} in blocks>"
+
+    def __getitem__(self, key: Any) -> Tile | Blocks:
+        keys = key if type(key) is tuple else (key,)
+        at = self._maker.rank - len(self._prefix)
+        block, rest = keys[:at], keys[at:]
+        tile = self._made.get(self._prefix + block) if len(block) == at and _plain(block) else None
+        if tile is None:
+            return self._found(keys)
+        return tile[rest] if rest else tile
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        goal = self[key]
+        if isinstance(goal, Blocks):
+            goal.fill_all(value)
+            return
+        goal[...] = value
+
+    def __iadd__(self, value: Any) -> NoReturn:
+        del value
+        self.tile()
+
+    def _found(self, keys: tuple[Any, ...]) -> Tile | Blocks:
+        keys = expanded(keys, len(self.shape), self.name)
+        at = self._maker.rank - len(self._prefix)
+        given: list[int] = []
+        for item in keys[:at]:
+            if item == slice(None) and all(other == slice(None) for other in keys[len(given) :]):
+                return Blocks(self._maker, self._made, (*self._prefix, *given))
+            given.append(self._block_index(item, len(self._prefix) + len(given)))
+        number = (*self._prefix, *given)
+        tile = self._made.get(number)
+        if tile is None:
+            tile = self._made[number] = self._maker.make(number)
+        rest = keys[at:]
+        return tile[rest] if rest else tile
+
+    def _block_index(self, item: Any, axis: int) -> int:
+        size = self._maker.shape[axis]
+        if isinstance(item, slice) and len(range(*item.indices(size))) == 1:
+            item = item.start or 0
+        if isinstance(item, Index | slice):
+            fail(
+                "failed_to_infer_tile_from_local_tensor",
+                f"dimension {axis} of {self.name} is a block dimension, one access touches one block",
+                "index it with an integer or a loop variable",
+            )  # fmt: skip
+        try:
+            number = to_int(item)
+        except TypeError:
+            fail("index_type", f"block dimension {axis} of {self.name} indexed with {type(item).__name__}")
+        if not -size <= number < size:
+            fail(
+                "tensor_access_out_of_bound",
+                f"index {number} is outside dimension {axis} of {self.name}, which has {size}",
+                "check the loop bounds",
+            )  # fmt: skip
+        return number % size
+
+    def fill_all(self, value: Any) -> None:
+        """`t[...] = number` for every block."""
+        if not isinstance(value, int | float):
+            self.tile()
+        left = self._maker.shape[len(self._prefix) : self._maker.rank]
+        for number in product(*(range(size) for size in left)):
+            goal = self[number]
+            assert isinstance(goal, Tile)
+            store(goal, value, unshared=False)
+
+    def tile(self) -> NoReturn:
+        """What instructions ask of an operand; a tensor in blocks is none."""
+        fail(
+            "failed_to_infer_tile_from_local_tensor",
+            f"{self.name} of shape {self.shape} is no tile: its partition dimension is not the first",
+            "index the dimensions before it, for example t[i]",
+        )  # fmt: skip
+
+
+def _plain(block: tuple[Any, ...]) -> bool:
+    return all(type(item) in INTEGERS for item in block)
+
+
+class _BlockMaker:
+    """Makes the tiles of a tensor's blocks."""
+
+    __slots__ = ("_fill", "_iteration", "_place", "_site", "rank", "shape")
+
+    def __init__(self, site: Site, blocks: tuple[int, ...], fill: float | None, place: Any) -> None:
+        self.shape = (*blocks, *site.shape)
+        self.rank = len(blocks)
+        self._site = site
+        self._fill = fill
+        self._place = place
+        self._iteration = legacy().iteration
+
+    @property
+    def dtype(self) -> Any:
+        from nki_sim.dtypes import DTYPES
+
+        return DTYPES[self._site.dtype]
+
+    @property
+    def buffer(self) -> Any:
+        from nki_sim.frontend.storage import MemoryRegion
+
+        return MemoryRegion(self._site.buffer)
+
+    @property
+    def name(self) -> str:
+        return self._site.name
+
+    def make(self, number: tuple[int, ...]) -> Tile:
+        recorder = legacy()
+        site = self._site
+        if self._place is not None:
+            address = self._place(number, site.shape[0], site.partition_bytes)
+            site = Site(site.name, site.shape, site.dtype, site.buffer, site.line, address)
+        tile = as_tile(recorder.allocate(site))
+        if self._fill is not None:
+            recorder.fill(tile.storage, self._fill, site.line, self._iteration)
+        return tile
+
+
+def ndarray(
+    shape: Any,
+    dtype: Any,
+    *,
+    buffer: Any = None,
+    name: str | None = None,
+    init_value: float | None = None,
+    **_: Any,
+) -> Any:
+    """A tensor; without a buffer in SBUF. `par_dim` marks the partition dimension, by default the first.
+
+    `buffer` may be an allocation of `nki.compiler`, which places every block.
+    """
+    region, place = _memory(buffer)
+    sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    plain = tuple(to_int(size) if hasattr(size, "__index__") else size for size in sizes)
+    if region in HBM_BUFFERS:
+        if init_value is not None:
+            fail(
+                "hbm_tensor_with_init_value", "creating an HBM tensor with an initial value is not supported",
+                "declare it with nl.ndarray and fill it with nl.store",
+            )  # fmt: skip
+        return as_tile(legacy().declare(plain, dtype, region, name))
+    marked = [axis for axis, size in enumerate(sizes) if isinstance(size, par_dim)]
+    if len(marked) > 1:
+        fail("par_dim", f"shape {plain} has {len(marked)} partition dimensions", "mark one with nl.par_dim")
+    axis = marked[0] if marked else 0
+    tile = plain[axis:] if len(plain) - axis > 1 else (*plain[axis:], 1)
+    maker = _BlockMaker(legacy().site(tile, dtype, region, name), plain[:axis], init_value, place)
+    return Blocks(maker, {}, ()) if axis else maker.make(())
+
+
+def _memory(buffer: Any) -> tuple[str, Any]:
+    """The memory's name and, for an allocation, what places each block."""
+    if buffer is None:
+        return "sbuf", None
+    place = getattr(buffer, "place", None)
+    if place is not None:
+        return str(buffer.memory), place
+    name = getattr(buffer, "name", buffer)
+    if not isinstance(name, str):
+        fail("unsupported_memory", f"buffer={buffer!r} is not a buffer", "nl.sbuf, nl.psum, nl.shared_hbm...")
+    return str(name), None
+
+
+def full(shape: Any, fill_value: Any, dtype: Any, **options: Any) -> Any:
+    """A tensor of one value; `lazy_initialization` is how they all work: written when needed."""
+    return ndarray(shape, dtype, init_value=float(fill_value), **options)
+
+
+def zeros(shape: Any, dtype: Any, **options: Any) -> Any:
+    """A tensor of zeros."""
+    return full(shape, 0.0, dtype, **options)
+
+
+def ones(shape: Any, dtype: Any, **options: Any) -> Any:
+    """A tensor of ones."""
+    return full(shape, 1.0, dtype, **options)
+
+
+def zeros_like(x: Any, *, dtype: Any = None, buffer: Any = None, **options: Any) -> Any:
+    """Zeros in the shape of `x`; type and buffer as given or as `x`."""
+    return zeros(x.shape, dtype or x.dtype, buffer=buffer or x.buffer, **options)
+
+
+def empty_like(x: Any, *, dtype: Any = None, buffer: Any = None, **options: Any) -> Any:
+    """A tensor in the shape of `x`; type and buffer as given or as `x`."""
+    return ndarray(x.shape, dtype or x.dtype, buffer=buffer or x.buffer, **options)

@@ -1,0 +1,325 @@
+"""Legacy tiles: tensor views that operators return, that are assigned to and that compute with operators.
+
+For those who write operators of this namespace:
+
+- Results are `Tile`s; `as_tile` makes one of a plain view.
+- Operands go through `operand`, which refuses what is no tile (a tensor with block dimensions, an index).
+- `mask=` becomes boxes with `where(mask, shape)`: None for no mask, else the parts of the tile that remain;
+  none of them: the instruction is skipped. Clip operands by indexing them with slices.
+- A tile may reach beyond its tensor as long as a mask takes that part away: it has no `sig`, so that using
+  it in an instruction reports the error.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NoReturn, Self
+
+from nki_sim.forms import Dims
+from nki_sim.frontend.legacy import patterns
+from nki_sim.frontend.legacy.masks import Box, Mask
+from nki_sim.frontend.legacy.patterns import Reach
+from nki_sim.frontend.legacy.recorder import legacy
+from nki_sim.frontend.tensor import Lookup, Storage, Tensor, fail, row_major
+from nki_sim.operators import OPERATORS
+
+_FLOAT = frozenset({"float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2"})
+
+
+class Tile(Tensor):
+    """A view of a storage. Basic indexing (integers, slices), affine indexing, assignment, arithmetic."""
+
+    __slots__ = ("reach",)
+
+    def __init__(
+        self,
+        storage: Storage,
+        offset: int,
+        dims: Dims,
+        lookup: Lookup | None = None,
+        reach: Reach | None = None,
+    ) -> None:
+        self.reach = reach
+        if reach is None:
+            super().__init__(storage, offset, dims, lookup)
+        else:
+            self.storage, self.offset, self.dims, self.lookup = storage, offset, dims, lookup
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "sig" and self.reach is not None:
+            self.reach.refuse(self.name)
+        raise AttributeError(f"tiles have no {name!r}")
+
+    # -- indexing and assignment -----------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> Tile:
+        if isinstance(key, Mask):
+            return self.masked(key)
+        found = patterns.look_up(self, key)
+        return Tile(self.storage, *found)
+
+    def _seen(self, offset: int, dims: Dims) -> Tile:
+        return Tile(self.storage, offset, dims, self.lookup, self.reach)
+
+    def masked(self, mask: Mask) -> Tile:
+        """The part that a mask keeps, as operands of matmuls are masked: a box."""
+        boxes = list(mask.boxes(self.shape))
+        if len(boxes) != 1:
+            fail(
+                "unsupported_expression_in_mask", f"a mask on {self.name} keeps {len(boxes)} boxes, not one",
+                "compare one axis with a number",
+            )  # fmt: skip
+        return self[tuple(slice(*span) for span in boxes[0])]
+
+    def __setitem__(self, key: Any, value: Any) -> None:  # type: ignore[override]
+        store(self[key], value, unshared=sys.getrefcount(value) <= _ASSIGNED)
+
+    def __iadd__(self, value: Any) -> Self:  # type: ignore[override,misc]
+        unshared = sys.getrefcount(value) <= _ADDED
+        if unshared and _is_product(value) and _accumulated(self, value):
+            return self
+        store(self, _language("add")(self, value), unshared=True)
+        return self
+
+    # -- shapes ----------------------------------------------------------------------------------
+
+    def reshape(self, *shape: Any, **named: Any) -> Tile:
+        """The same elements in another shape, also as `shape=`."""
+        return super().reshape(*(named.values() or shape))
+
+    def broadcast_to(self, shape: Sequence[int], **_: object) -> Tile:
+        """Dimensions of size 1 repeated; filling partitions takes an instruction, as in `nl.broadcast_to`."""
+        if len(shape) == self.ndim and (shape[0] == self.dims[0][1] or not self.storage.on_chip):
+            return super().broadcast_to(shape)
+        return as_tile(_language("broadcast_to")(self, shape=tuple(shape)))
+
+    def expand_dims(self, axis: int) -> Tile:
+        """A new dimension of size 1."""
+        return self.expand_dim(axis)
+
+    def astype(self, dtype: Any) -> Tile:
+        """A copy in another type."""
+        return as_tile(_language("copy")(self, dtype=dtype))
+
+    def assert_shape(self, shape: Sequence[int]) -> Tile:
+        """The tile itself when it has that shape."""
+        if self.shape != tuple(shape):
+            fail("annotation_shape_mismatch", f"{self.name} has shape {self.shape}, not {tuple(shape)}")
+        return self
+
+    # -- arithmetic ------------------------------------------------------------------------------
+
+    def __bool__(self) -> NoReturn:  # noqa: PLE0304  it always refuses
+        if prod(self.shape) == 1:
+            fail(
+                "dynamic_control_flow_not_supported", f"control flow depends on the value of {self.name}",
+                "conditions may depend on shapes and loop variables, not on data",
+            )  # fmt: skip
+        super().__bool__()
+
+
+def _language(name: str) -> Any:
+    from nki_sim.frontend.legacy import language
+
+    return getattr(language, name)
+
+
+def _binary(name: str, *, swapped: bool = False) -> Any:
+    def compute(self: Tile, other: Any) -> Any:
+        left, right = (other, self) if swapped else (self, other)
+        return _language(name)(left, right)
+
+    return compute
+
+
+def _update(name: str) -> Any:
+    def compute(self: Tile, other: Any) -> Tile:
+        store(self, _language(name)(self, other), unshared=True)
+        return self
+
+    return compute
+
+
+def _unary(name: str) -> Any:
+    def compute(self: Tile) -> Any:
+        return _language(name)(self)
+
+    return compute
+
+
+_BINARY = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "pow": "power", "mod": "mod",
+    "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "left_shift",
+    "rshift": "right_shift",
+}  # fmt: skip
+_COMPARE = {
+    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal",
+    "ne": "not_equal",
+}  # fmt: skip
+
+for _sign, _name in _BINARY.items():
+    setattr(Tile, f"__{_sign}__", _binary(_name))
+    setattr(Tile, f"__r{_sign}__", _binary(_name, swapped=True))
+    if _sign != "add":
+        setattr(Tile, f"__i{_sign}__", _update(_name))
+for _sign, _name in _COMPARE.items():
+    setattr(Tile, f"__{_sign}__", _binary(_name))
+for _sign, _name in {"neg": "negative", "invert": "invert", "abs": "abs"}.items():
+    setattr(Tile, f"__{_sign}__", _unary(_name))
+Tile.__hash__ = object.__hash__  # type: ignore[method-assign]
+
+
+def as_tile(view: Tensor) -> Tile:
+    """The view as a legacy tile; on chip tiles have a partition and a free dimension."""
+    if type(view) is Tile:
+        return view
+    dims = view.dims if len(view.dims) > 1 or not view.storage.on_chip else (*view.dims, (1, 1))
+    return Tile(view.storage, view.offset, dims)
+
+
+def operand(value: Any) -> Any:
+    """What an instruction takes for a value: a tile for a tensor, numbers and constants as they are."""
+    return value.tile() if hasattr(value, "tile") else value
+
+
+def where(mask: Any, shape: Sequence[int]) -> list[Box] | None:
+    """The boxes of a tile of that shape which a mask keeps; None when there is no mask."""
+    if mask is None or mask is True:
+        return None
+    if isinstance(mask, Mask):
+        boxes = list(mask.boxes(shape))
+        whole = tuple((0, count) for count in shape)
+        return None if boxes == [whole] else boxes
+    if isinstance(mask, int) or getattr(mask, "shape", None) == ():
+        return None if mask else []
+    return fail(
+        "unsupported_expression_in_mask", f"mask={mask!r} is not made of comparisons of index expressions"
+    )
+
+
+# -- assignment ----------------------------------------------------------------------------------
+
+
+def store(goal: Tile, value: Any, *, unshared: bool) -> None:
+    """`goal[...] = value`: the last instruction redirected, or a copy, or a fill."""
+    if hasattr(value, "reduce_into"):
+        value.reduce_into(goal)
+        return
+    value = operand(value)
+    if isinstance(value, Tensor):
+        _store_tile(goal, value, unshared=unshared)
+    else:
+        _fill(goal, value)
+
+
+def _store_tile(goal: Tile, value: Tensor, *, unshared: bool) -> None:
+    if value.storage is goal.storage and value.offset == goal.offset and value.dims == goal.dims:
+        return
+    _check_memories(goal, value)
+    view = conform(goal, value.shape)
+    if unshared and view.shape == value.shape and _same_rounding(view, value):
+        changes = {"accumulate": False} if _is_product(value) else {}
+        if legacy().redirect(value, view, **changes):
+            return
+    if view.shape != value.shape:
+        value = value.broadcast_to(view.shape)
+    legacy().emit(OPERATORS["tensor_copy"], {"dst": view, "src": value})
+
+
+def _fill(goal: Tile, value: Any) -> None:
+    number = getattr(value, "item", lambda: value)()
+    if not isinstance(number, int | float):
+        fail(
+            "argument_type", f"{type(value).__name__} assigned to {goal.name}",
+            "assign a tile or a number; nisa.iota makes a tile of an index expression",
+        )  # fmt: skip
+    if not goal.storage.on_chip:
+        _refuse_hbm(goal)
+    if goal.offset == 0 and goal.dims == row_major(goal.storage.site.shape):
+        recorder = legacy()
+        recorder.fill(goal.storage, float(number), recorder.line(), recorder.iteration)
+    else:
+        legacy().emit(OPERATORS["memset"], {"dst": goal, "value": float(number)})
+
+
+def _check_memories(goal: Tensor, value: Tensor) -> None:
+    if not goal.storage.on_chip:
+        _refuse_hbm(goal)
+    if not value.storage.on_chip:
+        fail(
+            "unsupported_memory", f"{value.name} is in {value.buffer}, it cannot be assigned to {goal.name}",
+            "load it: nl.load(...)",
+        )  # fmt: skip
+
+
+def _refuse_hbm(goal: Tensor) -> NoReturn:
+    fail("unsupported_memory", f"{goal.name} is in {goal.buffer}", "write it with nl.store(...)")
+
+
+def _same_rounding(goal: Tensor, value: Tensor) -> bool:
+    """Whether writing the goal's type at once gives what converting the value gives."""
+    made, wanted = value.storage.dtype, goal.storage.dtype
+    return made == wanted or (made == "float32" and wanted in _FLOAT and legacy().last_operator != "memset")
+
+
+def _accumulated(goal: Tile, value: Tensor) -> bool:
+    """Whether the matmul that made the value adds it to the goal itself."""
+    recorder = legacy()
+    # Which elements have products already decides between overwriting and accumulating.
+    return recorder.can_accumulate(goal) and recorder.redirect(
+        value, conform(goal, value.shape), accumulate=None
+    )
+
+
+def _is_product(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.storage.banked and legacy().last_operator == "nc_matmul"
+
+
+def conform(view: Tile, shape: Sequence[int]) -> Tile:
+    """The view with dimensions of size 1 put or dropped where a shape has or has none.
+
+    Raises:
+        KernelError: the elements do not correspond, and the value cannot be broadcast to the view.
+    """
+    if view.shape == tuple(shape):
+        return view
+    moving = [pair for pair in view.dims if pair[1] != 1]
+    if [count for _, count in moving] == [count for count in shape if count != 1]:
+        pairs = iter(moving)
+        dims = [next(pairs) if count != 1 else (1, 1) for count in shape]
+        if view.storage.on_chip and dims[0][1] == 1:
+            dims[0] = (view.storage.row, 1)
+        return Tile(view.storage, view.offset, tuple(dims), view.lookup, view.reach)
+    if len(shape) == view.ndim and all(a in {b, 1} for a, b in zip(shape, view.shape, strict=True)):
+        return view
+    return fail(
+        "store_dst_shape_smaller",
+        f"a tile of shape {tuple(shape)} does not fit {view.name}{list(view.shape)}",
+        "both sides of an assignment have the same shape",
+    )  # fmt: skip
+
+
+class _Probe:
+    """Counts the references to a value that only its statement holds: the interpreter's own."""
+
+    seen = 0
+
+    def __setitem__(self, key: Any, value: Any) -> None:  # type: ignore[override]
+        self.seen = sys.getrefcount(value)
+
+    def __iadd__(self, value: Any) -> Any:
+        self.seen = sys.getrefcount(value)
+        return self
+
+
+def _references_of_a_temporary() -> tuple[int, int]:
+    probe = _Probe()
+    probe[0] = object()
+    assigned = probe.seen
+    probe += object()
+    return assigned, probe.seen
+
+
+_ASSIGNED, _ADDED = _references_of_a_temporary()
