@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from nki_sim import iterations, memory
-from nki_sim.coverage import uninitialised
+from nki_sim.coverage import examine
 from nki_sim.dtypes import DTYPES
 from nki_sim.forms import HBM_BUFFERS, Site
 from nki_sim.ir import Ints, Program
@@ -36,7 +36,7 @@ def check(program: Program, target: Target) -> list[Violation]:
     for name in memory.MEMORIES:
         found += _capacity(program, target, name)
     # Coverage walks every element, so it is kept from programs whose sizes are out of all bounds.
-    return found or [_uncovered(program, *entry) for entry in uninitialised(program)]
+    return found or [_uncovered(program, *entry) for entry in examine(program).findings]
 
 
 def _forms(program: Program, target: Target) -> Iterator[Violation]:

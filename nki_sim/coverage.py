@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nki_sim.forms import Operand, merged
-from nki_sim.ir import Bools, Program
+from nki_sim.ir import LOOP_MARKS, Bools, Program
+from nki_sim.memory import lifetimes
+from nki_sim.operators import OPERATORS
 
 Finding = tuple[str, int, int, int]
 
@@ -47,47 +49,111 @@ def _view(bits: Bools, offset: int, item: Operand) -> Bools:
     return np.ndarray(shape, np.bool_, bits, offset, tuple(step for step, _ in item.dims))
 
 
-def uninitialised(program: Program) -> list[Finding]:
-    """(code, tensor, instruction or -1, elements), at most one per code and declaration."""
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What is known about a program without running it.
+
+    `findings` are (code, tensor, instruction or -1, elements), at most one per code and declaration.
+    `unproven` are tensors of which data decide what is written, or read: the run has to look at them.
+    """
+
+    findings: list[Finding]
+    unproven: frozenset[int]
+
+
+def examine(program: Program) -> Coverage:
+    """Walk over all accesses in program order."""
+    walk = _Walk(program)
     findings: dict[tuple[str, int], Finding] = {}
-    for code, tensor, number, value in _walk(program):
+    for code, tensor, number, value in walk.run():
         findings.setdefault((code, int(program.tensor_sites[tensor])), (code, tensor, number, value))
-    return list(findings.values())
+    return Coverage(list(findings.values()), frozenset(walk.unproven))
 
 
-def _walk(program: Program) -> Iterator[Finding]:
-    items = program.operands
-    lengths = [_whole(item) for item in items]
-    sizes = np.array([site.size for site in program.sites], dtype=np.int64)[program.tensor_sites].tolist()
-    covers: dict[int, _Cover | None] = dict.fromkeys(program.inputs)
-    accumulation = _Accumulation(program)
-    cells = program.cells
-    columns = (cells.instruction, cells.operand, cells.tensor, cells.offset, cells.writes, cells.reads)
-    # Within an instruction all reads come before the writes.
-    order = np.lexsort((cells.writes & ~cells.reads, cells.instruction))
-    for number, index, tensor, offset, write, read in zip(*(c[order].tolist() for c in columns), strict=True):
-        if write and accumulation.undefined(index, tensor, offset):
-            yield "psum_accumulate_undefined", tensor, number, 0
-        if tensor in covers and covers[tensor] is None:
-            continue
-        cover = covers.get(tensor)
-        if read and (cover is None or not cover.has(offset, index, items[index])):
-            yield "uninitialised_read", tensor, number, 0
-        if not write:
-            continue
-        if lengths[index] == sizes[tensor]:
-            covers[tensor] = None
-            continue
-        if cover is None:
-            cover = covers[tensor] = _Cover(np.zeros(sizes[tensor], dtype=bool), sizes[tensor])
-        cover.write(offset, index, items[index])
-        if cover.full:
-            covers[tensor] = None
-    for tensor in program.outputs:
-        if tensor not in covers or covers[tensor] is not None:
+class _Walk:
+    """One pass over the accesses; `None` in `covers` stands for a tensor without open questions."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._sizes = np.array([site.size for site in program.sites], dtype=np.int64)[
+            program.tensor_sites
+        ].tolist()
+        self._covers: dict[int, _Cover | None] = dict.fromkeys((*program.inputs, *program.constants))
+        # What each loop around the current instruction has written; it may run no times at all.
+        self._loops: list[list[int]] = []
+        self._last = lifetimes(program).last if program.partners else np.zeros(0, dtype=np.int64)
+        self.unproven: set[int] = set()
+
+    def run(self) -> Iterator[Finding]:
+        program, covers, sizes = self._program, self._covers, self._sizes
+        items, cells = program.operands, program.cells
+        lengths, decided, marks = _accesses(program)
+        accumulation = _Accumulation(program)
+        columns = (cells.instruction, cells.operand, cells.tensor, cells.offset, cells.writes, cells.reads)
+        # Within an instruction all reads come before the writes.
+        order = np.lexsort((cells.writes & ~cells.reads, cells.instruction))
+        for number, index, tensor, offset, write, read in zip(
+            *(c[order].tolist() for c in columns), strict=True
+        ):
+            if write and accumulation.undefined(index, tensor, offset):
+                yield "psum_accumulate_undefined", tensor, number, 0
+            if marks[index]:
+                self._mark(marks[index], number)
+            if tensor in covers and covers[tensor] is None:
+                continue
             cover = covers.get(tensor)
-            missing = sizes[tensor] if cover is None else int((~cover.bits).sum())
-            yield "tensor_output_not_written_to", tensor, -1, missing
+            if decided[index]:
+                if cover is None and not write:
+                    yield "uninitialised_read", tensor, number, 0
+                self._leave(tensor)
+                continue
+            if read and (cover is None or not cover.has(offset, index, items[index])):
+                yield "uninitialised_read", tensor, number, 0
+            if not write:
+                continue
+            if self._loops:
+                self._loops[-1].append(tensor)
+            if lengths[index] == sizes[tensor]:
+                covers[tensor] = None
+                continue
+            if cover is None:
+                cover = covers[tensor] = _Cover(np.zeros(sizes[tensor], dtype=bool), sizes[tensor])
+            cover.write(offset, index, items[index])
+            if cover.full:
+                covers[tensor] = None
+        yield from self._outputs()
+
+    def _outputs(self) -> Iterator[Finding]:
+        for tensor in self._program.outputs:
+            cover = self._covers.get(tensor)
+            if tensor not in self._covers or cover is not None:
+                missing = self._sizes[tensor] if cover is None else int((~cover.bits).sum())
+                yield "tensor_output_not_written_to", tensor, -1, missing
+
+    def _leave(self, tensor: int) -> None:
+        """Leave the tensor to the run."""
+        self._covers[tensor] = None
+        self.unproven.add(tensor)
+
+    def _mark(self, mark: int, number: int) -> None:
+        if mark > 0:
+            self._loops.append([])
+            return
+        outputs = set(self._program.outputs)
+        for tensor in self._loops.pop():
+            if self._last[tensor] > number or tensor in outputs:
+                self._leave(tensor)
+
+
+def _accesses(program: Program) -> tuple[list[int], list[bool], list[int]]:
+    """Per operand: the length of `_whole`, whether data decide what it touches, 1 and -1 for loop markers."""
+    pairs = [(form, item) for form in program.forms for item in form.operands]
+    partial = {form: OPERATORS[form.op].partial(form) for form in program.forms}
+    return (
+        [_whole(item) for _, item in pairs],
+        [item.index_step > 0 or item.role in partial[form] for form, item in pairs],
+        [LOOP_MARKS.get(form.op, 0) for form, _ in pairs],
+    )
 
 
 def _whole(item: Operand) -> int:
@@ -102,6 +168,7 @@ class _Accumulation:
     def __init__(self, program: Program) -> None:
         forms = [form for form in program.forms for _ in form.operands]
         self._program = program
+        self._moved = [item.index_step > 0 for item in program.operands]
         self._matmul = [form.op == "nc_matmul" for form in forms]
         self._adds = [bool(form.param("accumulate")) for form in forms]
         cells = program.cells
@@ -111,7 +178,7 @@ class _Accumulation:
 
     def undefined(self, index: int, tensor: int, offset: int) -> bool:
         """Whether this write accumulates onto a foreign element; else notes whose its elements are now."""
-        if tensor not in self._goals:
+        if tensor not in self._goals or self._moved[index]:
             return False
         foreign = self._foreign.get(tensor)
         if foreign is None:

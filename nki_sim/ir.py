@@ -28,7 +28,7 @@ __all__ = ["ArraySpec", "Cells", "Form", "Iterations", "Operand", "Program", "Si
 MAX_INSTRUCTIONS = 2_000_000
 MAX_CORES = 2
 
-_MARKS = {"loop_begin": 1, "loop_end": -1}
+LOOP_MARKS = {"loop_begin": 1, "loop_end": -1}
 _DTYPES = {"B": "<u1", "I": "<u4", "q": "<i8"}
 
 Ints = npt.NDArray[np.int64]
@@ -118,7 +118,7 @@ class Program:
         Raises:
             IRError: a marker has no partner, or a loop holds instructions of two cores.
         """
-        marks = np.array([_MARKS.get(form.op, 0) for form in self.forms], dtype=np.int64)
+        marks = np.array([LOOP_MARKS.get(form.op, 0) for form in self.forms], dtype=np.int64)
         found: dict[int, int] = {}
         open_loops: list[int] = []
         for number in np.flatnonzero(marks[self.form_ids]).tolist() if marks.any() else []:
