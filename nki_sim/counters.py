@@ -45,6 +45,8 @@ def _traffic(program: Program, uses: Ints) -> Counters:
     for form, count in zip(program.forms, uses.tolist(), strict=True):
         outputs = OPERATORS[form.op].outputs
         for item in form.operands:
+            if item.buffer == "register":
+                continue
             way = "write" if item.role in outputs else "read"
             found[f"{_memory(item)}_{way}_bytes"] += item.nbytes * count
     spill = _internal_bytes(program)
@@ -52,11 +54,11 @@ def _traffic(program: Program, uses: Ints) -> Counters:
 
 
 def _internal_bytes(program: Program) -> tuple[int, int]:
-    """Bytes written to and read from HBM tensors that are neither inputs nor outputs."""
+    """Bytes written to and read from HBM tensors that are neither inputs, outputs nor constants."""
     cells = program.cells
     buffers = np.array([site.buffer in HBM_BUFFERS for site in program.sites], dtype=bool)
     internal = buffers[program.tensor_sites]
-    internal[[*program.inputs, *program.outputs]] = False
+    internal[[*program.inputs, *program.outputs, *program.constants]] = False
     sizes = np.array([item.nbytes for item in program.operands], dtype=np.int64)[cells.operand]
     chosen = internal[cells.tensor]
     return int(sizes[chosen & cells.writes].sum()), int(sizes[chosen & ~cells.writes].sum())
@@ -97,7 +99,7 @@ def _flops(program: Program, uses: Ints, target: Target, total_s: float, *, move
 
 def _dma(program: Program, timeline: Timeline, uses: Ints, total_s: float) -> Counters:
     forms = zip(program.forms, uses.tolist(), strict=True)
-    moved = [(max(item.nbytes for item in form.operands) * n, n) for form, n in forms if form.engine == "dma"]
+    moved = [(max(item.nbytes for item in form.tiles) * n, n) for form, n in forms if form.engine == "dma"]
     count = sum(n for _, n in moved)
     if not count:
         return {"dma_transfer_count": 0, "dma_transfer_total_bytes": 0}

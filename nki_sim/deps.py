@@ -1,7 +1,8 @@
 """Which instruction must wait for which: RAW, WAR and WAW at the granularity of boxes of elements.
 
 An access pattern is enclosed in a box of its tensor's storage (`regions`). Two accesses conflict when their
-boxes overlap and one of them writes. Tensors that nobody writes conflict with nothing.
+boxes overlap and one of them writes. Tensors that nobody writes conflict with nothing. Loops whose bounds
+depend on data are walled off: nothing moves into them, out of them or past them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,23 @@ def dependences(program: Program) -> Dependences:
     for first, last in zip(bounds, [*bounds[1:], len(order)], strict=True):
         part = slice(first, last)
         _sweep(found, areas[part], numbers[part], writes[part], reads[part])
+    _fence(program, found)
     return Dependences([sorted(items) for items in found])
+
+
+def _fence(program: Program, found: list[set[int]]) -> None:
+    """Loop markers wait for all that their core issued before, and all that it issues later for them."""
+    cores = program.cores.tolist() if program.partners else []
+    fence: dict[int, int] = {}
+    since: dict[int, list[int]] = {}
+    for number, core in enumerate(cores):
+        if core in fence:
+            found[number].add(fence[core])
+        if number in program.partners:
+            found[number].update(since.pop(core, ()))
+            fence[core] = number
+        else:
+            since.setdefault(core, []).append(number)
 
 
 def _sweep(

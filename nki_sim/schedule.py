@@ -46,7 +46,8 @@ class Timeline:
 
     `blocker[i]` is the instruction that i waited for last, -1 for none; `cause[i]` says in what way.
     For DMA the interval is that of packets in flight, and `issue_ns` is when its queue took it up.
-    `kernel_overhead_ns` is not in the intervals.
+    `kernel_overhead_ns` is not in the intervals. `dynamic_loops` counts loops whose bounds depend on data:
+    their bodies are timed once, whatever number of times they run.
     """
 
     issue_ns: Floats
@@ -56,6 +57,7 @@ class Timeline:
     cause: Ints
     blocker: Ints
     kernel_overhead_ns: float
+    dynamic_loops: int = 0
 
     @cached_property
     def latency_ms(self) -> float:
@@ -66,11 +68,12 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A predicted latency and the interval around it."""
+    """A predicted latency and the interval around it; `dynamic_loops` as in `Timeline`."""
 
     latency_ms: float
     lo_ms: float
     hi_ms: float
+    dynamic_loops: int = 0
 
 
 def schedule(program: Program, target: Target, *, order: Timeline | None = None) -> Timeline:
@@ -98,7 +101,7 @@ def predict(program: Program, target: Target, *, timeline: Timeline | None = Non
         _Simulation(program, moved(target, factor, window), waits).run().latency_ms
         for factor, window in ((0.8, max(1, len(program))), (1.2, 1))
     ]
-    return Prediction(middle, min(middle, *ends), max(middle, *ends))
+    return Prediction(middle, min(middle, *ends), max(middle, *ends), len(program.loops))
 
 
 def moved(target: Target, factor: float, window: int) -> Target:
@@ -169,6 +172,7 @@ class _Simulation:
         self._descriptors = [0.0] * target.dma_descriptor_queues
         self._last_transfer = -1
         self._table = ""
+        self._dynamic_loops = len(program.loops)
         self._pools, self._touched = pools(program, target)
         for pool in self._pools:
             for number in pool.gated():
@@ -303,4 +307,5 @@ class _Simulation:
             np.array(self._cause, dtype=np.int64),
             np.array(self._blocker, dtype=np.int64),
             self._target.kernel_overhead_ns,
+            self._dynamic_loops,
         )
