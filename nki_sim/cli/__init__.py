@@ -52,7 +52,8 @@ def _fields(error: KernelError) -> show.Report:
 
 def _failed(options: argparse.Namespace, error: show.Report, status: int) -> int:
     if options.json and (status == EXIT_KERNEL or options.verb == "run"):
-        print(show.as_json({**verbs.blank(options), "correct": False, "error": error}))
+        known = options.report or verbs.blank(options)
+        print(show.as_json({**known, "correct": False, "error": error}))
     if status == EXIT_USAGE:
         print(f"nki-sim: {error['message']}", file=sys.stderr)
     elif not options.json:
@@ -79,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="verb", required=True)
     for verb, (action, text) in {**_KERNEL_VERBS, **_PLAIN_VERBS}.items():
         sub = subparsers.add_parser(verb, help=text, description=text)
-        sub.set_defaults(action=action, deadline=None)
+        sub.set_defaults(action=action, deadline=None, report=None)
         sub.add_argument("--json", action="store_true", help="print one JSON object")
         if verb in _KERNEL_VERBS:
             _kernel_options(sub)

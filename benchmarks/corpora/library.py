@@ -1,0 +1,54 @@
+"""nki-library: its own integration tests in their CPU simulation mode, against its own golden functions.
+
+The mode imports a package `nki_cpu_simulator`; `standins/nki_cpu_simulator` gives it the simulator's front
+end under those names. Which tests a platform runs is the suite's own choice.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from benchmarks.corpora import ledger, missing, sources, suites
+from benchmarks.corpora.outcome import Outcome
+from benchmarks.corpora.processes import Limits, each
+
+CORE = Path("test/integration/nkilib/core")
+SOURCES = Path("src/nkilib_src/nkilib/core")
+
+
+def outcomes(options: argparse.Namespace, limits: Limits) -> list[Outcome]:
+    """Run the test modules of the core kernels, and say what became of each kernel that they are about."""
+    root: Path = options.corpus
+    book = ledger.Ledger(sources.python_files(root / SOURCES), root / SOURCES)
+    modules = [
+        file
+        for file in sources.python_files(root / CORE)
+        if file.name.startswith("test_") and (not options.only or options.only in str(file))
+    ]
+    helpers = sources.python_files(root / "test")
+    hollow = frozenset(missing.absent(missing.imported_by(list(helpers), root), root))
+    suite = suites.Suite(
+        root,
+        [root, root / "src"],
+        [
+            "--test-mode",
+            "simulation",
+            "--platform-target",
+            options.target,
+            "--output-directory",
+            "{scratch}/out",
+        ],
+        options.target,
+        options.tests,
+        options.timeout,
+        hollow,
+    )
+
+    def one(file: Path) -> None:
+        complaint = suites.module(suite, file, limits, book)
+        if complaint:
+            book.blame(file.read_text(errors="replace"), f"{file.name}: {complaint}")
+
+    each(one, modules, options.jobs)
+    return book.outcomes(tried=True)

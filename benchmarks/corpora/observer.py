@@ -1,0 +1,102 @@
+"""Runs inside the process of a corpus's script or test: which kernels were called and what came of each.
+
+Events go to the file named by the variable `COMPAT_EVENTS`, one JSON object a line, in order:
+`kernel` (name, traced, ran, error), `line` (what a script printed) and `test` (name, outcome, reason).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "COMPAT_EVENTS"
+
+
+def write(event: str, **fields: Any) -> None:
+    """Append one event; it is on disk when this returns, so a killed process loses none."""
+    with Path(os.environ[VARIABLE]).open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"event": event, **fields}) + "\n")
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The events of a process, also of one that died while it wrote the last."""
+    if not path.exists():
+        return []
+    found = []
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            found.append(json.loads(text))
+        except ValueError:
+            break
+    return found
+
+
+def install() -> None:
+    """Stand-ins for what a corpus imports besides NKI, and an event for each kernel that is launched."""
+    from benchmarks.corpora import missing
+
+    missing.install()
+    for module, owner, method in LAUNCHES:
+        found = importlib.import_module(module)
+        place = getattr(found, owner) if owner else found
+        setattr(place, method, _observed(getattr(place, method)))
+    numerics = importlib.import_module("nki_sim.numerics")
+    vars(numerics)["run"] = _reported(numerics.run)
+
+
+LAUNCHES = (("nki_sim.frontend.launch", "", "launch"),)
+"""Where the front ends run a kernel for its results: module, class, function."""
+
+
+def _observed(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+        name = getattr(kernel, "__name__", "kernel")
+        write("kernel", name=name, state="started")
+        try:
+            result = function(kernel, *args, **kwargs)
+        except Exception as error:
+            write("kernel", name=name, state="failed", reason=f"{type(error).__name__}: {error}"[:500])
+            raise
+        write("kernel", name=name, state="ran")
+        return result
+
+    return call
+
+
+def _reported(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`numerics.run`: by then the kernel has been traced and its program checked."""
+
+    @functools.wraps(function)
+    def call(program: Any, *args: Any, **kwargs: Any) -> Any:
+        write("kernel", name=program.kernel, state="traced")
+        return function(program, *args, **kwargs)
+
+    return call
+
+
+class Tee:
+    """A stream that also reports every whole line."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._rest = ""
+
+    def write(self, text: str) -> int:
+        *whole, self._rest = (self._rest + text).split("\n")
+        for line in whole:
+            write("line", text=line[:500])
+        return int(self._stream.write(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def tee_stdout() -> None:
+    sys.stdout = Tee(sys.stdout)

@@ -1,0 +1,86 @@
+"""nki-samples: tutorials by their own scripts, unit tests with the marker `simulation` by its own suite.
+
+A tutorial's script compares kernels with NumPy, PyTorch or JAX itself; where such a package is absent, the
+script is left out and its kernels say so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.corpora import ledger, missing, observer, sources, suites
+from benchmarks.corpora.outcome import Outcome
+from benchmarks.corpora.processes import Command, Ended, Limits, each, run
+
+PACKAGES = "src"
+SCRIPTS = "tutorials"
+
+
+def outcomes(options: argparse.Namespace, limits: Limits) -> list[Outcome]:
+    """Run scripts and test modules of a checkout and say what became of each kernel under `src`."""
+    root: Path = options.corpus
+    book = ledger.Ledger(sources.python_files(root / PACKAGES), root / PACKAGES)
+    files = [*scripts(root), *tests(root)]
+    suite = suites.Suite(
+        root=root,
+        paths=[root / PACKAGES],
+        options=["--simulation-only"],
+        target=options.target,
+        tests_per_function=options.tests,
+        test_seconds=options.timeout,
+        hollow=frozenset(missing.absent(missing.imported_by(files, root), root)),
+    )
+
+    def one(file: Path) -> None:
+        run_file = script if SCRIPTS in file.parts else suites.module
+        complaint = run_file(suite, file, limits, book)
+        if complaint:
+            book.blame(file.read_text(errors="replace"), f"{file.name}: {complaint}")
+
+    each(one, [file for file in files if not options.only or options.only in str(file)], options.jobs)
+    return book.outcomes(tried=bool(options.only))
+
+
+def scripts(root: Path) -> list[Path]:
+    """Files of tutorials that do something when they are run."""
+    found = sources.python_files(root / PACKAGES)
+    return [file for file in found if SCRIPTS in file.parts and sources.acts(file)]
+
+
+def tests(root: Path) -> list[Path]:
+    """Test modules with tests that need no device."""
+    found = sources.python_files(root / "test")
+    return [
+        file for file in found if file.name.startswith("test_") and sources.mentions(file, "mark.simulation")
+    ]
+
+
+def script(suite: suites.Suite, file: Path, limits: Limits, book: ledger.Ledger) -> str:
+    """Run one script and enter its results; what kept it from its kernels comes back."""
+    with tempfile.TemporaryDirectory() as scratch:
+        events = Path(scratch) / "events"
+        found = suites.variables(suite.target, [file.parent, *suite.paths], events, suite.hollow)
+        argv = [sys.executable, "-m", "benchmarks.corpora.drive", str(file)]
+        ended = run(Command(argv, found, Path(scratch)), limits)
+        seen = observer.read(events)
+    absent = _absent_package(ended)
+    if absent:
+        return f"needs the package {absent}"
+    over = "time is over" if ended.status is None else "the script's process died"
+    ledger.of_script(book, seen, asserts=sources.mentions(file, "assert"), end=over)
+    return "" if any(event["event"] == "kernel" for event in seen) else _last(ended)
+
+
+def _absent_package(ended: Ended) -> str:
+    mark = "ModuleNotFoundError: No module named '"
+    line = _last(ended)
+    name = line.removeprefix(mark).partition("'")[0].partition(".")[0] if line.startswith(mark) else ""
+    return "" if name in {"nki", "neuronxcc", "nki_sim"} else name
+
+
+def _last(ended: Ended) -> str:
+    said = [line for line in ended.err.splitlines() if line.strip()]
+    return said[-1][:300] if said else "it calls no kernel"

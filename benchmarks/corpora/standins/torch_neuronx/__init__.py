@@ -1,0 +1,1 @@
+"""Stands in for torch_neuronx, which scripts import for its side effects."""
