@@ -160,11 +160,22 @@ def _param(argument: Argument, value: Any) -> ParamValue:
         return _one_of(value, argument.choices, argument.name)
     if kind in {"axes", "ints"}:
         return tuple(_number(axis, "axis", 0) for axis in _sequence(value, "axes"))
+    if kind == "pattern":
+        return _pattern(_sequence(value, argument.name))
     if kind in {"float", "tensor_or_float"}:
         return _real(value, argument.name)
     if kind in {"int", "tensor_or_int"}:
         return _integer(value, argument.name)
     raise IRError(f"{argument.name} cannot be {str(value)[:80]!r}")
+
+
+def _pattern(value: list[Any]) -> tuple[int, ...]:
+    """Steps of any sign and counts in turn."""
+    if not value or len(value) % 2:
+        raise IRError("a pattern is not made of steps and counts")
+    steps = [_integer(step, "step") for step in value[::2]]
+    counts = [_number(count, "count", 1) for count in value[1::2]]
+    return tuple(number for pair in zip(steps, counts, strict=True) for number in pair)
 
 
 def _integer(value: Any, what: str) -> int:

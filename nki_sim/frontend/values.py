@@ -8,7 +8,7 @@ from typing import Any
 
 from nki_sim.forms import ParamValue
 from nki_sim.frontend.tensor import Tensor, fail
-from nki_sim.functions import ACTIVATIONS, ALIASES, ALU, FUNCTIONS, REDUCE, REGISTER_ALU
+from nki_sim.functions import ACTIVATIONS, ALIASES, ALU, FUNCTIONS, REDUCE, REGISTER_ALU, TRN3
 from nki_sim.operators import Argument, Operator
 
 _INSTEAD = {
@@ -110,7 +110,7 @@ def normalise(operator: Operator, argument: Argument, value: Any) -> ParamValue 
 
 
 def _choice(what: str, value: Any, argument: Argument) -> ParamValue:
-    name = value.name if isinstance(value, Enum) else value
+    name = getattr(value, "name", value)
     if name not in argument.choices:
         fail("argument_value", f"{what} cannot be {value!r}", f"one of {', '.join(argument.choices)}")
     return str(name)
@@ -156,6 +156,17 @@ def _ints(what: str, value: Any) -> ParamValue:
     return found
 
 
+def _pattern(what: str, value: Any) -> ParamValue:
+    """[[step, count], ...] as one row of integers."""
+    pairs = list(value) if isinstance(value, tuple | list) else []
+    made = all(isinstance(pair, tuple | list) and [type(n) for n in pair] == [int, int] for pair in pairs)
+    if not pairs or not made:
+        fail("argument_type", f"{what} must be a list of [step, count], not {value!r}")
+    if any(count < 1 for _, count in pairs):
+        fail("argument_value", f"{what} has a count below 1: {value!r}")
+    return tuple(number for pair in pairs for number in pair)
+
+
 def _axes(what: str, value: Any) -> ParamValue:
     axes = tuple(value) if isinstance(value, tuple | list) else (value,)
     if not axes or any(not isinstance(axis, int) for axis in axes):
@@ -177,4 +188,5 @@ _KINDS: dict[str, Callable[[str, Any], ParamValue]] = {
     "register_alu": _function(REGISTER_ALU),
     "axes": _axes,
     "ints": _ints,
+    "pattern": _pattern,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -14,7 +14,7 @@ from nki_sim.targets import Target
 
 Kind = Literal[
     "out", "tensor", "tensor_or_float", "tensor_or_int", "float", "int", "bool", "alu", "activation",
-    "reduce", "register_alu", "axes", "ints", "pattern", "choice", "state",
+    "reduce", "register_alu", "axes", "ints", "pattern", "choice", "ones", "state",
 ]  # fmt: skip
 
 Roles = Callable[[Form], frozenset[str]]
@@ -37,7 +37,8 @@ class Argument:
 
     `choices` are the names that a "choice" takes. A "state" is memory inside the engine that outlives the
     instruction, one row per lane: the front end supplies it, kernels do not; `effect` says from the form
-    what the instruction does to it. It gets the lanes of the operands, or `all_lanes`.
+    what the instruction does to it. It gets the lanes of the operands, or `all_lanes`. Arguments of one
+    `group` are passed as a list of that name. "ones" may be given but hold nothing other than 1.0.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Argument:
     choices: tuple[str, ...] = ()
     effect: Callable[[Form], Effect] | None = None
     all_lanes: bool = False
+    group: str = ""
 
     @property
     def is_tensor(self) -> bool:
@@ -58,6 +60,9 @@ def always(*roles: str) -> Roles:
     """The same roles whatever the form."""
     found = frozenset(roles)
     return lambda _: found
+
+
+_NOWHERE = always()
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,7 @@ class Operator:
     doc: str = ""
     internal: bool = False
     updates: frozenset[str] = frozenset()
-    partial: Roles = always()
+    partial: Roles = _NOWHERE
 
     @cached_property
     def by_name(self) -> dict[str, Argument]:
@@ -85,8 +90,19 @@ class Operator:
 
     @cached_property
     def signature(self) -> tuple[Argument, ...]:
-        """What kernels pass, in the documented order."""
-        return tuple(argument for argument in self.arguments if argument.kind != "state")
+        """What kernels pass, in the documented order; a list stands for the arguments of a group."""
+        shown = [argument for argument in self.arguments if argument.kind != "state"]
+        named = {argument.group or argument.name: argument for argument in reversed(shown)}
+        return tuple(replace(argument, name=name) for name, argument in reversed(named.items()))
+
+    @cached_property
+    def groups(self) -> dict[str, list[str]]:
+        """For each argument that is a list, the names that its items have."""
+        found: dict[str, list[str]] = {}
+        for argument in self.arguments:
+            if argument.group:
+                found.setdefault(argument.group, []).append(argument.name)
+        return found
 
     @cached_property
     def state(self) -> Argument | None:
@@ -108,9 +124,10 @@ class Operator:
         """Roles that the instruction writes."""
         return frozenset(argument.name for argument in self.arguments if argument.kind == "out")
 
-    def default_engine(self, params: Params) -> str:
-        """Where it runs when the kernel does not say: the first engine, GpSimd for powers of tensors."""
-        return "gpsimd" if "gpsimd" in self.engines and ("op", "power") in params else self.engines[0]
+    def default_engine(self, params: Params, operands: Sequence[Operand] = ()) -> str:
+        """Where it runs when the kernel does not say: the first engine, unless only another one can."""
+        chosen = self.prefers(params, operands) if self.prefers is not None else None
+        return chosen or self.engines[0]
 
     def breaches(self, form: Form, target: Target) -> list[Breach]:
         """Every rule that a form of this operator breaks on a target; shape rules first."""

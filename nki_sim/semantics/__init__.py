@@ -6,13 +6,13 @@ computes in float32 and stores into the output roles.
 
 from __future__ import annotations
 
-from nki_sim.semantics import control, elementwise, matrix, move
+from nki_sim.semantics import control, elementwise, gather, matrix, move, search, select
 from nki_sim.semantics.common import Semantics
 
 __all__ = ["SEMANTICS", "Semantics"]
 
 SEMANTICS: dict[str, Semantics] = {
     name: function
-    for group in (move, matrix, elementwise, control)
+    for group in (move, matrix, elementwise, select, search, gather, control)
     for name, function in group.SEMANTICS.items()
 }
