@@ -117,7 +117,7 @@ def activation(op: str) -> Recipe:
 
 def scaled(op0: str, operand0: float, op1: str | None = None, operand1: float | None = None) -> Recipe:
     """(x op0 operand0) op1 operand1."""
-    second = {} if op1 is None else {"op1": op_value(op1), "operand1": operand1}
+    second: dict[str, Any] = {} if op1 is None else {"op1": op_value(op1), "operand1": operand1}
 
     def emit(result: Tensor, x: Tensor, where: Where) -> None:
         issue("tensor_scalar", where, dst=result, data=x, op0=op_value(op0), operand0=operand0, **second)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nki_sim.forms import HBM_BUFFERS
 from nki_sim.frontend.recorder import current
 from nki_sim.frontend.tensor import Tensor, fail
 from nki_sim.operators import OPERATORS
@@ -23,11 +22,12 @@ def tile(shape: Sequence[int], dtype: Any, buffer: str = "sbuf") -> Tensor:
     return current().declare(sizes if len(sizes) > 1 else (*sizes, 1), dtype, buffer)
 
 
-def issue(name: str, where: Where = None, **given: Any) -> None:
-    """Emit an instruction, once for each box of `where`; operands keep the axes in which they have size 1.
+def issue(name: str, where: Where = None, *, rows: frozenset[str] = frozenset(), **given: Any) -> None:
+    """Emit an instruction, once for each box of `where`.
 
-    The boxes are those of the largest tile among the operands, and all operands have its rank. Boxes that
-    differ only where every operand has size 1 are one.
+    The boxes are over the axes of the largest operand. An operand is clipped along the axes in which it has
+    that size, those in the roles `rows` along the partitions only. Boxes that differ only where every
+    operand has size 1 are one.
     """
     operator = OPERATORS.get(name)
     if operator is None:
@@ -35,13 +35,11 @@ def issue(name: str, where: Where = None, **given: Any) -> None:
     if where is None:
         current().emit(operator, given)
         return
-    sizes = [max(counts) for counts in zip(*_shapes(given), strict=True)]
+    sizes, tiles = broadcast(*(item for item in given.values() if isinstance(item, Tensor)), strict=False)
+    places = dict(zip([key for key, item in given.items() if isinstance(item, Tensor)], tiles, strict=True))
     for box in dict.fromkeys(_seen(box, sizes) for box in where):
-        current().emit(operator, {key: _clipped(value, box) for key, value in given.items()})
-
-
-def _shapes(given: dict[str, Any]) -> list[tuple[int, ...]]:
-    return [value.shape for value in given.values() if isinstance(value, Tensor)]
+        parts = {key: _clipped(item, box, sizes, key in rows) for key, item in places.items()}
+        current().emit(operator, {**given, **parts})
 
 
 def _seen(box: Box, sizes: Sequence[int]) -> Box:
@@ -49,18 +47,19 @@ def _seen(box: Box, sizes: Sequence[int]) -> Box:
     return tuple(span if size > 1 else (0, 1) for span, size in zip(box, sizes, strict=True))
 
 
-def _clipped(value: Any, box: Box) -> Any:
-    if not isinstance(value, Tensor):
-        return value
-    spans = zip(value.shape, box, strict=True)
-    return value[tuple(slice(None) if count == 1 else slice(*span) for count, span in spans)]
+def _clipped(value: Tensor, box: Box, sizes: Sequence[int], rows_only: bool) -> Tensor:
+    keys = [
+        slice(*span) if count == size > 1 else slice(None)
+        for span, count, size in zip(box, value.shape, sizes, strict=True)
+    ]
+    return value[tuple(keys[:1] if rows_only else keys)]
 
 
 def on_chip(what: str, value: Any) -> Tensor:
     """The value, which must be a tile in SBUF or PSUM."""
     if not isinstance(value, Tensor):
         fail("argument_type", f"{what} is {type(value).__name__}, it must be a tile")
-    if value.buffer in HBM_BUFFERS:
+    if not value.storage.on_chip:
         fail(
             "unsupported_memory", f"{what} ({value.name}) is in {value.buffer}, functions compute on chip",
             "load it first: nl.load(...), or nisa.dma_copy into a tile",
@@ -82,7 +81,7 @@ def copied(value: Tensor, dtype: Any, where: Where = None) -> Tensor:
 
 def cast(value: Tensor, dtype: str, where: Where = None) -> Tensor:
     """The tile itself when it has that type, else a converted copy."""
-    return value if value.storage.site.dtype == dtype else copied(value, dtype, where)
+    return value if value.storage.dtype == dtype else copied(value, dtype, where)
 
 
 def is_column(value: Tensor) -> bool:
@@ -90,17 +89,18 @@ def is_column(value: Tensor) -> bool:
     return all(count == 1 for _, count in value.dims[1:])
 
 
-def broadcast(*values: Tensor) -> tuple[tuple[int, ...], list[Tensor]]:
+def broadcast(*values: Tensor, strict: bool = True) -> tuple[tuple[int, ...], list[Tensor]]:
     """The shape that tiles broadcast to, and the tiles with its rank.
 
-    Partitions face each other and free axes are matched from the last one; they are equal or 1, as in NumPy.
+    Partitions face each other and free axes are matched from the last one; they are equal or 1, as in NumPy,
+    unless `strict` is off: then the shape is that of the largest sizes.
     """
     rank = max(value.ndim for value in values)
     tiles = [_ranked(value, rank) for value in values]
     shape = tuple(max(sizes) for sizes in zip(*(value.shape for value in tiles), strict=True))
     for value in tiles:
         for axis, size in enumerate(value.shape):
-            if size not in {1, shape[axis]}:
+            if strict and size not in {1, shape[axis]}:
                 fail(
                     "shape_mismatch", f"{value.name} has {size} elements in axis {axis}, another operand "
                     f"has {shape[axis]}", "axes are equal, or one of them is 1",
@@ -116,9 +116,11 @@ def _ranked(value: Tensor, rank: int) -> Tensor:
 
 def spread(value: Tensor, shape: Sequence[int]) -> Tensor:
     """The tile in a larger shape of its rank: free axes repeat without moving data, partitions are filled."""
-    if value.shape[0] != shape[0]:
-        value = fill_partitions(value, shape[0])
-    return value if value.shape == tuple(shape) else value.broadcast_to(tuple(shape))
+    view = value if value.shape[0] == shape[0] else fill_partitions(value, shape[0])
+    for axis, size in enumerate(shape):
+        if view.shape[axis] != size:
+            view = view.broadcast(axis, size)
+    return view
 
 
 def fill_partitions(value: Tensor, count: int) -> Tensor:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from nki_sim.frontend.lowering.emit import Where, cast, copied, in_sbuf, issue, on_chip, tile
-from nki_sim.frontend.lowering.promotion import promote
+from nki_sim.frontend.lowering.emit import Where, cast, in_sbuf, issue, on_chip, tile
+from nki_sim.frontend.lowering.promotion import named, promote
 from nki_sim.frontend.recorder import current
 from nki_sim.frontend.tensor import Tensor, fail
 from nki_sim.frontend.values import engine
@@ -24,9 +24,14 @@ def matmul(x: Any, y: Any, transpose_x: bool = False, *, where: Where = None) ->
     wanted = promote(left, right)
     if "float32" in {str(left.dtype), str(right.dtype)}:
         left, right = cast(left, wanted), cast(right, wanted)
-    result = tile((prod(left.shape[1:]), *right.shape[1:]), "float32", "psum")
-    for stationary, moving, dst in _clipped(left, right, result, where):
-        issue("nc_matmul", dst=dst, stationary=stationary, moving=moving, accumulate=False)
+    return product(left, right, where)
+
+
+def product(stationary: Tensor, moving: Tensor, where: Where = None, **flags: Any) -> Tensor:
+    """stationary.T @ moving in a new PSUM tile; the boxes of `where` are over the moving operand."""
+    result = tile((prod(stationary.shape[1:]), *moving.shape[1:]), "float32", "psum")
+    for left, right, dst in _clipped(stationary, moving, result, where):
+        issue("nc_matmul", dst=dst, stationary=left, moving=right, accumulate=False, **flags)
     return result
 
 
@@ -43,24 +48,22 @@ def _clipped(
     return parts
 
 
-def transpose(x: Any, dtype: Any = None, *, where: Where = None) -> Tensor:
+def transpose(x: Any, dtype: Any = None, *, where: Where = None, on: engine = engine.unknown) -> Tensor:
     """[F, P] from [P, F]: up to 32x32 on VectorE, else on the tensor engine, which writes PSUM.
 
     The free axes are one. A type other than that of `x` costs a copy.
     """
     if where is not None:
-        fail(
-            "unsupported_expression_in_mask", "nl.transpose takes no mask yet",
-            "transpose the part: x[0:n, 0:m]",
-        )  # fmt: skip
+        fail("unsupported_expression_in_mask", "transposes take no mask", "transpose the part: x[0:n, 0:m]")
     data = on_chip("nl.transpose: x", x)
     sizes = (prod(data.shape[1:]), data.shape[0])
     small = max(sizes) <= current().target.vector_transpose_max
-    if not small:
+    runs = on if on is not engine.unknown else engine.vector if small else engine.tensor
+    if runs is engine.tensor:
         data = in_sbuf(data)
-    result = tile(sizes, data.dtype, "sbuf" if small else "psum")
-    issue("nc_transpose", dst=result, data=data, engine=engine.vector if small else engine.tensor)
-    return result if dtype is None or str(dtype) == str(data.dtype) else copied(result, dtype)
+    result = tile(sizes, data.dtype, "psum" if runs is engine.tensor else "sbuf")
+    issue("nc_transpose", dst=result, data=data, engine=runs)
+    return result if dtype is None else cast(result, named(dtype))
 
 
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {"matmul": matmul, "transpose": transpose}

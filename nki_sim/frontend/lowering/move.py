@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nki_sim.forms import HBM_BUFFERS
 from nki_sim.frontend.lowering.emit import Where, broadcast, cast, in_sbuf, issue, on_chip, spread, tile
-from nki_sim.frontend.lowering.promotion import number
+from nki_sim.frontend.lowering.promotion import named, number
 from nki_sim.frontend.tensor import Tensor, fail
 
 
@@ -62,7 +61,7 @@ def _fitting(goal: Tensor, source: Tensor) -> Tensor:
 def _in_hbm(what: str, value: Any) -> Tensor:
     if not isinstance(value, Tensor):
         fail("argument_type", f"{what} is {type(value).__name__}, it must be a tensor in HBM")
-    if value.buffer not in HBM_BUFFERS:
+    if value.storage.on_chip:
         fail(
             "unsupported_memory", f"{what} ({value.name}) is in {value.buffer}, it must be in HBM",
             "on chip, copy with nl.copy or nisa.tensor_copy",
@@ -84,26 +83,26 @@ def gather_flattened(
         fail("unsupported_expression_in_mask", "nl.gather_flattened takes no mask yet", "gather a part")
     result = tile(chosen.shape, source.dtype)
     issue("nc_n_gather", dst=result, data=source, indices=chosen)
-    return result if dtype is None else cast(result, str(dtype))
+    return result if dtype is None else cast(result, named(dtype))
 
 
-def broadcast_to(src: Any, shape: Sequence[int], dtype: Any = None) -> Tensor:
+def broadcast_to(x: Any, shape: Sequence[int], dtype: Any = None) -> Tensor:
     """The tile in a larger shape: free axes repeat by the access pattern, partitions are filled."""
-    data = on_chip("nl.broadcast_to: src", src)
+    data = on_chip("nl.broadcast_to: x", x)
     if len(shape) < data.ndim:
         fail("broadcast", f"{data.name} of shape {data.shape} to {tuple(shape)}: ranks differ")
     while data.ndim < len(shape):
         data = data.expand_dim(1)
     data = spread(data, shape)
-    return data if dtype is None else cast(data, str(dtype))
+    return data if dtype is None else cast(data, named(dtype))
 
 
-def expand_dims(data: Any, axis: Any) -> Tensor:
+def expand_dims(x: Any, axis: Any) -> Tensor:
     """A view with axes of size 1 put in."""
-    if not isinstance(data, Tensor):
-        fail("argument_type", f"nl.expand_dims of {type(data).__name__}, it must be a tile")
+    if not isinstance(x, Tensor):
+        fail("argument_type", f"nl.expand_dims of {type(x).__name__}, it must be a tile")
     axes = axis if isinstance(axis, tuple | list) else (axis,)
-    rank, view = data.ndim + len(axes), data
+    rank, view = x.ndim + len(axes), x
     for item in sorted(item + rank if item < 0 else item for item in axes):
         view = view.expand_dim(item)
     return view

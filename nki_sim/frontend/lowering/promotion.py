@@ -15,6 +15,7 @@ from nki_sim.frontend.tensor import Tensor, fail
 
 _FLOAT_RANK = {"float16": 1, "bfloat16": 1, "tfloat32": 2, "float32": 3}
 _WEAK = {bool: "uint8", int: "int32", float: "float32"}
+_STORED = {"bool_": "uint8"}
 _SIGNED = {1: "int16", 2: "int32"}
 
 
@@ -31,14 +32,18 @@ def number(value: Any) -> float | None:
 def dtype_of(value: Any) -> str:
     """The type name that a tile or a number counts as."""
     if isinstance(value, Tensor):
-        return value.storage.site.dtype
-    weak = _WEAK.get(type(value))
-    name = weak or str(getattr(value, "dtype", ""))
-    if name == "bool":
-        name = "uint8"
+        return value.storage.dtype
+    name = _WEAK.get(type(value)) or str(getattr(value, "dtype", ""))
+    name = "bool_" if name == "bool" else name
     if name not in DTYPES:
         fail("argument_type", f"{value!r} is neither a tile nor a number of a supported type")
     return name
+
+
+def named(dtype: Any) -> str:
+    """The name of a type that is given as one of the language's, of NumPy's, or as text."""
+    name = str(getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype))
+    return "bool_" if name == "bool" else name
 
 
 def promote(*values: Any) -> str:
@@ -50,6 +55,7 @@ def join(left: str, right: str) -> str:
     """The narrowest type that holds the values of both."""
     if left == right:
         return left
+    left, right = _STORED.get(left, left), _STORED.get(right, right)
     one, two = DTYPES[left], DTYPES[right]
     if one.kind == two.kind == "float":
         return _floats(left, right)

@@ -25,8 +25,9 @@ def reduction(
     kept = [dim for dim in range(1, data.ndim) if dim not in axes]
     result, whole = _result(data, axes, dtype or data.dtype, keepdims)
     order = (0, *kept, *axes)
+    dst = result if where is None else whole.permute(order)
     issue(
-        "tensor_reduce", _disjoint(where, order, len(axes)), dst=whole.permute(order), op=op_value(op),
+        "tensor_reduce", _disjoint(where, order, len(axes)), dst=dst, op=op_value(op),
         data=data.permute(order), axis=tuple(range(1 + len(kept), data.ndim)), negate=negate,
     )  # fmt: skip
     return result

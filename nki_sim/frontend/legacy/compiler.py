@@ -1,0 +1,209 @@
+"""`nki.compiler`: where kernels place tiles themselves, and directives to the vendor's compiler.
+
+An allocation is passed as `buffer=`. It places each logical block of a tensor: `alloc` by a function of the
+kernel, `mod_alloc` by the documented formula, block index modulo the number of physical tiles. Directives
+change neither results nor placement here, but for `force_auto_alloc`, which drops the kernel's placements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
+from operator import index as to_int
+from typing import Any, TypeVar
+
+from nki_sim.frontend.recorder import current
+from nki_sim.frontend.tensor import MemoryRegion, fail
+
+Address = tuple[int, int]
+"""First partition, and byte in each partition."""
+
+Place = Callable[[tuple[int, ...], int, int], Any]
+"""Block index, partitions and bytes per partition of the tile -> what the kernel says of its place."""
+
+Decorated = TypeVar("Decorated")
+
+
+class Allocation:
+    """A memory and where in it each block goes; `place` gives the address that tiles are declared with."""
+
+    __slots__ = ("_function", "_locate", "memory")
+
+    def __init__(self, memory: str, function: Place, locate: Callable[[Any, int], Address]) -> None:
+        self.memory = memory
+        self._function = function
+        self._locate = locate
+
+    def __repr__(self) -> str:
+        return f"<allocation in {self.memory}>"
+
+    def place(self, block: Sequence[int], partitions: int, nbytes: int) -> Address | None:
+        """(first partition, byte) of a block's tile; None where placements are dropped."""
+        if getattr(current(), "auto_alloc", False):
+            return None
+        return self._locate(self._function(tuple(block), partitions, nbytes), nbytes)
+
+
+def _integers(what: str, found: Any, names: str) -> list[int]:
+    try:
+        numbers = [to_int(item) for item in found]
+    except TypeError:
+        numbers = []
+    if len(numbers) != names.count(",") + 1 or any(item < 0 for item in numbers):
+        fail("allocation", f"{what} returned {found!r}", f"return ({names}), integers from 0 on")
+    return numbers
+
+
+def _in_sbuf(found: Any, nbytes: int) -> Address:
+    del nbytes
+    partition, byte = _integers("the function of sbuf.alloc", found, "start_partition, byte_addr")
+    return partition, byte
+
+
+def _in_psum(found: Any, nbytes: int) -> Address:
+    names = "bank_id, start_partition, byte_addr"
+    bank, partition, byte = _integers("the function of psum.alloc", found, names)
+    size = current().target.psum_bank_bytes
+    if nbytes > size:
+        fail(
+            "psum_bank", f"a tile of {nbytes} bytes per partition is placed in PSUM, a bank has {size}",
+            "a placed PSUM tile lies in one bank: at most 512 float32 per partition",
+        )  # fmt: skip
+    if partition or byte:
+        fail(
+            "allocation", f"a PSUM tile is placed at partition {partition}, byte {byte} of its bank",
+            "start_partition and byte_addr must be 0 in PSUM",
+        )  # fmt: skip
+    return 0, bank * size
+
+
+def _modulo(base: int, tiles: Sequence[int], scale: int) -> Callable[[Sequence[int]], int]:
+    """base + scale * (the block index modulo `tiles`, as one row-major number); no tiles mean one."""
+    counts = tuple(tiles)
+
+    def number(block: Sequence[int]) -> int:
+        if counts and len(counts) != len(block):
+            fail(
+                "allocation", f"{counts} tiles for {len(block)} block dimensions",
+                "give one number of tiles for each block dimension, or none",
+            )  # fmt: skip
+        steps = [prod(counts[axis + 1 :]) for axis in range(len(counts))]
+        found = sum(at % size * step for at, size, step in zip(block, counts, steps, strict=False))
+        return base + scale * found
+
+    return number
+
+
+class _Memory:
+    """`ncc.sbuf`, `ncc.psum`: a buffer, and the ways to place tiles in it."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: MemoryRegion) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"nki.compiler.{self.name.value}"
+
+    def auto_alloc(self) -> MemoryRegion:
+        """The compiler places the tile: the same as the plain buffer."""
+        return self.name
+
+
+class _Sbuf(_Memory):
+    __slots__ = ()
+
+    def alloc(self, func: Place) -> Allocation:
+        """`func(block, partitions, bytes)` gives (start_partition, byte_addr)."""
+        return Allocation("sbuf", func, _in_sbuf)
+
+    def mod_alloc(
+        self,
+        *,
+        base_addr: int,
+        base_partition: int = 0,
+        num_par_tiles: Sequence[int] = (),
+        num_free_tiles: Sequence[int] = (),
+    ) -> Allocation:
+        """Tiles in turn along partitions and along the bytes of each partition, from a base."""
+
+        def place(block: tuple[int, ...], partitions: int, nbytes: int) -> Address:
+            first = _modulo(base_partition, num_par_tiles, partitions)(block)
+            return first, _modulo(base_addr, num_free_tiles, nbytes)(block)
+
+        return self.alloc(place)
+
+
+class _Psum(_Memory):
+    __slots__ = ()
+
+    def alloc(self, func: Place) -> Allocation:
+        """`func(block, partitions, bytes)` gives (bank_id, start_partition, byte_addr)."""
+        return Allocation("psum", func, _in_psum)
+
+    def mod_alloc(
+        self,
+        *,
+        base_bank: int,
+        base_addr: int = 0,
+        base_partition: int = 0,
+        num_bank_tiles: Sequence[int] = (),
+        num_par_tiles: Sequence[int] = (),
+        num_free_tiles: Sequence[int] = (),
+    ) -> Allocation:
+        """Tiles in turn over banks, partitions and the bytes of a bank, from a base."""
+
+        def place(block: tuple[int, ...], partitions: int, nbytes: int) -> tuple[int, int, int]:
+            bank = _modulo(base_bank, num_bank_tiles, 1)(block)
+            first = _modulo(base_partition, num_par_tiles, partitions)(block)
+            return bank, first, _modulo(base_addr, num_free_tiles, nbytes)(block)
+
+        return self.alloc(place)
+
+
+sbuf, psum = _Sbuf(MemoryRegion.sbuf), _Psum(MemoryRegion.psum)
+
+
+# -- directives ----------------------------------------------------------------------------------
+
+
+def skip_middle_end_transformations(func: Decorated) -> Decorated:
+    """The vendor's compiler keeps the kernel's instructions as they are, which this simulator always does."""
+    return func
+
+
+def enable_stack_allocator(func: Any = None, log_level: int = 50) -> Any:
+    """The vendor's compiler allocates tiles by their scope; placement does not change results."""
+    del log_level
+    return func if func is not None else lambda kernel: kernel
+
+
+def force_auto_alloc(func: Any = None) -> Any:
+    """Direct allocation in the kernel is ignored."""
+    if func is None:
+        return force_auto_alloc
+    func.auto_alloc = True
+    return func
+
+
+@contextmanager
+def _directive() -> Iterator[None]:
+    yield
+
+
+def allocation_scope() -> Any:
+    """A scope of tensors for the compiler's allocator; what is placed where does not change results."""
+    return _directive()
+
+
+def no_reorder() -> Any:
+    """A guard within which the compiler keeps the order of instructions."""
+    return _directive()
+
+
+def multi_buffer(factor: int = 2) -> Any:
+    """How many buffers the compiler's allocator rotates; a hint here."""
+    if type(factor) is not int or factor < 1:
+        fail("argument_value", f"multi_buffer(factor={factor!r})", "a number of buffers from 1 on")
+    return _directive()

@@ -1,0 +1,208 @@
+"""The legacy `nki.isa`: the operator table, called as SDK 2.20 to 2.26 document it.
+
+Instructions return the tile they fill; its shape and type follow from the operands unless `RESULTS` says
+otherwise. They take `mask=`, `dtype=` and `engine=`, and `op=` as functions of the language or of NumPy. The
+few calls that differ in more than that are in `isa_special`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from nki_sim.frontend.legacy.calls import function_name, value_of
+from nki_sim.frontend.legacy.isa_special import SPECIAL
+from nki_sim.frontend.legacy.tiles import as_tile, where
+from nki_sim.frontend.lowering.elementwise import op_value
+from nki_sim.frontend.lowering.emit import copied, issue, tile
+from nki_sim.frontend.lowering.promotion import promote
+from nki_sim.frontend.recorder import current
+from nki_sim.frontend.tensor import Tensor, fail
+from nki_sim.frontend.values import Function, dge_mode, engine, nc_version, oob_mode, reduce_cmd
+from nki_sim.functions import BITWISE
+from nki_sim.operators import OPERATORS, UNSUPPORTED, Operator
+
+__all__ = ["alu", "dge_mode", "engine", "get_nc_version", "nc_version", "oob_mode", "reduce_cmd"]
+
+tensor_engine, vector_engine, scalar_engine = engine.tensor, engine.vector, engine.scalar
+gpsimd_engine, unknown_engine, dma_engine = engine.gpsimd, engine.unknown, engine.dma
+
+Values = dict[str, Any]
+Result = tuple[Sequence[int], Any]
+"""Shape and type of a returned tile."""
+
+# Parameters by position where they are not those of the table without `dst`.
+ORDER: dict[str, tuple[str, ...]] = {"nc_stream_shuffle": ("src", "dst", "shuffle_mask")}
+
+# Hints to the vendor's compiler, and what names the tile.
+_HINTS = frozenset({"name", "buffer", "dge_mode"})
+_FUNCTIONS = frozenset({"alu", "activation", "reduce", "choice"})
+_GENERATIONS = {"trn1": nc_version.gen2, "trn2": nc_version.gen3}
+
+
+def _like(given: Values) -> Result:
+    lead = _lead(given)
+    return lead.shape, lead.dtype
+
+
+def _wide(given: Values, count: int) -> Result:
+    """`count` elements in each partition of the first operand."""
+    lead = _lead(given)
+    return (lead.shape[0], count), lead.dtype
+
+
+def _gathered(given: Values) -> Result:
+    """16 indices of each element of `index` in the tile, and what is gathered at each."""
+    source, index, width = given["src_buffer"], given["index"], given.get("num_elem_per_idx", 1)
+    valid = given.get("num_valid_indices")
+    whole = index.size // index.shape[0] * 16
+    places = (*index.shape[1:], 16) if valid in {None, whole} else (valid,)
+    return (source.shape[0], *places, width), source.dtype
+
+
+def _joined(given: Values) -> Result:
+    names = ("data1", "data2") if "data2" in given else ("data0", "data1")
+    left, right = (given[name] for name in names)
+    return left.shape, promote(left, right)
+
+
+RESULTS: dict[str, Callable[[Values], Result]] = {
+    "tensor_tensor": _joined,
+    "tensor_tensor_scan": _joined,
+    "bn_stats": lambda given: _wide(given, 6),
+    "bn_aggr": lambda given: _wide(given, 2),
+    "max8": lambda given: _wide(given, 8),
+    "nc_find_index8": lambda given: (_wide(given, 8)[0], "uint32"),
+    "local_gather": _gathered,
+    "sequence_bounds": lambda given: ((1, 2, _lead(given).size), _lead(given).dtype),
+    "tensor_partition_reduce": lambda given: ((1, *_lead(given).shape[1:]), _lead(given).dtype),
+}
+
+# Operands that a mask clips along the partitions only: they have no axis of the data.
+_ROWS = frozenset({"vals", "dst_idx"})
+
+
+def alu(op: Any) -> Function:
+    """A function of the language or of NumPy as instructions take it."""
+    return op_value(function_name(op))
+
+
+def _lead(given: Values) -> Tensor:
+    """The operand whose axes the mask is over: the first tile."""
+    tiles = [value for value in given.values() if isinstance(value, Tensor)]
+    if not tiles:
+        fail("missing_argument", "the instruction is given no tile")
+    return tiles[0]
+
+
+def _instruction(operator: Operator) -> Callable[..., Any]:
+    names = ORDER.get(operator.name) or tuple(
+        argument.name for argument in operator.signature if argument.name != "dst"
+    )
+    kinds = {argument.name: argument.kind for argument in operator.signature}
+    special = SPECIAL.get(operator.name)
+
+    def call(*args: Any, mask: Any = None, dtype: Any = None, engine: Any = None, **given: Any) -> Any:
+        given = _bound(operator.name, names, args, given)
+        if special is not None:
+            return special(given, mask=mask, dtype=dtype, engine=engine)
+        values = {
+            name: alu(value) if kinds.get(name) in _FUNCTIONS else value_of(value)
+            for name, value in given.items()
+            if value is not None and name in kinds
+        }
+        _refuse_unknown(operator, given)
+        return _issued(operator, values, mask, dtype, engine)
+
+    call.__name__ = call.__qualname__ = operator.name
+    call.__doc__ = operator.doc
+    return call
+
+
+def _bound(name: str, names: Sequence[str], args: Sequence[Any], given: Values) -> Values:
+    if len(args) > len(names):
+        fail("too_many_arguments", f"nisa.{name} takes {len(names)} positional arguments, not {len(args)}")
+    placed = dict(zip(names, args, strict=False))
+    for key in placed.keys() & given.keys():
+        fail("argument_twice", f"nisa.{name}: {key} given twice")
+    return {**placed, **given}
+
+
+def _refuse_unknown(operator: Operator, given: Values) -> None:
+    for name in given.keys() - operator.by_name.keys() - _HINTS:
+        if given[name] not in {None, (), oob_mode.error}:
+            fail("unsupported_argument", f"not supported: nisa.{operator.name}({name}={given[name]!r})")
+
+
+def _issued(operator: Operator, given: Values, mask: Any, dtype: Any, runs_on: Any) -> Any:
+    """The instruction on what the mask leaves; the tile it fills, unless the kernel named one."""
+    named = given.pop("dst", None)
+    lead = _lead(given)
+    shape, default = RESULTS.get(operator.name, _like)(given)
+    result = tile(shape, dtype or default) if named is None else named
+    boxes = where(mask, lead.shape)
+    rows = _ROWS if operator.name not in RESULTS or result.shape == lead.shape else _ROWS | {"dst"}
+    _widen_scalars(operator, given)
+    issue(operator.name, boxes, rows=rows, **{**given, "dst": result, "engine": runs_on})
+    return as_tile(result) if named is None else None
+
+
+# Columns of scalars that this namespace takes in any type; engines compute with them in float32.
+_SCALARS = ("bias", "operand0", "operand1", "initial", "prob")
+
+
+def _widen_scalars(operator: Operator, given: Values) -> None:
+    if any(str(getattr(given.get(name), "name", "")) in BITWISE for name in ("op0", "op1")):
+        return
+    for name in _SCALARS:
+        value = given.get(name)
+        argument = operator.by_name.get(name)
+        either = argument is not None and argument.kind == "tensor_or_float"
+        if either and isinstance(value, Tensor) and value.storage.dtype != "float32":
+            given[name] = copied(value, "float32")
+
+
+_INSTRUCTIONS = {
+    name: _instruction(operator) for name, operator in OPERATORS.items() if not operator.internal
+}
+
+
+def tensor_copy_dynamic_src(src: Any, **options: Any) -> Any:
+    """`tensor_copy` of a tile at an address that depends on data."""
+    return _INSTRUCTIONS["tensor_copy"](src, **options)
+
+
+def tensor_copy_dynamic_dst(*, dst: Any, src: Any, **options: Any) -> None:
+    """`tensor_copy` into a tile at an address that depends on data."""
+    _INSTRUCTIONS["tensor_copy"](src, dst=dst, **options)
+
+
+def get_nc_version() -> nc_version:
+    """The generation of the target being traced; generations compare by age."""
+    return _GENERATIONS[current().target.name]
+
+
+class constants:  # noqa: N801  the documented spelling
+    """`nki.isa.constants`."""
+
+    engine = engine
+
+
+class fp32:  # noqa: N801
+    """`nki.isa.fp32`: the least value of float32."""
+
+    min = -3.4028234663852886e38
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    known = " (documented, not there yet)" if name in UNSUPPORTED or name == "builtin_custom_op" else ""
+
+    def missing(*_: object, **__: object) -> NoReturn:
+        fail("unsupported", f"not supported: nisa.{name}{known}", f"supported: {', '.join(_INSTRUCTIONS)}")
+
+    return missing
+
+
+globals().update(_INSTRUCTIONS)
