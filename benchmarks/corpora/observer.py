@@ -38,23 +38,18 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def install() -> None:
-    """Stand-ins for what a corpus imports besides NKI, and an event for each kernel that is launched."""
+    """Stand-ins for what a corpus imports besides NKI, and events for each kernel that is launched."""
     from benchmarks.corpora import missing
 
     missing.install()
-    for module, owner, method in LAUNCHES:
-        found = importlib.import_module(module)
-        place = getattr(found, owner) if owner else found
-        setattr(place, method, _observed(getattr(place, method)))
-    numerics = importlib.import_module("nki_sim.numerics")
-    vars(numerics)["run"] = _reported(numerics.run)
+    for module, wrapped in (("nki_sim.frontend.simulate", _launched), ("nki_sim.numerics", _computed)):
+        place = vars(importlib.import_module(module))
+        place["run"] = wrapped(place["run"])
 
 
-LAUNCHES = (("nki_sim.frontend.launch", "", "launch"),)
-"""Where the front ends run a kernel for its results: module, class, function."""
+def _launched(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`simulate.run`: where both front ends run a kernel that is called with arrays."""
 
-
-def _observed(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(kernel: Any, *args: Any, **kwargs: Any) -> Any:
         name = getattr(kernel, "__name__", "kernel")
@@ -70,7 +65,7 @@ def _observed(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _reported(function: Callable[..., Any]) -> Callable[..., Any]:
+def _computed(function: Callable[..., Any]) -> Callable[..., Any]:
     """`numerics.run`: by then the kernel has been traced and its program checked."""
 
     @functools.wraps(function)
