@@ -21,8 +21,11 @@ _SIGNED = {1: "int16", 2: "int32"}
 
 def number(value: Any) -> float | None:
     """The Python number of a Python or NumPy scalar, None for anything else."""
-    if type(value) in _WEAK:
+    kind = type(value)
+    if kind in _WEAK:
         return value  # type: ignore[no-any-return]
+    if isinstance(value, int):
+        return int(value)
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         found = value.item()
         return found if type(found) in _WEAK else None
@@ -33,8 +36,8 @@ def dtype_of(value: Any) -> str:
     """The type name that a tile or a number counts as."""
     if isinstance(value, Tensor):
         return value.storage.dtype
-    name = _WEAK.get(type(value)) or str(getattr(value, "dtype", ""))
-    name = "bool_" if name == "bool" else name
+    weak = _WEAK.get(type(value)) or ("int32" if isinstance(value, int) else "")
+    name = weak or named(getattr(value, "dtype", ""))
     if name not in DTYPES:
         fail("argument_type", f"{value!r} is neither a tile nor a number of a supported type")
     return name

@@ -1,0 +1,184 @@
+"""The legacy `nki.language`: types, memories, indices, loops, declarations, and functions that compute.
+
+The functions are those of `lowering`, called as SDK 2.20 to 2.26 document them: with `mask=`, on tiles and
+numbers, returning tiles. Each also serves as an `op=` value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+from weakref import WeakKeyDictionary
+
+from nki_sim.dtypes import DTYPES
+from nki_sim.frontend.language import tile_size
+from nki_sim.frontend.legacy.calls import value_of
+from nki_sim.frontend.legacy.compiler import psum, sbuf
+from nki_sim.frontend.legacy.grid import nc, num_programs, program_id, program_ndim, spmd_dim
+from nki_sim.frontend.legacy.index import arange, mgrid
+from nki_sim.frontend.legacy.loops import affine_range, loop_reduce, sequential_range, static_range
+from nki_sim.frontend.legacy.tensors import empty_like, full, ndarray, ones, par_dim, zeros, zeros_like
+from nki_sim.frontend.legacy.tiles import Tile, as_tile
+from nki_sim.frontend.legacy.tiles import where as boxes_of
+from nki_sim.frontend.lowering import FUNCTIONS
+from nki_sim.frontend.lowering.emit import broadcast, issue
+from nki_sim.frontend.lowering.promotion import named
+from nki_sim.frontend.recorder import current
+from nki_sim.frontend.tensor import MemoryRegion, Tensor, fail
+from nki_sim.functions import ACTIVATIONS, ALU, REDUCE
+
+__all__ = [
+    "affine_range", "arange", "empty_like", "full", "loop_reduce", "mgrid", "nc", "ndarray", "num_programs",
+    "ones", "par_dim", "program_id", "program_ndim", "psum", "sbuf", "sequential_range", "spmd_dim",
+    "static_range", "tile_size", "zeros", "zeros_like",
+]  # fmt: skip
+
+hbm = private_hbm = MemoryRegion.private_hbm
+shared_hbm = MemoryRegion.shared_hbm
+
+# Comparisons and logic give booleans in this namespace.
+_BOOLEAN = frozenset({
+    "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
+    "logical_and", "logical_or", "logical_xor", "logical_not", "all",
+})  # fmt: skip
+
+# This namespace's names of parameters.
+_PARAMETERS = {"copy": {"src": "x"}, "broadcast_to": {"src": "x"}, "expand_dims": {"data": "x"}}
+
+# Options that the functions have here and do without.
+_DEFAULTS: dict[str, dict[str, Any]] = {"var": {"keepdims": False}}
+
+
+class fp32:  # noqa: N801  the documented spelling
+    """Constants of float32."""
+
+    min = -3.4028234663852886e38
+
+
+class bfp16:  # noqa: N801
+    """Constants of bfloat16."""
+
+    min = -3.3895313892515355e38
+
+
+class Function:
+    """A function of the language: called on tiles it computes, passed as `op=` it names the operation."""
+
+    __slots__ = ("_call", "_defaults", "_parameters", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._call = FUNCTIONS.get(name)
+        self._parameters = _PARAMETERS.get(name, {})
+        self._defaults = _DEFAULTS.get(name, {})
+
+    def __repr__(self) -> str:
+        return f"nl.{self.name}"
+
+    def __call__(self, *args: Any, mask: Any = None, **options: Any) -> Any:
+        if self._call is None:
+            fail("unsupported", f"not supported: calling nl.{self.name}(...)", "it is an op= of instructions")
+        values = [value_of(value) for value in args]
+        given = {self._parameters.get(name, name): value_of(value) for name, value in options.items()}
+        if given.get("dtype") is None and self.name in _BOOLEAN:
+            given["dtype"] = "bool_"
+        if mask is not None:
+            given["where"] = self._boxes(mask, [*values, *given.values()])
+        result = self._call(*values, **{**self._defaults, **given})
+        return as_tile(result) if isinstance(result, Tensor) else result
+
+    def _boxes(self, mask: Any, values: Sequence[Any]) -> Any:
+        tiles = [value for value in values if isinstance(value, Tensor)]
+        # A product's mask is over its right operand.
+        shape = tiles[-1].shape if self.name == "matmul" else broadcast(*tiles)[0]
+        return boxes_of(mask, shape)
+
+
+_FUNCTIONS = {name: Function(name) for name in sorted({*FUNCTIONS, *ALU, *REDUCE, *ACTIVATIONS})}
+
+
+def ds(start: Any, size: int) -> Any:
+    """`size` elements from `start`, which may be known only when the kernel runs."""
+    from nki_sim.frontend.tensor import DynamicSlice
+
+    return slice(int(start), int(start) + size) if isinstance(start, int) else DynamicSlice(start, size)
+
+
+def static_cast(input_data: Any, dtype: Any) -> Any:
+    """A tile copied to another type, or an array or number of NumPy converted."""
+    if hasattr(input_data, "tile") or isinstance(input_data, Tensor):
+        return _FUNCTIONS["copy"](input_data, dtype=dtype)
+    import numpy as np
+
+    return np.asarray(input_data).astype(_numpy(dtype))[()]
+
+
+def _numpy(dtype: Any) -> Any:
+    """The NumPy type of a type of the language; NumPy is loaded for kernels that use it."""
+    from nki_sim.arrays import NUMPY
+
+    name = named(dtype)
+    if name not in NUMPY:
+        fail("dtype", f"{dtype!r} is not a supported data type", f"one of {', '.join(NUMPY)}")
+    return NUMPY[name]
+
+
+def finfo(dtype: Any) -> Any:
+    """Limits of a floating-point type, as `numpy.finfo`."""
+    import ml_dtypes
+
+    return ml_dtypes.finfo(_numpy(dtype))  # type: ignore[no-untyped-call]
+
+
+_constants: WeakKeyDictionary[Any, dict[Any, Tile]] = WeakKeyDictionary()
+
+
+def shared_constant(constant: Any, dtype: Any = None, **_: object) -> Tile:
+    """A tensor in HBM that holds an array from the start, the same one for equal data."""
+    import numpy as np
+
+    array = np.asarray(constant)
+    kind = named(array.dtype if dtype is None else dtype)
+    data = np.ascontiguousarray(array.astype(_numpy(kind))).tobytes()
+    made = _constants.setdefault(current(), {})
+    key = array.shape, kind, data
+    if key not in made:
+        made[key] = as_tile(current().constant("constant", array.shape, kind, data))
+    return made[key]
+
+
+def shared_identity_matrix(n: int, dtype: Any = "uint8", **_: object) -> Tile:
+    """The n x n identity as a constant in HBM."""
+    import numpy as np
+
+    return shared_constant(np.identity(n), dtype)
+
+
+def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None, **_: object) -> None:
+    """dst = op(dst, value) in HBM; a row that several indices name gets all of their values."""
+    from nki_sim.frontend.legacy.isa import alu
+
+    if mask is not None:
+        fail("unsupported_argument", "not supported: nl.atomic_rmw(mask=)", "store a part")
+    goal = value_of(dst)
+    issue("dma_compute", dst=goal, srcs=[goal, value_of(value)], reduce_op=alu(op), unique_indices=False)
+
+
+def device_print(prefix: str, x: Any, **_: object) -> None:
+    """Prints when the kernel is run eagerly; a program has nothing to print."""
+    del prefix, x
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+
+    def missing(*_: object, **__: object) -> NoReturn:
+        fail("unsupported", f"not supported: nl.{name}")
+
+    missing.__name__ = name
+    return missing
+
+
+globals().update(_FUNCTIONS)
+globals().update(DTYPES)
