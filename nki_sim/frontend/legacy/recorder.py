@@ -7,6 +7,7 @@ a matmul that accumulates into zeros simply overwrites them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -37,6 +38,13 @@ class LegacyRecorder(Recorder):
         # PSUM tiles that something else than a matmul wrote.
         self._foreign: set[int] = set()
         self._last: tuple[Operator, dict[str, Any]] | None = None
+        # Arguments that the kernel writes, and the line of the first instruction that does.
+        self.written_inputs: dict[int, int] = {}
+
+    def argument(self, name: str, shape: Sequence[int], dtype: str) -> Tensor:
+        from nki_sim.frontend.legacy.tiles import as_tile
+
+        return as_tile(super().argument(name, shape, dtype))
 
     def emit(self, operator: Operator, given: dict[str, Any], line: int | None = None) -> None:
         if self._fills:
@@ -50,6 +58,8 @@ class LegacyRecorder(Recorder):
             view = given.get(role)
             if view is not None:
                 self._written.add(view.storage.id)
+                if view.storage.id in self.inputs:
+                    self.written_inputs.setdefault(view.storage.id, self.line() if line is None else line)
                 if view.storage.banked and operator.name != "nc_matmul":
                     self._foreign.add(view.storage.id)
 

@@ -1,0 +1,112 @@
+"""`neuronxcc.nki` itself: the decorators that mark kernels, and the ways to run one.
+
+A kernel called with arrays is traced and run by the simulator; called from another kernel it is inlined.
+Every latency given here is predicted by the model, none is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+from nki_sim.frontend import api as current_api
+from nki_sim.frontend.api import Program
+from nki_sim.frontend.legacy.grid import Grid
+from nki_sim.frontend.legacy.recorder import LegacyRecorder
+from nki_sim.frontend.recorder import Recorder
+from nki_sim.frontend.tensor import fail
+
+_MODES = frozenset({"auto", "jax", "torchxla", "baremetal", "benchmark", "profile", "simulation", "trace"})
+
+
+class Latency:
+    """Latency of a kernel in us, PREDICTED; the model knows no spread, so all percentiles are the same."""
+
+    def __init__(self, predicted_us: float) -> None:
+        self._predicted_us = predicted_us
+
+    def get_latency_percentile(self, percentile: int) -> float:
+        """Predicted us."""
+        del percentile
+        return self._predicted_us
+
+
+class BenchmarkResult:
+    """What `kernel.benchmark_result` holds after a call."""
+
+    def __init__(self, predicted_us: float) -> None:
+        self.nc_latency = Latency(predicted_us)
+
+
+class LegacyKernel(current_api.Kernel):
+    """A function marked as a kernel, with the grid it is launched on."""
+
+    dialect: ClassVar[str] = "neuronxcc"
+    recorder: ClassVar[type[Recorder]] = LegacyRecorder
+
+    def __init__(self, function: Callable[..., Any], mode: str = "auto", grid: Grid | None = None) -> None:
+        super().__init__(function.function if isinstance(function, current_api.Kernel) else function)
+        self.mode = mode
+        self.launch_grid = grid or Grid(())
+        self.grid = self.launch_grid.shape
+        self.benchmark_result: BenchmarkResult | None = None
+
+    def __getitem__(self, grid: Any) -> LegacyKernel:
+        return type(self)(self.function, self.mode, Grid.of(grid))
+
+    def programs(self) -> Iterator[Program]:
+        """The programs of a launch in the order in which they are traced."""
+        return self.launch_grid.programs()
+
+    def launch(self, *args: Any, **kwargs: Any) -> Any:
+        """What a call from outside kernels does: run on arrays, or predict the latency."""
+        from nki_sim.frontend import simulate
+
+        if self.mode == "trace":
+            fail("not_tracing", f"{self.__name__} is traced into other kernels", "call it from a kernel")
+        if self.mode == "benchmark":
+            self.benchmark_result = BenchmarkResult(simulate.predicted_us(self, *args, **kwargs))
+            return None
+        return simulate.run(self, *args, **kwargs)
+
+
+def jit(kernel: Any = None, mode: str = "auto", **options: Any) -> Any:
+    """Mark a kernel; with or without parentheses. Options are for the vendor's compiler."""
+    del options
+    if mode not in _MODES:
+        fail("argument_value", f"nki.jit(mode={mode!r})", f"one of {', '.join(sorted(_MODES))}")
+    return (lambda function: jit(function, mode)) if kernel is None else LegacyKernel(kernel, mode)
+
+
+def baremetal(kernel: Any = None, **options: Any) -> Any:
+    """A kernel that takes and returns NumPy arrays; here it runs on the simulator."""
+    return jit(kernel, mode="baremetal", **options)
+
+
+def benchmark(kernel: Any = None, **options: Any) -> Any:
+    """A kernel whose calls fill `.benchmark_result.nc_latency` with PREDICTED latencies; nothing is run."""
+    return jit(kernel, mode="benchmark", **options)
+
+
+def profile(kernel: Any = None, **options: Any) -> Any:
+    """A kernel that runs on the simulator; no NEFF and no trace files are written."""
+    return jit(kernel, mode="profile", **options)
+
+
+def trace(kernel: Any = None, **options: Any) -> Any:
+    """A function that other kernels inline."""
+    return jit(kernel, mode="trace", **options)
+
+
+def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+    """Run a kernel, possibly with a grid (`kernel[n, m]`), on NumPy arrays and return its outputs."""
+    from nki_sim.frontend import simulate
+
+    wanted = kernel if isinstance(kernel, LegacyKernel) else LegacyKernel(kernel)
+    return simulate.run(wanted, *args, **kwargs)
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    fail("unsupported", f"not supported: neuronxcc.nki.{name}")
