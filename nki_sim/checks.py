@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nki_sim import iterations, memory
+from nki_sim import iterations, memory, placement
 from nki_sim.coverage import examine
 from nki_sim.dtypes import DTYPES
 from nki_sim.forms import HBM_BUFFERS, Site
@@ -32,6 +32,7 @@ def check(program: Program, target: Target) -> list[Violation]:
         *_hbm(program, target),
         *_tiles(program, target),
         *iterations.check(program),
+        *placement.check(program, target),
     ]
     for name in memory.MEMORIES:
         found += _capacity(program, target, name)
@@ -104,7 +105,7 @@ def _tiles(program: Program, target: Target) -> Iterator[Violation]:
 
 def _capacity(program: Program, target: Target, name: str) -> Iterator[Violation]:
     """High-water mark of SBUF (bytes per partition) or PSUM (banks) over program-order lifetimes."""
-    chosen = np.array([site.buffer == name for site in program.sites], dtype=bool)
+    chosen = np.array([site.buffer == name and site.address is None for site in program.sites], dtype=bool)
     life = memory.lifetimes(program)
     tensors = np.flatnonzero(chosen[program.tensor_sites] & (life.first >= 0))
     if not len(tensors):

@@ -7,14 +7,16 @@ that tiled kernels rarely touch the bits.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from nki_sim.dtypes import DTYPES
 from nki_sim.forms import Operand, merged
 from nki_sim.ir import LOOP_MARKS, Bools, Program
 from nki_sim.memory import lifetimes
 from nki_sim.operators import OPERATORS
+from nki_sim.regions import in_bytes
 
 Finding = tuple[str, int, int, int]
 
@@ -75,18 +77,22 @@ class _Walk:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._sizes = np.array([site.size for site in program.sites], dtype=np.int64)[
-            program.tensor_sites
-        ].tolist()
+        sizes = np.array([site.size for site in program.sites], dtype=np.int64)
+        self._sizes = sizes[program.tensor_sites].tolist()
+        # Tensors accessed as elements of several sizes are covered byte by byte.
+        self._scaled = program.reinterpreted
+        for tensor in self._scaled:
+            self._sizes[tensor] *= DTYPES[program.site(tensor).dtype].itemsize
         self._covers: dict[int, _Cover | None] = dict.fromkeys((*program.inputs, *program.constants))
-        # What each loop around the current instruction has written; it may run no times at all.
-        self._loops: list[list[int]] = []
+        # What each loop around the current instruction, and the kernel around all, has written.
+        self._loops: list[list[int]] = [[]]
         self._last = lifetimes(program).last if program.partners else np.zeros(0, dtype=np.int64)
         self.unproven: set[int] = set()
 
     def run(self) -> Iterator[Finding]:
         program, covers, sizes = self._program, self._covers, self._sizes
         items, cells = program.operands, program.cells
+        scaled = self._scaled
         lengths, decided, marks = _accesses(program)
         accumulation = _Accumulation(program)
         columns = (cells.instruction, cells.operand, cells.tensor, cells.offset, cells.writes, cells.reads)
@@ -107,27 +113,26 @@ class _Walk:
                     yield "uninitialised_read", tensor, number, 0
                 self._leave(tensor)
                 continue
-            if read and (cover is None or not cover.has(offset, index, items[index])):
+            item, unit = (items[index], 1) if tensor not in scaled else _bytewise(items[index])
+            if read and (cover is None or not cover.has(offset * unit, index, item)):
                 yield "uninitialised_read", tensor, number, 0
             if not write:
                 continue
-            if self._loops:
-                self._loops[-1].append(tensor)
-            if lengths[index] == sizes[tensor]:
+            self._loops[-1].append(tensor)
+            if lengths[index] * unit == sizes[tensor]:
                 covers[tensor] = None
                 continue
             if cover is None:
                 cover = covers[tensor] = _Cover(np.zeros(sizes[tensor], dtype=bool), sizes[tensor])
-            cover.write(offset, index, items[index])
-            if cover.full:
-                covers[tensor] = None
+            cover.write(offset * unit, index, item)
+            covers[tensor] = None if cover.full else cover
         yield from self._outputs()
 
     def _outputs(self) -> Iterator[Finding]:
         for tensor in self._program.outputs:
             cover = self._covers.get(tensor)
             if tensor not in self._covers or cover is not None:
-                missing = self._sizes[tensor] if cover is None else int((~cover.bits).sum())
+                missing = self._sizes[tensor] if cover is None else len(cover.bits) - int(cover.bits.sum())
                 yield "tensor_output_not_written_to", tensor, -1, missing
 
     def _leave(self, tensor: int) -> None:
@@ -136,6 +141,7 @@ class _Walk:
         self.unproven.add(tensor)
 
     def _mark(self, mark: int, number: int) -> None:
+        """What a loop writes is proven inside it alone: it may run no times at all."""
         if mark > 0:
             self._loops.append([])
             return
@@ -143,6 +149,11 @@ class _Walk:
         for tensor in self._loops.pop():
             if self._last[tensor] > number or tensor in outputs:
                 self._leave(tensor)
+
+
+def _bytewise(item: Operand) -> tuple[Operand, int]:
+    """The access in bytes, and the bytes of an element."""
+    return replace(item, dims=in_bytes(item)), item.itemsize
 
 
 def _accesses(program: Program) -> tuple[list[int], list[bool], list[int]]:

@@ -1,6 +1,7 @@
 """Which instruction must wait for which: RAW, WAR and WAW at the granularity of boxes of elements.
 
-An access pattern is enclosed in a box of its tensor's storage (`regions`). Two accesses conflict when their
+An access pattern is enclosed in a box of its tensor's storage (`regions`), or of the memory where the kernel
+places its tiles itself. Two accesses conflict when their
 boxes overlap and one of them writes. Tensors that nobody writes conflict with nothing. Loops whose bounds
 depend on data are walled off: nothing moves into them, out of them or past them.
 """
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nki_sim.ir import Program
+from nki_sim.placement import shift, spaces
 from nki_sim.regions import Box, boxes, neighbours
 
 _ALONE = ([[0]], [[0]])
@@ -30,12 +32,15 @@ def dependences(program: Program) -> Dependences:
     if not found:
         return Dependences([])
     cells = program.cells
+    space = spaces(program)[cells.tensor]
     written = np.zeros(len(program.tensor_sites), dtype=bool)
-    written[cells.tensor[cells.writes]] = True
-    chosen = np.flatnonzero(written[cells.tensor])
-    order = chosen[np.argsort(cells.tensor[chosen], kind="stable")]
-    areas = [tuple(box) for box in boxes(program, order).tolist()]
-    bounds = np.flatnonzero(np.diff(cells.tensor[order], prepend=-1)).tolist()
+    written[space[cells.writes]] = True
+    chosen = np.flatnonzero(written[space])
+    order = chosen[np.argsort(space[chosen], kind="stable")]
+    found_boxes = boxes(program, order)
+    shift(program, order, found_boxes)
+    areas = [tuple(box) for box in found_boxes.tolist()]
+    bounds = np.flatnonzero(np.diff(space[order], prepend=-1)).tolist()
     numbers = cells.instruction[order].tolist()
     writes, reads = cells.writes[order].tolist(), cells.reads[order].tolist()
     for first, last in zip(bounds, [*bounds[1:], len(order)], strict=True):

@@ -141,6 +141,27 @@ class Program:
         return sorted(pair for pair in self.partners.items() if pair[0] < pair[1])
 
     @cached_property
+    def tensor_cores(self) -> Ints:
+        """The core whose memory a tensor on chip is in: that of the first instruction to touch it."""
+        found = np.zeros(len(self.tensor_sites), dtype=np.int64)
+        if self.cores.any():
+            tensors, first = np.unique(self.cells.tensor, return_index=True)
+            found[tensors] = self.cores[self.cells.instruction[first]]
+        return found
+
+    @cached_property
+    def reinterpreted(self) -> frozenset[int]:
+        """Tensors that some access reads or writes as elements of another size than declared.
+
+        Offsets and patterns count elements of the operand's own type.
+        """
+        cells = self.cells
+        widths = np.array([item.itemsize for item in self.operands], dtype=np.int64)
+        declared = np.array([DTYPES[site.dtype].itemsize for site in self.sites], dtype=np.int64)
+        other = widths[cells.operand] != declared[self.tensor_sites[cells.tensor]]
+        return frozenset(np.unique(cells.tensor[other]).tolist())
+
+    @cached_property
     def operands(self) -> tuple[Operand, ...]:
         """The operands of all forms, form after form."""
         return tuple(item for form in self.forms for item in form.operands)
@@ -326,18 +347,24 @@ def _validate_io(program: Program) -> None:
 
 
 def _validate_cells(program: Program) -> None:
-    """Every access agrees with its tensor's type and lies inside it, and inside its rows on chip."""
-    kinds: dict[tuple[int, str, str], int] = {}
-    site_kinds = np.array([kinds.setdefault((s.row, s.dtype, s.buffer), len(kinds)) for s in program.sites])
+    """Every access agrees with its tensor's rows and lies inside it, and inside its rows on chip.
+
+    It may read the bytes as another type, as long as rows are whole numbers of its elements.
+    """
+    kinds: dict[tuple[int, str], int] = {}
+    site_kinds = np.array(
+        [kinds.setdefault((s.row * DTYPES[s.dtype].itemsize, s.buffer), len(kinds)) for s in program.sites]
+    )
     items = program.operands
-    item_kinds = np.array([kinds.get((o.row, o.dtype, o.buffer), -1) for o in items])
+    item_kinds = np.array([kinds.get((o.row * o.itemsize, o.buffer), -1) for o in items])
     cells = program.cells
     sites = program.tensor_sites[cells.tensor]
     if np.any(site_kinds[sites] != item_kinds[cells.operand]):
-        raise IRError("an operand does not agree with its tensor's row, type or buffer")
-    sizes = np.array([site.size for site in program.sites], dtype=np.int64)[sites]
+        raise IRError("an operand does not agree with its tensor's rows or buffer")
+    sizes = np.array([site.size * DTYPES[site.dtype].itemsize for site in program.sites], dtype=np.int64)
+    widths = np.array([item.itemsize for item in items], dtype=np.int64)[cells.operand]
     extents = np.array([item.extent for item in items], dtype=np.int64)[cells.operand]
-    if np.any(cells.offset < 0) or np.any(cells.offset > sizes - extents):
+    if np.any(cells.offset < 0) or np.any(cells.offset > sizes[sites] // widths - extents):
         raise IRError("an access lies outside its tensor")
     _validate_rows(items, cells)
 

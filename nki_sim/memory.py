@@ -103,7 +103,7 @@ def pools(program: Program, target: Target) -> tuple[list[Pool], list[list[Tile]
     tiles: dict[int, Tile] = {}
     for number, site_number in enumerate(program.tensor_sites.tolist()):
         site = program.sites[site_number]
-        if site.buffer in made and first[number] >= 0:
+        if site.buffer in made and site.address is None and first[number] >= 0:
             pool = made[site.buffer]
             tile = tiles[number] = pool.tiles[number] = Tile(number, size(site, target), pool)
             pool.waiting.append((first[number], tile))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_sim.forms import Operand
+from nki_sim.dtypes import DTYPES
+from nki_sim.forms import Dims, Operand
 from nki_sim.ir import Bools, Ints, Program
 
 Box = tuple[int, ...]
@@ -18,7 +19,11 @@ _CHUNK = 512
 
 
 def boxes(program: Program, order: Ints) -> Ints:
-    """The boxes of some cells: [cell, (row, end row, column, end column)]."""
+    """The boxes of some cells: [cell, (row, end row, column, end column)].
+
+    Columns count elements as they are declared; of elements that an access as another type touches in part,
+    all counts.
+    """
     cells, items = program.cells, program.operands
     extents = np.array([_extent(item) for item in items], dtype=np.int64)
     rows = np.array([item.row for item in items], dtype=np.int64)
@@ -33,7 +38,18 @@ def boxes(program: Program, order: Ints) -> Ints:
     found = np.stack([row, row + height, column, column + width], axis=1)
     if any(item.index_step for item in items):
         _widen(program, order, found)
+    if program.reinterpreted:
+        _rescale(program, order, found)
     return found
+
+
+def _rescale(program: Program, order: Ints, found: Ints) -> None:
+    operand, tensor = program.cells.operand[order], program.cells.tensor[order]
+    widths = np.array([item.itemsize for item in program.operands], dtype=np.int64)[operand]
+    declared = np.array([DTYPES[site.dtype].itemsize for site in program.sites], dtype=np.int64)
+    units = declared[program.tensor_sites[tensor]]
+    found[:, 2] = found[:, 2] * widths // units
+    found[:, 3] = -(-found[:, 3] * widths // units)
 
 
 def _widen(program: Program, order: Ints, found: Ints) -> None:
@@ -60,6 +76,12 @@ def _extent(item: Operand) -> tuple[int, int]:
         else:
             columns += step * (count - 1)
     return rows, columns
+
+
+def in_bytes(item: Operand) -> Dims:
+    """The access pattern in bytes, element after element."""
+    size = item.itemsize
+    return (*((step * size, count) for step, count in item.dims), (1, size))
 
 
 def neighbours(boxes: Ints) -> tuple[list[list[int]], list[list[int]]]:

@@ -86,8 +86,13 @@ def _access_size(item: Operand, target: Target) -> Iterator[Breach]:
         )  # fmt: skip
 
 
+def start_step(partitions: int) -> int:
+    """What the first partition of so many must be a multiple of."""
+    return 128 if partitions > 64 else 64 if partitions > 32 else 32
+
+
 def _start(item: Operand) -> Iterator[Breach]:
-    step = 128 if item.partitions > 64 else 64 if item.partitions > 32 else 32
+    step = start_step(item.partitions)
     if item.start % step:
         yield Breach(
             "start_partition",
@@ -336,6 +341,18 @@ def reduce_axes(form: Form, target: Target) -> Iterator[Breach]:
         yield Breach(
             "shape_mismatch", f"dst is {dst.partitions}x{dst.free}, the result is {data.partitions}x{kept}",
             "dst", f"{data.partitions}x{kept}", f"{dst.partitions}x{dst.free}", "declare dst [P, kept axes]",
+        )  # fmt: skip
+
+
+def one_row(form: Form, target: Target) -> Iterator[Breach]:
+    """What is reduced over the partitions fits in one, dst[1, F] for data[P, F]."""
+    del target
+    dst, data = form["dst"], form["data"]
+    if (dst.partitions, dst.free) != (1, data.free):
+        found = f"{dst.partitions}x{dst.free}"
+        yield Breach(
+            "shape_mismatch", f"dst is {found}, the result is 1x{data.free}", "dst", f"1x{data.free}", found,
+            "declare dst [1, F]",
         )  # fmt: skip
 
 

@@ -88,7 +88,7 @@ HEADER_CHANGES = {
     "larger count": lambda h: h["forms"][0][2][1][1][0].__setitem__(1, 4096),
     "count beyond memory": lambda h: h["forms"][0][2][1][1][0].__setitem__(1, 1 << 62),
     "true as a count": lambda h: h["forms"][0][2][1][1][0].__setitem__(1, True),
-    "dtype of an operand": lambda h: h["forms"][0][2][0].__setitem__(2, "int8"),
+    "wider type of an operand": lambda h: h["forms"][0][2][0].__setitem__(2, "int8"),
     "buffer of an operand": lambda h: h["forms"][0][2][0].__setitem__(3, "psum"),
     "row of an operand": lambda h: h["forms"][0][2][0].__setitem__(4, 17),
     "start of an operand": lambda h: h["forms"][0][2][0].__setitem__(5, 64),
