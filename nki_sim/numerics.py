@@ -9,7 +9,6 @@ Programs with data-dependent loops are run instruction after instruction.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -22,7 +21,7 @@ from nki_sim.forms import HBM_BUFFERS
 from nki_sim.ir import Program
 from nki_sim.machine import Machine, action
 from nki_sim.plan import Plan, plan
-from nki_sim.products import multiply
+from nki_sim.products import Product, multiply
 
 MAX_BYTES = 16 << 30
 MAX_ELEMENTS = 1 << 40
@@ -126,23 +125,67 @@ def _follow(program: Program, machine: Machine, todo: Plan) -> None:
     """Run the steps of a plan."""
     actions = [action(form) for form in program.forms]
     forms, first = program.form_ids.tolist(), program.cells.first.tolist()
-    tensors, offsets = program.tensors.tolist(), program.offsets.tolist()
-    served, careful = todo.served, machine.written
+    tensors, offsets = todo.tensors, todo.offsets
+    views = todo.views
     for step in todo.steps:
         number = step.number
-        start, act = first[number], actions[forms[number]]
-        if step.product is not None:
-            machine.store_product(step.product, multiply(step.product, machine.array), act, tensors[start], offsets[start])
-        elif act.indexed or careful:
-            end = first[number + 1]
-            _execute(program, machine, number, act, tensors[start:end], offsets[start:end])
+        start, end = first[number], first[number + 1]
+        if step.product is None:
+            try:
+                machine.execute(
+                    actions[forms[number]], tensors[start:end], offsets[start:end], views[start:end]
+                )
+            except KernelError as error:
+                raise _located(error, program, number) from error
+        elif step.product.result is not None:
+            machine.place(step.product.result, multiply(step.product, machine.array).reshape(-1))
         else:
-            views = {}
-            for cell, view in enumerate(act.views, start):
-                other = served.get(cell)
-                if other is None:
-                    views[view.role] = machine.view(tensors[cell], offsets[cell], view)
-                else:
-                    views[view.role] = machine.view(other.tensor, other.offset, other.view)
-            act.semantics(views, act.values)
+            _add_up(step.product, machine, machine.view(tensors[start], offsets[start], views[start]))
         machine.release(step.dead)
+
+
+def _add_up(product: Product, machine: Machine, dst: Array) -> None:
+    """Store a product at the place of its matmuls."""
+    result = multiply(product, machine.array).reshape(dst.shape)
+    if product.adds:
+        np.add(dst, result, out=dst)
+    else:
+        np.copyto(dst, result)
+
+
+def _interpret(program: Program, machine: Machine, max_elements: int, max_steps: int) -> None:
+    """Run instruction after instruction, loops as often as their registers say."""
+    actions = [action(form) for form in program.forms]
+    sizes = [sum(item.elements for item in form.operands) for form in program.forms]
+    forms, first, partners = program.form_ids.tolist(), program.cells.first.tolist(), program.partners
+    tensors, offsets = program.tensors.tolist(), program.offsets.tolist()
+    number = steps = elements = 0
+    while number < len(forms):
+        act, start, end = actions[forms[number]], first[number], first[number + 1]
+        steps += 1
+        elements += sizes[forms[number]]
+        try:
+            _check_loops(steps, max_steps, elements, max_elements)
+            machine.execute(act, tensors[start:end], offsets[start:end], act.views)
+        except KernelError as error:
+            raise _located(error, program, number) from error
+        if number in partners:
+            condition = bool(machine.array(tensors[start])[0])
+            ends = partners[number] < number
+            number = partners[number] if condition == ends else number
+        number += 1
+
+
+def _check_loops(steps: int, max_steps: int, elements: int, max_elements: int) -> None:
+    if steps > max_steps or elements > max_elements:
+        raise LimitError(
+            "limit_work",
+            f"loops took {steps} instructions on {elements} elements, the limits are {max_steps} and "
+            f"{max_elements}", hint="does the register that ends the loop ever become 0?",
+        )  # fmt: skip
+
+
+def _located(error: KernelError, program: Program, number: int) -> KernelError:
+    """The error with the line of the instruction that raised it."""
+    line = error.line or int(program.lines[number])
+    return type(error)(error.code, error.message, line, error.hint)

@@ -1,0 +1,181 @@
+"""Copies that need not be made: where a read may take its elements from, instead of from a copied tile.
+
+A load, a copy on chip or a transpose that keeps the type leaves a tile that equals part of another tensor.
+As long as nobody writes to that tensor, a read of the tile can be served from there, through any number of
+copies; copies that nobody reads any more need not be made. Nothing of this changes a value.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from nki_sim.flow import Flow, soft_writes
+from nki_sim.forms import Dims, Form, merged
+from nki_sim.ir import Ints, Program
+
+_COPIES = {
+    "dma_copy": ("src", False), "tensor_copy": ("src", False),
+    "dma_transpose": ("src", True), "nc_transpose": ("data", True),
+}  # fmt: skip
+"""Instructions that only move elements: what they read, and whether they swap rows and columns."""
+
+_ANY_ORDER = frozenset({*_COPIES, "nc_matmul"})
+"""Instructions that read columns as fast as rows."""
+
+
+class Place(NamedTuple):
+    """Where a tile's element (partition p, free element f) is: `origin + p * down + f * across` of `base`."""
+
+    base: int
+    origin: int
+    down: int
+    across: int
+
+    def offset(self, offset: int, row: int) -> int:
+        """Where an element of the tile is, given by its offset there."""
+        partition, free = divmod(offset, row)
+        return self.origin + partition * self.down + free * self.across
+
+    def dims(self, dims: Dims) -> Dims:
+        """The tile's access pattern in steps of the base."""
+        (_, count), *free = dims
+        return ((self.down, count), *((step * self.across, size) for step, size in free))
+
+
+class Writes:
+    """When each tensor is written: instruction numbers."""
+
+    def __init__(self, program: Program) -> None:
+        cells = program.cells
+        chosen = np.flatnonzero(cells.writes)
+        self._times: dict[int, list[int]] = {}
+        columns = (cells.tensor[chosen].tolist(), cells.instruction[chosen].tolist())
+        for tensor, number in zip(*columns, strict=True):
+            self._times.setdefault(tensor, []).append(number)
+
+    def next(self, tensor: int, after: int) -> float:
+        """The first instruction behind `after` that writes the tensor, infinity when none does."""
+        times = self._times.get(tensor, ())
+        at = bisect_right(times, after)
+        return times[at] if at < len(times) else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A form that copies: position of its source among the operands, and the shape of what arrives."""
+
+    source: int
+    swaps: bool
+    rows: int
+    dims: Dims
+    row: int
+
+
+class Forwarding:
+    """`places[cell]` serves the tile that a cell reads; cells that are not there read their own tensor.
+
+    `root[cell]` is the read whose writers matter: that of the first copy on the way, else the cell itself.
+    In programs with data-dependent loops nothing is forwarded, and nothing from tensors of which only the run
+    shows what is written: their reads are checked then (`soft`).
+    """
+
+    def __init__(self, program: Program, flow: Flow, writes: Writes) -> None:
+        self.places: dict[int, Place] = {}
+        self.root: Ints = np.arange(len(program.cells.tensor))
+        self._program = program
+        self._writes = writes
+        self._copies = [_copy(form) for form in program.forms]
+        self._steps: dict[tuple[int, int, int], tuple[int, int] | None] = {}
+        self.soft = frozenset(program.cells.tensor[soft_writes(program)].tolist())
+        if not program.partners:
+            self._serve(flow)
+
+    def _serve(self, flow: Flow) -> None:
+        cells, program = self._program.cells, self._program
+        copies = np.array([copy is not None for copy in self._copies], dtype=bool)
+        plain = np.array([not any(item.index_step for item in form.operands) for form in program.forms])
+        chosen = (flow.single >= 0) & ~cells.writes & plain[program.form_ids[cells.instruction]]
+        made = np.where(chosen, cells.instruction[flow.single], 0)
+        chosen &= copies[program.form_ids[made]]
+        numbers = np.flatnonzero(chosen)
+        columns = (numbers, cells.instruction[numbers], flow.single[numbers], made[numbers])
+        tiles: dict[int, Place | None] = {}
+        for cell, number, writer, maker in zip(*(column.tolist() for column in columns), strict=True):
+            if writer not in tiles:
+                tiles[writer] = self._tile(writer, maker)
+            place = tiles[writer]
+            if place is not None and self._allowed(place, maker, number):
+                source = self._source(maker)
+                self.places[cell] = place
+                self.root[cell] = self.root[source]
+
+    def _allowed(self, place: Place, maker: int, reader: int) -> bool:
+        fast = place.across <= 1 or self._program.forms[self._program.form_ids[reader]].op in _ANY_ORDER
+        return fast and self._writes.next(place.base, maker) > reader
+
+    def _source(self, maker: int) -> int:
+        copy = self._copies[self._program.form_ids[maker]]
+        assert copy is not None
+        first = int(self._program.cells.first[maker])
+        return first + copy.source
+
+    def _tile(self, writer: int, maker: int) -> Place | None:
+        """The place of the tile that a copy has written, in coordinates of the whole tile."""
+        program, cells = self._program, self._program.cells
+        form = int(program.form_ids[maker])
+        copy, source = self._copies[form], self._source(maker)
+        assert copy is not None
+        item = program.operands[cells.operand[source]]
+        offset, base = int(cells.offset[source]), int(cells.tensor[source])
+        served = self.places.get(source)
+        key = (form, served.down, served.across) if served else (form, -1, -1)
+        if key not in self._steps:
+            self._steps[key] = _steps(copy, served.dims(copy.dims) if served else copy.dims)
+        steps = self._steps[key]
+        if steps is None or base in self.soft:
+            return None
+        if served:
+            base, offset = served.base, served.offset(offset, item.row)
+        down, across = steps
+        partition, free = divmod(int(cells.offset[writer]), copy.row)
+        return Place(base, offset - partition * down - free * across, down, across)
+
+
+def _copy(form: Form) -> _Copy | None:
+    """What a form copies, if it is one whose tile can be described by two steps."""
+    if form.op not in _COPIES or any(item.index_step for item in form.operands):
+        return None
+    role, swaps = _COPIES[form.op]
+    dst, src = form["dst"], form[role]
+    if dst.in_hbm or dst.dtype != src.dtype or form.param("oob_mode") == "skip":
+        return None
+    if swaps and (len(src.dims) != 2 or form.param("axes") not in {None, (1, 0)}):
+        return None
+    steps = walk(dst.dims, dst.partitions)
+    if steps is None or (steps[1] != 1 and dst.free > 1):
+        return None
+    rows = src.dims[0][1] if swaps else dst.partitions
+    return _Copy([item.role for item in form.operands].index(role), swaps, rows, src.dims, dst.row)
+
+
+def _steps(copy: _Copy, dims: Dims) -> tuple[int, int] | None:
+    """How far apart neighbours in a partition's direction and in the free one are in the source."""
+    steps = walk(dims, copy.rows)
+    return steps if steps is None or not copy.swaps else (steps[1], steps[0])
+
+
+def walk(dims: Dims, rows: int) -> tuple[int, int] | None:
+    """A pattern as rows of equally spaced elements: the two steps, None where it is not that simple."""
+    total = 1
+    at = 0
+    while at < len(dims) and total < rows:
+        total *= dims[at][1]
+        at += 1
+    down, across = merged(dims[:at]), merged(dims[at:])
+    if total != rows or len(down) > 1 or len(across) > 1:
+        return None
+    return (down[0][0] if down else 0), (across[0][0] if across else 0)

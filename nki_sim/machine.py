@@ -1,0 +1,293 @@
+"""The machine that runs instructions: memory as flat arrays, operands as views of them.
+
+One instruction at a time, for whoever walks a program (`numerics`) or records one (`frontend.eager`).
+Addresses that depend on data are resolved and checked here, and so is, for tensors whose writes are only
+known when they run, that elements are written before they are read. Memory that nobody wrote reads as NaN
+(4 for integers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nki_sim.arrays import NUMPY, UNINITIALISED, Array
+from nki_sim.errors import KernelError
+from nki_sim.forms import Dims, Form, Operand, ParamValue, Site, index_role, merged
+from nki_sim.ir import Bools, Ints
+from nki_sim.operators import OPERATORS
+from nki_sim.semantics import SEMANTICS, Semantics
+
+_KEEPS_SHAPE = frozenset({"tensor_reduce", "dma_copy", "dma_transpose"})
+"""Instructions whose arithmetic needs all dimensions of its operands."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How to make an operand's array from its tensor's memory.
+
+    `fills` is the number of neighbouring elements it overwrites without reading any, 0 if it does not.
+    """
+
+    role: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    strides: tuple[int, ...]
+    fills: int
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A form made ready to run; `indexed` ones have operands whose address depends on data."""
+
+    form: Form
+    semantics: Semantics
+    views: tuple[View, ...]
+    values: dict[str, ParamValue]
+    effects: tuple[tuple[bool, bool], ...]
+    indexed: bool
+
+
+def action(form: Form) -> Action:
+    """Everything about a form that does not change from one instruction to the next."""
+    operator = OPERATORS[form.op]
+    effects = tuple(operator.effect(form, item.role) for item in form.operands)
+    indexed = any(item.index_step for item in form.operands)
+    views = tuple(
+        view(form, item, fills=_fills(item) if effect == (True, False) and not indexed else 0)
+        for item, effect in zip(form.operands, effects, strict=True)
+    )
+    return Action(form, SEMANTICS[form.op], views, dict(form.params), effects, indexed)
+
+
+def view(form: Form, item: Operand, dims: Dims | None = None, *, fills: int = 0) -> View:
+    """An operand's view; `dims` is its access pattern where it is not its own.
+
+    [partitions, free] where the free pattern is one walk and the instruction does not ask for more.
+    """
+    pattern = item.dims if dims is None else dims
+    free = merged(pattern[1:])
+    if form.op not in _KEEPS_SHAPE and len(free) < 2:
+        pattern = (pattern[0], free[0] if free else (1, 1))
+    dtype = NUMPY[item.dtype]
+    strides = tuple(step * dtype.itemsize for step, _ in pattern)
+    return View(item.role, tuple(count for _, count in pattern), dtype, strides, fills)
+
+
+def _fills(item: Operand) -> int:
+    joined = merged(item.dims)
+    return item.elements if not joined or (len(joined) == 1 and joined[0][0] == 1) else 0
+
+
+class Machine:
+    """Tensors by number, made on first touch; `site` says what a tensor is.
+
+    `track(tensor)` has the machine note which elements are written, and refuse to read others.
+    """
+
+    def __init__(self, site: Callable[[int], Site]) -> None:
+        self.site = site
+        self._arrays: dict[int, Array] = {}
+        self.written: dict[int, Bools] = {}
+
+    def place(self, tensor: int, array: Array) -> None:
+        """Give a tensor its elements, flat."""
+        self._arrays[tensor] = array
+
+    def track(self, tensor: int) -> None:
+        """Note from now on which elements are written; those of placed tensors are."""
+        self.written[tensor] = np.full(self.site(tensor).size, tensor in self._arrays, dtype=bool)
+
+    def array(self, tensor: int, fills: int = 0) -> Array:
+        """A tensor's elements, flat; `fills` of them are about to be written."""
+        array = self._arrays.get(tensor)
+        if array is None:
+            site = self.site(tensor)
+            dtype = NUMPY[site.dtype]
+            if fills == site.size:
+                array = np.empty(site.size, dtype)
+            else:
+                array = np.full(site.size, UNINITIALISED[dtype], dtype)
+            self._arrays[tensor] = array
+        return array
+
+    def view(self, tensor: int, offset: int, view: View) -> Array:
+        """An operand's array, `offset` elements into its tensor."""
+        array = self._arrays.get(tensor)
+        if array is None:
+            array = self.array(tensor, view.fills)
+        return np.ndarray(view.shape, view.dtype, array, offset * view.dtype.itemsize, view.strides)
+
+    def release(self, tensors: Sequence[int]) -> None:
+        """Forget tensors that nothing touches any more."""
+        for tensor in tensors:
+            self._arrays.pop(tensor, None)
+
+    def execute(
+        self, action: Action, tensors: Sequence[int], offsets: Sequence[int], views: Sequence[View]
+    ) -> None:
+        """Run one instruction; `views` are usually `action.views`, others where it reads from elsewhere.
+
+        Raises:
+            KernelError: an address is out of bounds, or an element is read that nobody wrote.
+        """
+        if action.indexed or (self.written and any(tensor in self.written for tensor in tensors)):
+            _Access(self, action, tensors, offsets, views).execute()
+            return
+        arrays = {}
+        for item, tensor, offset in zip(views, tensors, offsets, strict=True):
+            arrays[item.role] = self.view(tensor, offset, item)
+        action.semantics(arrays, action.values)
+
+
+@dataclass(slots=True, eq=False)
+class _Operand:
+    """One operand of an instruction that is run with care.
+
+    `places` are the flat elements of an operand gathered through a vector of indices, `valid` which of its
+    first dimension are in bounds; both None where the address is a plain pattern.
+    """
+
+    item: Operand
+    view: View
+    tensor: int
+    offset: int
+    writes: bool
+    reads: bool
+    places: Ints | None = None
+    valid: Bools | None = None
+
+
+class _Access:
+    """Runs one instruction with data-dependent addresses or tracked tensors."""
+
+    def __init__(
+        self, machine: Machine, action: Action, tensors: Sequence[int], offsets: Sequence[int],
+        views: Sequence[View],
+    ) -> None:  # fmt: skip
+        self._machine = machine
+        self._sites = machine.site
+        self._action = action
+        self._skips = action.form.param("oob_mode") == "skip"
+        columns = (action.form.operands, views, tensors, offsets, action.effects)
+        self._operands = {
+            item.role: _Operand(item, view, tensor, offset, *effect)
+            for item, view, tensor, offset, effect in zip(*columns, strict=True)
+        }
+
+    def execute(self) -> None:
+        operands = self._operands
+        for role, operand in operands.items():
+            if operand.item.index_step and not self._resolve(operand, operands[index_role(role)]):
+                return
+        for operand in operands.values():
+            if operand.reads:
+                self._check_written(operand)
+        views = {role: self._view(operand) for role, operand in operands.items()}
+        kept = self._kept(views)
+        self._action.semantics(views, self._action.values)
+        for role, (skipped, before) in kept.items():
+            views[role][skipped] = before
+        for role, operand in operands.items():
+            if operand.writes:
+                self._written(operand, views[role], kept.get(role))
+
+    def _resolve(self, operand: _Operand, index: _Operand) -> bool:
+        """Work out the address; False when nothing of it is in bounds and the instruction skips that."""
+        self._check_written(index)
+        values = self._machine.view(index.tensor, index.offset, index.view).reshape(-1).astype(np.int64)
+        starts = operand.offset + values * operand.item.index_step
+        valid = self._in_bounds(operand, starts)
+        if not valid.all() and not self._skips:
+            self._refuse(operand, int(values[int(np.argmin(valid))]))
+        if operand.item.dims[0][0] or len(values) == 1:
+            operand.offset = int(starts[0])
+            return bool(valid[0])
+        operand.valid = valid
+        operand.places = np.where(valid, starts, 0)[:, None] + _pattern(operand.item.dims[1:])
+        return bool(valid.any())
+
+    def _in_bounds(self, operand: _Operand, starts: Ints) -> Bools:
+        """Which starts keep the pattern inside the tensor, and on chip inside the partition's row."""
+        item, site = operand.item, self._sites(operand.tensor)
+        moves = operand.item.dims[0][0] == 0
+        extent = item.free_extent if moves else item.extent
+        valid: Bools = (starts >= 0) & (starts + extent <= site.size)
+        if not item.in_hbm:
+            valid &= starts % site.row + item.free_extent <= site.row
+            if item.index_step % site.row:
+                valid &= starts // site.row == operand.offset // site.row
+        return valid
+
+    def _refuse(self, operand: _Operand, value: int) -> None:
+        site = self._sites(operand.tensor)
+        raise KernelError(
+            "tensor_access_out_of_bound",
+            f"nisa.{self._action.form.op}: index {value} moves {operand.item.role} ({site.name}) out of "
+            f"its shape {site.shape}", hint="clamp the index, or pass oob_mode=nisa.oob_mode.skip",
+        )  # fmt: skip
+
+    def _view(self, operand: _Operand) -> Array:
+        if operand.places is None:
+            return self._machine.view(operand.tensor, operand.offset, operand.view)
+        shape = operand.view.shape
+        return self._machine.array(operand.tensor)[operand.places].reshape(shape)
+
+    def _kept(self, views: dict[str, Array]) -> dict[str, tuple[Bools, Array]]:
+        """What skipped rows hold, for outputs that are not scattered themselves."""
+        skipped = [~operand.valid for operand in self._operands.values() if operand.valid is not None]
+        if not skipped or not any(rows.any() for rows in skipped):
+            return {}
+        rows = np.logical_or.reduce(skipped)
+        kept = {}
+        for role, operand in self._operands.items():
+            if operand.writes:
+                if views[role].shape[0] != len(rows):
+                    raise KernelError(
+                        "unsupported", f"nisa.{self._action.form.op}: skipped indices of {len(rows)} rows, "
+                        f"{role} has {views[role].shape[0]}", hint="give both sides the same first dimension",
+                    )  # fmt: skip
+                kept[role] = (rows, views[role][rows].copy())
+        return kept
+
+    def _written(self, operand: _Operand, result: Array, kept: tuple[Bools, Array] | None) -> None:
+        """Scatter what was computed aside, and note what is written now."""
+        rows = slice(None) if kept is None else ~kept[0]
+        bits = self._machine.written.get(operand.tensor)
+        if operand.places is not None:
+            places = operand.places[rows]
+            self._machine.array(operand.tensor)[places] = result.reshape(operand.places.shape)[rows]
+            if bits is not None:
+                bits[places] = True
+        elif bits is not None:
+            _bits(bits, operand)[rows] = True
+
+    def _check_written(self, operand: _Operand) -> None:
+        bits = self._machine.written.get(operand.tensor)
+        if bits is None:
+            return
+        read = _bits(bits, operand) if operand.places is None else bits[operand.places[operand.valid]]
+        if not read.all():
+            name = self._sites(operand.tensor).name
+            raise KernelError(
+                "uninitialised_read",
+                f"nisa.{self._action.form.op}: {int((~read).sum())} elements of {operand.item.role} ({name}) "
+                "are read before they are written", hint="write the whole tile first",
+            )  # fmt: skip
+
+
+def _bits(bits: Bools, operand: _Operand) -> Bools:
+    dims = operand.item.dims
+    shape = tuple(count for _, count in dims)
+    return np.ndarray(shape, np.bool_, bits, operand.offset, tuple(step for step, _ in dims))
+
+
+def _pattern(dims: Dims) -> Ints:
+    """The elements of a pattern, flat, from its first."""
+    places: Ints = np.zeros(1, np.int64)
+    for step, count in dims:
+        places = (places[:, None] + step * np.arange(count)).reshape(-1)
+    return places
