@@ -172,10 +172,10 @@ class Tensor(View):
                 f"the index {source.name} of {self.name} has {source.size} elements, not 1",
                 "pass a tile of shape (1, 1) or a register; vectors go to vector_offset=",
             )  # fmt: skip
-        self._check_index(source)
+        self.check_index(source)
         return Lookup(source, step)
 
-    def _check_index(self, source: View) -> None:
+    def check_index(self, source: View) -> None:
         """Indices are integers in SBUF or registers; 64-bit ones reach HBM alone."""
         wide = source.itemsize > 4 and self.storage.on_chip
         if source.dtype.kind == "float" or source.buffer not in {"sbuf", "register"} or wide:
@@ -214,7 +214,7 @@ class Tensor(View):
             fail("indirect_partition", f"{self.name} is in {self.buffer}: vector indices are for HBM")
         if self.lookup is not None:
             self.refuse_indirect(0)
-        self._check_index(vector)
+        self.check_index(vector)
         return type(self)(storage, offset, ((0, dims[0][1]), *dims[1:])).looked_up(Lookup(vector, step))
 
     # -- raw patterns and types ------------------------------------------------------------------
