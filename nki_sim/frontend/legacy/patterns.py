@@ -12,8 +12,9 @@ from operator import index as to_int
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from nki_sim.forms import Dims
-from nki_sim.frontend.legacy.index import INTEGERS, Index, Linear, broadcast
-from nki_sim.frontend.tensor import Lookup, fail
+from nki_sim.frontend.legacy.index import INTEGERS, Index, Linear, broadcast, linear
+from nki_sim.frontend.tensor import DynamicSlice, Lookup, fail
+from nki_sim.frontend.views import View
 
 if TYPE_CHECKING:
     from nki_sim.frontend.legacy.tiles import Tile
@@ -150,6 +151,8 @@ def _partitions(first: tuple[int, int], steps: list[tuple[int, ...]], row: int, 
 
 def _other(tile: Tile, keys: tuple[Any, ...]) -> Found:
     """Keys that are not only integers and index expressions, or fewer of them than dimensions."""
+    if any(isinstance(item, View) for item in keys) and any(type(item) is Index for item in keys):
+        return gathered(tile, keys)
     if any(type(item) is Index for item in keys):
         fail(
             "unsupported_mixing_basic_advanced_tensor_indexing",
@@ -164,12 +167,19 @@ def _basic(tile: Tile, keys: tuple[Any, ...]) -> Found:
     offset, at = tile.offset, 0
     dims: list[tuple[int, int]] = []
     starts: list[int] = []
+    lookup = tile.lookup
     for item in keys:
         if item is None:
             dims.append((1, 1))
             continue
         step, count = tile.dims[at]
-        first, stride, length, kept = _span(item, count, at, tile)
+        known = item
+        if isinstance(item, View | DynamicSlice):
+            lookup = _moved(tile, item, at)
+            known = slice(0, item.size) if isinstance(item, DynamicSlice) else 0
+        first, stride, length, kept = _span(known, count, at, tile)
+        if at == 0 and lookup is not None and lookup.source.size > 1:
+            lookup = Lookup(lookup.source[first : first + length], lookup.step)
         starts.append(first)
         offset += first * step
         if kept or (at == 0 and tile.storage.on_chip):
@@ -177,7 +187,50 @@ def _basic(tile: Tile, keys: tuple[Any, ...]) -> Found:
         at += 1
     if len(dims) < 2 and tile.storage.on_chip:
         dims.append((1, 1))
-    return offset, tuple(dims) or ((1, 1),), tile.lookup, _clipped_reach(tile, starts, dims)
+    return offset, tuple(dims) or ((1, 1),), lookup, _clipped_reach(tile, starts, dims)
+
+
+def _moved(tile: Tile, item: Any, axis: int) -> Lookup:
+    """An address that one integer, found when the kernel runs, moves along a dimension."""
+    source = item.start if isinstance(item, DynamicSlice) else item
+    if tile.lookup is not None or source.size != 1:
+        fail(
+            "indirect_indices_free_dim",
+            f"dimension {axis} of {tile.name} indexed with {source.name} of shape {source.shape}",
+            "one index of one element; vectors of indices go with nl.arange for the other dimensions",
+        )  # fmt: skip
+    if axis == 0 and tile.storage.on_chip:
+        fail("indirect_partition", f"the partition of {tile.name} cannot depend on data")
+    tile.check_index(source)
+    return Lookup(source, tile.dims[axis][0])
+
+
+def gathered(tile: Tile, keys: tuple[Any, ...]) -> Found:
+    """A key of index expressions in which one dimension is looked up in a tile of integers.
+
+    One integer moves the whole pattern; a column of them gives each place of the first axis its own.
+    """
+    axes = [axis for axis, item in enumerate(keys) if isinstance(item, View)]
+    source, axis = keys[axes[0]], axes[0]
+    if len(axes) != 1 or tile.lookup is not None:
+        fail(
+            "indirect_indices_free_dim", f"{len(axes)} dimensions of {tile.name} are looked up in tiles",
+            "look one dimension up at a time",
+        )  # fmt: skip
+    if source.size == 1:
+        lookup = _moved(tile, source, axis)
+        return (*look_up(tile, (*keys[:axis], 0, *keys[axis + 1 :]))[:2], lookup, None)
+    tile.check_index(source)
+    count = source.shape[0]
+    over = Index(linear((count, 1), (0, 0)), 0)
+    offset, dims, _, reach = look_up(tile, (*keys[:axis], over, *keys[axis + 1 :]))
+    moving = any(type(i) is Index and i.linear.over(source.shape)[0] for i in keys if i is not source)
+    if tile.storage.on_chip or source.size != count or dims[0] != (1, count) or moving or reach is not None:
+        fail(
+            "indirect_indices_free_dim", f"{tile.name} is indexed with {source.name} of shape {source.shape}",
+            "load and store look up the first axis alone: t[idx[i_p, 0], i_f] with i_p = nl.arange(n)[:, None]",
+        )  # fmt: skip
+    return offset, ((0, count), *dims[1:]), Lookup(source, tile.dims[axis][0]), None
 
 
 def _clipped_reach(tile: Tile, starts: list[int], dims: list[tuple[int, int]]) -> Reach | None:

@@ -22,7 +22,7 @@ from nki_sim.frontend.legacy import patterns
 from nki_sim.frontend.legacy.masks import Box, Mask
 from nki_sim.frontend.legacy.patterns import Reach
 from nki_sim.frontend.legacy.recorder import legacy
-from nki_sim.frontend.tensor import Lookup, Storage, Tensor, fail, row_major
+from nki_sim.frontend.tensor import Storage, Tensor, fail, row_major
 from nki_sim.operators import OPERATORS
 
 _FLOAT = frozenset({"float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2"})
@@ -33,19 +33,12 @@ class Tile(Tensor):
 
     __slots__ = ("reach",)
 
-    def __init__(
-        self,
-        storage: Storage,
-        offset: int,
-        dims: Dims,
-        lookup: Lookup | None = None,
-        reach: Reach | None = None,
-    ) -> None:
+    def __init__(self, storage: Storage, offset: int, dims: Dims, reach: Reach | None = None) -> None:
         self.reach = reach
         if reach is None:
-            super().__init__(storage, offset, dims, lookup)
+            super().__init__(storage, offset, dims)
         else:
-            self.storage, self.offset, self.dims, self.lookup = storage, offset, dims, lookup
+            self.storage, self.offset, self.dims, self.lookup = storage, offset, dims, None
 
     def __getattr__(self, name: str) -> Any:
         if name == "sig" and self.reach is not None:
@@ -57,11 +50,12 @@ class Tile(Tensor):
     def __getitem__(self, key: Any) -> Tile:
         if isinstance(key, Mask):
             return self.masked(key)
-        found = patterns.look_up(self, key)
-        return Tile(self.storage, *found)
+        offset, dims, lookup, reach = patterns.look_up(self, key)
+        return Tile(self.storage, offset, dims, reach).looked_up(lookup)
 
-    def _seen(self, offset: int, dims: Dims) -> Tile:
-        return Tile(self.storage, offset, dims, self.lookup, self.reach)
+    def seen(self, offset: int, dims: Dims) -> Self:
+        """The same storage and lookup through another pattern."""
+        return type(self)(self.storage, offset, dims, self.reach).looked_up(self.lookup)
 
     def masked(self, mask: Mask) -> Tile:
         """The part that a mask keeps, as operands of matmuls are masked: a box."""
@@ -176,7 +170,7 @@ def as_tile(view: Tensor) -> Tile:
     if type(view) is Tile:
         return view
     dims = view.dims if len(view.dims) > 1 or not view.storage.on_chip else (*view.dims, (1, 1))
-    return Tile(view.storage, view.offset, dims)
+    return Tile(view.storage, view.offset, dims).looked_up(view.lookup)
 
 
 def operand(value: Any) -> Any:
@@ -291,7 +285,7 @@ def conform(view: Tile, shape: Sequence[int]) -> Tile:
         dims = [next(pairs) if count != 1 else (1, 1) for count in shape]
         if view.storage.on_chip and dims[0][1] == 1:
             dims[0] = (view.storage.row, 1)
-        return Tile(view.storage, view.offset, tuple(dims), view.lookup, view.reach)
+        return view.seen(view.offset, tuple(dims))
     if len(shape) == view.ndim and all(a in {b, 1} for a, b in zip(shape, view.shape, strict=True)):
         return view
     return fail(
