@@ -15,9 +15,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from nki_sim.dtypes import DTYPES
 from nki_sim.forms import Dims, Site, merged
 from nki_sim.ir import Bools, Ints, Program
-from nki_sim.regions import Box, boxes, neighbours
+from nki_sim.regions import Box, boxes, in_bytes, neighbours
 
 MAX_BITS = 1 << 24
 
@@ -119,10 +120,12 @@ def _indexed(program: Program) -> Bools:
 class _History:
     """The accesses of one tensor in program order, and its distinct regions.
 
-    Regions that fill their box are told apart by it (`keys`), the others by their pattern.
+    Regions that fill their box are told apart by it (`keys`), the others by their pattern. `size` counts
+    elements, or bytes where elements of several sizes are accessed; patterns do likewise.
     """
 
     site: Site
+    size: int
     cells: list[int]
     region: list[int]
     keys: list[Box | Pattern]
@@ -182,8 +185,8 @@ class _Tracer:
         """Whether a cell touches every element of its tensor."""
         program = self._program
         distinct = np.array([_distinct(item.dims) for item in program.operands], dtype=bool)
-        counts = np.array([_elements(item.dims) for item in program.operands], dtype=np.int64)
-        sizes = np.array([site.size for site in program.sites], dtype=np.int64)
+        counts = np.array([_elements(item.dims) * item.itemsize for item in program.operands], dtype=np.int64)
+        sizes = np.array([site.size * DTYPES[site.dtype].itemsize for site in program.sites], dtype=np.int64)
         operand = program.cells.operand
         whole: Bools = counts[operand] == sizes[program.tensor_sites[program.cells.tensor]]
         found: Bools = whole & distinct[operand]
@@ -192,13 +195,16 @@ class _Tracer:
     def _histories(self, order: Ints) -> Iterator[_History]:
         program, cells = self._program, self._program.cells
         tensors = cells.tensor[order]
-        found = self._areas(order)
+        found = boxes(program, order)
         dense = self._dense(order, found).tolist()
         areas: list[Box] = [tuple(area) for area in found.tolist()]
         numbers = order.tolist()
         dims = [item.dims for item in program.operands]
         places = zip(cells.operand[order].tolist(), cells.offset[order].tolist(), strict=True)
         patterns = [(dims[operand], offset) for operand, offset in places]
+        for at in np.flatnonzero(self._mixed(order)).tolist():
+            item = program.operands[cells.operand[order[at]]]
+            patterns[at] = (in_bytes(item), patterns[at][1] * item.itemsize)
         bounds = [*np.flatnonzero(np.diff(tensors, prepend=-1)).tolist(), len(order)]
         for first, last in pairwise(bounds):
             part = slice(first, last)
@@ -213,19 +219,13 @@ class _Tracer:
             heads = list(firsts.values())
             boxed = [areas[at] for at in heads]
             near, inside = _ALONE if len(ids) == 1 else neighbours(np.array(boxed, dtype=np.int64))
+            tensor = int(tensors[first])
+            site = program.site(tensor)
+            unit = DTYPES[site.dtype].itemsize if tensor in program.reinterpreted else 1
             yield _History(
-                program.site(int(tensors[first])), numbers[part], region, list(ids),
+                site, site.size * unit, numbers[part], region, list(ids),
                 [patterns[at] for at in heads], boxed, [dense[at] for at in heads], near, inside,
             )  # fmt: skip
-
-    def _areas(self, order: Ints) -> Ints:
-        """Boxes; a data-dependent address may reach all of its tensor."""
-        program = self._program
-        areas: Ints = boxes(program, order)
-        for at in np.flatnonzero(self._indexed[order]).tolist():
-            site = program.site(int(program.cells.tensor[order[at]]))
-            areas[at] = (0, -(-site.size // site.row), 0, site.row)
-        return areas
 
     def _dense(self, order: Ints, areas: Ints) -> Bools:
         """Whether a cell touches every element of its box."""
@@ -234,8 +234,12 @@ class _Tracer:
         counts = np.array([_elements(item.dims) for item in items], dtype=np.int64)
         size = (areas[:, 1] - areas[:, 0]) * (areas[:, 3] - areas[:, 2])
         operand = self._program.cells.operand[order]
-        dense: Bools = distinct[operand] & (counts[operand] == size) & ~self._indexed[order]
-        return dense
+        dense: Bools = distinct[operand] & (counts[operand] == size)
+        return dense & ~self._indexed[order] & ~self._mixed(order)
+
+    def _mixed(self, order: Ints) -> Bools:
+        """Whether a cell's tensor is accessed as elements of several sizes."""
+        return np.isin(self._program.cells.tensor[order], list(self._program.reinterpreted))
 
     def _follow(self, history: _History) -> None:
         """Walk one tensor's accesses, keeping the last write of each region."""
@@ -316,9 +320,9 @@ def _visible_boxes(history: _History, region: int, found: list[int]) -> list[int
 
 def _visible_elements(history: _History, region: int, found: list[int]) -> list[int]:
     """The same, element by element; all of them in tensors too large for that."""
-    if history.site.size > MAX_BITS:
+    if history.size > MAX_BITS:
         return list(range(len(found)))
-    bits = np.zeros(history.site.size, dtype=bool)
+    bits = np.zeros(history.size, dtype=bool)
     _bits(bits, history, region)[...] = True
     kept = []
     for at, other in enumerate(found):

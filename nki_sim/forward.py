@@ -79,8 +79,9 @@ class Forwarding:
     """`places[cell]` serves the tile that a cell reads; cells that are not there read their own tensor.
 
     `root[cell]` is the read whose writers matter: that of the first copy on the way, else the cell itself.
-    In programs with data-dependent loops nothing is forwarded, and nothing from tensors of which only the run
-    shows what is written: their reads are checked then (`soft`).
+    In programs with data-dependent loops nothing is forwarded, and nothing to or from tensors that hold
+    elements of several sizes, or of which only the run shows what is written: their reads are checked then
+    (`soft`).
     """
 
     def __init__(self, program: Program, flow: Flow, writes: Writes) -> None:
@@ -90,7 +91,7 @@ class Forwarding:
         self._writes = writes
         self._copies = [_copy(form) for form in program.forms]
         self._steps: dict[tuple[int, int, int], tuple[int, int] | None] = {}
-        self.soft = frozenset(program.cells.tensor[soft_writes(program)].tolist())
+        self.soft = program.reinterpreted.union(program.cells.tensor[soft_writes(program)].tolist())
         if not program.partners:
             self._serve(flow)
 
@@ -118,10 +119,9 @@ class Forwarding:
         return fast and self._writes.next(place.base, maker) > reader
 
     def _source(self, maker: int) -> int:
-        copy = self._copies[self._program.form_ids[maker]]
+        copy = self._copies[int(self._program.form_ids[maker])]
         assert copy is not None
-        first = int(self._program.cells.first[maker])
-        return first + copy.source
+        return int(self._program.cells.first[maker]) + copy.source
 
     def _tile(self, writer: int, maker: int) -> Place | None:
         """The place of the tile that a copy has written, in coordinates of the whole tile."""
@@ -136,7 +136,7 @@ class Forwarding:
         if key not in self._steps:
             self._steps[key] = _steps(copy, served.dims(copy.dims) if served else copy.dims)
         steps = self._steps[key]
-        if steps is None or base in self.soft:
+        if steps is None or base in self.soft or int(cells.tensor[writer]) in self.soft:
             return None
         if served:
             base, offset = served.base, served.offset(offset, item.row)

@@ -43,6 +43,7 @@ class Block(NamedTuple):
     rows: int
     across: int
     columns: int
+    dtype: str
 
 
 @dataclass(eq=False, slots=True)
@@ -75,7 +76,7 @@ def _fusable(form: Form) -> bool:
     if form.op != "nc_matmul" or form["dst"].dtype != "float32":
         return False
     neutral = all(value in _NEUTRAL for name, value in form.params if name != "accumulate")
-    return neutral and not any(item.index_step for item in form.operands)
+    return neutral and not any(item.index_step or item.dtype == "tfloat32" for item in form.operands)
 
 
 class _Chains:
@@ -172,7 +173,7 @@ class _Chains:
         base, offset = int(cells.tensor[cell]), int(cells.offset[cell])
         if place:
             base, offset = place.base, place.offset(offset, item.row)
-        return Block(base, offset, steps[0], item.partitions, steps[1], item.free)
+        return Block(base, offset, steps[0], item.partitions, steps[1], item.free, item.dtype)
 
     def _cut(self, chain: Chain) -> Iterator[Chain]:
         """The chain in pieces within which no operand is overwritten before the piece ends."""

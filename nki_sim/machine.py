@@ -19,6 +19,7 @@ from nki_sim.errors import KernelError
 from nki_sim.forms import Dims, Form, Operand, ParamValue, Site, index_role, merged
 from nki_sim.ir import Bools, Ints
 from nki_sim.operators import OPERATORS
+from nki_sim.regions import in_bytes
 from nki_sim.semantics import SEMANTICS, Semantics
 
 _KEEPS_SHAPE = frozenset({"tensor_reduce", "dma_copy", "dma_transpose"})
@@ -51,7 +52,7 @@ class Action:
     indexed: bool
 
 
-def action(form: Form) -> Action:
+def action(form: Form, target: str) -> Action:
     """Everything about a form that does not change from one instruction to the next."""
     operator = OPERATORS[form.op]
     effects = tuple(operator.effect(form, item.role) for item in form.operands)
@@ -60,7 +61,8 @@ def action(form: Form) -> Action:
         view(form, item, fills=_fills(item) if effect == (True, False) and not indexed else 0)
         for item, effect in zip(form.operands, effects, strict=True)
     )
-    return Action(form, SEMANTICS[form.op], views, dict(form.params), effects, indexed)
+    values = {**dict(form.params), "engine": form.engine, "target": target}
+    return Action(form, SEMANTICS[form.op], views, values, effects, indexed)
 
 
 def view(form: Form, item: Operand, dims: Dims | None = None, *, fills: int = 0) -> View:
@@ -98,8 +100,10 @@ class Machine:
         self._arrays[tensor] = array
 
     def track(self, tensor: int) -> None:
-        """Note from now on which elements are written; those of placed tensors are."""
-        self.written[tensor] = np.full(self.site(tensor).size, tensor in self._arrays, dtype=bool)
+        """Note from now on which bytes are written; those of placed tensors are."""
+        site = self.site(tensor)
+        nbytes = site.size * NUMPY[site.dtype].itemsize
+        self.written[tensor] = np.full(nbytes, tensor in self._arrays, dtype=bool)
 
     def array(self, tensor: int, fills: int = 0) -> Array:
         """A tensor's elements, flat; `fills` of them are about to be written."""
@@ -213,13 +217,14 @@ class _Access:
     def _in_bounds(self, operand: _Operand, starts: Ints) -> Bools:
         """Which starts keep the pattern inside the tensor, and on chip inside the partition's row."""
         item, site = operand.item, self._sites(operand.tensor)
+        size = site.size * NUMPY[site.dtype].itemsize // item.itemsize
         moves = operand.item.dims[0][0] == 0
         extent = item.free_extent if moves else item.extent
-        valid: Bools = (starts >= 0) & (starts + extent <= site.size)
+        valid: Bools = (starts >= 0) & (starts + extent <= size)
         if not item.in_hbm:
-            valid &= starts % site.row + item.free_extent <= site.row
-            if item.index_step % site.row:
-                valid &= starts // site.row == operand.offset // site.row
+            valid &= starts % item.row + item.free_extent <= item.row
+            if item.index_step % item.row:
+                valid &= starts // item.row == operand.offset // item.row
         return valid
 
     def _refuse(self, operand: _Operand, value: int) -> None:
@@ -233,8 +238,11 @@ class _Access:
     def _view(self, operand: _Operand) -> Array:
         if operand.places is None:
             return self._machine.view(operand.tensor, operand.offset, operand.view)
-        shape = operand.view.shape
-        return self._machine.array(operand.tensor)[operand.places].reshape(shape)
+        return self._elements(operand)[operand.places].reshape(operand.view.shape)
+
+    def _elements(self, operand: _Operand) -> Array:
+        """All of the operand's tensor, as elements of the type that it is accessed as."""
+        return self._machine.array(operand.tensor).view(operand.view.dtype)
 
     def _kept(self, views: dict[str, Array]) -> dict[str, tuple[Bools, Array]]:
         """What skipped rows hold, for outputs that are not scattered themselves."""
@@ -259,9 +267,9 @@ class _Access:
         bits = self._machine.written.get(operand.tensor)
         if operand.places is not None:
             places = operand.places[rows]
-            self._machine.array(operand.tensor)[places] = result.reshape(operand.places.shape)[rows]
+            self._elements(operand)[places] = result.reshape(operand.places.shape)[rows]
             if bits is not None:
-                bits[places] = True
+                bits.reshape(-1, operand.item.itemsize)[places] = True
         elif bits is not None:
             _bits(bits, operand)[rows] = True
 
@@ -269,20 +277,24 @@ class _Access:
         bits = self._machine.written.get(operand.tensor)
         if bits is None:
             return
-        read = _bits(bits, operand) if operand.places is None else bits[operand.places[operand.valid]]
+        if operand.places is None:
+            read = _bits(bits, operand)
+        else:
+            read = bits.reshape(-1, operand.item.itemsize)[operand.places[operand.valid]]
         if not read.all():
             name = self._sites(operand.tensor).name
             raise KernelError(
                 "uninitialised_read",
-                f"nisa.{self._action.form.op}: {int((~read).sum())} elements of {operand.item.role} ({name}) "
+                f"nisa.{self._action.form.op}: {int((~read).sum())} bytes of {operand.item.role} ({name}) "
                 "are read before they are written", hint="write the whole tile first",
             )  # fmt: skip
 
 
 def _bits(bits: Bools, operand: _Operand) -> Bools:
-    dims = operand.item.dims
+    dims = in_bytes(operand.item)
     shape = tuple(count for _, count in dims)
-    return np.ndarray(shape, np.bool_, bits, operand.offset, tuple(step for step, _ in dims))
+    start = operand.offset * operand.item.itemsize
+    return np.ndarray(shape, np.bool_, bits, start, tuple(step for step, _ in dims))
 
 
 def _pattern(dims: Dims) -> Ints:

@@ -115,7 +115,7 @@ def _output(program: Program, machine: Machine, tensor: int, *, partial: bool) -
     bits = machine.written.get(tensor)
     if bits is not None and not partial and not bits.all():
         raise KernelError(
-            "tensor_output_not_written_to", f"{int((~bits).sum())} elements of output {site.name} are never "
+            "tensor_output_not_written_to", f"{int((~bits).sum())} bytes of output {site.name} are never "
             "written", site.line, "cover every element of the output, also the tails",
         )  # fmt: skip
     return machine.array(tensor).reshape(site.shape)
@@ -123,7 +123,7 @@ def _output(program: Program, machine: Machine, tensor: int, *, partial: bool) -
 
 def _follow(program: Program, machine: Machine, todo: Plan) -> None:
     """Run the steps of a plan."""
-    actions = [action(form) for form in program.forms]
+    actions = [action(form, program.target) for form in program.forms]
     forms, first = program.form_ids.tolist(), program.cells.first.tolist()
     tensors, offsets = todo.tensors, todo.offsets
     views = todo.views
@@ -155,7 +155,7 @@ def _add_up(product: Product, machine: Machine, dst: Array) -> None:
 
 def _interpret(program: Program, machine: Machine, max_elements: int, max_steps: int) -> None:
     """Run instruction after instruction, loops as often as their registers say."""
-    actions = [action(form) for form in program.forms]
+    actions = [action(form, program.target) for form in program.forms]
     sizes = [sum(item.elements for item in form.operands) for form in program.forms]
     forms, first, partners = program.form_ids.tolist(), program.cells.first.tolist(), program.partners
     tensors, offsets = program.tensors.tolist(), program.offsets.tolist()

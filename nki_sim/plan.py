@@ -61,6 +61,16 @@ class _Sum:
         return step if step % self.row else step // self.row * self.width
 
 
+def _inside(block: Block, total: _Sum) -> Block:
+    """A part of a chain's tile, where the sum is."""
+    return block._replace(
+        base=total.tensor,
+        offset=total.offset(block.offset),
+        down=total.step(block.down),
+        across=total.step(block.across),
+    )
+
+
 def plan(program: Program) -> Plan:
     """Work out how to run a program without data-dependent loops."""
     return _Planner(program).plan()
@@ -78,7 +88,7 @@ class _Planner:
         self._sums: dict[int, _Sum] = {}
         self._views: dict[tuple[int, Dims], View] = {}
         self._forms = [form for form in program.forms for _ in form.operands]
-        own = [item for form in program.forms for item in action(form).views]
+        own = [item for form in program.forms for item in action(form, program.target).views]
         self._tensors, self._offsets = program.tensors.tolist(), program.offsets.tolist()
         self._cell_views = [own[operand] for operand in program.cells.operand.tolist()]
 
@@ -137,12 +147,7 @@ class _Planner:
             roles = [item.role for item in form.operands]
             cell = int(self._program.cells.first[number]) + roles.index(role)
             total = self._sums.get(int(self._flow.single[self._root[cell]]))
-            if total is not None:
-                place = (total.offset(block.offset), total.step(block.down), total.step(block.across))
-                offset, down, across = place
-                found.append(Block(total.tensor, offset, down, block.rows, across, block.columns))
-            else:
-                found.append(block)
+            found.append(block if total is None else _inside(block, total))
         return found
 
     def _serve(self, alone: Bools) -> None:

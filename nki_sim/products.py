@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from nki_sim.arrays import Array, Float, load
+from nki_sim.arrays import NUMPY, Array, Float, load
 from nki_sim.fusion import Block
 
 Order = Literal["tiles", "rows"]
@@ -47,13 +47,11 @@ def _matrix(blocks: Blocks, order: Order, memory: Callable[[int], Array]) -> Flo
     if order not in _orders(blocks):
         return _gather(blocks, order, memory)
     head = blocks[0][0]
-    array = memory(head.base)
     down = head.down
     if order == "rows" and len(blocks[0]) > 1:
         down = blocks[0][1].offset - head.offset
-    size = array.itemsize
-    shape = (sum(block.rows for block in blocks[0]), sum(line[0].columns for line in blocks))
-    return load(np.ndarray(shape, array.dtype, array, head.offset * size, (down * size, head.across * size)))
+    rows, columns = sum(block.rows for block in blocks[0]), sum(line[0].columns for line in blocks)
+    return load(_view(head._replace(down=down, rows=rows, columns=columns), memory))
 
 
 def _orders(blocks: Blocks) -> list[Order]:
@@ -79,7 +77,7 @@ def _alike(blocks: Blocks) -> bool:
     columns = 0
     for blocks_of_line in blocks:
         for block, above in zip(blocks_of_line, line, strict=True):
-            same = (block.base, block.down, block.across) == (head.base, head.down, head.across)
+            same = block._replace(offset=0, rows=0, columns=0) == head._replace(offset=0, rows=0, columns=0)
             if not same or block.offset - above.offset != columns * head.across:
                 return False
         columns += blocks_of_line[0].columns
@@ -102,7 +100,7 @@ def _gather(blocks: Blocks, order: Order, memory: Callable[[int], Array]) -> Flo
 
 
 def _view(block: Block, memory: Callable[[int], Array]) -> Array:
-    array = memory(block.base)
-    size = array.itemsize
-    strides = (block.down * size, block.across * size)
-    return np.ndarray((block.rows, block.columns), array.dtype, array, block.offset * size, strides)
+    dtype = NUMPY[block.dtype]
+    strides = (block.down * dtype.itemsize, block.across * dtype.itemsize)
+    shape, start = (block.rows, block.columns), block.offset * dtype.itemsize
+    return np.ndarray(shape, dtype, memory(block.base), start, strides)

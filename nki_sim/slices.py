@@ -11,10 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from nki_sim.dtypes import DTYPES
 from nki_sim.errors import InputError
 from nki_sim.flow import Flow, flow, needed, soft_writes
-from nki_sim.forms import Operand
+from nki_sim.forms import Dims
 from nki_sim.ir import Bools, Program
+from nki_sim.regions import in_bytes
 
 Box = tuple[tuple[int, int], ...]
 """(first, end) along each dimension of an output."""
@@ -54,10 +56,18 @@ def _writers(program: Program, traced: Flow, at: int, boxes: Sequence[Box]) -> l
         raise InputError(f"{program.kernel} has {len(program.outputs)} outputs, there is no number {at}")
     tensor = program.outputs[at]
     bits = _marked(program, tensor, boxes)
+    mixed = tensor in program.reinterpreted
+    if mixed:
+        bits = np.repeat(bits, DTYPES[program.site(tensor).dtype].itemsize)
     soft, cells = soft_writes(program), program.cells
     found = []
     for cell in reversed(traced.finals[tensor]):
-        part = touched(bits, int(cells.offset[cell]), program.operands[cells.operand[cell]])
+        item, offset = program.operands[cells.operand[cell]], int(cells.offset[cell])
+        part = (
+            _touched(bits, offset * item.itemsize, in_bytes(item))
+            if mixed
+            else _touched(bits, offset, item.dims)
+        )
         if soft[cell] or part.any():
             found.append(cell)
             part[...] = part & soft[cell]
@@ -75,7 +85,7 @@ def _marked(program: Program, tensor: int, boxes: Sequence[Box]) -> Bools:
     return bits.reshape(-1)
 
 
-def touched(bits: Bools, offset: int, item: Operand) -> Bools:
-    """The bits of the elements that an operand touches."""
-    shape = tuple(count for _, count in item.dims)
-    return np.ndarray(shape, np.bool_, bits, offset, tuple(step for step, _ in item.dims))
+def _touched(bits: Bools, offset: int, dims: Dims) -> Bools:
+    """The bits of the elements that a pattern touches."""
+    shape = tuple(count for _, count in dims)
+    return np.ndarray(shape, np.bool_, bits, offset, tuple(step for step, _ in dims))

@@ -27,7 +27,8 @@ def kernel(x, w):
         junk = nl.ndarray((128, k), dtype=nl.float32, buffer=nl.sbuf)
         total = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
         nisa.activation(
-            dst=junk[0:rows], op=nl.square, data=t[0:rows], reduce_op=nl.add, reduce_res=total[0:rows])
+            dst=junk[0:rows], op=nl.square, data=t[0:rows], reduce_op=nl.add, reduce_res=total[0:rows],
+            reduce_cmd=nisa.reduce_cmd.reset_reduce)
         scale = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
         nisa.activation(dst=scale[0:rows], op=nl.rsqrt, data=total[0:rows], scale=1.0 / k)
         nisa.scalar_tensor_tensor(
