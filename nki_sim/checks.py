@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nki_sim import iterations, memory, placement
+from nki_sim import iterations, memory, placement, races
 from nki_sim.coverage import examine
 from nki_sim.dtypes import DTYPES
 from nki_sim.forms import HBM_BUFFERS, Site
@@ -32,6 +32,7 @@ def check(program: Program, target: Target) -> list[Violation]:
         *_hbm(program, target),
         *_tiles(program, target),
         *iterations.check(program),
+        *races.check(program),
         *placement.check(program, target),
     ]
     for name in memory.MEMORIES:

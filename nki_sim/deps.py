@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nki_sim.ir import Program
+from nki_sim.ir import LOOP_MARKS, MAX_CORES, Program
 from nki_sim.placement import shift, spaces
 from nki_sim.regions import Box, boxes, neighbours
 
@@ -51,18 +51,27 @@ def dependences(program: Program) -> Dependences:
 
 
 def _fence(program: Program, found: list[set[int]]) -> None:
-    """Loop markers wait for all that their core issued before, and all that it issues later for them."""
-    cores = program.cores.tolist() if program.partners else []
-    fence: dict[int, int] = {}
-    since: dict[int, list[int]] = {}
-    for number, core in enumerate(cores):
-        if core in fence:
-            found[number].add(fence[core])
-        if number in program.partners:
-            found[number].update(since.pop(core, ()))
-            fence[core] = number
+    """Walls wait for all that was issued before, and all that is issued behind them waits for them.
+
+    Loop markers are walls of their core, barriers of all cores.
+    """
+    walls = np.array(
+        [form.op in LOOP_MARKS or form.op == "core_barrier" for form in program.forms], dtype=bool
+    )
+    if not walls.any():
+        return
+    is_wall, all_cores = walls[program.form_ids].tolist(), range(MAX_CORES)
+    since: list[list[int]] = [[] for _ in all_cores]
+    last: list[set[int]] = [set() for _ in all_cores]
+    for number, core in enumerate(program.cores.tolist()):
+        if is_wall[number]:
+            own = number in program.partners
+            for other in (core,) if own else all_cores:
+                found[number].update(since[other])
+            since[core], last[core] = [number], {number}
         else:
-            since.setdefault(core, []).append(number)
+            found[number].update(last[core])
+            since[core].append(number)
 
 
 def _sweep(

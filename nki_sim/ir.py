@@ -29,6 +29,9 @@ MAX_INSTRUCTIONS = 2_000_000
 MAX_CORES = 2
 
 LOOP_MARKS = {"loop_begin": 1, "loop_end": -1}
+MEETINGS = frozenset({"core_barrier", "sendrecv"})
+"""Where the cores of a launch wait for each other: each issues one."""
+
 _DTYPES = {"B": "<u1", "I": "<u4", "q": "<i8"}
 
 Ints = npt.NDArray[np.int64]

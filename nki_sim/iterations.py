@@ -2,26 +2,20 @@
 
 The legacy `affine_range` promises this for all but associative updates (`+=`, accumulating matmuls), which
 commute. Two accesses of a tensor are compared where they lie in two iterations of one execution of a loop,
-with the loops around it in the same iteration. First by the boxes that enclose each iteration's accesses,
-which settles nearly all tensors; where boxes overlap, element by element. Accesses whose address depends on
-data are the kernel's own responsibility.
+with the loops around it in the same iteration. Accesses whose address depends on data are the kernel's own
+responsibility.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from nki_sim import regions
-from nki_sim.forms import Form, Operand
+from nki_sim.conflicts import START, UPDATE, Accesses, Clash, clashes
+from nki_sim.forms import Form
 from nki_sim.ir import Bools, Ints, Iterations, Program
 from nki_sim.violations import Violation
-
-PLAIN, UPDATE, START = range(3)
-"""What an access is: its order matters; an associative update; the write that starts a matmul's group."""
 
 _COMMUTATIVE = frozenset(
     {"add", "multiply", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor"}
@@ -41,20 +35,16 @@ def check(program: Program) -> Iterator[Violation]:
     if not len(found.parents):
         return
     chosen = _candidates(program)
-    boxes = regions.boxes(program, chosen)
     kinds = _kinds(program)[chosen]
     nodes = found.nodes[program.cells.instruction[chosen]]
     executions = _executions(found)
     seen: set[int] = set()
     for ancestors in _levels(found):
-        for group, iterations in _groups(program, chosen, ancestors[nodes], executions):
-            site = int(program.tensor_sites[program.cells.tensor[chosen[group[0]]]])
-            if site in seen:
-                continue
-            clash = _clash(program, chosen[group], iterations, boxes[group], kinds[group])
-            if clash is not None:
-                seen.add(site)
-                yield _violation(program, *clash)
+        parties = ancestors[nodes]
+        inside = parties > 0
+        accesses = Accesses(chosen[inside], parties[inside], executions[parties[inside]], kinds[inside])
+        for clash in clashes(program, accesses, seen):
+            yield _violation(program, clash)
 
 
 def _candidates(program: Program) -> Ints:
@@ -93,109 +83,6 @@ def _executions(found: Iterations) -> Ints:
     return np.concatenate([[-1], np.unique(pairs, axis=1, return_inverse=True)[1].reshape(-1)])
 
 
-def _groups(program: Program, chosen: Ints, nodes: Ints, executions: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """Positions in `chosen` of one tensor in one execution of a loop, and their iterations, sorted by these.
-
-    Only where several iterations touch the tensor and one of them writes it.
-    """
-    tensors = program.cells.tensor[chosen]
-    inside = np.flatnonzero(nodes)
-    order = inside[np.lexsort((nodes[inside], executions[nodes[inside]], tensors[inside]))]
-    if not len(order):
-        return
-    keys = np.stack([tensors[order], executions[nodes[order]]])
-    first = np.flatnonzero(np.concatenate([[True], np.any(keys[:, 1:] != keys[:, :-1], axis=0)]))
-    last = np.concatenate([first[1:], [len(order)]]) - 1
-    several = nodes[order[first]] != nodes[order[last]]
-    writes = np.logical_or.reduceat(program.cells.writes[chosen[order]], first)
-    for begin, end in zip(first[several & writes].tolist(), last[several & writes].tolist(), strict=True):
-        group = order[begin : end + 1]
-        yield group, nodes[group]
-
-
-def _clash(
-    program: Program, cells: Ints, iterations: Ints, boxes: Ints, kinds: Ints
-) -> tuple[int, int, int] | None:
-    """A cell, its iteration and another iteration that clash in one tensor; `iterations` is sorted."""
-    first = np.flatnonzero(np.diff(iterations, prepend=-1))
-    bounds = np.stack([
-        np.minimum.reduceat(boxes[:, 0], first), np.maximum.reduceat(boxes[:, 1], first),
-        np.minimum.reduceat(boxes[:, 2], first), np.maximum.reduceat(boxes[:, 3], first),
-    ], axis=1)  # fmt: skip
-    if _disjoint(bounds[:, 0], bounds[:, 1]) or _disjoint(bounds[:, 2], bounds[:, 3]):
-        return None
-    near, _ = regions.neighbours(bounds)
-    close = np.array([len(others) > 1 for others in near], dtype=bool)
-    if not close.any():
-        return None
-    mine = np.repeat(close, np.diff(np.append(first, len(cells))))
-    return _Elements(program, cells[mine], iterations[mine], kinds[mine]).clash()
-
-
-def _disjoint(starts: Ints, ends: Ints) -> bool:
-    order = np.argsort(starts, kind="stable")
-    return bool(np.all(starts[order[1:]] >= np.maximum.accumulate(ends[order])[:-1]))
-
-
-@dataclass(frozen=True, slots=True)
-class _Access:
-    """One access pattern of one iteration."""
-
-    cell: int
-    iteration: int
-    kind: int
-    offset: int
-    item: Operand
-
-    def of(self, owners: Ints, base: int) -> Ints:
-        """The owners of the elements it touches."""
-        shape = tuple(count for _, count in self.item.dims)
-        strides = tuple(step * owners.itemsize for step, _ in self.item.dims)
-        return np.ndarray(shape, owners.dtype, owners, (self.offset - base) * owners.itemsize, strides)
-
-
-class _Elements:
-    """Which iteration writes each element of a tensor, by kind of write."""
-
-    def __init__(self, program: Program, cells: Ints, iterations: Ints, kinds: Ints) -> None:
-        table, items = program.cells, program.operands
-        operand, offset, writes = table.operand[cells], table.offset[cells], table.writes[cells]
-        # The same access of the same iteration counts once.
-        _, at = np.unique(np.stack([operand, offset, iterations, kinds, writes]), axis=1, return_index=True)
-        at = np.sort(at)
-        columns = (cells[at], iterations[at], kinds[at], offset[at], operand[at])
-        self._accesses = [
-            _Access(cell, iteration, kind, place, items[number])
-            for cell, iteration, kind, place, number in zip(*(c.tolist() for c in columns), strict=True)
-        ]
-        self._writes = writes[at].tolist()
-        self._base = min(access.offset for access in self._accesses)
-        self._size = max(access.offset + access.item.extent for access in self._accesses) - self._base
-
-    def clash(self) -> tuple[int, int, int] | None:
-        # The first and the last iteration that writes each element, by kind.
-        first = np.full((3, self._size), np.iinfo(np.int32).max, dtype=np.int32)
-        last = np.full((3, self._size), -1, dtype=np.int32)
-        for access, writes in zip(self._accesses, self._writes, strict=True):
-            if writes:
-                for owners, latest in ((first, np.minimum), (last, np.maximum)):
-                    view = access.of(owners[access.kind], self._base)
-                    latest(view, access.iteration, out=view)
-        for access in self._accesses:
-            for kind in _AGAINST[access.kind]:
-                low, high = (int(end) for end in self._ends(access, first[kind], last[kind]))
-                if low < access.iteration or high > access.iteration:
-                    return access.cell, access.iteration, low if low < access.iteration else high
-        return None
-
-    def _ends(self, access: _Access, first: Ints, last: Ints) -> tuple[Any, Any]:
-        return access.of(first, self._base).min(), access.of(last, self._base).max()
-
-
-# Writes of which kinds, made by other iterations, an access clashes with.
-_AGAINST = {PLAIN: (PLAIN, UPDATE, START), UPDATE: (PLAIN,), START: (PLAIN, START)}
-
-
 def _kinds(program: Program) -> Ints:
     """PLAIN, UPDATE or START of every cell."""
     kinds = np.zeros(len(program.cells.tensor), dtype=np.int64)
@@ -231,15 +118,15 @@ def _same(program: Program, left: Ints, right: Ints) -> Bools:
     return np.asarray((program.tensors[left] == program.tensors[right]) & place, dtype=bool)
 
 
-def _violation(program: Program, cell: int, iteration: int, other: int) -> Violation:
+def _violation(program: Program, clash: Clash) -> Violation:
     cells, indices = program.cells, program.iterations.indices
-    name = program.site(int(cells.tensor[cell])).name
-    mine, theirs = int(indices[iteration - 1]), int(indices[other - 1])
-    verb = "writes" if cells.writes[cell] else "reads"
+    name = program.site(int(cells.tensor[clash.cell])).name
+    mine, theirs = int(indices[clash.party - 1]), int(indices[clash.other - 1])
+    verb = "writes" if cells.writes[clash.cell] else "reads"
     return Violation(
         "unexpected_output_dependencies",
         f"iteration {mine} of an affine_range loop {verb} elements of {name} that iteration {theirs} writes",
         name, "independent iterations", f"{mine} and {theirs}",
-        int(program.lines[cells.instruction[cell]]),
+        int(program.lines[cells.instruction[clash.cell]]),
         "use nl.sequential_range, declare the tile inside the loop, or update it with += alone",
     )  # fmt: skip

@@ -82,6 +82,13 @@ class Pool:
             self.next += 1
             yield number
 
+    def force(self) -> int:
+        """Give room to the next tile whether there is any or not; the instruction that gains by it."""
+        number, tile = self.waiting[self.next]
+        self.free -= tile.size
+        self.next += 1
+        return number
+
     def access_ended(self, tile: Tile, end_ns: float, number: int) -> bool:
         """Count down a tile's accesses; true when that was the last."""
         tile.accesses -= 1
@@ -97,14 +104,17 @@ class Pool:
 
 
 def pools(program: Program, target: Target) -> tuple[list[Pool], list[list[Tile]]]:
-    """The two memories, and the tiles that each instruction touches."""
-    made = {memory: Pool(capacity(memory, target)) for memory in MEMORIES}
+    """The two memories of each core, and the tiles that each instruction touches."""
+    cores = program.tensor_cores.tolist()
+    made = {
+        (memory, core): Pool(capacity(memory, target)) for core in sorted(set(cores)) for memory in MEMORIES
+    }
     first = lifetimes(program).first.tolist()
     tiles: dict[int, Tile] = {}
     for number, site_number in enumerate(program.tensor_sites.tolist()):
         site = program.sites[site_number]
-        if site.buffer in made and site.address is None and first[number] >= 0:
-            pool = made[site.buffer]
+        if site.buffer in MEMORIES and site.address is None and first[number] >= 0:
+            pool = made[site.buffer, cores[number]]
             tile = tiles[number] = pool.tiles[number] = Tile(number, size(site, target), pool)
             pool.waiting.append((first[number], tile))
     for pool in made.values():

@@ -44,6 +44,7 @@ Floats = npt.NDArray[np.float64]
 class Timeline:
     """A schedule: per instruction start and end (ns), queue, why it started then and after which one.
 
+    `core` is that of the launch; each core has its own engines and DMA queues.
     `blocker[i]` is the instruction that i waited for last, -1 for none; `cause[i]` says in what way.
     For DMA the interval is that of packets in flight, and `issue_ns` is when its queue took it up.
     `kernel_overhead_ns` is not in the intervals. `dynamic_loops` counts loops whose bounds depend on data:
@@ -57,6 +58,7 @@ class Timeline:
     cause: Ints
     blocker: Ints
     kernel_overhead_ns: float
+    core: Ints
     dynamic_loops: int = 0
 
     @cached_property
@@ -152,9 +154,12 @@ class _Simulation:
         form_queues = np.array([queue_of(form) for form in program.forms], dtype=np.int64)
         self._queue_of = form_queues[program.form_ids]
         self._queue = self._queue_of.tolist()
+        self._core_of = program.cores
+        self._core: list[int] = program.cores.tolist()
         # A given order also fixes how loads and stores interleave: they share one lane.
         frozen = order is not None
-        self._lane_of = np.where(frozen & (self._queue_of == _STORE), _LOAD, self._queue_of)
+        lanes = np.where(frozen & (self._queue_of == _STORE), _LOAD, self._queue_of)
+        self._lane_of = lanes + len(QUEUES) * self._core_of
         self._lane = self._lane_of.tolist()
         self._issue_ns = [0.0] * count
         self._followers: list[list[int]] = [[] for _ in range(count)]
@@ -168,12 +173,14 @@ class _Simulation:
         self._cause = [START] * count
         self._blocker = [-1] * count
         self._rank, self._queues = self._fill_queues(order)
-        self._channels = [0.0] * target.dma_engines
-        self._descriptors = [0.0] * target.dma_descriptor_queues
-        self._last_transfer = -1
-        self._table = ""
+        cores = range(max(self._core, default=0) + 1)
+        self._channels = [[0.0] * target.dma_engines for _ in cores]
+        self._descriptors = [[0.0] * target.dma_descriptor_queues for _ in cores]
+        self._last_transfer = [-1 for _ in cores]
+        self._table = ["" for _ in cores]
         self._dynamic_loops = len(program.loops)
         self._pools, self._touched = pools(program, target)
+        self._may_overcommit = program.dialect == "neuronxcc"
         for pool in self._pools:
             for number in pool.gated():
                 self._missing[number] += 1
@@ -182,7 +189,8 @@ class _Simulation:
     def _fill_queues(self, order: Timeline | None) -> tuple[list[int], list[_Queue]]:
         rank = [0] * len(self._queue)
         queues = []
-        for index, name in enumerate(QUEUES):
+        cores = max(self._core, default=0) + 1
+        for index, name in enumerate(QUEUES * cores):
             members = np.flatnonzero(self._lane_of == index)
             window = self._target.dma_window if name.startswith("dma") else self._target.issue_window
             if order is not None:
@@ -199,7 +207,7 @@ class _Simulation:
                 heappush(self._events, (0.0, _READY, number))
         for pool in self._pools:
             self._hand_out(pool, 0.0, -1)
-        while self._events:
+        while self._events or self._overcommit():
             now, kind, item = heappop(self._events)
             if kind == _READY:
                 queue = self._queues[self._lane[item]]
@@ -225,7 +233,7 @@ class _Simulation:
         if index >= _LOAD:
             queue.free_ns = self._transfer(number, cost, now)
         else:
-            busy = cost.busy_ns + self._switch_table(index, cost)
+            busy = cost.busy_ns + self._switch_table(index, self._core[number], cost)
             self._start[number], self._end[number] = now, now + busy
             queue.free_ns = now + busy
         self._issue_ns[number] = now
@@ -236,45 +244,48 @@ class _Simulation:
         heappush(self._events, (queue.free_ns, _IDLE, self._lane[number]))
         self._finish(number, index, cost)
 
-    def _switch_table(self, index: int, cost: Cost) -> float:
-        if index != _SCALAR or not cost.table or cost.table == self._table:
+    def _switch_table(self, index: int, core: int, cost: Cost) -> float:
+        if index != _SCALAR or not cost.table or cost.table == self._table[core]:
             return 0.0
-        self._table = cost.table
+        self._table[core] = cost.table
         return self._target.activation_table_ns
 
     def _transfer(self, number: int, cost: Cost, now: float) -> float:
         """Descriptors are made, the transfer is triggered, its parts queue on the least loaded engines."""
-        slot = min(range(len(self._descriptors)), key=self._descriptors.__getitem__)
-        made = max(now, self._descriptors[slot]) + self._target.dma_descriptor_ns + cost.descriptor_ns
-        self._descriptors[slot] = made
-        first = made + self._target.dma_trigger_ns
-        channels = self._channels
+        core = self._core[number]
+        slots = self._descriptors[core]
+        slot = min(range(len(slots)), key=slots.__getitem__)
+        slots[slot] = max(now, slots[slot]) + self._target.dma_descriptor_ns + cost.descriptor_ns
+        first = slots[slot] + self._target.dma_trigger_ns
+        channels = self._channels[core]
         channels.sort()
         begins = [max(first, channels[i]) for i in range(cost.channels)]
         for i, begin in enumerate(begins):
             channels[i] = begin + cost.busy_ns
         if begins[-1] > first:
-            self._cause[number], self._blocker[number] = ENGINE, self._last_transfer
-        self._last_transfer = number
+            self._cause[number], self._blocker[number] = ENGINE, self._last_transfer[core]
+        self._last_transfer[core] = number
         self._start[number] = begins[0]
         self._end[number] = begins[-1] + cost.busy_ns
-        return max(now, min(self._descriptors))
+        return max(now, min(slots))
 
     def _finish(self, number: int, index: int, cost: Cost) -> None:
         """Tell followers when they may see the result, and memory when tiles come back."""
         end = self._end[number]
         for follower in self._followers[number]:
-            self._arrive(follower, end + self._delay(index, self._queue[follower], cost), number, DEPENDENCE)
+            near = self._core[follower] == self._core[number]
+            delay = self._delay(index, self._queue[follower], cost, near=near)
+            self._arrive(follower, end + delay, number, DEPENDENCE)
         for tile in self._touched[number]:
             pool = tile.pool
             if pool.access_ended(tile, end, number):
                 heappush(self._events, (tile.end_ns, _FREE, tile.number))
 
-    def _delay(self, index: int, follower: int, cost: Cost) -> float:
-        """From the end of an instruction to where another queue sees it."""
+    def _delay(self, index: int, follower: int, cost: Cost, *, near: bool) -> float:
+        """From the end of an instruction to where a queue, `near` on the same core, sees it."""
         if index >= _LOAD:
             return self._target.dma_completion_ns
-        if index == follower:
+        if index == follower and near:
             return 0.0
         # A DMA's own trigger latency already counts the semaphore.
         return cost.result_ns + (0.0 if follower >= _LOAD else self._target.semaphore_ns)
@@ -295,6 +306,20 @@ class _Simulation:
         for number in pool.hand_out():
             self._arrive(number, now, source, MEMORY)
 
+    def _overcommit(self) -> bool:
+        """Whether a tile that finds no room got some all the same, now that nothing else can go on.
+
+        Only programs whose compiler spills are given more than there is.
+        """
+        pool = next(
+            (pool for pool in self._pools if self._may_overcommit and pool.next < len(pool.waiting)), None
+        )
+        if pool is None:
+            return False
+        now = max(self._end)
+        self._arrive(pool.force(), now, int(np.argmax(self._end)), MEMORY)
+        return bool(self._events) or self._overcommit()
+
     def _timeline(self) -> Timeline:
         stuck = next((number for number, start in enumerate(self._start) if start < 0.0), None)
         if stuck is not None:
@@ -307,5 +332,6 @@ class _Simulation:
             np.array(self._cause, dtype=np.int64),
             np.array(self._blocker, dtype=np.int64),
             self._target.kernel_overhead_ns,
+            self._core_of,
             self._dynamic_loops,
         )

@@ -350,5 +350,5 @@ def kernel(x):
 
 
 def test_timelines_of_nothing(tracing: Any) -> None:
-    empty = Timeline(*[np.zeros(0)] * 3, *[np.zeros(0, np.int64)] * 3, 11_000.0)
+    empty = Timeline(*[np.zeros(0)] * 3, *[np.zeros(0, np.int64)] * 3, 11_000.0, np.zeros(0, np.int64))
     assert empty.latency_ms == pytest.approx(0.011)

@@ -1,0 +1,159 @@
+"""Accesses of one tensor by several parties of which no order is given: which two of them clash.
+
+Parties are the iterations of a loop, or the cores of a launch. First by the boxes that enclose each party's
+accesses, which settles nearly all tensors; where boxes overlap, element by element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from nki_sim import regions
+from nki_sim.forms import Dims
+from nki_sim.ir import Ints, Program
+
+PLAIN, UPDATE, START = range(3)
+"""What an access is: its order matters; an associative update; the write that starts a matmul's group."""
+
+# Writes of which kinds, made by other parties, an access clashes with.
+_AGAINST = {PLAIN: (PLAIN, UPDATE, START), UPDATE: (PLAIN,), START: (PLAIN, START)}
+
+
+@dataclass(frozen=True, slots=True)
+class Accesses:
+    """Some cells of a program; the party of each, from 0; the scope in which parties have no order."""
+
+    cells: Ints
+    parties: Ints
+    scopes: Ints
+    kinds: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """A party touches, with `cell`, elements that another one writes."""
+
+    cell: int
+    party: int
+    other: int
+
+
+def clashes(program: Program, accesses: Accesses, seen: set[int]) -> Iterator[Clash]:
+    """At most one for each declaration that is not in `seen`, to which those found are added."""
+    if not len(accesses.cells):
+        return
+    boxes = regions.boxes(program, accesses.cells)
+    for group in _groups(program, accesses):
+        site = int(program.tensor_sites[program.cells.tensor[accesses.cells[group[0]]]])
+        if site in seen:
+            continue
+        found = _clash(program, accesses, group, boxes[group])
+        if found is not None:
+            seen.add(site)
+            yield found
+
+
+def _groups(program: Program, accesses: Accesses) -> Iterator[Ints]:
+    """Positions of the accesses of one tensor in one scope, sorted by party.
+
+    Only where several parties touch the tensor and one of them writes it.
+    """
+    tensors = program.cells.tensor[accesses.cells]
+    order = np.lexsort((accesses.parties, accesses.scopes, tensors))
+    keys = np.stack([tensors[order], accesses.scopes[order]])
+    first = np.flatnonzero(np.concatenate([[True], np.any(keys[:, 1:] != keys[:, :-1], axis=0)]))
+    last = np.concatenate([first[1:], [len(order)]]) - 1
+    several = accesses.parties[order[first]] != accesses.parties[order[last]]
+    writes = np.logical_or.reduceat(program.cells.writes[accesses.cells[order]], first)
+    for begin, end in zip(first[several & writes].tolist(), last[several & writes].tolist(), strict=True):
+        yield order[begin : end + 1]
+
+
+def _clash(program: Program, accesses: Accesses, group: Ints, boxes: Ints) -> Clash | None:
+    parties = accesses.parties[group]
+    first = np.flatnonzero(np.diff(parties, prepend=-1))
+    bounds = np.stack([
+        np.minimum.reduceat(boxes[:, 0], first), np.maximum.reduceat(boxes[:, 1], first),
+        np.minimum.reduceat(boxes[:, 2], first), np.maximum.reduceat(boxes[:, 3], first),
+    ], axis=1)  # fmt: skip
+    if _disjoint(bounds[:, 0], bounds[:, 1]) or _disjoint(bounds[:, 2], bounds[:, 3]):
+        return None
+    near, _ = regions.neighbours(bounds)
+    close = np.array([len(others) > 1 for others in near], dtype=bool)
+    if not close.any():
+        return None
+    mine = np.repeat(close, np.diff(np.append(first, len(group))))
+    return _Elements(program, accesses, group[mine]).clash()
+
+
+def _disjoint(starts: Ints, ends: Ints) -> bool:
+    order = np.argsort(starts, kind="stable")
+    return bool(np.all(starts[order[1:]] >= np.maximum.accumulate(ends[order])[:-1]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """One access pattern of one party, in bytes where the tensor is read as several types."""
+
+    cell: int
+    party: int
+    kind: int
+    writes: bool
+    offset: int
+    dims: Dims
+
+    @property
+    def end(self) -> int:
+        return self.offset + 1 + sum(step * (count - 1) for step, count in self.dims)
+
+    def of(self, owners: Ints, base: int) -> Ints:
+        """The owners of the elements it touches."""
+        shape = tuple(count for _, count in self.dims)
+        strides = tuple(step * owners.itemsize for step, _ in self.dims)
+        return np.ndarray(shape, owners.dtype, owners, (self.offset - base) * owners.itemsize, strides)
+
+
+class _Elements:
+    """Which parties write each element of a tensor, by kind of write."""
+
+    def __init__(self, program: Program, accesses: Accesses, group: Ints) -> None:
+        table, items, cells = program.cells, program.operands, accesses.cells[group]
+        bytewise = int(table.tensor[cells[0]]) in program.reinterpreted
+        columns = (
+            accesses.parties[group], accesses.kinds[group], table.writes[cells], table.offset[cells],
+            table.operand[cells],
+        )  # fmt: skip
+        # The same access of the same party counts once.
+        _, at = np.unique(np.stack(columns), axis=1, return_index=True)
+        at = np.sort(at)
+        self._accesses = [
+            _Access(
+                cell, party, kind, bool(writes), offset * (items[number].itemsize if bytewise else 1),
+                regions.in_bytes(items[number]) if bytewise else items[number].dims,
+            )
+            for cell, party, kind, writes, offset, number in zip(
+                cells[at].tolist(), *(column[at].tolist() for column in columns), strict=True
+            )
+        ]  # fmt: skip
+        self._base = min(access.offset for access in self._accesses)
+        self._size = max(access.end for access in self._accesses) - self._base
+
+    def clash(self) -> Clash | None:
+        # The first and the last party that writes each element, by kind.
+        first = np.full((3, self._size), np.iinfo(np.int32).max, dtype=np.int32)
+        last = np.full((3, self._size), -1, dtype=np.int32)
+        for access in self._accesses:
+            if access.writes:
+                for owners, latest in ((first, np.minimum), (last, np.maximum)):
+                    view = access.of(owners[access.kind], self._base)
+                    latest(view, access.party, out=view)
+        for access in self._accesses:
+            for kind in _AGAINST[access.kind]:
+                low = int(access.of(first[kind], self._base).min())
+                high = int(access.of(last[kind], self._base).max())
+                if low < access.party or high > access.party:
+                    return Clash(access.cell, access.party, low if low < access.party else high)
+        return None
