@@ -28,8 +28,8 @@ def since(generation: int) -> Rule:
     def check(form: Form, target: Target) -> Iterator[Breach]:
         if target.generation < generation:
             yield Breach(
-                "unsupported_target", f"{form.op} needs NeuronCore-v{generation}, {target.name} has "
-                f"NeuronCore-v{target.generation}", "", f"v{generation}", f"v{target.generation}",
+                "generation", f"{form.op} needs NeuronCore-v{generation}, {target.name} has "
+                f"NeuronCore-v{target.generation}", "dst", f"v{generation}", f"v{target.generation}",
                 "write it with instructions that every generation has, or choose a newer target",
             )  # fmt: skip
 

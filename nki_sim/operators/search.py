@@ -80,8 +80,8 @@ ENTRIES = (
         ),
         costs_search.local_gather,
         (
-            rules.wide(dst=rules.gathered), rules.cores_whole, rules.alike("dst", "src_buffer"),
-            rules.typed("index", "uint16"), rules.gather_limits,
+            rules.gather_limits, rules.wide(dst=rules.gathered), rules.cores_whole,
+            rules.alike("dst", "src_buffer"), rules.typed("index", "uint16"),
         ),
         "each 16 partitions' elements at the indices that those partitions hold",
         partial=always("src_buffer", "index"),
