@@ -13,6 +13,7 @@ from nki_sim.forms import HBM_BUFFERS, Form, Operand
 from nki_sim.ir import Ints, Program
 from nki_sim.operators import OPERATORS
 from nki_sim.schedule import QUEUES, Timeline
+from nki_sim.spills import spills
 from nki_sim.targets import Target
 
 _COMPUTE = QUEUES[: QUEUES.index("dma_load")]
@@ -24,7 +25,7 @@ def profile(program: Program, timeline: Timeline, target: Target) -> Counters:
     """The summary of one predicted run."""
     uses = np.bincount(program.form_ids, minlength=len(program.forms))
     total_s = timeline.latency_ms / 1e3
-    traffic = _traffic(program, uses)
+    traffic = _traffic(program, uses, target)
     return {
         "total_time": total_s,
         **traffic,
@@ -40,7 +41,7 @@ def _memory(item: Operand) -> str:
     return "hbm" if item.in_hbm else item.buffer
 
 
-def _traffic(program: Program, uses: Ints) -> Counters:
+def _traffic(program: Program, uses: Ints, target: Target) -> Counters:
     found = {f"{name}_{way}_bytes": 0 for name in ("hbm", "sbuf", "psum") for way in ("read", "write")}
     for form, count in zip(program.forms, uses.tolist(), strict=True):
         outputs = OPERATORS[form.op].outputs
@@ -49,8 +50,15 @@ def _traffic(program: Program, uses: Ints) -> Counters:
                 continue
             way = "write" if item.role in outputs else "read"
             found[f"{_memory(item)}_{way}_bytes"] += item.nbytes * count
-    spill = _internal_bytes(program)
-    return {**found, "spill_save_bytes": spill[0], "spill_reload_bytes": spill[1]}
+    saved, reloaded = _internal_bytes(program)
+    moved = spills(program, target)
+    found["hbm_write_bytes"] += moved.save_bytes
+    found["hbm_read_bytes"] += moved.reload_bytes + moved.load_again_bytes
+    return {
+        **found,
+        "spill_save_bytes": saved + moved.save_bytes,
+        "spill_reload_bytes": reloaded + moved.reload_bytes,
+    }
 
 
 def _internal_bytes(program: Program) -> tuple[int, int]:
