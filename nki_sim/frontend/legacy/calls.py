@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from nki_sim.frontend.legacy.tiles import Tile, operand
+from nki_sim.frontend.legacy.masks import Box
+from nki_sim.frontend.legacy.tiles import Tile, as_tile, operand
 from nki_sim.frontend.lowering.promotion import number
-from nki_sim.frontend.tensor import fail
+from nki_sim.frontend.tensor import Tensor, fail
 from nki_sim.functions import ALIASES
 
 # NumPy's names for functions of the language.
@@ -35,3 +37,27 @@ def value_of(value: Any) -> Any:
         return value
     found = number(value)
     return operand(value) if found is None else found
+
+
+def masked(result: Tensor, boxes: Sequence[Box] | None, shape: Sequence[int]) -> Tile:
+    """The tile with what a mask over a tile of `shape` left of it: an assignment writes no more than that."""
+    made = as_tile(result)
+    if boxes is not None:
+        made.kept = list(dict.fromkeys(_over(box, shape, made.shape) for box in boxes))
+    return made
+
+
+def columns_of(product: Tensor, boxes: Sequence[Box] | None) -> Sequence[Box] | None:
+    """The boxes of a product from those over its moving operand: all rows, the same columns."""
+    return None if boxes is None else [((0, product.shape[0]), *box[1:]) for box in boxes]
+
+
+def _over(box: Box, shape: Sequence[int], wanted: Sequence[int]) -> Box:
+    """A box over a tile of one shape as one over another: axes that the two do not share are whole."""
+    whole = tuple((0, size) for size in wanted)
+    if len(shape) != len(wanted):
+        return (box[0], *whole[1:]) if shape[0] == wanted[0] else whole
+    return tuple(
+        span if size == count else all_of
+        for span, size, count, all_of in zip(box, shape, wanted, whole, strict=True)
+    )

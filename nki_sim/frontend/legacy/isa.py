@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from nki_sim.frontend.legacy.calls import function_name, value_of
+from nki_sim.frontend.legacy.calls import function_name, masked, value_of
 from nki_sim.frontend.legacy.isa_special import SPECIAL
-from nki_sim.frontend.legacy.tiles import as_tile, where
+from nki_sim.frontend.legacy.tiles import where
 from nki_sim.frontend.lowering.elementwise import op_value
 from nki_sim.frontend.lowering.emit import copied, issue, tile
 from nki_sim.frontend.lowering.promotion import promote
@@ -32,7 +32,13 @@ Result = tuple[Sequence[int], Any]
 """Shape and type of a returned tile."""
 
 # Parameters by position where they are not those of the table without `dst`.
-ORDER: dict[str, tuple[str, ...]] = {"nc_stream_shuffle": ("src", "dst", "shuffle_mask")}
+ORDER: dict[str, tuple[str, ...]] = {
+    "nc_stream_shuffle": ("src", "dst", "shuffle_mask"),
+    "dma_copy": ("src", "dst"),
+    "memset": ("shape", "value", "dtype"),
+    "iota": ("expr", "dtype"),
+    "affine_select": ("pred", "on_true_tile", "on_false_value"),
+}
 
 # Hints to the vendor's compiler, and what names the tile.
 _HINTS = frozenset({"name", "buffer", "dge_mode"})
@@ -144,7 +150,7 @@ def _issued(operator: Operator, given: Values, mask: Any, dtype: Any, runs_on: A
     rows = _ROWS if operator.name not in RESULTS or result.shape == lead.shape else _ROWS | {"dst"}
     _widen_scalars(operator, given)
     issue(operator.name, boxes, rows=rows, **{**given, "dst": result, "engine": runs_on})
-    return as_tile(result) if named is None else None
+    return masked(result, boxes, lead.shape) if named is None else None
 
 
 # Columns of scalars that this namespace takes in any type; engines compute with them in float32.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import index as to_int
 from typing import Any
 
-from nki_sim.frontend.legacy.calls import function_name, value_of
+from nki_sim.frontend.legacy.calls import columns_of, function_name, masked, value_of
 from nki_sim.frontend.legacy.index import Index
 from nki_sim.frontend.legacy.masks import Box, Condition
 from nki_sim.frontend.legacy.tiles import Tile, as_tile, where
@@ -23,8 +23,9 @@ def _memset(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
     """The shape is that of the tile; `dtype` may also come by position."""
     shape = tuple(to_int(size) for size in given["shape"])
     result = tile(shape, dtype or given.get("dtype"))
-    issue("memset", where(mask, result.shape), dst=result, value=value_of(given["value"]), engine=engine)
-    return as_tile(result)
+    boxes = where(mask, result.shape)
+    issue("memset", boxes, dst=result, value=value_of(given["value"]), engine=engine)
+    return masked(result, boxes, result.shape)
 
 
 def _nc_matmul(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
@@ -33,7 +34,9 @@ def _nc_matmul(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
     stationary = on_chip("nisa.nc_matmul: stationary", value_of(given.pop("stationary")))
     moving = on_chip("nisa.nc_matmul: moving", value_of(given.pop("moving")))
     flags = {name: value for name, value in given.items() if value not in (None, ()) and name != "name"}
-    return as_tile(matrix.product(stationary, moving, where(mask, moving.shape), **flags))
+    boxes = where(mask, moving.shape)
+    result = matrix.product(stationary, moving, boxes, **flags)
+    return masked(result, columns_of(result, boxes), result.shape)
 
 
 def _nc_transpose(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
@@ -45,12 +48,12 @@ def _nc_transpose(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
 def _tensor_reduce(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
     del engine
     data = on_chip("nisa.tensor_reduce: data", value_of(given["data"]))
-    return as_tile(
-        reductions.reduction(
-            function_name(given["op"]), data, given["axis"], dtype, bool(given.get("keepdims")),
-            where=where(mask, data.shape), negate=bool(given.get("negate")),
-        )
+    boxes = where(mask, data.shape)
+    result = reductions.reduction(
+        function_name(given["op"]), data, given["axis"], dtype, bool(given.get("keepdims")),
+        where=boxes, negate=bool(given.get("negate")),
     )  # fmt: skip
+    return masked(result, boxes, data.shape)
 
 
 def _walk(coefficients: Sequence[int], constant: int, box: Box) -> tuple[list[list[int]], int, int]:
@@ -60,9 +63,9 @@ def _walk(coefficients: Sequence[int], constant: int, box: Box) -> tuple[list[li
     return pattern, coefficients[0], first
 
 
-def _boxes(mask: Any, shape: Sequence[int]) -> Sequence[Box]:
-    found = where(mask, shape)
-    return [tuple((0, size) for size in shape)] if found is None else found
+def _whole(boxes: Sequence[Box] | None, shape: Sequence[int]) -> Sequence[Box]:
+    """The boxes of a mask, or one that is all of the tile."""
+    return [tuple((0, size) for size in shape)] if boxes is None else boxes
 
 
 def _part(view: Tensor, box: Box) -> Tensor:
@@ -76,11 +79,11 @@ def _iota(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
     if not isinstance(expr, Index):
         fail("argument_type", f"nisa.iota of {type(expr).__name__}", "an expression of nl.arange or nl.mgrid")
     result = tile(expr.shape, dtype or given.get("dtype"))
-    shape = result.shape
-    for box in _boxes(mask, shape):
+    shape, boxes = result.shape, where(mask, result.shape)
+    for box in _whole(boxes, shape):
         pattern, step, first = _walk(expr.linear.over(shape), expr.constant, box)
         issue("iota", dst=_part(result, box), pattern=pattern, offset=first, channel_multiplier=step)
-    return as_tile(result)
+    return masked(result, boxes, shape)
 
 
 def _affine_select(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
@@ -94,14 +97,15 @@ def _affine_select(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile
             "one comparison of index expressions, nothing joined with & or |; otherwise use nl.where",
         )  # fmt: skip
     result = tile(data.shape, dtype or data.dtype)
-    for box in _boxes(mask, data.shape):
+    boxes = where(mask, data.shape)
+    for box in _whole(boxes, data.shape):
         pattern, step, first = _walk(pred.linear.over(data.shape), pred.constant, box)
         issue(
             "affine_select", dst=_part(result, box), pattern=pattern, channel_multiplier=step,
             on_true_tile=_part(data, box), on_false_value=value_of(given["on_false_value"]),
             cmp_op=op_value(pred.op), offset=first,
         )  # fmt: skip
-    return as_tile(result)
+    return masked(result, boxes, data.shape)
 
 
 def _dma_copy(given: Values, *, mask: Any, dtype: Any, engine: Any) -> None:

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from nki_sim.dtypes import DTYPES
 from nki_sim.frontend.language import tile_size
-from nki_sim.frontend.legacy.calls import value_of
+from nki_sim.frontend.legacy.calls import columns_of, masked, value_of
 from nki_sim.frontend.legacy.compiler import psum, sbuf
 from nki_sim.frontend.legacy.grid import nc, num_programs, program_id, program_ndim, spmd_dim
 from nki_sim.frontend.legacy.index import arange, mgrid
@@ -82,16 +82,22 @@ class Function:
         given = {self._parameters.get(name, name): value_of(value) for name, value in options.items()}
         if given.get("dtype") is None and self.name in _BOOLEAN:
             given["dtype"] = "bool_"
+        shape: Sequence[int] = ()
         if mask is not None:
-            given["where"] = self._boxes(mask, [*values, *given.values()])
+            shape = self._masked_shape([*values, *given.values()])
+            given["where"] = boxes_of(mask, shape)
         result = self._call(*values, **{**self._defaults, **given})
-        return as_tile(result) if isinstance(result, Tensor) else result
+        if not isinstance(result, Tensor):
+            return result
+        boxes = given.get("where")
+        if self.name == "matmul":
+            return masked(result, columns_of(result, boxes), result.shape)
+        return masked(result, boxes, shape)
 
-    def _boxes(self, mask: Any, values: Sequence[Any]) -> Any:
+    def _masked_shape(self, values: Sequence[Any]) -> Sequence[int]:
+        """The shape whose axes a mask is over: that of the result, of a product's right operand."""
         tiles = [value for value in values if isinstance(value, Tensor)]
-        # A product's mask is over its right operand.
-        shape = tiles[-1].shape if self.name == "matmul" else broadcast(*tiles)[0]
-        return boxes_of(mask, shape)
+        return tiles[-1].shape if self.name == "matmul" else broadcast(*tiles, strict=False)[0]
 
 
 _FUNCTIONS = {name: Function(name) for name in sorted({*FUNCTIONS, *ALU, *REDUCE, *ACTIVATIONS})}

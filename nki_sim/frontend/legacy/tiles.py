@@ -31,10 +31,12 @@ _FLOAT = frozenset({"float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m
 class Tile(Tensor):
     """A view of a storage. Basic indexing (integers, slices), affine indexing, assignment, arithmetic."""
 
-    __slots__ = ("reach",)
+    __slots__ = ("kept", "reach")
 
     def __init__(self, storage: Storage, offset: int, dims: Dims, reach: Reach | None = None) -> None:
         self.reach = reach
+        # The boxes that a masked operation filled; None for all.
+        self.kept: list[Box] | None = None
         if reach is None:
             super().__init__(storage, offset, dims)
         else:
@@ -68,7 +70,8 @@ class Tile(Tensor):
         return self[tuple(slice(*span) for span in boxes[0])]
 
     def __setitem__(self, key: Any, value: Any) -> None:  # type: ignore[override]
-        store(self[key], value, unshared=sys.getrefcount(value) <= _ASSIGNED)
+        unshared = sys.getrefcount(value) <= ASSIGNED
+        store(self[key], value, unshared=unshared)
 
     def __iadd__(self, value: Any) -> Self:  # type: ignore[override,misc]
         unshared = sys.getrefcount(value) <= _ADDED
@@ -162,7 +165,7 @@ for _sign, _name in _COMPARE.items():
     setattr(Tile, f"__{_sign}__", _binary(_name))
 for _sign, _name in {"neg": "negative", "invert": "invert", "abs": "abs"}.items():
     setattr(Tile, f"__{_sign}__", _unary(_name))
-Tile.__hash__ = object.__hash__  # type: ignore[method-assign]
+Tile.__hash__ = object.__hash__
 
 
 def as_tile(view: Tensor) -> Tile:
@@ -213,13 +216,17 @@ def _store_tile(goal: Tile, value: Tensor, *, unshared: bool) -> None:
         return
     _check_memories(goal, value)
     view = conform(goal, value.shape)
-    if unshared and view.shape == value.shape and _same_rounding(view, value):
+    kept = getattr(value, "kept", None)
+    alone = unshared and (kept is None or len(kept) == 1)
+    if alone and view.shape == value.shape and _same_rounding(view, value):
         changes = {"accumulate": False} if _is_product(value) else {}
         if legacy().redirect(value, view, **changes):
             return
     if view.shape != value.shape:
         value = value.broadcast_to(view.shape)
-    legacy().emit(OPERATORS["tensor_copy"], {"dst": view, "src": value})
+    for box in [()] if kept is None else kept:
+        part = tuple(slice(*span) for span in box)
+        legacy().emit(OPERATORS["tensor_copy"], {"dst": view[part], "src": value[part]})
 
 
 def _fill(goal: Tile, value: Any) -> None:
@@ -316,4 +323,4 @@ def _references_of_a_temporary() -> tuple[int, int]:
     return assigned, probe.seen
 
 
-_ASSIGNED, _ADDED = _references_of_a_temporary()
+ASSIGNED, _ADDED = _references_of_a_temporary()
