@@ -48,9 +48,11 @@ def check(program: Program) -> Iterator[Violation]:
 
 
 def _candidates(program: Program) -> Ints:
-    """Cells of tensors that are written and that more than one iteration touches."""
+    """Cells of tensors in memory that are written and that more than one iteration touches."""
     cells, count = program.cells, len(program.tensor_sites)
-    fixed = np.array([item.index_step == 0 for item in program.operands], dtype=bool)[cells.operand]
+    fixed = np.array(
+        [item.index_step == 0 and item.buffer != "register" for item in program.operands], dtype=bool
+    )[cells.operand]
     nodes = program.iterations.nodes[cells.instruction]
     low, high = np.full(count, len(program.iterations.parents) + 1), np.zeros(count, dtype=np.int64)
     np.minimum.at(low, cells.tensor, nodes)
