@@ -9,7 +9,8 @@ wanted)` gives the kernel's results the shapes of the reference's.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,13 @@ from nki_sim.arrays import NUMPY, Array
 from nki_sim.errors import InputError
 from nki_sim.forms import ArraySpec
 from nki_sim.ir import Program
+from nki_sim.slices import Box
 
 ENTRIES = ("kernel", "optimized_kernel")
 
-_NAMES = {dtype: name for name, dtype in reversed(NUMPY.items())}
+_PART = re.compile(r"\d+\[\d+:\d+(,\d+:\d+)*\]")
+
+_NAMES = {dtype: name for name, dtype in NUMPY.items() if not dtype.metadata}
 
 
 def parse_argument(text: str) -> ArraySpec | int | float | bool:
@@ -61,6 +65,21 @@ def parse_seeds(text: str) -> list[int]:
     if min(seeds) < 0:
         raise InputError(f"--seeds {text!r}: seeds start at 0")
     return seeds
+
+
+def parse_parts(texts: Sequence[str]) -> dict[int, list[Box]]:
+    """`0[0:128,512:1024]`: the box of elements of the first output; several of one output are joined.
+
+    Raises:
+        InputError: a text is not of this form.
+    """
+    parts: dict[int, list[Box]] = {}
+    for text in texts:
+        if not _PART.fullmatch(text):
+            raise InputError(f"--slice {text!r} is not of the form 0[0:128,512:1024]: output, then ranges")
+        output, *ends = (int(number) for number in re.findall(r"\d+", text))
+        parts.setdefault(output, []).append(tuple(zip(ends[::2], ends[1::2], strict=True)))
+    return parts
 
 
 def entry_of(source: str) -> str | None:
@@ -146,8 +165,10 @@ class Reference:
         with _faults():
             return list(transform(inputs)) if transform else inputs
 
-    def errors(self, inputs: Sequence[Any], outputs: list[Array]) -> list[float]:
-        """Relative L2 error of each output of the kernel.
+    def errors(
+        self, inputs: Sequence[Any], outputs: list[Array], parts: Mapping[int, Sequence[Box]] | None = None
+    ) -> list[float]:
+        """Relative L2 error of each output of the kernel; with `parts` of those outputs, inside the boxes.
 
         Raises:
             InputError: the reference raises, or its results do not fit the kernel's outputs.
@@ -159,7 +180,12 @@ class Reference:
         shapes, expected = [item.shape for item in wanted], [item.shape for item in found]
         if shapes != expected:
             raise InputError(f"the reference returns arrays of {shapes}, the kernel of {expected}")
-        return [relative_l2(*pair) for pair in zip(found, wanted, strict=True)]
+        if parts is None:
+            return [relative_l2(*pair) for pair in zip(found, wanted, strict=True)]
+        inside = self._shaped(_masks(outputs, parts), result)
+        chosen = [mask.astype(bool) for mask in inside]
+        triples = zip(found, wanted, chosen, strict=True)
+        return [relative_l2(mine[mask], theirs[mask]) for mine, theirs, mask in triples if mask.any()]
 
     def _shaped(self, outputs: list[Array], result: Any) -> list[Array]:
         transform = self._names.get("transform_nki_outputs")
@@ -168,6 +194,15 @@ class Reference:
         with _faults():
             made = transform(outputs[0] if len(outputs) == 1 else tuple(outputs), result)
         return [np.asarray(item) for item in (made if isinstance(made, tuple | list) else [made])]
+
+
+def _masks(outputs: Sequence[Array], parts: Mapping[int, Sequence[Box]]) -> list[Array]:
+    """1 where an element is in a wanted box, 0 elsewhere; reshaped like the outputs they say where."""
+    masks: list[Array] = [np.zeros(output.shape, dtype=np.float32) for output in outputs]
+    for number, boxes in parts.items():
+        for box in boxes:
+            masks[number][tuple(slice(first, end) for first, end in box)] = 1
+    return masks
 
 
 @contextmanager

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
 from nki_sim import dtypes, targets
+from nki_sim.forms import Form
 from nki_sim.operators import OPERATORS, UNSUPPORTED
-from nki_sim.operators.model import Operator
+from nki_sim.operators.model import Argument, Operator
+
+_PLUMBING = ("nki_sim.frontend.storage", "nki_sim.frontend.recorder", "nki_sim.operators")
+"""Modules of the front end whose functions are tools of the namespaces, not part of them."""
 
 
 def report() -> dict[str, Any]:
@@ -15,38 +20,67 @@ def report() -> dict[str, Any]:
     return {
         "targets": list(targets.names()),
         "dtypes": list(dtypes.DTYPES),
-        "supported": {name: _instruction(OPERATORS[name]) for name in sorted(OPERATORS)},
+        "supported": {name: _instruction(op) for name, op in sorted(OPERATORS.items()) if not op.internal},
         "unsupported": sorted(UNSUPPORTED),
         "namespaces": namespaces(),
     }
 
 
+def lines(found: dict[str, Any]) -> Iterator[str]:
+    """The report for people."""
+    yield f"targets: {', '.join(found['targets'])}"
+    yield f"data types: {', '.join(found['dtypes'])}"
+    yield "\ninstructions (nisa.*; engines, the first is the default; targets):"
+    for name, item in found["supported"].items():
+        yield f"  {name}({', '.join(item['arguments'])})"
+        yield f"      {', '.join(item['engines'])}; {', '.join(item['targets'])}"
+    yield f"\nrefused by name: {', '.join(found['unsupported'])}"
+    for module, names in found["namespaces"].items():
+        yield f"\n{module}: {', '.join(names)}"
+
+
 def _instruction(operator: Operator) -> dict[str, Any]:
     return {
         "engines": list(operator.engines),
-        "arguments": [_argument(item) for item in operator.arguments],
+        "targets": [name for name in targets.names() if not _refused_on(operator, name)],
+        "arguments": [_argument(item) for item in operator.signature],
         "doc": operator.doc,
     }
 
 
-def _argument(item: Any) -> str:
-    if item.required:
-        return str(item.name)
-    return f"{item.name}={item.default}"
+def _refused_on(operator: Operator, target: str) -> bool:
+    """Whether a rule refuses the bare instruction there; rules about its operands find none and fail."""
+    form, machine = Form(operator.name, operator.engines[0], (), ()), targets.load(target)
+    for rule in operator.rules:
+        try:
+            found = list(rule(form, machine))
+        except (AssertionError, LookupError, ValueError):
+            continue
+        if any(breach.code == "unsupported_target" for breach in found):
+            return True
+    return False
+
+
+def _argument(item: Argument) -> str:
+    return item.name if item.required else f"{item.name}={item.default}"
 
 
 def namespaces() -> dict[str, list[str]]:
     """Public names of every module that kernels can import, by the name they import it under."""
-    return {name: public(module) for name, module in sorted(_modules().items())}
+    from nki_sim.frontend import modules
+    from nki_sim.frontend.legacy import modules as legacy
+
+    found = {**modules.MODULES, **legacy.MODULES}
+    return {name: names for name, module in sorted(found.items()) if (names := public(module))}
 
 
 def public(module: ModuleType) -> list[str]:
-    """What a module offers: names without a leading underscore that are no modules."""
-    found = vars(module)
-    return sorted(name for name in found if name[0] != "_" and not isinstance(found[name], ModuleType))
+    """What a module offers to kernels: no modules, no constants or tools of its own, nothing of typing."""
+    return sorted(name for name, value in vars(module).items() if _offered(name, value))
 
 
-def _modules() -> dict[str, ModuleType]:
-    from nki_sim.frontend.entry import _MODULES
-
-    return _MODULES
+def _offered(name: str, value: Any) -> bool:
+    home = getattr(value, "__module__", None)
+    if name.startswith("_") or name.isupper() or isinstance(value, ModuleType):
+        return False
+    return not isinstance(home, str) or (home.startswith("nki_sim.") and home not in _PLUMBING)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from nki_sim import __version__, targets
@@ -27,6 +27,11 @@ _PLAIN_VERBS = {
     "path": (verbs.path, "print the folder to put on PYTHONPATH so that kernels' imports work"),
 }
 
+_PRINTED: dict[str, Callable[[show.Report, Path | None], Iterable[str]]] = {
+    "path": lambda report, _: [report["path"]],
+    "ops": lambda report, _: verbs.ops_lines(report),
+}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; the exit status is returned."""
@@ -42,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.json:
         print(show.as_json(report))
     else:
-        print("\n".join([report["path"]] if options.verb == "path" else show.lines(report, _source(options))))
+        print("\n".join(_PRINTED.get(options.verb, show.lines)(report, _source(options))))
     return int(status)
 
 
@@ -103,3 +108,10 @@ def _kernel_options(sub: argparse.ArgumentParser) -> None:
 def _run_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--seeds", default="0", help="comma-separated, for example 0,21,42")
     sub.add_argument("--tolerance", type=float, default=verbs.REL_L2, help="largest relative L2 error")
+    sub.add_argument(
+        "--slice",
+        action="append",
+        default=[],
+        metavar="OUTPUT[A:B,...]",
+        help="run and compare only what this part of an output needs: 0[0:128,0:512]; may be repeated",
+    )

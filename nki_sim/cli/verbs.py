@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,11 +22,13 @@ from nki_sim.harness import (
     arrays_of,
     entry_of,
     parse_argument,
+    parse_parts,
     parse_seeds,
     random_inputs,
     spec_of,
 )
 from nki_sim.ir import Program
+from nki_sim.slices import Box
 
 REL_L2 = 2e-5
 
@@ -39,6 +41,15 @@ class Draw:
 
     inputs: list[Any]
     arguments: list[Any]
+
+
+@dataclass(frozen=True)
+class Try:
+    """One seed, what it draws (None: random arrays), and the parts of outputs that are wanted (None: all)."""
+
+    seed: int
+    drawn: Draw | None
+    parts: Mapping[int, Sequence[Box]] | None
 
 
 def blank(options: argparse.Namespace) -> Report:
@@ -69,7 +80,7 @@ def trace_kernel(options: argparse.Namespace) -> Result:
 
 
 def run(options: argparse.Namespace) -> Result:
-    seeds = parse_seeds(options.seeds)
+    seeds, parts = parse_seeds(options.seeds), parse_parts(options.slice) or None
     reference = _reference(options)
     first = _draw(options, reference, seeds[0])
     report = options.report = blank(options)
@@ -83,7 +94,7 @@ def run(options: argparse.Namespace) -> Result:
     for seed in seeds:
         drawn = first if seed == seeds[0] else _draw(options, reference, seed)
         first = None
-        _one_seed(program, reference, seed, drawn, report)
+        _one_seed(program, reference, Try(seed, drawn, parts), report)
     with _timed(report, "run"), stage("predicting counters"):
         report["counters"] = counters.profile(program, schedule.schedule(program, target), target)
     if reference is not None:
@@ -91,15 +102,14 @@ def run(options: argparse.Namespace) -> Result:
     return int(report["correct"] is False), report
 
 
-def _one_seed(
-    program: Program, reference: Reference | None, seed: int, drawn: Draw | None, report: Report
-) -> None:
+def _one_seed(program: Program, reference: Reference | None, one: Try, report: Report) -> None:
+    seed, drawn = one.seed, one.drawn
     arrays = random_inputs(program, seed) if drawn is None else _fitting(program, drawn, seed)
     with _timed(report, "run"), stage(f"running seed {seed}"):
-        outputs = numerics.run(program, arrays)
+        outputs = numerics.run(program, arrays, only=one.parts)
     if reference is not None:
         with stage(f"comparing seed {seed} with the reference"):
-            errors = reference.errors(drawn.inputs if drawn else arrays, outputs)
+            errors = reference.errors(drawn.inputs if drawn else arrays, outputs, one.parts)
         report["rel_l2"][str(seed)] = _largest(errors)
 
 
@@ -138,6 +148,12 @@ def ops(options: argparse.Namespace) -> Result:
 
     del options
     return 0, support.report()
+
+
+def ops_lines(report: Report) -> Iterator[str]:
+    from nki_sim import support
+
+    return support.lines(report)
 
 
 def path(options: argparse.Namespace) -> Result:

@@ -172,11 +172,31 @@ def test_arguments_are_shapes_or_numbers(text: str, value: Any) -> None:
     assert harness.parse_argument(text) == value
 
 
-def test_ops_and_path(capsys: Any) -> None:
-    report = json.loads(command(capsys, "ops", "--json")[1])
-    assert report["supported"].keys() == OPERATORS.keys()
-    assert not set(report["supported"]) & set(report["unsupported"])
+def test_path_is_the_folder_of_the_shims(capsys: Any) -> None:
     assert command(capsys, "path")[1].strip() == str(SHIMS)
+
+
+def test_ops_lists_what_the_tables_hold(capsys: Any) -> None:
+    report = json.loads(command(capsys, "ops", "--json")[1])
+    wanted = {name for name, operator in OPERATORS.items() if not operator.internal}
+    assert report["supported"].keys() == wanted
+    assert not set(report["supported"]) & set(report["unsupported"])
+    assert report["supported"]["nc_matmul"]["targets"] == ["trn1", "trn2"]
+    assert report["supported"]["range_select"]["targets"] == ["trn2"]
+    for module in ("nki", "neuronxcc.nki"):
+        assert "jit" in report["namespaces"][module]
+        assert {"nc_matmul", "activation"} <= set(report["namespaces"][f"{module}.isa"])
+        assert {"ndarray", "exp", "float32"} <= set(report["namespaces"][f"{module}.language"])
+    strays = {"annotations", "Any", "fail"} & {
+        name for names in report["namespaces"].values() for name in names
+    }
+    assert not strays
+
+
+def test_ops_for_people_names_every_instruction(capsys: Any) -> None:
+    out = command(capsys, "ops")[1]
+    for name, operator in OPERATORS.items():
+        assert (f"  {name}(" in out) is not operator.internal
 
 
 def test_relative_error_of_equal_arrays_is_zero() -> None:
@@ -293,6 +313,50 @@ def test_a_kernel_may_import_its_neighbours(tmp_path: Path, pair: Any, capsys: A
     text = kernel.read_text().replace("operand0=scale", "operand0=scale * FACTOR")
     kernel.write_text("from factors_of_this_test import FACTOR\n" + text)
     assert command(capsys, *argv)[0] == 0
+
+
+# -- parts of outputs ------------------------------------------------------------------------------
+
+TILED = """
+import nki
+import nki.language as nl
+import nki.isa as nisa
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for row in range(0, x.shape[0], 128):
+        tile = nl.ndarray((128, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[row : row + 128, :])
+        nisa.dma_copy(dst=out[row : row + 128, :], src=tile)
+    return out
+"""
+
+
+def test_a_slice_is_run_and_compared_alone(tmp_path: Path, capsys: Any) -> None:
+    kernel, reference = tmp_path / "tiled.py", tmp_path / "reference.py"
+    kernel.write_text(TILED)
+    reference.write_text(
+        "import numpy as np\ndef forward(x):\n    y = x.copy()\n    y[128:] = 0\n    return y\n"
+    )
+    argv = ["run", kernel, "--arg", "256x8", "--reference", reference, "--json"]
+    assert command(capsys, *argv)[0] == 1
+    status, out, _ = command(capsys, *argv, "--slice", "0[0:64,0:8]", "--slice", "0[64:128,2:4]")
+    assert (status, json.loads(out)["rel_l2"]) == (0, {"0": 0.0})
+    assert command(capsys, *argv, "--slice", "0[100:130,0:8]")[0] == 1
+
+
+def test_a_slice_follows_the_references_reshaping(pair: Any, capsys: Any) -> None:
+    assert command(capsys, *pair(), "--slice", "0[3:5,0:32]")[0] == 0
+    assert command(capsys, *pair(factor=1.1), "--slice", "0[3:5,0:32]")[0] == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "0[0:1]x", "[0:1]", "0[0-1]", "0[0:1,]", "1[0:1,0:1]", "0[0:1,0:33]", "0[0:1]"]
+)
+def test_a_slice_that_is_none_is_usage(text: str, pair: Any, capsys: Any) -> None:
+    assert command(capsys, *pair(), "--slice", text)[0] == 2
 
 
 # -- what surrounds a long command -----------------------------------------------------------------
