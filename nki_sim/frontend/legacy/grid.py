@@ -7,7 +7,7 @@ from itertools import product
 from operator import index as to_int
 from typing import Any
 
-from nki_sim.frontend.recorder import current
+from nki_sim.frontend.context import current
 from nki_sim.frontend.tensor import fail
 
 MAX_CORES = 2
@@ -106,7 +106,7 @@ def _size(dim: int | SpmdDim) -> int:
 
 def _program() -> tuple[tuple[int, ...], tuple[int, ...]]:
     recorder = current()
-    return getattr(recorder, "program", ()), getattr(recorder, "grid_shape", ())
+    return recorder.program, recorder.grid
 
 
 def _axis(axis: Any, rank: int) -> int:

@@ -179,7 +179,8 @@ def _basic(tile: Tile, keys: tuple[Any, ...]) -> Found:
             known = slice(0, item.size) if isinstance(item, DynamicSlice) else 0
         first, stride, length, kept = _span(known, count, at, tile)
         if at == 0 and lookup is not None and lookup.source.size > 1:
-            lookup = Lookup(lookup.source[first : first + length], lookup.step)
+            source: Any = lookup.source
+            lookup = Lookup(source[first : first + length], lookup.step)
         starts.append(first)
         offset += first * step
         if kept or (at == 0 and tile.storage.on_chip):
@@ -228,7 +229,7 @@ def gathered(tile: Tile, keys: tuple[Any, ...]) -> Found:
     if tile.storage.on_chip or source.size != count or dims[0] != (1, count) or moving or reach is not None:
         fail(
             "indirect_indices_free_dim", f"{tile.name} is indexed with {source.name} of shape {source.shape}",
-            "load and store look up the first axis alone: t[idx[i_p, 0], i_f] with i_p = nl.arange(n)[:, None]",
+            "load and store look up the first axis alone: t[idx[i_p, 0], i_f], i_p = nl.arange(n)[:, None]",
         )  # fmt: skip
     return offset, ((0, count), *dims[1:]), Lookup(source, tile.dims[axis][0]), None
 

@@ -12,8 +12,9 @@ from math import prod
 from typing import Any, NamedTuple
 
 from nki_sim.forms import merged
+from nki_sim.frontend.context import current
 from nki_sim.frontend.psum import infer_accumulate
-from nki_sim.frontend.recorder import Recorder, current
+from nki_sim.frontend.recorder import Recorder
 from nki_sim.frontend.tensor import Storage, Tensor, row_major
 from nki_sim.operators import OPERATORS, Operator
 

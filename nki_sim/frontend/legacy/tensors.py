@@ -6,6 +6,7 @@ first touch on; the tensor itself is no tile and takes no room.
 
 from __future__ import annotations
 
+import sys
 from itertools import product
 from operator import index as to_int
 from typing import Any, NoReturn
@@ -14,7 +15,7 @@ from nki_sim.forms import HBM_BUFFERS, Site
 from nki_sim.frontend.legacy.index import INTEGERS, Index
 from nki_sim.frontend.legacy.patterns import expanded
 from nki_sim.frontend.legacy.recorder import legacy
-from nki_sim.frontend.legacy.tiles import Tile, as_tile, store
+from nki_sim.frontend.legacy.tiles import ASSIGNED, Tile, as_tile, store
 from nki_sim.frontend.tensor import fail
 
 
@@ -66,11 +67,12 @@ class Blocks:
         return tile[rest] if rest else tile
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        unshared = sys.getrefcount(value) <= ASSIGNED
         goal = self[key]
         if isinstance(goal, Blocks):
             goal.fill_all(value)
-            return
-        goal[...] = value
+        else:
+            store(goal, value, unshared=unshared)
 
     def __iadd__(self, value: Any) -> NoReturn:
         del value

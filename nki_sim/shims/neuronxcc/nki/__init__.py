@@ -1,17 +1,7 @@
 """Stands in for `neuronxcc.nki`: the simulator's front end under the name kernels import."""
 
-from nki_sim.frontend.legacy.api import (
-    baremetal,
-    benchmark,
-    jit,
-    profile,
-    simulate_kernel,
-    trace,
-)
+import sys as _sys
 
-from . import compiler, isa, language, typing
+from nki_sim.frontend.legacy.modules import MODULES as _MODULES
 
-__all__ = [
-    "baremetal", "benchmark", "compiler", "isa", "jit", "language", "profile", "simulate_kernel", "trace",
-    "typing",
-]  # fmt: skip
+_sys.modules.update({name: module for name, module in _MODULES.items() if name.startswith(__name__)})
