@@ -184,12 +184,12 @@ class _Tracer:
     def _whole(self) -> Bools:
         """Whether a cell touches every element of its tensor."""
         program = self._program
-        distinct = np.array([_distinct(item.dims) for item in program.operands], dtype=bool)
+        apart = np.array([distinct(item.dims) for item in program.operands], dtype=bool)
         counts = np.array([_elements(item.dims) * item.itemsize for item in program.operands], dtype=np.int64)
         sizes = np.array([site.size * DTYPES[site.dtype].itemsize for site in program.sites], dtype=np.int64)
         operand = program.cells.operand
         whole: Bools = counts[operand] == sizes[program.tensor_sites[program.cells.tensor]]
-        found: Bools = whole & distinct[operand]
+        found: Bools = whole & apart[operand]
         return found
 
     def _histories(self, order: Ints) -> Iterator[_History]:
@@ -230,11 +230,11 @@ class _Tracer:
     def _dense(self, order: Ints, areas: Ints) -> Bools:
         """Whether a cell touches every element of its box."""
         items = self._program.operands
-        distinct = np.array([_distinct(item.dims) for item in items], dtype=bool)
+        apart = np.array([distinct(item.dims) for item in items], dtype=bool)
         counts = np.array([_elements(item.dims) for item in items], dtype=np.int64)
         size = (areas[:, 1] - areas[:, 0]) * (areas[:, 3] - areas[:, 2])
         operand = self._program.cells.operand[order]
-        dense: Bools = distinct[operand] & (counts[operand] == size)
+        dense: Bools = apart[operand] & (counts[operand] == size)
         return dense & ~self._indexed[order] & ~self._mixed(order)
 
     def _mixed(self, order: Ints) -> Bools:
@@ -344,7 +344,7 @@ def _steps(dims: Dims) -> Dims:
     return merged(tuple(sorted((pair for pair in dims if pair[0] and pair[1] > 1), reverse=True)))
 
 
-def _distinct(dims: Dims) -> bool:
+def distinct(dims: Dims) -> bool:
     """Whether no two places of the pattern are the same element, steps of 0 aside."""
     return all(outer[0] >= inner[0] * inner[1] for outer, inner in pairwise(_steps(dims)))
 

@@ -93,7 +93,7 @@ def _gather(blocks: Blocks, order: Order, memory: Callable[[int], Array]) -> Flo
         rows = 0
         for k, block in enumerate(line):
             part = out[k::tiles] if order == "rows" else out[rows : rows + block.rows]
-            part[:, columns : columns + block.columns] = _view(block, memory)
+            part[:, columns : columns + block.columns] = load(_view(block, memory))
             rows += block.rows
         columns += line[0].columns
     return out
