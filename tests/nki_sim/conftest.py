@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
 import nki_sim
-from nki_sim import ArraySpec, numerics
+from nki_sim import ArraySpec, numerics, targets
 from nki_sim.arrays import NUMPY
+from nki_sim.frontend import isa
+from nki_sim.frontend.recorder import Recorder, recording
 from nki_sim.ir import Program
+from nki_sim.operators import OPERATORS
 
 HEADER = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n\n\n"
 NAMES = {dtype: name for name, dtype in NUMPY.items()}
@@ -134,3 +138,53 @@ class Texts:
 @pytest.fixture(scope="session")
 def texts() -> type[Texts]:
     return Texts
+
+
+class Builder:
+    """A program written instruction by instruction, as no front end would: iterations, cores, loops."""
+
+    def __init__(self, dialect: str, target: str) -> None:
+        self.recorder = Recorder(targets.load(target), "none.py", max_instructions=100_000)
+        self.recorder.dialect = dialect
+        self.x = self.recorder.argument("x", (128, 64), "float32")
+        self.out = self.recorder.declare((128, 64), "float32", "shared_hbm", "out")
+
+    def tile(self, name: str, free: int = 64, buffer: str = "sbuf") -> Any:
+        tile = self.recorder.declare((128, free), "float32", buffer, name)
+        if buffer == "sbuf":
+            isa.memset(tile, 0.0)
+        return tile
+
+    @contextmanager
+    def iteration(self, loop: int, index: int) -> Iterator[None]:
+        self.recorder.enter_iteration(loop, index)
+        yield
+        self.recorder.leave_iteration()
+
+    def emit(self, name: str, **given: Any) -> None:
+        self.recorder.emit(OPERATORS[name], given)
+
+    def register(self, dtype: str = "int32") -> Any:
+        return self.recorder.declare((1, 1), dtype, "register", "reg")
+
+    def loop(self, count: int, body: Callable[[int], None]) -> None:
+        number = self.recorder.new_loop()
+        for index in range(count):
+            with self.iteration(number, index):
+                body(index)
+
+
+@pytest.fixture(scope="session")
+def building() -> Callable[..., Program]:
+    """building(body): the program of what `body(builder)` records, then a copy of `x` to `out`."""
+
+    def build(
+        body: Callable[[Builder], None], *, dialect: str = "neuronxcc", target: str = "trn2"
+    ) -> Program:
+        builder = Builder(dialect, target)
+        with recording(builder.recorder):
+            body(builder)
+            isa.dma_copy(builder.out, builder.x)
+        return Program.from_bytes(builder.recorder.to_bytes("kernel", [builder.out.storage.id]))
+
+    return build

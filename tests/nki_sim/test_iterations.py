@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,95 +11,62 @@ from hypothesis import strategies as st
 
 from nki_sim import checks, targets
 from nki_sim.frontend import isa, language
-from nki_sim.frontend.recorder import Recorder, recording
 from nki_sim.ir import Program
 
 TRN2 = targets.load("trn2")
 P, F = 128, 64
 
 
-class Builder:
-    """A program written instruction by instruction, with iterations."""
-
-    def __init__(self) -> None:
-        self.recorder = Recorder(TRN2, "none.py", max_instructions=100_000)
-        self.recorder.dialect = "neuronxcc"
-        self.x = self.recorder.argument("x", (P, F), "float32")
-        self.out = self.recorder.declare((P, F), "float32", "shared_hbm", "out")
-
-    def tile(self, name: str, free: int = F, buffer: str = "sbuf") -> Any:
-        tile = self.recorder.declare((P, free), "float32", buffer, name)
-        if buffer == "sbuf":
-            isa.memset(tile, 0.0)
-        return tile
-
-    @contextmanager
-    def iteration(self, loop: int, index: int) -> Iterator[None]:
-        self.recorder.enter_iteration(loop, index)
-        yield
-        self.recorder.leave_iteration()
-
-    def loop(self, count: int, body: Callable[[int], None]) -> None:
-        number = self.recorder.new_loop()
-        for index in range(count):
-            with self.iteration(number, index):
-                body(index)
+Body = Callable[[Any], None]
+Build = Callable[[Body], Program]
 
 
-def built(body: Callable[[Builder], None]) -> Program:
-    builder = Builder()
-    with recording(builder.recorder):
-        body(builder)
-        isa.dma_copy(builder.out, builder.x)
-    return Program.from_bytes(builder.recorder.to_bytes("kernel", [builder.out.storage.id]))
-
-
-def clashes(body: Callable[[Builder], None]) -> list[tuple[str, str]]:
-    found = checks.check(built(body), TRN2)
+def clashes(program: Program) -> list[tuple[str, str]]:
+    found = checks.check(program, TRN2)
     assert {item.code for item in found} <= {"unexpected_output_dependencies"}
     return [(item.tensor, str(item.value)) for item in found]
 
 
-def carried(b: Builder) -> None:
+def carried(b: Any) -> None:
     t = b.tile("t")
     b.loop(2, lambda _: isa.tensor_scalar(t, t, language.subtract, 1.0))
 
 
-def summed(b: Builder) -> None:
+def summed(b: Any) -> None:
     t, u = b.tile("t"), b.tile("u")
     b.loop(2, lambda _: isa.tensor_tensor(t, t, u, language.add))
 
 
-def summed_elsewhere(b: Builder) -> None:
+def summed_elsewhere(b: Any) -> None:
     t, u = b.tile("t"), b.tile("u")
     b.loop(2, lambda i: isa.tensor_tensor(t[:, i : i + 32], t[:, i + 1 : i + 33], u[:, 0:32], language.add))
 
 
-def shifted(step: int) -> Callable[[Builder], None]:
-    def body(b: Builder) -> None:
+def shifted(step: int) -> Body:
+    def body(b: Any) -> None:
         t = b.tile("t")
         b.loop(4, lambda i: isa.memset(t[:, step * i : step * i + 8], 0.0))
 
     return body
 
 
-def interleaved(step: int) -> Callable[[Builder], None]:
-    def body(b: Builder) -> None:
+def interleaved(step: int) -> Body:
+    def body(b: Any) -> None:
         t = b.tile("t")
         b.loop(2, lambda i: isa.memset(t[:, i : i + 60 : step], 0.0))
 
     return body
 
 
-def products(*, restart: bool) -> Callable[[Builder], None]:
-    def body(b: Builder) -> None:
+def products(*, restart: bool) -> Body:
+    def body(b: Any) -> None:
         t, p = b.tile("t"), b.tile("p", buffer="psum")
         b.loop(3, lambda i: isa.nc_matmul(p[0:F], t, t, accumulate=i > 0 and not restart))
 
     return body
 
 
-def read_of_a_sum(b: Builder) -> None:
+def read_of_a_sum(b: Any) -> None:
     t, u = b.tile("t"), b.tile("u")
 
     def step(i: int) -> None:
@@ -110,16 +76,16 @@ def read_of_a_sum(b: Builder) -> None:
     b.loop(2, step)
 
 
-def two_loops(b: Builder) -> None:
+def two_loops(b: Any) -> None:
     t = b.tile("t")
     b.loop(2, lambda i: isa.memset(t[:, 32 * i : 32 * i + 32], 1.0))
     b.loop(2, lambda i: isa.tensor_copy(b.tile("v", 32), t[:, 32 - 32 * i : 64 - 32 * i]))
 
 
-def nested(*, inner: bool) -> Callable[[Builder], None]:
+def nested(*, inner: bool) -> Body:
     """Inner iterations of one outer iteration touch different columns, or those of different ones do."""
 
-    def body(b: Builder) -> None:
+    def body(b: Any) -> None:
         t = b.tile("t")
 
         def outer(i: int) -> None:
@@ -134,7 +100,7 @@ def nested(*, inner: bool) -> Callable[[Builder], None]:
     return body
 
 
-def grid(b: Builder) -> None:
+def grid(b: Any) -> None:
     """Blocks whose rows and columns both repeat, while no two overlap."""
     t = b.tile("t")
 
@@ -145,7 +111,7 @@ def grid(b: Builder) -> None:
     b.loop(4, step)
 
 
-def fresh(b: Builder) -> None:
+def fresh(b: Any) -> None:
     def step(_: int) -> None:
         t = b.tile("t")
         isa.tensor_scalar(t, t, language.subtract, 1.0)
@@ -173,8 +139,10 @@ def fresh(b: Builder) -> None:
         (fresh, []),
     ],
 )
-def test_iterations_clash_where_one_writes_what_another_touches(body: Any, wanted: list[Any]) -> None:
-    assert clashes(body) == wanted
+def test_iterations_clash_where_one_writes_what_another_touches(
+    body: Any, wanted: list[Any], building: Build
+) -> None:
+    assert clashes(building(body)) == wanted
 
 
 ACCESSES = st.lists(
@@ -186,12 +154,13 @@ ACCESSES = st.lists(
 
 @settings(max_examples=60)
 @given(accesses=ACCESSES)
-def test_clashes_are_those_of_the_elements(accesses: list[tuple[int, bool, int, int, int]]) -> None:
+def test_clashes_are_those_of_the_elements(
+    accesses: list[tuple[int, bool, int, int, int]], building: Build
+) -> None:
     """Against sets of elements: some iteration writes an element that another one touches."""
 
-    def body(b: Builder) -> None:
+    def body(b: Any) -> None:
         t = b.tile("t")
-        spare = b.recorder.declare((P, 4), "float32", "sbuf", "spare")
 
         def step(i: int) -> None:
             for iteration, write, start, stride, count in accesses:
@@ -202,7 +171,6 @@ def test_clashes_are_those_of_the_elements(accesses: list[tuple[int, bool, int, 
                     isa.tensor_copy(b.recorder.declare((P, count), "float32", "sbuf", "copy"), part)
 
         b.loop(3, step)
-        del spare
 
     touched = [
         (iteration, write, {start + stride * k for k in range(count)})
@@ -213,17 +181,17 @@ def test_clashes_are_those_of_the_elements(accesses: list[tuple[int, bool, int, 
         for mine, write, elements in touched
         for theirs, _, others in touched
     )
-    assert bool(clashes(body)) == wanted
+    assert bool(clashes(building(body))) == wanted
 
 
-def test_iterations_survive_the_bytes_and_those_without_instructions_are_left_out() -> None:
-    def body(b: Builder) -> None:
+def test_iterations_survive_the_bytes_and_those_without_instructions_are_left_out(building: Build) -> None:
+    def body(b: Any) -> None:
         def outer(i: int) -> None:
             b.loop(2, lambda j: isa.memset(b.tile("t"), 0.0) if i else None)
 
         b.loop(3, outer)
 
-    program = built(body)
+    program = building(body)
     assert program.iterations.indices.tolist() == [1, 0, 1, 2, 0, 1]
     assert program.iterations.parents.tolist() == [0, 1, 1, 0, 4, 4]
     assert program.iterations.nodes.tolist() == [2, 2, 3, 3, 5, 5, 6, 6, 0]
