@@ -35,11 +35,12 @@ def sync(form: Form, target: Target) -> Cost:
 
 
 def matmul(form: Form, target: Target) -> Cost:
-    """passes * (max(min(64, N_stationary), N_moving) + overhead) cycles."""
+    """passes * (max(min(64, N_stationary), N_moving) + overhead) cycles, two rows of FP8 at once."""
     stationary, moving = form["stationary"], form["moving"]
     flags = ("is_stationary_onezero", "is_moving_onezero", "is_transpose")
     onezero = any(form.param(flag) for flag in flags)
-    size = max(min(target.tensor_min_cycles, stationary.free), moving.free)
+    rows = 2 if form.param("perf_mode") == "double_row" else 1
+    size = max(min(target.tensor_min_cycles, stationary.free // rows), moving.free // rows)
     return _tensor(size, moving, target, onezero=onezero)
 
 
@@ -78,6 +79,16 @@ def copy_like(form: Form, target: Target) -> Cost:
 def reciprocal(form: Form, target: Target) -> Cost:
     """2N: documented as 8N, measured between 1.6 and 2.7 N."""
     return elementwise(form, target, factor=2.0)
+
+
+def bn_aggr(form: Form, target: Target) -> Cost:
+    """13 N / 3: N / 3 is the number of (count, mean, variance * count) tuples."""
+    return elementwise(form, target, factor=13 / 3)
+
+
+def partition_reduce(form: Form, target: Target) -> Cost:
+    """Documented as slow, without a figure: each core of GpSimd goes through its 16 partitions [I]."""
+    return elementwise(form, target, factor=16.0)
 
 
 def memset(form: Form, target: Target) -> Cost:
@@ -141,8 +152,15 @@ def dma_transpose(form: Form, target: Target) -> Cost:
     return _dma(form, target, run=target.dma_min_descriptor_bytes, ratio=ratio)
 
 
+def dma_compute(form: Form, target: Target) -> Cost:
+    """A DMA through which the bytes of all sources and of dst pass [I]."""
+    sizes = [item.nbytes for item in form.tiles]
+    run = min(_run_bytes(item) for item in form.tiles)
+    return _dma(form, target, run=run, ratio=max(sizes) / sum(sizes))
+
+
 def _dma(form: Form, target: Target, *, run: int, ratio: float) -> Cost:
-    nbytes = max(form["dst"].nbytes, form["src"].nbytes)
+    nbytes = max(item.nbytes for item in form.tiles)
     chip = next((item for item in form.tiles if not item.in_hbm), form["dst"])
     channels = max(1, min(target.dma_engines, chip.partitions))
     padded = nbytes * max(1.0, target.dma_min_descriptor_bytes / run)

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """A data type by its NKI name; `itemsize` in bytes."""
+    """A data type by its NKI name; `itemsize` in bytes. `bool_` is an unsigned integer of 0 and 1.
+
+    It equals its name, and the types of that name of NumPy, ml_dtypes and torch.
+    """
 
     name: str
     itemsize: int
@@ -20,19 +23,49 @@ class DType:
     def __str__(self) -> str:
         return self.name
 
+    def __eq__(self, other: object) -> bool:
+        return self is other or spelled(other) == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the largest value of an integer type."""
+        bits = 1 if self.name == "bool_" else 8 * self.itemsize
+        return (0, (1 << bits) - 1) if self.kind == "uint" else (-(1 << bits - 1), (1 << bits - 1) - 1)
+
+
+def spelled(dtype: object) -> str:
+    """The NKI name of a data type given as one of these, as a text, or as other packages give theirs."""
+    if isinstance(dtype, DType):
+        return dtype.name
+    found = dtype if isinstance(dtype, str) else getattr(dtype, "name", None)
+    if not isinstance(found, str):
+        found = dtype.__name__ if isinstance(dtype, type) else str(dtype)
+    plain = found.removeprefix("torch.")
+    return "bool_" if plain == "bool" else plain
+
 
 _ALL = (
+    DType("tfloat32", 4, "float"),
     DType("float32", 4, "float"),
     DType("bfloat16", 2, "float"),
     DType("float16", 2, "float"),
     DType("float8_e4m3", 1, "float"),
+    DType("float8_e4m3fn", 1, "float"),
     DType("float8_e5m2", 1, "float"),
+    DType("int64", 8, "int"),
     DType("int32", 4, "int"),
     DType("int16", 2, "int"),
     DType("int8", 1, "int"),
     DType("uint32", 4, "uint"),
     DType("uint16", 2, "uint"),
     DType("uint8", 1, "uint"),
+    DType("bool_", 1, "uint"),
 )
 
 DTYPES: dict[str, DType] = {dtype.name: dtype for dtype in _ALL}
+
+# Documented for NeuronCore-v4 and later only.
+TRN3_DTYPES = frozenset({"float8_e8m0fnu", "float8_e5m2_x4", "float8_e4m3fn_x4", "float4_e2m1fn_x4"})

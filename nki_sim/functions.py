@@ -1,30 +1,64 @@
 """The element-wise functions that instructions take as `op=`: their names and where each may run.
 
-The names are those of `nki.language`; what they compute is in `semantics`. `TABLES` maps an activation to
-the ScalarE function table it needs; the empty string means that every table holds it.
+The names are those of `nki.language`; what they compute is in `semantics`. Sources: the tables of supported
+operators and of activation functions in the documents. `divide`, `mod` and `fmod` are functions of the
+language that those tables leave out; they are taken to run where `multiply` does [I].
 """
 
 from __future__ import annotations
 
-ARITHMETIC = frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "abs_max"})
+# On bit patterns: integers only, VectorE only.
+BITWISE = frozenset({"bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift", "invert"})
+LOGICAL = frozenset({"logical_and", "logical_or", "logical_xor", "logical_not"})
 COMPARE = frozenset({"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"})
-ALU = ARITHMETIC | COMPARE
-REGISTER_ALU = COMPARE | {"add", "subtract", "multiply", "maximum", "minimum"}
-REDUCE = frozenset({"add", "multiply", "maximum", "minimum"})
+ARITHMETIC = (
+    frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "mod", "fmod"})
+    | frozenset({"abs", "square", "relu", "rsqrt", "reciprocal"})
+    | LOGICAL
+    | COMPARE
+)
+ALU = ARITHMETIC | BITWISE
+# Of one operand: what stands in the place of the other is not looked at.
+ALU_UNARY = frozenset({"abs", "square", "relu", "rsqrt", "reciprocal", "logical_not", "invert"})
+# What GpSimd and the sequencers compute in integers.
+INTEGER_ALU = COMPARE | {"add", "subtract", "multiply", "maximum", "minimum"}
+REGISTER_ALU = INTEGER_ALU
+
+BITWISE_REDUCE = frozenset({"bitwise_and", "bitwise_or", "bitwise_xor"})
+REDUCE = BITWISE_REDUCE | {
+    "add", "subtract", "multiply", "maximum", "minimum", "average", "logical_and", "logical_or",
+    "logical_xor",
+}  # fmt: skip
 
 # Each transcendental is taken to live in a table of its own [I]; the documents do not give the grouping.
+# The empty string means that every table holds the function.
 TABLES: dict[str, str] = {
-    **dict.fromkeys(("copy", "identity", "relu", "square", "abs", "sign", "negative"), ""),
+    **dict.fromkeys(("copy", "relu", "square", "abs", "sign"), ""),
     **{
         name: name
         for name in (
-            "exp", "log", "tanh", "sigmoid", "silu", "gelu", "softplus",
-            "sqrt", "rsqrt", "reciprocal", "sin", "erf", "mish", "arctan",
+            "exp", "log", "tanh", "sigmoid", "silu", "silu_dx", "gelu", "gelu_dx", "gelu_apprx_tanh",
+            "gelu_apprx_sigmoid", "gelu_apprx_sigmoid_dx", "softplus", "mish", "erf", "erf_dx", "sqrt",
+            "rsqrt", "reciprocal", "sin", "arctan",
         )
     },
 }  # fmt: skip
 
 ACTIVATIONS = frozenset(TABLES)
+
+# Magnitudes in which ScalarE's polynomials hold. Beyond them the documents promise nothing.
+VALID: dict[str, tuple[float, float]] = {
+    "log": (2.0**-64, 2.0**64),
+    "sqrt": (2.0**-116, 2.0**118),
+    "rsqrt": (2.0**-87, 2.0**97),
+    "reciprocal": (2.0**-42, 2.0**42),
+    "sin": (0.0, 3.1415927410125732),
+    "arctan": (0.0, 1.5707963705062866),
+}
+
+# Documented for NeuronCore-v4 and later only.
+TRN3 = frozenset({"abs_max", "abs_min", "prelu"})
+
 FUNCTIONS = ALU | REDUCE | ACTIVATIONS
 
 # Spellings of the language that mean the same function.

@@ -20,9 +20,9 @@ from nki_sim.forms import Dims, Form, Operand, ParamValue, Site, index_role, mer
 from nki_sim.ir import Bools, Ints
 from nki_sim.operators import OPERATORS
 from nki_sim.regions import in_bytes
-from nki_sim.semantics import SEMANTICS, Semantics
+from nki_sim.semantics import SEMANTICS, TOUCHED, Semantics
 
-_KEEPS_SHAPE = frozenset({"tensor_reduce", "dma_copy", "dma_transpose"})
+_KEEPS_SHAPE = frozenset({"tensor_reduce", "dma_copy", "dma_compute", "dma_transpose"})
 """Instructions whose arithmetic needs all dimensions of its operands."""
 
 
@@ -187,17 +187,22 @@ class _Access:
         for role, operand in operands.items():
             if operand.item.index_step and not self._resolve(operand, operands[index_role(role)]):
                 return
-        for operand in operands.values():
-            if operand.reads:
-                self._check_written(operand)
         views = {role: self._view(operand) for role, operand in operands.items()}
+        partial = OPERATORS[self._action.form.op].partial(self._action.form)
+        for role, operand in operands.items():
+            if operand.reads and role not in partial:
+                self._check_written(operand)
+        touched = TOUCHED[self._action.form.op](views, self._action.values) if partial else {}
+        for role, mask in touched.items():
+            if not operands[role].writes:
+                self._check_written(operands[role], mask)
         kept = self._kept(views)
         self._action.semantics(views, self._action.values)
         for role, (skipped, before) in kept.items():
             views[role][skipped] = before
         for role, operand in operands.items():
             if operand.writes:
-                self._written(operand, views[role], kept.get(role))
+                self._written(operand, views[role], kept.get(role), touched.get(role))
 
     def _resolve(self, operand: _Operand, index: _Operand) -> bool:
         """Work out the address; False when nothing of it is in bounds and the instruction skips that."""
@@ -261,7 +266,9 @@ class _Access:
                 kept[role] = (rows, views[role][rows].copy())
         return kept
 
-    def _written(self, operand: _Operand, result: Array, kept: tuple[Bools, Array] | None) -> None:
+    def _written(
+        self, operand: _Operand, result: Array, kept: tuple[Bools, Array] | None, touched: Bools | None
+    ) -> None:
         """Scatter what was computed aside, and note what is written now."""
         rows = slice(None) if kept is None else ~kept[0]
         bits = self._machine.written.get(operand.tensor)
@@ -271,14 +278,15 @@ class _Access:
             if bits is not None:
                 bits.reshape(-1, operand.item.itemsize)[places] = True
         elif bits is not None:
-            _bits(bits, operand)[rows] = True
+            _bits(bits, operand)[rows if touched is None else _spread(touched, operand.item)] = True
 
-    def _check_written(self, operand: _Operand) -> None:
+    def _check_written(self, operand: _Operand, touched: Bools | None = None) -> None:
         bits = self._machine.written.get(operand.tensor)
         if bits is None:
             return
         if operand.places is None:
             read = _bits(bits, operand)
+            read = read if touched is None else read[_spread(touched, operand.item)]
         else:
             read = bits.reshape(-1, operand.item.itemsize)[operand.places[operand.valid]]
         if not read.all():
@@ -288,6 +296,11 @@ class _Access:
                 f"nisa.{self._action.form.op}: {int((~read).sum())} bytes of {operand.item.role} ({name}) "
                 "are read before they are written", hint="write the whole tile first",
             )  # fmt: skip
+
+
+def _spread(touched: Bools, item: Operand) -> Bools:
+    """A mask [P, F], or [P, 1] for whole rows, over the dimensions of an access pattern."""
+    return np.broadcast_to(touched, (item.partitions, item.free)).reshape([count for _, count in item.dims])
 
 
 def _bits(bits: Bools, operand: _Operand) -> Bools:

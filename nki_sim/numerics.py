@@ -57,8 +57,7 @@ def run(
     _check_size(program, max_bytes)
     machine = Machine(program.site)
     _place(program, machine, inputs)
-    soft = soft_writes(program)
-    for tensor in np.unique(program.cells.tensor[soft]).tolist():
+    for tensor in _undecided(program):
         machine.track(tensor)
     with np.errstate(all="ignore"):
         if program.partners:
@@ -66,6 +65,17 @@ def run(
         else:
             _follow(program, machine, _plan(program))
     return [_output(program, machine, number, partial=only is not None) for number in program.outputs]
+
+
+def _undecided(program: Program) -> list[int]:
+    """Tensors of which only the run shows what is written, or whether what is read has been."""
+    cells = program.cells
+    partial = {form: OPERATORS[form.op].partial(form) for form in program.forms}
+    loose = [
+        item.index_step != 0 or item.role in partial[form] for form in program.forms for item in form.operands
+    ]
+    found = cells.tensor[soft_writes(program) | np.array(loose, dtype=bool)[cells.operand]]
+    return sorted({*found.tolist()} - {*program.inputs, *program.constants})
 
 
 def _plan(program: Program) -> Plan:

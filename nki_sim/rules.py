@@ -186,55 +186,6 @@ def same_shape(form: Form, target: Target) -> Iterator[Breach]:
             )  # fmt: skip
 
 
-def matmul_shapes(form: Form, target: Target) -> Iterator[Breach]:
-    """dst[M, N] from stationary[K, M] and moving[K, N]; K, M <= 128, N <= 512."""
-    dst, left, right = form["dst"], form["stationary"], form["moving"]
-    limits = (
-        ("stationary", left.partitions, target.matmul_contract_max, "contraction (partitions)"),
-        ("stationary", left.free, target.matmul_stationary_max, "stationary free size"),
-        ("moving", right.free, target.matmul_moving_max, "moving free size"),
-    )
-    for role, value, limit, what in limits:
-        if value > limit:
-            yield Breach(
-                "matmul_size", f"{what} is {value}, the limit is {limit}", role, limit, value,
-                "tile the matrix product: K and M by 128, N by 512",
-            )  # fmt: skip
-    found = f"{left.partitions}x{left.free}, {right.partitions}x{right.free} -> {dst.partitions}x{dst.free}"
-    if left.partitions != right.partitions or (dst.partitions, dst.free) != (left.free, right.free):
-        yield Breach(
-            "matmul_shape", f"operands do not match: {found}", "dst",
-            f"{left.free}x{right.free}", f"{dst.partitions}x{dst.free}",
-            "stationary is [K, M], moving is [K, N], dst is [M, N]",
-        )  # fmt: skip
-
-
-def matmul_dtypes(form: Form, target: Target) -> Iterator[Breach]:
-    """dst is float32; float32 operands are not mixed with others; operands are floating point."""
-    del target
-    left, right, dst = form["stationary"], form["moving"], form["dst"]
-    if dst.dtype != "float32" and not form.param("is_transpose"):
-        yield Breach(
-            "matmul_dtype", f"dst is {dst.dtype}, PSUM accumulates in float32", "dst", "float32", dst.dtype,
-            "declare the PSUM tile float32 and convert in the copy to SBUF",
-        )  # fmt: skip
-    if (left.dtype == "float32") != (right.dtype == "float32"):
-        yield Breach(
-            "matmul_dtype", f"stationary is {left.dtype} and moving is {right.dtype}", "moving",
-            left.dtype, right.dtype, "float32 may not be mixed with other types",
-        )  # fmt: skip
-    for item in (left, right):
-        yield from _floating(item)
-
-
-def _floating(item: Operand) -> Iterator[Breach]:
-    if not item.dtype.startswith(("float", "bfloat")):
-        yield Breach(
-            "matmul_dtype", f"{item.role} is {item.dtype}", item.role, "float", item.dtype,
-            "the tensor engine multiplies floating-point types; convert first",
-        )  # fmt: skip
-
-
 def one_bank(form: Form, target: Target) -> Iterator[Breach]:
     """What the tensor engine writes lies in one PSUM bank; tiles begin at a bank."""
     dst, limit = form["dst"], target.psum_bank_bytes
@@ -353,17 +304,4 @@ def one_row(form: Form, target: Target) -> Iterator[Breach]:
         yield Breach(
             "shape_mismatch", f"dst is {found}, the result is 1x{data.free}", "dst", f"1x{data.free}", found,
             "declare dst [1, F]",
-        )  # fmt: skip
-
-
-def dma_transpose_axes(form: Form, target: Target) -> Iterator[Breach]:
-    """Two-dimensional, axes (1, 0), dst the transpose of src."""
-    del target
-    dst, src = form["dst"], form["src"]
-    swapped = tuple(count for _, count in reversed(src.dims))
-    found = tuple(count for _, count in dst.dims)
-    if len(src.dims) != 2 or found != swapped or form.param("axes") not in {None, (1, 0)}:
-        yield Breach(
-            "shape_mismatch", f"dst is {found}, the transpose of src is {swapped}", "dst", str(swapped),
-            str(found), "dma_transpose takes two-dimensional tiles and axes=(1, 0)",
         )  # fmt: skip

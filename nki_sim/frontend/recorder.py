@@ -14,27 +14,30 @@ from types import FrameType
 from typing import Any
 
 from nki_sim import wire
-from nki_sim.dtypes import DTYPES, DType
-from nki_sim.errors import KernelError, LimitError
-from nki_sim.forms import (
-    BUFFERS,
-    HBM_BUFFERS,
-    MAX_NAME,
-    Form,
-    Operand,
-    Params,
-    ParamValue,
-    Site,
-    index_role,
+from nki_sim.dtypes import DTYPES
+from nki_sim.errors import LimitError
+from nki_sim.forms import BUFFERS, HBM_BUFFERS, Dims, Form, Operand, Params, ParamValue, Site
+from nki_sim.frontend.context import current, recording
+from nki_sim.frontend.operands import (
+    as_key,
+    checked_address,
+    checked_name,
+    checked_shape,
+    dtype_name,
+    from_front,
+    little_endian,
+    operands_of,
 )
 from nki_sim.frontend.state import EngineStates
+from nki_sim.frontend.storage import Layout, layout_of
+from nki_sim.frontend.streams import Replay, Stream, Sync, merged, receive
 from nki_sim.frontend.tensor import Storage, Tensor, fail, row_major
-from nki_sim.frontend.values import normalise
+from nki_sim.frontend.values import normalise, spread
 from nki_sim.frontend.views import View
-from nki_sim.operators import Argument, Operator
+from nki_sim.operators import OPERATORS, Operator
 from nki_sim.targets import Target
 
-MAX_ELEMENTS = 1 << 40
+__all__ = ["Recorder", "current", "recording"]
 
 
 class Recorder:
@@ -50,16 +53,24 @@ class Recorder:
         self.kernel_line = 0
         self._names = names or {}
         self._limit = max_instructions
-        self._sites: dict[Site, int] = {}
+        # Declarations by what they say, and what all tensors of one share: number, layout, pattern.
+        self._declared: dict[tuple[Any, ...], Site] = {}
+        self._sites: dict[Site, tuple[int, Layout, Dims]] = {}
         self._forms: dict[str, tuple[int, Form]] = {}
         self._seen: dict[tuple[Any, ...], int] = {}
         self._tensor_sites = array("I")
-        self._form_column = array("I")
-        self._lines = array("I")
-        self._cores = array("B")
+        self._stream = Stream()
+        self._streams = [self._stream]
+        # The program of the launch that is being traced: its grid, its place there, its core.
+        self.grid: tuple[int, ...] = ()
+        self.program: tuple[int, ...] = ()
         self.core = 0
+        self._shared = Replay("nl.shared_hbm tensors")
+        self._arguments = Replay("arguments")
+        # Open blocks whose order is kept, and open loops of the device.
+        self.ordered = 0
+        self.open_loops = 0
         self.dialect = "nki"
-        self._nodes = array("I")
         self._node_table = (array("I"), array("I"), array("I"))
         # The iterations being executed, outermost first: loop, index, number (0 before it is recorded).
         self._iterating: list[list[int]] = []
@@ -67,36 +78,64 @@ class Recorder:
         self._loops = 0
         self._constants: dict[int, bytes] = {}
         self._states = EngineStates(self._declare_state)
-        self._tensors = array("I")
         # Where the operands of the last instruction begin.
         self._begin = 0
-        self._offsets = array("q")
 
     # -- tensors ---------------------------------------------------------------------------------
 
-    def declare(self, shape: Sequence[int], dtype: Any, buffer: str, name: str | None = None) -> Tensor:
+    def declare(
+        self,
+        shape: Sequence[int],
+        dtype: Any,
+        buffer: str,
+        name: str | None = None,
+        address: tuple[int, int] | None = None,
+    ) -> Tensor:
         """A new tensor, as `nl.ndarray` makes it."""
-        return self.allocate(self.site(shape, dtype, buffer, name))
+        return self.allocate(self.site(shape, dtype, buffer, name, address=address))
 
     def site(
-        self, shape: Sequence[int], dtype: Any, buffer: str, name: str | None = None, line: int | None = None
+        self,
+        shape: Sequence[int],
+        dtype: Any,
+        buffer: str,
+        name: str | None = None,
+        line: int | None = None,
+        *,
+        address: tuple[int, int] | None = None,
     ) -> Site:
         """A declaration at a line (the one being executed), checked; it takes no room before `allocate`."""
         line = self.line() if line is None else line
+        sizes = tuple(shape) if isinstance(shape, list) else shape
+        key = (line, sizes, dtype, buffer, name, address)
+        try:
+            found = self._declared.get(key)
+        except TypeError:  # what cannot be looked up is no declaration, which the checks say by name
+            return self._new_site(*key)
+        if found is None:
+            found = self._declared[key] = self._new_site(*key)
+        return found
+
+    def _new_site(self, line: int, shape: Any, dtype: Any, buffer: str, name: Any, address: Any) -> Site:
         called = name or self._names.get(line, f"tensor_{line}")
-        site = Site(_name(called), _shape(shape), _dtype(dtype), buffer, line)
+        place = None if address is None else checked_address(address, called, buffer)
+        site = Site(checked_name(called), checked_shape(shape), dtype_name(dtype), buffer, line, place)
         self._check_site(site)
         return site
 
     def argument(self, name: str, shape: Sequence[int], dtype: str) -> Tensor:
-        """A kernel argument in HBM."""
-        tensor = self.allocate(Site(_name(name), _shape(shape), _dtype(dtype), "hbm", 0))
+        """A kernel argument in HBM; every program of a launch gets the same ones."""
+        site = Site(checked_name(name), checked_shape(shape), dtype_name(dtype), "hbm", 0)
+        return self._arguments.next(site, self._new_argument)
+
+    def _new_argument(self, site: Site) -> Tensor:
+        tensor = self._new_tensor(site)
         self.inputs.append(tensor.storage.id)
         return tensor
 
     def constant(self, name: str, shape: Sequence[int], dtype: Any, data: bytes) -> Tensor:
         """A tensor in HBM that holds `data` (row-major, little-endian) from the start."""
-        site = Site(_name(name), _shape(shape), _dtype(dtype), "private_hbm", self.line())
+        site = Site(checked_name(name), checked_shape(shape), dtype_name(dtype), "private_hbm", self.line())
         if len(data) != site.size * DTYPES[site.dtype].itemsize:
             fail("shape", f"{len(data)} bytes for {name} of shape {site.shape} in {site.dtype}")
         tensor = self.allocate(site)
@@ -104,12 +143,20 @@ class Recorder:
         return tensor
 
     def allocate(self, site: Site) -> Tensor:
-        """A tensor of a declaration."""
+        """A tensor of a declaration; the programs of a launch share those in shared HBM, in their order."""
+        shared = site.buffer == "shared_hbm"
+        return self._shared.next(site, self._new_tensor) if shared else self._new_tensor(site)
+
+    def _new_tensor(self, site: Site) -> Tensor:
         number = len(self._tensor_sites)
         if number >= self._limit:
             raise LimitError("limit_tensors", f"more than {self._limit} tensors", self.line())
-        self._tensor_sites.append(self._sites.setdefault(site, len(self._sites)))
-        return Tensor(Storage(number, site), 0, row_major(site.shape))
+        found = self._sites.get(site)
+        if found is None:
+            layout = layout_of(site, site.dtype)
+            found = self._sites[site] = (len(self._sites), layout, row_major(site.shape))
+        self._tensor_sites.append(found[0])
+        return Tensor(Storage(number, site, found[1]), 0, found[2])
 
     def _declare_state(self, site: Site, data: bytes | None) -> Tensor:
         state = self.allocate(site)
@@ -137,6 +184,38 @@ class Recorder:
                 f"number of partitions {site.shape[0]} of {site.name} exceeds the limit of "
                 f"{self.target.partitions}", "tile the first dimension by 128",
             )  # fmt: skip
+
+    # -- programs of a launch --------------------------------------------------------------------
+
+    def begin_program(self, place: tuple[int, ...], core: int) -> None:
+        """What is recorded from here on is of the program at that place of the grid."""
+        self.program = place
+        self._shared.rewind()
+        self._arguments.rewind()
+        if core != self.core:
+            self.core, self._stream = core, Stream()
+            self._streams.append(self._stream)
+
+    def synchronise(self, name: str, key: tuple[Any, ...], **what: Any) -> None:
+        """The program waits here for the other one, which must do the same."""
+        if self.open_loops:
+            fail("loop_sync", f"nisa.{name} in a loop of the device", "unroll the loop: give it known bounds")
+        self._stream.syncs.append(Sync(name, key, self.line(), self._stream.end, **what))
+
+    def _merged(self) -> Stream:
+        if self.open_loops:
+            fail("loop_left", "a loop of the device was left with break or return", "let it run to its end")
+        if len(self._streams) == 1:
+            return self._stream
+        self._stream = Stream()
+        for item in merged(self._streams):
+            if isinstance(item[0], Sync):
+                for core, place in enumerate(item):
+                    self.core = core
+                    self.emit(OPERATORS[place.name], receive(item, core), place.line)
+            else:
+                self._stream.extend(*item)
+        return self._stream
 
     # -- loops whose iterations may run in any order ---------------------------------------------
 
@@ -178,8 +257,11 @@ class Recorder:
 
     def emit(self, operator: Operator, given: dict[str, Any], line: int | None = None) -> None:
         """Record one instruction; `given` are its arguments by name, `engine` among them."""
-        if len(self._form_column) >= self._limit:
+        stream = self._stream
+        if len(stream.forms) >= self._limit:
             raise LimitError("limit_instructions", f"more than {self._limit} instructions", self.line())
+        for name, roles in operator.groups.items() if operator.groups else ():
+            given.update(zip(roles, spread(operator, name, roles, given.pop(name, None)), strict=False))
         if operator.state is not None:
             engine = self._engine(operator, given.get("engine"), ())
             given[operator.state.name] = self._states.view(
@@ -189,35 +271,38 @@ class Recorder:
         key: list[Any] = [operator.name, given.get("engine")]
         for argument in operator.arguments:
             value = given.get(argument.name)
-            if isinstance(value, Tensor):
+            if value is None:
+                key.append(None)
+            elif isinstance(value, Tensor):
                 cells.append(value)
                 key.append(value.sig)
                 if value.lookup is not None:
                     cells.append(value.lookup.source)
             else:
-                key.append(_constant(value))
+                key.append(as_key(value))
         try:
             form = self._seen.get(tuple(key))
         except TypeError:
             fail("argument_type", f"nisa.{operator.name}: an argument is neither a tensor nor a constant")
         if form is None:
             form = self._seen[tuple(key)] = self._new_form(operator, given)
-        self._form_column.append(form)
-        self._lines.append(self.line() if line is None else line)
-        self._cores.append(self.core)
-        self._nodes.append(self.iteration)
-        self._begin = len(self._tensors)
+        stream.forms.append(form)
+        stream.lines.append(self.line() if line is None else line)
+        stream.cores.append(self.core)
+        stream.nodes.append(self._node if self._node >= 0 else self._record_iterations())
+        self._begin = len(stream.tensors)
         for view in cells:
-            self._tensors.append(view.storage.id)
-            self._offsets.append(view.offset)
+            stream.tensors.append(view.storage.id)
+            stream.offsets.append(view.offset)
 
     def retract(self) -> int:
         """Take the last instruction back, once, before another is recorded; its line."""
-        del self._tensors[self._begin :], self._offsets[self._begin :]
-        self._form_column.pop()
-        self._cores.pop()
-        self._nodes.pop()
-        return self._lines.pop()
+        stream = self._stream
+        del stream.tensors[self._begin :], stream.offsets[self._begin :]
+        stream.forms.pop()
+        stream.cores.pop()
+        stream.nodes.pop()
+        return stream.lines.pop()
 
     def _new_form(self, operator: Operator, given: dict[str, Any]) -> int:
         operands: list[Operand] = []
@@ -225,12 +310,12 @@ class Recorder:
         for argument in operator.arguments:
             value = normalise(operator, argument, given.get(argument.name))
             if argument.kind == "axes" and isinstance(value, tuple):
-                value = _from_front(value, given.get("data"))
+                value = from_front(value, given.get("data"))
             if isinstance(value, Tensor):
-                operands += _operands(operator, argument, value)
+                operands += operands_of(operator, argument, value)
             elif value is not None:
                 params.append((argument.name, value))
-        engine = self._engine(operator, given.get("engine"), tuple(params))
+        engine = self._engine(operator, given.get("engine"), tuple(params), operands)
         form = Form(operator.name, engine, tuple(operands), tuple(params))
         for breach in operator.breaches(form, self.target):
             view = given.get(breach.role)
@@ -239,10 +324,12 @@ class Recorder:
         # By its text, in which zeros have signs, as they have in the arithmetic.
         return self._forms.setdefault(repr(form), (len(self._forms), form))[0]
 
-    def _engine(self, operator: Operator, engine: Any, params: Params) -> str:
+    def _engine(
+        self, operator: Operator, engine: Any, params: Params, operands: Sequence[Operand] = ()
+    ) -> str:
         name = getattr(engine, "name", engine)
         if name in {None, "unknown"} or operator.engines == ("dma",):
-            return operator.default_engine(params)
+            return operator.default_engine(params, operands)
         if name not in operator.engines:
             fail(
                 "engine",
@@ -263,12 +350,30 @@ class Recorder:
             frame = frame.f_back
         return 0
 
+    def inputs_written(self) -> list[int]:
+        """Arguments that an instruction writes, in their order."""
+        forms = [form for _, form in self._forms.values()]
+        writes = [
+            [form.op in OPERATORS and OPERATORS[form.op].effect(form, item.role)[0] for item in form.operands]
+            for form in forms
+        ]
+        inputs, found = set(self.inputs), set()
+        for stream in self._streams:
+            at = 0
+            for form in stream.forms:
+                for cell, write in enumerate(writes[form], at):
+                    if write and stream.tensors[cell] in inputs:
+                        found.add(stream.tensors[cell])
+                at += len(writes[form])
+        return [number for number in self.inputs if number in found]
+
     def to_bytes(self, kernel: str, outputs: Sequence[int]) -> bytes:
         """The program, ready for `Program.from_bytes`."""
+        stream = self._merged()
         header = {
             "target": self.target.name,
             "dialect": self.dialect,
-            "kernel": _name(kernel),
+            "kernel": checked_name(kernel),
             "filename": self.filename,
             "sites": [wire.site_to_json(site) for site in self._sites],
             "forms": [wire.form_to_json(form) for _, form in self._forms.values()],
@@ -278,115 +383,13 @@ class Recorder:
         }
         columns = {
             "tensor_sites": self._tensor_sites,
-            "forms": self._form_column,
-            "lines": self._lines,
-            "cores": self._cores,
-            "tensors": self._tensors,
-            "offsets": self._offsets,
-            "nodes": self._nodes if self._node_table[0] else array("I"),
+            "forms": stream.forms,
+            "lines": stream.lines,
+            "cores": stream.cores,
+            "tensors": stream.tensors,
+            "offsets": stream.offsets,
+            "nodes": stream.nodes if self._node_table[0] else array("I"),
             **dict(zip(("node_parents", "node_loops", "node_indices"), self._node_table, strict=True)),
             "constants": array("B", b"".join(self._constants.values())),
         }
-        return wire.pack(header, {name: _little(column) for name, column in columns.items()})
-
-
-def _constant(value: Any) -> Any:
-    """A constant as part of a signature, in which 1, 1.0 and True differ and zeros have signs."""
-    if value is None or type(value) is str:
-        return value
-    if type(value) is float:
-        return repr(value)
-    return tuple(map(_constant, value)) if type(value) in {list, tuple} else (type(value), value)
-
-
-def _from_front(axes: tuple[int, ...], data: Any) -> tuple[int, ...]:
-    """Axes counted from the front; those of an operand that is no tensor stay for the checks to refuse."""
-    rank = data.ndim if isinstance(data, Tensor) else 0
-    return tuple(axis + rank if axis < 0 else axis for axis in axes)
-
-
-def _little(column: array[int]) -> bytes:
-    if sys.byteorder == "big":
-        column = column[:]
-        column.byteswap()
-    return column.tobytes()
-
-
-def _shape(shape: Any) -> tuple[int, ...]:
-    sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
-    total = 1
-    for size in sizes:
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            fail("shape", f"shape {sizes} is not made of positive integers")
-        total *= size
-    if not sizes or total > MAX_ELEMENTS:
-        fail("shape", f"shape {sizes} has {total} elements, the limit is {MAX_ELEMENTS}")
-    return sizes
-
-
-def _name(name: Any) -> str:
-    if not isinstance(name, str) or len(name) > MAX_NAME:
-        fail("name", f"the name {str(name)[:40]!r}... is not a text of at most {MAX_NAME} characters")
-    return name
-
-
-def _dtype(dtype: Any) -> str:
-    name = dtype.name if isinstance(dtype, DType) else dtype
-    if not isinstance(name, str) or name not in DTYPES:
-        fail("dtype", f"{dtype!r} is not a supported data type", f"one of {', '.join(DTYPES)}")
-    return name
-
-
-def _operands(operator: Operator, argument: Argument, view: Tensor) -> list[Operand]:
-    """The operand in the argument's role, and behind it the one that holds its indices."""
-    if view.buffer not in argument.buffers:
-        fail(
-            "unsupported_memory",
-            f"nisa.{operator.name}: {argument.name} ({view.name}) is in {view.buffer}, it must be in "
-            f"{' or '.join(sorted(argument.buffers))}", _memory_hint(view.buffer),
-        )  # fmt: skip
-    if view.lookup is None:
-        return [_operand(argument.name, view)]
-    source = view.lookup.source
-    return [_operand(argument.name, view, view.lookup.step), _operand(index_role(argument.name), source)]
-
-
-def _operand(role: str, view: View, index_step: int = 0) -> Operand:
-    storage = view.storage
-    _, dims, start, column = view.sig[:4]
-    buffer = storage.site.buffer
-    return Operand(role, dims, storage.dtype, buffer, storage.row, start, column, index_step)
-
-
-def _memory_hint(buffer: str) -> str:
-    if buffer == "psum":
-        return "copy PSUM to SBUF first, for example with nisa.tensor_copy"
-    return "move it with nisa.dma_copy or nisa.tensor_copy first"
-
-
-_current: list[Recorder] = []
-
-
-def current() -> Recorder:
-    """The recorder of the kernel being traced.
-
-    Raises:
-        KernelError: `nl` or `nisa` was called outside a traced kernel.
-    """
-    if not _current:
-        raise KernelError("not_tracing", "nki calls work only inside a kernel that is being traced")
-    return _current[-1]
-
-
-class recording:  # noqa: N801  a context manager reads as a verb
-    """Makes a recorder the current one."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-
-    def __enter__(self) -> Recorder:
-        _current.append(self._recorder)
-        return self._recorder
-
-    def __exit__(self, *_: object) -> None:
-        _current.pop()
+        return wire.pack(header, {name: little_endian(column) for name, column in columns.items()})

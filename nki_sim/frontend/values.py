@@ -11,18 +11,6 @@ from nki_sim.frontend.tensor import Tensor, fail
 from nki_sim.functions import ACTIVATIONS, ALIASES, ALU, FUNCTIONS, REDUCE, REGISTER_ALU, TRN3
 from nki_sim.operators import Argument, Operator
 
-_INSTEAD = {
-    "load": "declare a tile with nl.ndarray and fill it with nisa.dma_copy(dst=tile, src=...)",
-    "store": "use nisa.dma_copy(dst=..., src=tile)",
-    "load_transpose2d": "use nisa.dma_transpose(dst=tile, src=...)",
-    "matmul": "use nisa.nc_matmul into a PSUM tile",
-    "transpose": "use nisa.nc_transpose",
-    **dict.fromkeys(
-        ("zeros", "ones", "full", "zeros_like"),
-        "declare with nl.ndarray, then nisa.memset(dst=..., value=...)",
-    ),
-}
-
 
 class Function:
     """An `nl.*` function used as an `op=` value."""
@@ -35,11 +23,19 @@ class Function:
     def __repr__(self) -> str:
         return f"nl.{self.name}"
 
-    def __call__(self, *_: object, **__: object) -> None:
-        operand = f"pass it as op=nl.{self.name} to a nisa instruction"
-        known = self.name in FUNCTIONS or self.name in ALIASES
-        hint = operand if known else _INSTEAD.get(self.name, "declare tiles, compute with nisa instructions")
-        fail("unsupported", f"not supported yet: calling nl.{self.name}(...)", hint)
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """Compute on tiles and return a new one, where the language documents it."""
+        from nki_sim.frontend.lowering import FUNCTIONS as COMPUTE
+
+        compute = COMPUTE.get(self.name)
+        if compute is None:
+            known = self.name in FUNCTIONS or self.name in ALIASES
+            hint = f"pass it as op=nl.{self.name} to a nisa instruction" if known else "see nki-sim ops"
+            fail("unsupported", f"not supported: calling nl.{self.name}(...)", hint)
+        try:
+            return compute(*args, **options)
+        except TypeError as error:
+            fail("arguments", f"nl.{self.name}: {error}", "see its documented signature")
 
 
 class engine(Enum):  # noqa: N801  the documented spelling
@@ -64,7 +60,7 @@ class dge_mode(Enum):  # noqa: N801
 
 
 class oob_mode(Enum):  # noqa: N801
-    """What an out-of-bounds DMA does; only `error` is supported."""
+    """What a DMA does with an index out of bounds: fail, or leave that place out."""
 
     error = "error"
     skip = "skip"
@@ -81,10 +77,17 @@ class reduce_cmd(Enum):  # noqa: N801
 
 
 class matmul_perf_mode(Enum):  # noqa: N801
-    """How the tensor engine feeds its rows; only `none` is supported."""
+    """How the tensor engine feeds its rows: `double_row` takes two products of 8-bit types at a time."""
 
     none = "none"
     double_row = "double_row"
+
+
+class dma_engine(Enum):  # noqa: N801
+    """Which DMA engines exchange tiles between cores."""
+
+    dma = "dma"
+    gpsimd_dma = "gpsimd_dma"
 
 
 class nc_version(IntEnum):  # noqa: N801
@@ -107,6 +110,15 @@ def normalise(operator: Operator, argument: Argument, value: Any) -> ParamValue 
         return value
     what = f"nisa.{operator.name}: {argument.name}"
     return _choice(what, value, argument) if argument.kind == "choice" else _KINDS[argument.kind](what, value)
+
+
+def spread(operator: Operator, name: str, roles: list[str], value: Any) -> list[Any]:
+    """The items of a list argument."""
+    if not isinstance(value, list | tuple):
+        fail("argument_type", f"nisa.{operator.name}: {name} must be a list, not {type(value).__name__}")
+    if not 0 < len(value) <= len(roles):
+        fail("argument_value", f"nisa.{operator.name}: {len(value)} {name}, between 1 and {len(roles)} go")
+    return list(value)
 
 
 def _choice(what: str, value: Any, argument: Argument) -> ParamValue:
@@ -142,6 +154,8 @@ def _function(allowed: frozenset[str]) -> Callable[[str, Any], ParamValue]:
     def check(what: str, value: Any) -> ParamValue:
         name = getattr(value, "name", None)
         name = ALIASES.get(str(name), name)
+        if name in TRN3:
+            fail("generation", f"{what}: nl.{name} is for NeuronCore-v4 (trn3), not for trn1 or trn2")
         if name not in allowed:
             fail("op", f"{what} cannot be {value!r}", f"one of {', '.join(sorted(allowed))}")
         return str(name)
@@ -152,7 +166,10 @@ def _function(allowed: frozenset[str]) -> Callable[[str, Any], ParamValue]:
 def _ints(what: str, value: Any) -> ParamValue:
     found = tuple(value) if isinstance(value, tuple | list) else (value,)
     if any(type(entry) is not int or entry < 0 for entry in found):
-        fail("argument_type", f"{what} must be a tuple of integers that are not negative, not {value!r}")
+        fail(
+            "argument_type", f"{what} must be a tuple of integers that are not negative, not {value!r}",
+            "pass integers that are known while tracing",
+        )  # fmt: skip
     return found
 
 
@@ -161,10 +178,20 @@ def _pattern(what: str, value: Any) -> ParamValue:
     pairs = list(value) if isinstance(value, tuple | list) else []
     made = all(isinstance(pair, tuple | list) and [type(n) for n in pair] == [int, int] for pair in pairs)
     if not pairs or not made:
-        fail("argument_type", f"{what} must be a list of [step, count], not {value!r}")
+        fail(
+            "argument_type", f"{what} must be a list of [step, count], not {value!r}",
+            "a single dimension is a list of one pair: [[step, count]]",
+        )  # fmt: skip
     if any(count < 1 for _, count in pairs):
-        fail("argument_value", f"{what} has a count below 1: {value!r}")
+        fail("argument_value", f"{what} has a count below 1: {value!r}", "leave out empty dimensions")
     return tuple(number for pair in pairs for number in pair)
+
+
+def _ones(what: str, value: Any) -> ParamValue | None:
+    found = value if isinstance(value, list | tuple) else (value,)
+    if any(isinstance(entry, bool) or entry != 1.0 for entry in found):
+        fail("argument_value", f"{what} is {value!r}, the hardware takes nothing other than 1.0")
+    return None
 
 
 def _axes(what: str, value: Any) -> ParamValue:
@@ -174,7 +201,7 @@ def _axes(what: str, value: Any) -> ParamValue:
     return axes
 
 
-_KINDS: dict[str, Callable[[str, Any], ParamValue]] = {
+_KINDS: dict[str, Callable[[str, Any], ParamValue | None]] = {
     "out": _tensor,
     "tensor": _tensor,
     "tensor_or_float": _float,
@@ -188,5 +215,6 @@ _KINDS: dict[str, Callable[[str, Any], ParamValue]] = {
     "register_alu": _function(REGISTER_ALU),
     "axes": _axes,
     "ints": _ints,
+    "ones": _ones,
     "pattern": _pattern,
 }

@@ -8,21 +8,18 @@ its arithmetic there. What is documented but absent here is refused by name.
 
 from __future__ import annotations
 
-from nki_sim.operators import control, elementwise, matrix, move, search, select
+from nki_sim.operators import control, elementwise, matrix, move, random, search, select, statistics, sync
 from nki_sim.operators.model import COMMON_RULES, Argument, Operator
 
 __all__ = ["COMMON_RULES", "OPERATORS", "UNSUPPORTED", "Argument", "Operator"]
 
 OPERATORS: dict[str, Operator] = {
     operator.name: operator
-    for group in (move, matrix, elementwise, select, search, control)
+    for group in (move, matrix, elementwise, statistics, random, select, search, control, sync)
     for operator in group.ENTRIES
 }
 
 # Documented for trn1 and trn2, not supported yet; the front end refuses them by name.
 UNSUPPORTED = frozenset({
-    "activate2", "bn_aggr", "bn_stats", "core_barrier", "dma_compute", "dropout", "exponential",
-    "nc_matmul_mx", "quantize_mx", "rand2", "rand_get_state", "rand_set_state", "register_alloc", "rng",
-    "scalar_load", "scalar_store", "sendrecv", "set_rng_seed", "tensor_partition_reduce",
-    "tensor_scalar_cumulative",
+    "activate2", "exponential", "nc_matmul_mx", "quantize_mx", "rand2",
 })  # fmt: skip

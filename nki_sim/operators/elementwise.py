@@ -2,23 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nki_sim import arguments, costs, rules
-from nki_sim.operators.model import Argument, Operator, either, flag, function, out, tensor
+from nki_sim.forms import Operand, Params
+from nki_sim.functions import INTEGER_ALU
+from nki_sim.operators.model import (
+    SBUF,
+    Argument,
+    Operator,
+    choice,
+    either,
+    flag,
+    function,
+    out,
+    tensor,
+)
+from nki_sim.operators.state import has_state, reduce_regs
+
+_WIDE = frozenset({"int32", "uint32"})
+_ALU = (arguments.unary, arguments.bitwise)
+
+
+def _exact_integers(params: Params, operands: Sequence[Operand]) -> str | None:
+    """GpSimd for powers of tensors, and for 32-bit integers that it can reach: there they are exact."""
+    op = dict(params).get("op")
+    exact = op in INTEGER_ALU and operands and all(o.dtype in _WIDE and o.buffer == "sbuf" for o in operands)
+    return "gpsimd" if exact or op == "power" else None
+
+
+def _root(params: Params, operands: Sequence[Operand]) -> str | None:
+    del operands
+    return "gpsimd" if {("op0", "rsqrt"), ("op1", "rsqrt")} & set(params) else None
+
 
 ENTRIES = (
     Operator(
         "tensor_tensor", ("vector", "gpsimd"), (out(), tensor("data1"), tensor("data2"), function("op")),
-        costs.tensor_tensor, (rules.same_shape, rules.not_both_psum("data1", "data2")),
-        "data1 op data2",
+        costs.tensor_tensor, (rules.same_shape, rules.not_both_psum("data1", "data2"), *_ALU),
+        "data1 op data2", prefers=_exact_integers,
     ),
     Operator(
-        "tensor_scalar", ("vector", "scalar"),
+        "tensor_scalar", ("vector", "scalar", "gpsimd"),
         (
-            out(), tensor("data"), function("op0"), either("operand0"), flag("reverse0"),
+            out(), tensor("data"), function("op0"), either("operand0", required=False), flag("reverse0"),
             function("op1", required=False), either("operand1", required=False), flag("reverse1"),
         ),
-        costs.copy_like, (rules.same_shape, arguments.pairs, arguments.scalar_engine_ops),
-        "(data op0 operand0) op1 operand1",
+        costs.copy_like, (rules.same_shape, arguments.pairs, arguments.tensor_scalar_engine, *_ALU),
+        "(data op0 operand0) op1 operand1", prefers=_root,
     ),
     Operator(
         "scalar_tensor_tensor", ("vector",),
@@ -26,23 +57,45 @@ ENTRIES = (
             out(), tensor("data"), function("op0"), either("operand0"), function("op1"), tensor("operand1"),
             flag("reverse0"), flag("reverse1"),
         ),
-        costs.scalar_tensor_tensor, (rules.same_shape,),
+        costs.scalar_tensor_tensor,
+        (rules.same_shape, rules.not_both_psum("data", "operand1"), *_ALU),
         "(data op0 operand0) op1 operand1, operand1 a tensor",
     ),
     Operator(
         "tensor_scalar_reduce", ("vector",),
         (
-            out(), tensor("data"), function("op0"), either("operand0"), function("reduce_op", "reduce"),
-            out("reduce_res"), flag("reverse0"),
+            out(), tensor("data"), function("op0"), either("operand0", required=False),
+            function("reduce_op", "reduce"), out("reduce_res", required=False), flag("reverse0"),
+            choice("reduce_cmd", "reset_reduce", "reduce", "load_reduce", default="reset_reduce"),
+            either("reduce_init", required=False), flag("reduce_res_negate"), reduce_regs(),
         ),
-        costs.reducing, (rules.same_shape,),
+        costs.reducing, (rules.same_shape, arguments.pairs, arguments.reductions, has_state, *_ALU),
         "tensor_scalar and its sum (or max...) over the free axis",
+    ),
+    Operator(
+        "tensor_scalar_cumulative", ("vector",),
+        (
+            out(), tensor("src"), function("op0"), function("op1"), either("imm0"),
+            either("imm1", required=False),
+            choice("reduce_cmd", "reset_reduce", "reduce", "load_reduce", default="reset_reduce"),
+            reduce_regs(),
+        ),
+        costs.reducing,
+        (
+            rules.same_shape, arguments.pairs, arguments.reductions, arguments.narrow_types, has_state, *_ALU,
+        ),
+        "reg = (src op0 imm0) op1 reg along the free axis, every reg kept",
     ),
     Operator(
         "tensor_reduce", ("vector",),
         (out(), function("op", "reduce"), tensor("data"), Argument("axis", "axes"), flag("negate")),
-        costs.reduce, (rules.reduce_axes,),
+        costs.reduce, (rules.reduce_axes, arguments.reductions, arguments.bitwise),
         "reduce the innermost free axes",
+    ),
+    Operator(
+        "tensor_partition_reduce", ("gpsimd",),
+        (out(buffers=SBUF), function("op", "reduce"), tensor("data", SBUF)), costs.partition_reduce,
+        (rules.one_row, arguments.reductions, arguments.bitwise), "reduce over the partitions into one",
     ),
     Operator(
         "tensor_tensor_scan", ("vector",),
@@ -50,7 +103,7 @@ ENTRIES = (
             out(), tensor("data0"), tensor("data1"), either("initial"), function("op0"), function("op1"),
             flag("reverse0"), flag("reverse1"),
         ),
-        costs.scan, (rules.same_shape, rules.not_both_psum("data0", "data1")),
+        costs.scan, (rules.same_shape, rules.not_both_psum("data0", "data1"), *_ALU),
         "res[i] = (data0[i] op0 res[i-1]) op1 data1[i]",
     ),
     Operator(
@@ -59,8 +112,9 @@ ENTRIES = (
             out(), function("op", "activation"), tensor("data"), either("bias", required=False),
             either("scale", 1.0, required=False), function("reduce_op", "reduce", required=False),
             out("reduce_res", required=False),
+            choice("reduce_cmd", "idle", "reset", "reduce", "reset_reduce", default="idle"), reduce_regs(),
         ),
-        costs.activation, (rules.same_shape, arguments.pairs, arguments.activation_operands),
+        costs.activation, (rules.same_shape, arguments.pairs, arguments.activation_operands, has_state),
         "op(data * scale + bias), optionally with its sum",
     ),
     Operator(
@@ -68,8 +122,9 @@ ENTRIES = (
         (
             out(), function("op", "activation"), tensor("data"), function("reduce_op", "reduce"),
             out("reduce_res"), either("bias", required=False), either("scale", 1.0, required=False),
+            reduce_regs(),
         ),
-        costs.activation, (rules.same_shape, arguments.pairs, arguments.activation_operands),
+        costs.activation, (rules.same_shape, arguments.pairs, arguments.activation_operands, has_state),
         "activation and its sum over the free axis",
     ),
     Operator(

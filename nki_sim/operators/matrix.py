@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from nki_sim import costs, rules
-from nki_sim.operators.model import PSUM, SBUF, Operator, flag, out, tensor
+from collections.abc import Sequence
+
+from nki_sim import costs, rules, rules_matrix
+from nki_sim.forms import Operand, Params
+from nki_sim.operators.model import PSUM, SBUF, Argument, Operator, choice, flag, out, tensor
+
+
+def _where_it_can(params: Params, operands: Sequence[Operand]) -> str | None:
+    """VectorE transposes what lies where the tensor engine does not read, or goes where it does not write."""
+    del params
+    places = {item.role: item.buffer for item in operands}
+    return "vector" if (places.get("dst"), places.get("data")) != ("psum", "sbuf") else None
+
 
 ENTRIES = (
     Operator(
@@ -11,13 +22,19 @@ ENTRIES = (
         (
             out(buffers=PSUM), tensor("stationary", SBUF), tensor("moving", SBUF),
             flag("is_stationary_onezero"), flag("is_moving_onezero"), flag("is_transpose"),
-            flag("accumulate"),
+            flag("accumulate"), Argument("tile_position", "ints", required=False),
+            Argument("tile_size", "ints", required=False), choice("perf_mode", "none", "double_row"),
         ),
-        costs.matmul, (rules.matmul_shapes, rules.matmul_dtypes, rules.one_bank),
+        costs.matmul,
+        (
+            rules_matrix.double_row, rules_matrix.shapes, rules_matrix.operand_dtypes,
+            rules_matrix.result_dtype, rules_matrix.tiling, rules.one_bank,
+        ),
         "dst[M, N] (+)= stationary[K, M].T @ moving[K, N]",
     ),
     Operator(
         "nc_transpose", ("tensor", "vector"), (out(), tensor("data")), costs.transpose,
         (rules.transpose_shapes, rules.same_dtype, rules.one_bank), "transpose partitions and free elements",
+        prefers=_where_it_can,
     ),
 )  # fmt: skip

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 from nki_sim import arguments, costs, rules
-from nki_sim.forms import HBM_BUFFERS, Form, Params, ParamValue
+from nki_sim.forms import HBM_BUFFERS, Form, Operand, Params, ParamValue
 from nki_sim.rules import Breach, Rule
 from nki_sim.targets import Target
 
@@ -19,12 +19,14 @@ Kind = Literal[
 
 Roles = Callable[[Form], frozenset[str]]
 
+Prefers = Callable[[Params, "Sequence[Operand]"], "str | None"]
+
 Effect = tuple[bool, bool]
 """Whether an instruction (writes, reads) an operand."""
 
 COMMON_RULES: tuple[Rule, ...] = (
     rules.on_chip_operands, rules.indices, rules.gpsimd_sees_no_psum, arguments.scalar_dtypes,
-    arguments.power,
+    arguments.power, arguments.wide_integers,
 )  # fmt: skip
 
 CHIP = frozenset({"sbuf", "psum"})
@@ -71,7 +73,7 @@ class Operator:
 
     `updates` are outputs whose former elements matter to the result: they are read as well as written.
     `partial` are the roles of which data or parameters choose the elements touched: of inputs not all need
-    have been written, in outputs the others stay.
+    have been written, in outputs the others stay. `prefers` names the engine where the first one will not do.
     """
 
     name: str
@@ -83,6 +85,7 @@ class Operator:
     internal: bool = False
     updates: frozenset[str] = frozenset()
     partial: Roles = _NOWHERE
+    prefers: Prefers | None = None
 
     @cached_property
     def by_name(self) -> dict[str, Argument]:

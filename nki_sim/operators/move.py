@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
-from nki_sim import arguments, costs, rules
-from nki_sim.operators.model import DMA, Argument, Operator, out, tensor
+from nki_sim import arguments, costs, rules, rules_dma
+from nki_sim.operators.model import DMA, SBUF, Argument, Operator, choice, function, out, tensor
+
+_SOURCES = 16
 
 ENTRIES = (
     Operator(
-        "dma_copy", ("dma",), (out(buffers=DMA), tensor("src", DMA)), costs.dma, (rules.same_elements,),
+        "dma_copy", ("dma",), (out(buffers=DMA), tensor("src", DMA), choice("oob_mode", "error", "skip")),
+        costs.dma, (rules.same_elements,),
         "move between HBM and SBUF, converting types",
     ),
     Operator(
         "dma_transpose", ("dma",),
-        (out(buffers=DMA), tensor("src", DMA), Argument("axes", "axes", required=False)),
-        costs.dma_transpose, (rules.dma_transpose_axes, rules.same_dtype),
-        "two-dimensional transpose on the way",
+        (
+            out(buffers=SBUF), tensor("src", DMA), Argument("axes", "axes", required=False),
+            choice("oob_mode", "error", "skip"),
+        ),
+        costs.dma_transpose, (rules_dma.transposed, rules.same_dtype, rules_dma.gathered),
+        "reverse two or three dimensions on the way, or swap the outer two of four",
+    ),
+    Operator(
+        "dma_compute", ("dma",),
+        (
+            out(buffers=DMA),
+            *(
+                Argument(f"srcs{i}", "tensor", required=i == 0, buffers=DMA, group="srcs")
+                for i in range(_SOURCES)
+            ),
+            function("reduce_op", "reduce"), Argument("scales", "ones", required=False),
+            Argument("unique_indices", "bool", required=False, default=True),
+            choice("oob_mode", "error", "skip"),
+        ),
+        costs.dma_compute, (rules_dma.sources, arguments.reductions),
+        "add up to 16 tensors on the way, in float32",
     ),
     Operator(
         "tensor_copy", ("vector", "scalar", "gpsimd"), (out(), tensor("src")), costs.copy_like,

@@ -6,12 +6,16 @@ resets, adds to or loads. VectorE and GpSimd have a random number generator with
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nki_sim import generator
 from nki_sim.forms import Form
+from nki_sim.generator import LANES
 from nki_sim.operators.control import REGISTER
 from nki_sim.operators.model import Argument, Effect
+from nki_sim.rules import Breach
+from nki_sim.targets import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,6 @@ LAYOUTS = {
     "rng_state": Layout(generator.WORDS, "uint32", generator.to_bytes(generator.seeded(0))),
 }
 
-COMMANDS = ("idle", "reset", "reduce", "reset_reduce", "load_reduce")
 _EFFECTS = {"idle": (False, True), "reduce": (True, True)}
 
 
@@ -50,6 +53,23 @@ def rng_state(*, writes: bool, reads: bool, all_lanes: bool = False) -> Argument
     )  # fmt: skip
 
 
-def reduces(form: Form) -> bool:
-    """Whether the instruction needs the registers: it changes them, or reads them out."""
-    return form.param("reduce_cmd") != "idle" or form.operand("reduce_res") is not None
+def has_state(form: Form, target: Target) -> Iterator[Breach]:
+    """The memory of the engine is there, as wide as it is, in the lanes of the instruction.
+
+    Front ends supply it, so that only a program that was tampered with breaks this.
+    """
+    del target
+    role = next((name for name in LAYOUTS if form.operand(name)), None)
+    if role is None:
+        idle = form.param("reduce_cmd") == "idle" and form.operand("reduce_res") is None
+        if not idle:
+            yield Breach("engine_state", f"{form.op} lacks the memory of its engine", "", "one", "none", "")
+        return
+    item, layout = form[role], LAYOUTS[role]
+    rows = {LANES} | {other.partitions for other in form.tiles}
+    found = (item.free, item.row, item.dtype)
+    if found != (layout.width, layout.width, layout.dtype) or item.partitions not in rows:
+        yield Breach(
+            "engine_state", f"{role} is {item.partitions}x{item.free} {item.dtype}", role,
+            f"{layout.width} {layout.dtype}", f"{item.free} {item.dtype}", "",
+        )  # fmt: skip

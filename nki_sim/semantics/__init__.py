@@ -6,13 +6,28 @@ computes in float32 and stores into the output roles.
 
 from __future__ import annotations
 
-from nki_sim.semantics import control, elementwise, gather, matrix, move, search, select
-from nki_sim.semantics.common import Semantics
+from nki_sim.semantics import (
+    control,
+    elementwise,
+    gather,
+    matrix,
+    move,
+    random,
+    search,
+    select,
+    statistics,
+    sync,
+)
+from nki_sim.semantics.common import Semantics, Touched
 
-__all__ = ["SEMANTICS", "Semantics"]
+__all__ = ["SEMANTICS", "TOUCHED", "Semantics", "Touched"]
 
 SEMANTICS: dict[str, Semantics] = {
     name: function
-    for group in (move, matrix, elementwise, select, search, gather, control)
+    for group in (move, matrix, elementwise, statistics, random, select, search, gather, control, sync)
     for name, function in group.SEMANTICS.items()
+}
+
+TOUCHED: dict[str, Touched] = {
+    name: function for group in (select, search, gather) for name, function in group.TOUCHED.items()
 }

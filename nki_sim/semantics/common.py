@@ -1,68 +1,36 @@
-"""What the arithmetic of all instructions shares: the functions by name, and operands in float32."""
+"""What the arithmetic of all instructions shares: operators by name, and in which numbers they compute.
+
+Arithmetic operators compute in float32. Bitwise ones take integers as bit patterns of their own width, and
+cut the result to the width of where it goes; right shifts fill with zeros. GpSimd computes sums, products and
+comparisons of 32-bit integers in integers that wrap.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from nki_sim.arrays import Array, Float, load
+from nki_sim.arrays import Array, Float, load, store
 from nki_sim.forms import ParamValue
+from nki_sim.functions import BITWISE
+from nki_sim.semantics.activations import UNARY
 
 Views = Mapping[str, Array]
 Values = Mapping[str, ParamValue]
 Semantics = Callable[[Views, Values], None]
-
-_erf = np.frompyfunc(math.erf, 1, 1)
-
-
-def _sigmoid(x: Float) -> Float:
-    return np.reciprocal(np.float32(1.0) + np.exp(-x))
+Touched = Callable[[Views, Values], dict[str, Array]]
+"""Which elements [P, F] of its `partial` operands an instruction touches; a column stands for whole rows."""
+Binary = Callable[[Any, Any], Any]
 
 
-def _softplus(x: Float) -> Float:
-    return np.asarray(np.logaddexp(x, np.float32(0.0)), dtype=np.float32)
+def _of_first(function: Callable[[Any], Any]) -> Binary:
+    return lambda a, _: function(a)
 
 
-def _erf32(x: Float) -> Float:
-    return np.asarray(_erf(x), dtype=np.float32)
-
-
-def _gelu(x: Float) -> Float:
-    return np.float32(0.5) * x * (np.float32(1.0) + _erf32(x * np.float32(math.sqrt(0.5))))
-
-
-def _rsqrt(x: Float) -> Float:
-    return np.reciprocal(np.sqrt(x))
-
-
-UNARY: dict[str, Callable[[Float], Float]] = {
-    "copy": lambda x: x,
-    "identity": lambda x: x,
-    "relu": lambda x: np.maximum(x, 0.0),
-    "square": np.square,
-    "abs": np.abs,
-    "sign": np.sign,
-    "negative": np.negative,
-    "exp": np.exp,
-    "log": np.log,
-    "tanh": np.tanh,
-    "sigmoid": _sigmoid,
-    "silu": lambda x: x * _sigmoid(x),
-    "gelu": _gelu,
-    "softplus": _softplus,
-    "sqrt": np.sqrt,
-    "rsqrt": _rsqrt,
-    "reciprocal": np.reciprocal,
-    "sin": np.sin,
-    "erf": _erf32,
-    "mish": lambda x: x * np.tanh(_softplus(x)),
-    "arctan": np.arctan,
-}
-
-BINARY: dict[str, Callable[[Any, Any], Any]] = {
+BINARY: dict[str, Binary] = {
     "add": np.add,
     "subtract": np.subtract,
     "multiply": np.multiply,
@@ -70,21 +38,52 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "maximum": np.maximum,
     "minimum": np.minimum,
     "power": np.power,
-    "abs_max": lambda a, b: np.maximum(np.abs(a), np.abs(b)),
+    "mod": np.mod,
+    "fmod": np.fmod,
     "equal": np.equal,
     "not_equal": np.not_equal,
     "less": np.less,
     "less_equal": np.less_equal,
     "greater": np.greater,
     "greater_equal": np.greater_equal,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+    "logical_not": _of_first(np.logical_not),
+    **{name: _of_first(UNARY[name]) for name in ("abs", "square", "relu", "rsqrt", "reciprocal")},
+}
+
+# Shifts by the width and beyond leave nothing, once cut to 32 bits and fewer.
+_LONGEST_SHIFT = np.uint64(63)
+
+BITS: dict[str, Binary] = {
+    "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or,
+    "bitwise_xor": np.bitwise_xor,
+    "left_shift": lambda a, b: np.left_shift(a, np.minimum(b, _LONGEST_SHIFT)),
+    "right_shift": lambda a, b: np.right_shift(a, np.minimum(b, _LONGEST_SHIFT)),
+    "invert": _of_first(np.invert),
 }
 
 REDUCTIONS: dict[str, Callable[..., Any]] = {
     "add": np.add.reduce,
+    "subtract": np.subtract.reduce,
     "multiply": np.multiply.reduce,
     "maximum": np.maximum.reduce,
     "minimum": np.minimum.reduce,
+    "average": np.mean,
+    "logical_and": np.logical_and.reduce,
+    "logical_or": np.logical_or.reduce,
+    "logical_xor": np.logical_xor.reduce,
+    "bitwise_and": np.bitwise_and.reduce,
+    "bitwise_or": np.bitwise_or.reduce,
+    "bitwise_xor": np.bitwise_xor.reduce,
 }
+
+# What accumulation starts from.
+IDENTITIES = {
+    "add": 0.0, "subtract": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf,
+}  # fmt: skip
 
 
 def rows(view: Array) -> Float:
@@ -93,9 +92,59 @@ def rows(view: Array) -> Float:
     return value if value.ndim == 2 else value.reshape(value.shape[0], -1)
 
 
+def bits(view: Array) -> Array:
+    """The bit patterns as unsigned 64-bit integers, filled up with zeros."""
+    return view.view(f"u{view.itemsize}").astype(np.uint64)
+
+
+def store_bits(view: Array, value: Any) -> None:
+    """Integers cut to the width of the view."""
+    store(view, value.astype(f"u{view.itemsize}").view(view.dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """The numbers that an instruction computes in: how they are read, combined and written."""
+
+    load: Callable[[Array], Array]
+    constant: Callable[[float], Any]
+    operators: Mapping[str, Binary]
+    store: Callable[[Array, Any], None]
+
+    def operand(self, views: Views, values: Values, role: str) -> Any:
+        """A tile [P, F] or [P, 1], or the constant; 0 where an operator of one operand has no other."""
+        if role in views:
+            view = views[role]
+            return self.load(view if view.ndim == 2 else view.reshape(view.shape[0], -1))
+        return self.constant(number(values.get(role, 0.0)))
+
+    def apply(self, op: ParamValue, left: Any, right: Any, reverse: ParamValue | None = False) -> Array:
+        function = self.operators[str(op)]
+        return np.asarray(function(right, left) if reverse else function(left, right))
+
+
+def _float_apply(function: Binary) -> Binary:
+    return lambda a, b: np.asarray(function(a, b), dtype=np.float32)
+
+
+FLOATS = Domain(load, np.float32, {n: _float_apply(f) for n, f in BINARY.items()}, store)
+BIT_PATTERNS = Domain(bits, lambda value: np.uint64(int(value) & 0xFFFFFFFFFFFFFFFF), BITS, store_bits)
+INTEGERS = Domain(
+    lambda view: view.astype(np.int64), lambda value: np.int64(int(value)), BINARY,
+    lambda view, value: store_bits(view, np.asarray(value, dtype=np.int64)),
+)  # fmt: skip
+
+
+def domain(op: ParamValue, *, native: bool = False) -> Domain:
+    """What an operator computes in; `native` integers where the engine has them."""
+    if op in BITWISE:
+        return BIT_PATTERNS
+    return INTEGERS if native else FLOATS
+
+
 def operand(views: Views, values: Values, role: str) -> Any:
     """A tile [P, F] or [P, 1] in float32, or the constant."""
-    return rows(views[role]) if role in views else np.float32(number(values[role]))
+    return FLOATS.operand(views, values, role)
 
 
 def number(value: ParamValue) -> float:
@@ -104,6 +153,26 @@ def number(value: ParamValue) -> float:
 
 
 def apply(op: ParamValue, left: Any, right: Any, reverse: ParamValue | None = False) -> Float:
-    function = BINARY[str(op)]
-    result = function(right, left) if reverse else function(left, right)
-    return np.asarray(result, dtype=np.float32)
+    """An arithmetic operator in float32."""
+    return FLOATS.apply(op, left, right, reverse)
+
+
+def accumulate(views: Views, values: Values, result: Float, op: str) -> None:
+    """Reduce [P, F] over the free axis into the engine's registers as `reduce_cmd` says, and give them out.
+
+    Without a command the instruction resets and reduces.
+    """
+    registers = views.get("reduce_regs")
+    if registers is None:
+        return
+    command = str(values.get("reduce_cmd", "reset_reduce"))
+    if command == "reset":
+        registers[...] = IDENTITIES[op]
+    elif command != "idle":
+        part = REDUCTIONS[op](result, axis=1, keepdims=True)
+        if command == "load_reduce":
+            registers[...] = operand(views, values, "reduce_init")
+        store(registers, part if command == "reset_reduce" else BINARY[op](registers, part))
+    if "reduce_res" in views:
+        value = load(registers)
+        store(views["reduce_res"], -value if values.get("reduce_res_negate") else value)

@@ -2,68 +2,137 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from nki_sim.arrays import Float, load, store
-from nki_sim.semantics.common import REDUCTIONS, UNARY, Semantics, Values, Views, apply, operand, rows
+from nki_sim.arrays import Array, Float, load, store
+from nki_sim.functions import BITWISE, INTEGER_ALU
+from nki_sim.semantics.activations import activate
+from nki_sim.semantics.common import (
+    BINARY,
+    FLOATS,
+    IDENTITIES,
+    REDUCTIONS,
+    Domain,
+    Semantics,
+    Values,
+    Views,
+    accumulate,
+    apply,
+    bits,
+    domain,
+    operand,
+    rows,
+    store_bits,
+)
+
+_NATIVE = frozenset({np.dtype(np.int32), np.dtype(np.uint32)})
 
 
 def _tensor_tensor(views: Views, values: Values) -> None:
-    store(views["dst"], apply(values["op"], rows(views["data1"]), rows(views["data2"])))
+    """In integers on GpSimd when all three tiles have 32-bit integers."""
+    op = values["op"]
+    native = values.get("engine") == "gpsimd" and op in INTEGER_ALU
+    numbers = domain(op, native=native and all(view.dtype in _NATIVE for view in views.values()))
+    left, right = (numbers.operand(views, values, role) for role in ("data1", "data2"))
+    numbers.store(views["dst"], numbers.apply(op, left, right))
 
 
-def _first_op(views: Views, values: Values) -> Float:
-    scalar = operand(views, values, "operand0")
-    return apply(values["op0"], rows(views["data"]), scalar, values.get("reverse0"))
+def _first_op(views: Views, values: Values, numbers: Domain = FLOATS) -> Array:
+    data, scalar = (numbers.operand(views, values, role) for role in ("data", "operand0"))
+    return numbers.apply(values["op0"], data, scalar, values.get("reverse0"))
 
 
 def _tensor_scalar(views: Views, values: Values) -> None:
     """(data op0 operand0) op1 operand1."""
-    result = _first_op(views, values)
+    numbers = domain(values["op0"])
+    result = _first_op(views, values, numbers)
     if "op1" in values:
-        result = apply(values["op1"], result, operand(views, values, "operand1"), values.get("reverse1"))
-    store(views["dst"], result)
+        scalar = numbers.operand(views, values, "operand1")
+        result = numbers.apply(values["op1"], result, scalar, values.get("reverse1"))
+    numbers.store(views["dst"], result)
 
 
 def _tensor_scalar_reduce(views: Views, values: Values) -> None:
     result = _first_op(views, values)
     store(views["dst"], result)
-    store(views["reduce_res"], REDUCTIONS[str(values["reduce_op"])](result, axis=1, keepdims=True))
+    accumulate(views, values, result, str(values["reduce_op"]))
+
+
+def _tensor_scalar_cumulative(views: Views, values: Values) -> None:
+    """reg = (src op0 imm0) op1 reg for one element after the other; dst gets every reg."""
+    registers, op = views["reduce_regs"], str(values["op1"])
+    command = values["reduce_cmd"]
+    if command == "reset_reduce":
+        registers[...] = IDENTITIES[op]
+    elif command == "load_reduce":
+        registers[...] = operand(views, values, "imm1")
+    terms = _columns(apply(values["op0"], rows(views["src"]), operand(views, values, "imm0")))
+    out, state, step = np.empty_like(terms), load(registers)[:, 0], _ordered(values, "1")
+    for term, place in zip(terms, out, strict=True):
+        state = step(term, state, out=place)
+    store(registers, state[:, None])
+    store(views["dst"], out.T)
+
+
+def _scan(views: Views, values: Values) -> None:
+    """res[i] = (data0[i] op0 res[i-1]) op1 data1[i]; res[-1] is `initial`.
+
+    All partitions take a step at once, so columns are laid out one after the other.
+    """
+    data0, data1 = _columns(rows(views["data0"])), _columns(rows(views["data1"]))
+    state = np.broadcast_to(operand(views, values, "initial"), (data0.shape[1], 1))[:, 0]
+    out, between = np.empty_like(data0), np.empty(data0.shape[1], np.float32)
+    first, second = _ordered(values, "0"), _ordered(values, "1")
+    for left, right, place in zip(data0, data1, out, strict=True):
+        first(left, state, out=between)
+        state = second(between, right, out=place)
+    store(views["dst"], out.T)
+
+
+def _columns(value: Float) -> Float:
+    """[free, partitions], contiguous."""
+    return np.ascontiguousarray(value.T)
+
+
+def _ordered(values: Values, number: str) -> Callable[..., Float]:
+    """The operator with its operands in the order wanted; it takes `out`, where to write."""
+    function: Callable[..., Float] = BINARY[str(values[f"op{number}"])]
+    return (lambda a, b, out: function(b, a, out=out)) if values.get(f"reverse{number}") else function
 
 
 def _tensor_reduce(views: Views, values: Values) -> None:
     """The innermost axes; on a fully written tile a reduction over all free axes gives [P, 1]."""
-    axes = values["axis"]
+    axes, op = values["axis"], str(values["op"])
     assert isinstance(axes, tuple)
-    result = REDUCTIONS[str(values["op"])](load(views["data"]), axis=axes)
+    if op in BITWISE:
+        store_bits(views["dst"], REDUCTIONS[op](bits(views["data"]), axis=axes).reshape(views["dst"].shape))
+        return
+    result = np.asarray(REDUCTIONS[op](load(views["data"]), axis=axes), dtype=np.float32)
     store(views["dst"], -result if values.get("negate") else result)
 
 
-def _scan(views: Views, values: Values) -> None:
-    """res[i] = (data0[i] op0 res[i-1]) op1 data1[i]; res[-1] is `initial`."""
-    data0, data1 = rows(views["data0"]), rows(views["data1"])
-    state = np.broadcast_to(operand(views, values, "initial"), (len(data0), 1))
-    out = np.empty_like(data0)
-    for i in range(data0.shape[1]):
-        state = apply(values["op0"], data0[:, i : i + 1], state, values.get("reverse0"))
-        state = apply(values["op1"], state, data1[:, i : i + 1], values.get("reverse1"))
-        out[:, i : i + 1] = state
-    store(views["dst"], out)
+def _tensor_partition_reduce(views: Views, values: Values) -> None:
+    """Over all partitions into one: [P, F] -> [1, F]."""
+    op, data = str(values["op"]), views["data"]
+    if op in BITWISE:
+        store_bits(views["dst"], REDUCTIONS[op](bits(data), axis=0).reshape(views["dst"].shape))
+        return
+    store(views["dst"], np.asarray(REDUCTIONS[op](rows(data), axis=0), dtype=np.float32))
 
 
 def _activation(views: Views, values: Values) -> None:
-    """op(data * scale + bias); with `reduce_res` also its sum over the free axis."""
+    """op(data * scale + bias), and its sum over the free axis into the registers."""
     value = rows(views["data"])
     scale = operand(views, values, "scale")
     if isinstance(scale, np.ndarray) or scale != 1.0:
         value = value * scale
     if "bias" in views or "bias" in values:
         value = value + operand(views, values, "bias")
-    result = UNARY[str(values["op"])](value)
+    result = activate(str(values["op"]), value)
     store(views["dst"], result)
-    if "reduce_res" in views:
-        reduction = REDUCTIONS[str(values.get("reduce_op", "add"))]
-        store(views["reduce_res"], reduction(result, axis=1, keepdims=True))
+    accumulate(views, values, result, str(values.get("reduce_op", "add")))
 
 
 def _reciprocal(views: Views, values: Values) -> None:
@@ -76,7 +145,9 @@ SEMANTICS: dict[str, Semantics] = {
     "tensor_scalar": _tensor_scalar,
     "scalar_tensor_tensor": _tensor_scalar,
     "tensor_scalar_reduce": _tensor_scalar_reduce,
+    "tensor_scalar_cumulative": _tensor_scalar_cumulative,
     "tensor_reduce": _tensor_reduce,
+    "tensor_partition_reduce": _tensor_partition_reduce,
     "tensor_tensor_scan": _scan,
     "activation": _activation,
     "activation_reduce": _activation,

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_sim.arrays import Array, load, store
+from nki_sim.arrays import Array, Float, load, store
 from nki_sim.semantics.common import Semantics, Values, Views, rows
+
+# NeuronCore-v2 transposes by multiplying with an identity, which spreads what is not finite.
+_MULTIPLIES = "trn1"
 
 
 def _nc_matmul(views: Views, values: Values) -> None:
-    """dst[M, N] = stationary[K, M].T @ moving[K, N], added to what is there when `accumulate`."""
+    """dst[M, N] = stationary[K, M].T @ moving[K, N], added to what is there when `accumulate`.
+
+    With double rows K is in the partitions and in the first free dimension, which has 2.
+    """
     dst = views["dst"]
-    product = rows(views["stationary"]).T @ rows(views["moving"])
+    left, right = rows(views["stationary"]), rows(views["moving"])
+    if values.get("perf_mode") == "double_row":
+        left, right = left.reshape(2 * len(left), -1), right.reshape(2 * len(right), -1)
+    if values.get("is_transpose") and values.get("target") != _MULTIPLIES:
+        product = _moved(left, right)
+    else:
+        product = left.T @ right
     if not _promises_kept(views, values):
         product = np.full_like(product, np.nan)
     if product.shape != dst.shape:
@@ -20,6 +32,23 @@ def _nc_matmul(views: Views, values: Values) -> None:
         np.add(dst, product, out=dst, casting="unsafe")
     else:
         store(dst, product)
+
+
+def _moved(left: Float, right: Float) -> Float:
+    """The product of data with ones and zeros, one to a column at most, as a move of elements: exact."""
+    if _selects(right):
+        return np.ascontiguousarray(_chosen(left, right).T)
+    return _chosen(right, left) if _selects(left) else left.T @ right
+
+
+def _selects(value: Float) -> bool:
+    return _onezero(value) and bool((value.sum(axis=0) <= 1.0).all())
+
+
+def _chosen(data: Float, choice: Float) -> Float:
+    """Row i is the row of `data` where column i of `choice` has its one, zeros where it has none."""
+    there = np.asarray(choice.any(axis=0))
+    return np.where(there[:, None], data[choice.argmax(axis=0)], np.float32(0.0))
 
 
 def _promises_kept(views: Views, values: Values) -> bool:
@@ -40,10 +69,16 @@ def _onezero(view: Array) -> bool:
 
 
 def _nc_transpose(views: Views, values: Values) -> None:
-    del values
     data, dst = views["data"], views["dst"]
     flat = data if data.ndim == 2 else data.reshape(data.shape[0], -1)
-    np.copyto(dst, flat.T.reshape(dst.shape) if dst.ndim != 2 else flat.T)
+    np.copyto(dst, flat.T.reshape(dst.shape))
+    if (
+        values.get("engine") == "tensor"
+        and values.get("target") == _MULTIPLIES
+        and dst.dtype.kind not in "iub"
+    ):
+        spread = ~np.isfinite(rows(data)).all(axis=0)
+        dst[spread] = np.nan
 
 
 SEMANTICS: dict[str, Semantics] = {

@@ -1,4 +1,4 @@
-"""Copies, fills and transposes by DMA."""
+"""Copies, fills, transposes and sums by DMA."""
 
 from __future__ import annotations
 
@@ -7,20 +7,33 @@ import numpy as np
 from nki_sim.arrays import load, store
 from nki_sim.semantics.common import Semantics, Values, Views, number
 
+_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
+
 
 def _copy(views: Views, values: Values) -> None:
     """Bit-exact when the types are equal."""
     del values
     dst, src = views["dst"], views["src"]
-    if src.dtype == dst.dtype and src.shape == dst.shape:
-        np.copyto(dst, src)
+    if src.dtype != dst.dtype:
+        store(dst, load(src))
     else:
-        store(dst, src if src.dtype == dst.dtype else load(src))
+        np.copyto(dst, src if src.shape == dst.shape else src.reshape(dst.shape))
 
 
 def _dma_transpose(views: Views, values: Values) -> None:
     del values
-    np.copyto(views["dst"], views["src"].T)
+    src = views["src"]
+    np.copyto(views["dst"], src.transpose(_AXES[src.ndim]))
+
+
+def _dma_compute(views: Views, values: Values) -> None:
+    """The sum of all sources, one after the other."""
+    del values
+    first, *others = (load(view) for role, view in views.items() if role.startswith("srcs"))
+    total = first.reshape(-1)
+    for other in others:
+        total = total + other.reshape(-1)
+    store(views["dst"], total)
 
 
 def _memset(views: Views, values: Values) -> None:
@@ -30,6 +43,7 @@ def _memset(views: Views, values: Values) -> None:
 SEMANTICS: dict[str, Semantics] = {
     "dma_copy": _copy,
     "dma_transpose": _dma_transpose,
+    "dma_compute": _dma_compute,
     "tensor_copy": _copy,
     "memset": _memset,
 }

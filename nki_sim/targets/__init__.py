@@ -43,8 +43,7 @@ class Target:
     scalar_tensor_copy: bool
     scalar_tensor_scalar: bool
     activation_scalar_bias: bool
-    quadrant_partitions: int
-    gpsimd_core_partitions: int
+    bn_stats_max: int
     pattern_rank_max: int
     search_elements_min: int
     search_elements_max: int

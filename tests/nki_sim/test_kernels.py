@@ -83,7 +83,7 @@ def kernel(x, gain, shift):
         nisa.tensor_scalar(t, t, nl.subtract, mean)
         squares = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
         var = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.activation(squares, nl.square, t, reduce_op=nl.add, reduce_res=var)
+        nisa.activation_reduce(squares, nl.square, t, reduce_op=nl.add, reduce_res=var)
         nisa.tensor_scalar(var, var, nl.multiply, 1.0 / n, op1=nl.add, operand1=1e-5)
         nisa.activation(var, nl.rsqrt, var)
         nisa.scalar_tensor_tensor(t, t, nl.multiply, var, nl.multiply, g)
@@ -131,7 +131,7 @@ def attention(q, k, v):
         nisa.tensor_scalar(top, top, nl.multiply, -depth ** -0.5)
         weights = nl.ndarray((128, length), dtype=q.dtype, buffer=nl.sbuf)
         total = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.activation(weights, nl.exp, scores, bias=top, scale=depth ** -0.5, reduce_op=nl.add, reduce_res=total)
+        nisa.activation_reduce(weights, nl.exp, scores, nl.add, total, bias=top, scale=depth ** -0.5)
         nisa.reciprocal(total, total)
         acc = nl.ndarray((128, depth), dtype=nl.float32, buffer=nl.psum)
         for j in range(length // 128):

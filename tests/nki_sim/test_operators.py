@@ -82,7 +82,7 @@ def test_activation_scales_biases_and_sums(
     x, b, s = draw(seed, size), draw(seed + 1, (size[0], 1)), draw(seed + 2, (size[0], 1))
     body = f"""
     nisa.activation(dst=r[:, 0:f], op=nl.tanh, data=sx, bias=sb, scale={"ss" if tiled else scale},
-                    reduce_op=nl.add, reduce_res=r[:, f:f + 1])
+                    reduce_op=nl.add, reduce_res=r[:, f:f + 1], reduce_cmd=nisa.reduce_cmd.reset_reduce)
     """
     (found,) = simulate(texts.on_chip(["x", "b", "s"], body, shape="(p, f + 1)"), x, b, s)
     wanted = np.tanh(x.astype(np.float64) * (s.astype(np.float64) if tiled else np.float32(scale)) + b)

@@ -164,7 +164,7 @@ CASES = [
             "nisa.tensor_tensor_scan(a, b, b, {}, nl.add, nl.add)",
             "nisa.activation(a, nl.exp, b, bias={})",
             "nisa.activation(a, nl.exp, b, scale={})",
-            "nisa.activation(a, nl.exp, b, reduce_op=nl.add, reduce_res={})",
+            "nisa.activation(a, nl.exp, b, reduce_res={}, reduce_cmd=nisa.reduce_cmd.reset_reduce)",
             "nisa.activation_reduce(a, nl.exp, b, nl.add, c, bias={})",
             "nisa.activation_reduce(a, nl.exp, b, nl.add, c, scale={})",
             "nisa.activation_reduce(a, nl.exp, b, nl.add, {})",
@@ -178,9 +178,11 @@ CASES = [
          PAIR + "nisa.tensor_scalar(a, b, nl.add, 1.0, operand1=0.0)", id="operand1 alone"),
     Case("argument_pair", PAIR + "nisa.tensor_scalar(a, b, nl.add, 1.0, reverse1=False)",
          PAIR + "nisa.tensor_scalar(a, b, nl.add, 1.0, reverse1=True)", id="reverse1 alone"),
-    Case("argument_pair", PAIR + COLUMN + "nisa.activation(a, nl.exp, b, reduce_op=nl.add, reduce_res=c)",
+    Case("argument_pair",
+         PAIR + COLUMN + "nisa.activation_reduce(a, nl.exp, b, nl.add, c)\nnisa.activation(a, nl.exp, b)",
          PAIR + COLUMN + "nisa.activation(a, nl.exp, b, reduce_op=nl.add)", id="reduce_op alone"),
-    Case("argument_pair", PAIR + COLUMN + "nisa.activation(a, nl.exp, b)",
+    Case("reduce_cmd",
+         PAIR + COLUMN + "nisa.activation(a, nl.exp, b, reduce_res=c, reduce_cmd=nisa.reduce_cmd.reset_reduce)",
          PAIR + COLUMN + "nisa.activation(a, nl.exp, b, reduce_res=c)", id="reduce_res alone"),
     *(
         Case(code, PAIR + COLUMN + call, PAIR + HALF_COLUMN + call, id=call)

@@ -114,7 +114,7 @@ nisa.tensor_scalar(z, x, nl.multiply, total)
 
 RMS_FUSED = """
 total = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
-nisa.activation(z, nl.square, x, reduce_op=nl.add, reduce_res=total)
+nisa.activation(z, nl.square, x, reduce_op=nl.add, reduce_res=total, reduce_cmd=nisa.reduce_cmd.reset_reduce)
 nisa.activation(total, nl.rsqrt, total, scale=1.0 / 2048)
 nisa.tensor_scalar(z, x, nl.multiply, total)
 """

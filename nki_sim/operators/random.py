@@ -1,0 +1,109 @@
+"""Random numbers: the generators of VectorE and GpSimd."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nki_sim import costs, generator, rules
+from nki_sim.dtypes import DTYPES
+from nki_sim.forms import Form
+from nki_sim.operators.model import SBUF, Operator, either, out, tensor
+from nki_sim.operators.state import has_state, rng_state
+from nki_sim.rules import Breach
+from nki_sim.targets import Target
+
+_GPSIMD_GENERATION = 3
+
+
+def generation(form: Form, target: Target) -> Iterator[Breach]:
+    """GpSimd draws, and gives and takes states, from NeuronCore-v3 on."""
+    if form.engine == "gpsimd" and target.generation < _GPSIMD_GENERATION:
+        yield Breach(
+            "generation", f"{form.op} on the gpsimd engine is for NeuronCore-v3 and later, not {target.name}",
+            "dst", "NeuronCore-v3", target.name, "use the generator of the vector engine",
+        )  # fmt: skip
+
+
+def integer_bits(form: Form, target: Target) -> Iterator[Breach]:
+    """Random bits are integers."""
+    del target
+    dst = form["dst"]
+    if DTYPES[dst.dtype].kind == "float" or dst.dtype == "bool_":
+        yield Breach(
+            "rng_dtype", f"dst is {dst.dtype}, rng writes integers", "dst", "int8 to uint32", dst.dtype,
+            "write uint32, then convert and scale with nisa.tensor_scalar",
+        )  # fmt: skip
+
+
+def dropout_types(form: Form, target: Target) -> Iterator[Breach]:
+    """dst has the type of the data; probabilities for integers are float32, else any float type."""
+    data, prob = form["data"], form.operand("prob")
+    yield from rules.same_dtype(form, target)
+    whole = DTYPES[data.dtype].kind != "float"
+    if prob is not None and (prob.dtype != "float32" if whole else DTYPES[prob.dtype].kind != "float"):
+        yield Breach(
+            "dropout_dtype", f"prob is {prob.dtype} for data of {data.dtype}", "prob", "float32", prob.dtype,
+            "use a float32 tile of probabilities",
+        )  # fmt: skip
+
+
+def probability(form: Form, target: Target) -> Iterator[Breach]:
+    """A constant probability is one."""
+    del target
+    value = form.param("prob")
+    if isinstance(value, float) and not 0.0 <= value <= 1.0:
+        yield Breach(
+            "dropout_probability", f"prob is {value}", "prob", "0 to 1", str(value),
+            "give the share of elements to drop",
+        )  # fmt: skip
+
+
+def one_seed(form: Form, target: Target) -> Iterator[Breach]:
+    """One 32-bit value seeds all lanes."""
+    del target
+    seed = form["src_seeds"]
+    if (seed.partitions, seed.free, seed.itemsize) != (1, 1, 4):
+        found = f"{seed.partitions}x{seed.free} {seed.dtype}"
+        yield Breach(
+            "rng_seed", f"src_seeds is {found}, a seed is one 32-bit value", "src_seeds", "1x1 of 32 bits",
+            found, "pass a [1, 1] tile of int32, uint32 or float32",
+        )  # fmt: skip
+
+
+def state_words(form: Form, target: Target) -> Iterator[Breach]:
+    """The state of a lane is six uint32."""
+    del target
+    item = form.operand("dst") or form["src_seeds"]
+    if (item.free, item.dtype) != (generator.WORDS, "uint32"):
+        found = f"{item.free} {item.dtype}"
+        yield Breach(
+            "rng_state", f"{item.role} has {found} per partition, a state is {generator.WORDS} uint32",
+            item.role, f"{generator.WORDS} uint32", found, "declare the tile [P, 6] of nl.uint32",
+        )  # fmt: skip
+
+
+ENTRIES = (
+    Operator(
+        "rng", ("vector", "gpsimd"), (out(), rng_state(writes=True, reads=True)), costs.elementwise,
+        (generation, integer_bits, has_state), "32 random bits for each element, cut to its type",
+    ),
+    Operator(
+        "dropout", ("vector",),
+        (out(), tensor("data"), either("prob"), rng_state(writes=True, reads=True)), costs.elementwise,
+        (rules.same_shape, dropout_types, probability, has_state), "zero elements with a probability",
+    ),
+    Operator(
+        "set_rng_seed", ("vector",),
+        (tensor("src_seeds"), rng_state(writes=True, reads=False, all_lanes=True)), costs.elementwise,
+        (one_seed, has_state), "seed the generator of the vector engine",
+    ),
+    Operator(
+        "rand_set_state", ("gpsimd",),
+        (tensor("src_seeds", SBUF), rng_state(writes=True, reads=False)), costs.elementwise,
+        (generation, state_words, has_state), "load the states of the generator",
+    ),
+    Operator(
+        "rand_get_state", ("gpsimd",), (out(buffers=SBUF), rng_state(writes=False, reads=True)),
+        costs.elementwise, (generation, state_words, has_state), "store the states of the generator",
+    ),
+)  # fmt: skip

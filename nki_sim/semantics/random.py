@@ -1,0 +1,67 @@
+"""Random numbers: every lane draws for its own row, one element after the other, from xorwow's state."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from nki_sim import generator
+from nki_sim.arrays import Array, store
+from nki_sim.semantics.common import Semantics, Values, Views, operand, store_bits
+
+Words = npt.NDArray[np.uint32]
+
+
+def _draw(state: Array, count: int) -> Words:
+    """The next `count` numbers of each lane, [P, count]; `state` [P, 6] moves on by as many."""
+    x, y, z, w, v, counter = (np.ascontiguousarray(state[:, word]) for word in range(generator.WORDS))
+    drawn = np.empty((count, len(state)), np.uint32)
+    for place in drawn:
+        t = x ^ x >> np.uint32(2)
+        x, y, z, w = y, z, w, v
+        v = v ^ v << np.uint32(4) ^ t ^ t << np.uint32(1)
+        counter += np.uint32(generator.STEP)
+        np.add(v, counter, out=place)
+    state[...] = np.stack([x, y, z, w, v, counter], axis=1)
+    return drawn.T
+
+
+def _rng(views: Views, values: Values) -> None:
+    """32 random bits for each element, of which the lowest that fit are kept."""
+    del values
+    dst = views["dst"]
+    store_bits(dst, _draw(views["rng_state"], dst[0].size).reshape(dst.shape))
+
+
+def _dropout(views: Views, values: Values) -> None:
+    """Zero where a number drawn from [0, 1) is below the probability; the others stay as they are."""
+    data, dst = views["data"], views["dst"]
+    drawn = _draw(views["rng_state"], data[0].size).astype(np.float64) * 2.0**-32
+    kept = drawn >= np.float64(operand(views, values, "prob"))
+    store(dst, np.where(kept.reshape(data.shape), data, np.zeros((), data.dtype)))
+
+
+def _set_rng_seed(views: Views, values: Values) -> None:
+    """All lanes' states from one 32-bit value, whatever its type."""
+    del values
+    seed = int(views["src_seeds"].copy().view(np.uint32).reshape(-1)[0])
+    views["rng_state"][...] = np.array(generator.seeded(seed), np.uint32).reshape(generator.LANES, -1)
+
+
+def _rand_set_state(views: Views, values: Values) -> None:
+    del values
+    np.copyto(views["rng_state"], views["src_seeds"])
+
+
+def _rand_get_state(views: Views, values: Values) -> None:
+    del values
+    np.copyto(views["dst"], views["rng_state"])
+
+
+SEMANTICS: dict[str, Semantics] = {
+    "rng": _rng,
+    "dropout": _dropout,
+    "set_rng_seed": _set_rng_seed,
+    "rand_set_state": _rand_set_state,
+    "rand_get_state": _rand_get_state,
+}

@@ -1,0 +1,36 @@
+"""Batch-norm statistics: counts, means and variances of each partition."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nki_sim.arrays import Float, store
+from nki_sim.semantics.common import Semantics, Values, Views, rows
+
+
+def _bn_stats(views: Views, values: Values) -> None:
+    """(count, mean, variance * count) of the even elements of each partition, then of the odd ones."""
+    del values
+    data = rows(views["data"])
+    store(views["dst"], np.hstack([_statistics(data[:, 0::2]), _statistics(data[:, 1::2])]))
+
+
+def _statistics(part: Float) -> Float:
+    """Of no elements all three are 0."""
+    count = part.shape[1]
+    mean = part.sum(axis=1, keepdims=True) / np.float32(max(count, 1))
+    return np.hstack([np.full_like(mean, count), mean, np.square(part - mean).sum(axis=1, keepdims=True)])
+
+
+def _bn_aggr(views: Views, values: Values) -> None:
+    """Mean and variance of everything that the (count, mean, variance * count) of a partition stand for."""
+    del values
+    data = rows(views["data"])
+    count, mean, spread = (data[:, part::3] for part in range(3))
+    total = count.sum(axis=1, keepdims=True)
+    middle = (count * mean).sum(axis=1, keepdims=True) / total
+    around = spread + count * np.square(mean - middle)
+    store(views["dst"], np.hstack([middle, around.sum(axis=1, keepdims=True) / total]))
+
+
+SEMANTICS: dict[str, Semantics] = {"bn_stats": _bn_stats, "bn_aggr": _bn_aggr}
