@@ -70,7 +70,9 @@ class _Residency:
     def __init__(self, program: Program, target: Target, core: int) -> None:
         mine = _in_sbuf(program, core)
         self._program = program
-        self._cells = np.flatnonzero(mine[program.cells.tensor])
+        cells = np.flatnonzero(mine[program.cells.tensor])
+        # Within an instruction all reads come before the writes.
+        self._cells = cells[np.lexsort((program.cells.writes[cells], program.cells.instruction[cells]))]
         sites = [program.sites[number] for number in program.tensor_sites.tolist()]
         self._room = [size(site, target) if mine[tensor] else 0 for tensor, site in enumerate(sites)]
         self._bytes = [site.size * DTYPES[site.dtype].itemsize for site in sites]
@@ -155,7 +157,7 @@ class _Residency:
 
 def _next_uses(tensors: Ints, numbers: Ints) -> Ints:
     """For each access, the instruction that touches the tensor next, or `_NEVER`."""
-    order = np.lexsort((numbers, tensors))
+    order = np.lexsort((np.arange(len(tensors)), tensors))
     found = np.full(len(tensors), _NEVER, dtype=np.int64)
     same = np.flatnonzero(tensors[order[1:]] == tensors[order[:-1]])
     found[order[same]] = numbers[order[same + 1]]

@@ -1,0 +1,122 @@
+"""Launches on two cores: races on HBM, capacity core by core, engines of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from nki_sim import checks, targets
+from nki_sim.deps import dependences
+from nki_sim.frontend import isa
+from nki_sim.ir import Program
+from nki_sim.schedule import schedule
+
+TRN2 = targets.load("trn2")
+Build = Callable[..., Program]
+Step = tuple[int, str, int]
+"""(core, what, first column)."""
+
+
+def program_of(*steps: Step) -> Callable[[Any], None]:
+    """Each core has a tile; `write` stores 8 columns of it to `h`, `read` loads them, `meet` is a barrier."""
+
+    def body(b: Any) -> None:
+        h = b.recorder.declare((128, 64), "float32", "private_hbm", "h")
+        isa.dma_copy(h, b.x)
+        tiles = {}
+        for core in (0, 1):
+            b.emit("core_barrier")
+            b.recorder.core = 1 - core
+        for core in (0, 1):
+            b.recorder.core = core
+            tiles[core] = b.tile(f"t{core}", 8)
+        for core, what, column in steps:
+            b.recorder.core = core
+            part = h[:, column : column + 8]
+            if what == "meet":
+                b.emit("core_barrier")
+            elif what == "write":
+                isa.dma_copy(part, tiles[core])
+            else:
+                isa.dma_copy(tiles[core], part)
+        b.recorder.core = 0
+
+    return body
+
+
+@pytest.mark.parametrize(
+    ("steps", "codes"),
+    [
+        ([(0, "write", 0), (1, "write", 8)], []),
+        ([(0, "write", 0), (1, "write", 7)], ["write_write_race"]),
+        ([(0, "write", 0), (1, "read", 4)], ["read_write_race"]),
+        ([(0, "read", 0), (1, "write", 4)], ["read_write_race"]),
+        ([(0, "read", 0), (1, "read", 4)], []),
+        ([(0, "write", 0), (0, "read", 4)], []),
+        ([(0, "write", 0), (0, "meet", 0), (1, "meet", 0), (1, "read", 4)], []),
+        (
+            [(0, "write", 0), (0, "meet", 0), (1, "meet", 0), (1, "read", 4), (0, "write", 0)],
+            ["read_write_race"],
+        ),
+        ([(0, "write", 0), (0, "meet", 0), (1, "read", 4), (1, "meet", 0)], ["read_write_race"]),
+    ],
+)
+def test_cores_race_unless_they_meet_in_between(steps: list[Step], codes: list[str], building: Build) -> None:
+    program = building(program_of(*steps), dialect="nki")
+    assert [item.code for item in checks.check(program, TRN2)] == codes
+
+
+def test_a_barrier_waits_for_both_cores_and_both_wait_for_it(building: Build) -> None:
+    steps = [(0, "write", 0), (0, "meet", 0), (1, "meet", 0), (1, "read", 4)]
+    program = building(program_of(*steps), dialect="nki")
+    waits = dependences(program).predecessors
+    ops = [program.forms[form].op for form in program.form_ids.tolist()]
+    first, second = [number for number, op in enumerate(ops) if op == "core_barrier"][-2:]
+    assert {first - 1, first - 2} <= set(waits[first])
+    assert first in waits[second]
+    assert second in waits[second + 1]
+
+
+def test_cores_have_engines_and_memory_of_their_own(building: Build) -> None:
+    """The same work on two cores takes as long as on one, and each may fill its SBUF."""
+
+    def work(*cores: int) -> Callable[[Any], None]:
+        def body(b: Any) -> None:
+            for core in cores:
+                b.recorder.core = core
+                tile = b.recorder.declare((128, 30_000), "float32", "sbuf", f"t{core}")
+                for _ in range(4):
+                    isa.memset(tile, 0.0)
+            b.recorder.core = 0
+
+        return body
+
+    one, two = (building(work(*cores), dialect="nki") for cores in ((0,), (0, 1)))
+    assert checks.check(two, TRN2) == []
+    assert schedule(two, TRN2).latency_ms == pytest.approx(schedule(one, TRN2).latency_ms)
+    assert schedule(two, TRN2).core.tolist() == [0] * 4 + [1] * 4 + [0]
+
+
+def test_capacity_is_that_of_each_core(building: Build) -> None:
+    def body(b: Any) -> None:
+        for core in (0, 1):
+            b.recorder.core = core
+            for name in "ab"[: core + 1]:
+                isa.memset(b.recorder.declare((128, 40_000), "float32", "sbuf", name), 0.0)
+        b.recorder.core = 0
+
+    assert checks.check(building(body, dialect="nki"), TRN2) == []
+
+
+def test_a_core_that_overflows_is_refused_alone(building: Build) -> None:
+    def body(b: Any) -> None:
+        b.recorder.core = 1
+        tiles = [b.recorder.declare((128, 40_000), "float32", "sbuf", name) for name in "ab"]
+        for tile in (*tiles, *tiles):
+            isa.memset(tile, 0.0)
+        b.recorder.core = 0
+
+    (violation,) = checks.check(building(body, dialect="nki"), TRN2)
+    assert (violation.code, violation.value) == ("sbuf_capacity", 320_000)
