@@ -1,31 +1,111 @@
-"""`nki` itself: the `jit` decorator, which marks a kernel and leaves it callable from other kernels."""
+"""`nki` itself: `jit`, which marks a kernel and leaves it callable from others, launches, and `simulate`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import functools
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+from nki_sim.dtypes import DType
+from nki_sim.frontend.context import tracing
+from nki_sim.frontend.recorder import Recorder
+from nki_sim.frontend.storage import fail
+from nki_sim.frontend.tensor import Tensor
+
+__all__ = ["Kernel", "dtype", "jit", "simulate", "tensor"]
+
+dtype, tensor = DType, Tensor
+
+Program = tuple[tuple[int, ...], int]
+"""The place of a program in the launch grid, and the core that runs it."""
 
 
 class Kernel:
-    """A function marked with `@nki.jit`. Calling it runs its Python; `kernel[lnc](...)` is accepted for 1."""
+    """A function marked with `@nki.jit`; `kernel[lnc]` launches it on that many cores.
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    Called from another kernel it runs inline. Called with arrays it is simulated when `NKI_SIMULATOR=1`.
+    """
+
+    dialect: ClassVar[str] = "nki"
+    recorder: ClassVar[type[Recorder]] = Recorder
+
+    def __init__(self, function: Callable[..., Any], grid: tuple[int, ...] = ()) -> None:
+        functools.update_wrapper(self, function)
         self.function = function
+        self.grid = grid
         self.__name__ = getattr(function, "__name__", "kernel")
-        self.__doc__ = function.__doc__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
+        if tracing():
+            if self.grid and self.grid != (1,):
+                fail(
+                    "nested_kernel_with_spmd_grid", f"{self.__name__}{list(self.grid)} is called in a kernel",
+                    "call it without a grid: it runs in the launch it is called from",
+                )  # fmt: skip
+            return self.function(*args, **kwargs)
+        return self.launch(*args, **kwargs)
+
+    def launch(self, *args: Any, **kwargs: Any) -> Any:
+        """What a call from outside kernels does."""
+        if os.environ.get("NKI_SIMULATOR", "").lower() not in {"1", "true"}:
+            fail(
+                "no_device", f"{self.__name__} is called with arrays and there is no device",
+                "call nki.simulate(kernel)(...), or set NKI_SIMULATOR=1",
+            )  # fmt: skip
+        return simulate(self)(*args, **kwargs)
 
     def __getitem__(self, grid: Any) -> Kernel:
-        from nki_sim.frontend.tensor import fail
+        cores = grid[0] if isinstance(grid, tuple) and len(grid) == 1 else grid
+        if type(cores) is not int or cores not in {1, 2}:
+            fail(
+                "launch_grid",
+                f"{self.__name__}[{grid}]",
+                "a logical core has one or two: kernel[1], kernel[2]",
+            )
+        return type(self)(self.function, (cores,))
 
-        if grid not in {1, (1,)}:
-            fail("unsupported", f"not supported yet: {self.__name__}[{grid}], only one core")
+    def programs(self) -> Iterator[Program]:
+        """The programs of a launch in the order in which they are traced."""
+        if not self.grid:
+            yield (), 0
+        for number in range(self.grid[0] if self.grid else 0):
+            yield (number,), number
+
+    def with_schedule(self, edges: Any) -> Kernel:
+        """The kernel with edges between named instructions, a hint that nothing computed depends on."""
+        for edge in edges:
+            later, earlier = edge
+            names = [later, *(earlier if isinstance(earlier, list | tuple) else [earlier])]
+            if any(not isinstance(name, str) for name in names):
+                fail("schedule", f"{edge!r} is not a pair of names of instructions")
         return self
 
 
 def jit(function: Callable[..., Any] | None = None, **options: object) -> Any:
     """Mark a kernel; with or without parentheses. Options are for the vendor's compiler."""
     del options
-    return jit if function is None else Kernel(function)
+    if function is None:
+        return jit
+    return function if isinstance(function, Kernel) else Kernel(function)
+
+
+def simulate(kernel: Any) -> Callable[..., Any]:
+    """The kernel as a function of NumPy arrays or torch tensors, run on the CPU.
+
+    The target is that of NEURON_PLATFORM_TARGET_OVERRIDE, trn2 without it. Arrays that the kernel writes
+    are changed in place. The call raises KernelError where the kernel breaks a rule.
+    """
+    from nki_sim.frontend.simulate import run
+
+    return functools.partial(run, jit(kernel))
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+
+    def missing(*_: object, **__: object) -> Any:
+        fail("unsupported", f"not supported: nki.{name}", "there are nki.jit and nki.simulate")
+
+    return missing

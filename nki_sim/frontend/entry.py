@@ -1,4 +1,4 @@
-"""Executes a kernel file on shapes and returns the program it records, as bytes.
+"""Executes kernels on shapes and returns the programs they record, as bytes.
 
 Whatever the kernel does wrong comes out as a `KernelError` with the line of the kernel's own file.
 """
@@ -6,34 +6,47 @@ Whatever the kernel does wrong comes out as a `KernelError` with the line of the
 from __future__ import annotations
 
 import ast
-import inspect
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from types import ModuleType, TracebackType
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from nki_sim import targets
 from nki_sim.errors import KernelError
-from nki_sim.forms import ArraySpec
-from nki_sim.frontend import api, isa, language
 from nki_sim.frontend.api import Kernel
-from nki_sim.frontend.recorder import Recorder, recording
-from nki_sim.frontend.tensor import Tensor, fail, row_major
+from nki_sim.frontend.bind import bind, outputs
+from nki_sim.frontend.context import recording, targeting
+from nki_sim.frontend.faults import Place, kernel_faults
+from nki_sim.frontend.modules import MODULES, installed
+from nki_sim.frontend.recorder import Recorder
+from nki_sim.frontend.storage import fail
 
-Argument = ArraySpec | int | float | bool
+__all__ = ["MODULES", "Traced", "trace_bytes", "trace_function"]
 
-_MODULES: dict[str, ModuleType] = {"nki": api, "nki.language": language, "nki.isa": isa}
+MAX_INSTRUCTIONS = 2_000_000
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A kernel that ran on shapes: its program, the arrays it was called with and what it returned.
+
+    `arrays` are in the order of the program's inputs, `result` is what the kernel returns: tensors, nested.
+    """
+
+    program: bytes
+    arrays: list[Any]
+    result: Any
 
 
 def trace_bytes(
     source: str,
     *,
-    args: Sequence[Argument],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
     target: str = "trn2",
     entry: str | None = None,
     filename: str = "kernel.py",
-    max_instructions: int = 2_000_000,
+    lnc: int | None = None,
+    max_instructions: int = MAX_INSTRUCTIONS,
 ) -> bytes:
     """Run the kernel of `source` on shapes; the bytes are for `Program.from_bytes`.
 
@@ -42,16 +55,83 @@ def trace_bytes(
         TargetError: unknown target.
     """
     tree = _parse(source, filename)
-    recorder = Recorder(
-        targets.load(target), filename, max_instructions=max_instructions, names=_assigned_names(tree)
-    )
-    with _simulated_nki(), recording(recorder), _kernel_faults(recorder):
+    chosen = targets.load(target)
+    place = Place(filename)
+    with _namespaces(source), targeting(chosen), kernel_faults(place):
         namespace: dict[str, Any] = {"__name__": "kernel", "__file__": filename}
         exec(compile(tree, filename, "exec"), namespace)  # noqa: S102  running the kernel is the purpose
         kernel = _find_kernel(namespace, entry)
-        recorder.kernel_line = getattr(getattr(kernel.function, "__code__", None), "co_firstlineno", 0)
-        result = kernel.function(*_bind(kernel, args, recorder))
-        return recorder.to_bytes(kernel.__name__, _outputs(result))
+        kernel = kernel if lnc is None else kernel[lnc]
+        recorder = kernel.recorder(
+            chosen, filename, max_instructions=max_instructions, names=_assigned_names(tree)
+        )
+        return _run(kernel, args, kwargs or {}, recorder, place).program
+
+
+def trace_function(
+    kernel: Kernel,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    target: str = "trn2",
+    max_instructions: int = MAX_INSTRUCTIONS,
+) -> Traced:
+    """Run a kernel of this process on shapes; arguments may hold arrays, specifications and plain values.
+
+    Outputs may be reshaped views of whole tensors, and a kernel that writes its arguments may return
+    nothing: the program then has no output of its own.
+
+    Raises:
+        KernelError: the kernel breaks a rule or raises; the line is one of the kernel's own file.
+        TargetError: unknown target.
+    """
+    chosen = targets.load(target)
+    filename = kernel.function.__code__.co_filename
+    place = Place(filename)
+    with targeting(chosen), kernel_faults(place):
+        recorder = kernel.recorder(
+            chosen, filename, max_instructions=max_instructions, names=_names_in(filename)
+        )
+        return _run(kernel, args, kwargs or {}, recorder, place, views=True)
+
+
+def _run(
+    kernel: Kernel,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    recorder: Recorder,
+    place: Place,
+    *,
+    views: bool = False,
+) -> Traced:
+    """Trace every program of the launch; what the first one returns are the outputs."""
+    place.line = getattr(getattr(kernel.function, "__code__", None), "co_firstlineno", 0)
+    recorder.kernel_line = place.line
+    recorder.grid = kernel.grid
+    results: list[Any] = []
+    arrays: list[Any] = []
+    with recording(recorder):
+        for where, core in kernel.programs():
+            recorder.begin_program(where, core)
+            bound, named, arrays = bind(kernel.function, args, kwargs, recorder)
+            results.append(kernel.function(*bound, **named))
+        result = results[0]
+        found = [] if result is None and views else outputs(result, recorder, views=views)
+        numbers = [tensor.storage.id for tensor in found]
+        if views:
+            numbers += [number for number in recorder.inputs_written() if number not in numbers]
+        if not numbers:
+            fail("no_output", "the kernel returns nothing", "return the nl.shared_hbm tensor it writes")
+        return Traced(recorder.to_bytes(kernel.__name__, numbers), arrays, result)
+
+
+def _namespaces(source: str) -> Any:
+    """The modules a file may import; the legacy namespace is loaded for files that name it."""
+    if "neuronxcc" not in source:
+        return installed(MODULES)
+    from nki_sim.frontend.legacy import modules as legacy
+
+    return installed({**MODULES, **legacy.MODULES})
 
 
 def _parse(source: str, filename: str) -> ast.Module:
@@ -74,45 +154,13 @@ def _assigned_names(tree: ast.Module) -> dict[int, str]:
     return names
 
 
-@contextmanager
-def _simulated_nki() -> Iterator[None]:
-    """`import nki` gives the simulator's front end meanwhile, even where a real package is installed."""
-    taken = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "nki"}
-    for name in taken:
-        del sys.modules[name]
-    sys.modules.update(_MODULES)
-    api.language, api.isa = language, isa  # type: ignore[attr-defined]
+def _names_in(filename: str) -> dict[int, str]:
+    """The names in a file of this process; none where its source cannot be read."""
     try:
-        yield
-    finally:
-        for name in _MODULES:
-            sys.modules.pop(name, None)
-        sys.modules.update(taken)
-
-
-@contextmanager
-def _kernel_faults(recorder: Recorder) -> Iterator[None]:
-    """Everything that comes out of kernel code becomes a KernelError with the kernel's line."""
-    try:
-        yield
-    except KernelError as error:
-        line = error.line or _line_of(error.__traceback__, recorder.filename) or recorder.kernel_line
-        raise type(error)(error.code, error.message, line, error.hint) from None
-    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-        line = _line_of(error.__traceback__, recorder.filename)
-        raise KernelError("kernel_exit", f"the kernel raised {type(error).__name__}", line) from None
-    except BaseException as error:  # noqa: BLE001  kernel code may raise anything, and all of it is its fault
-        line = _line_of(error.__traceback__, recorder.filename)
-        raise KernelError("kernel_exception", f"{type(error).__name__}: {error}"[:2000], line) from None
-
-
-def _line_of(traceback: TracebackType | None, filename: str) -> int:
-    line = 0
-    while traceback is not None:
-        if traceback.tb_frame.f_code.co_filename == filename:
-            line = traceback.tb_lineno
-        traceback = traceback.tb_next
-    return line
+        with open(filename, encoding="utf-8") as file:  # noqa: PTH123  the name may be no path at all
+            return _assigned_names(ast.parse(file.read()))
+    except (OSError, SyntaxError, ValueError):
+        return {}
 
 
 def _find_kernel(namespace: dict[str, Any], entry: str | None) -> Kernel:
@@ -127,40 +175,3 @@ def _find_kernel(namespace: dict[str, Any], entry: str | None) -> Kernel:
             "decorate the kernel with @nki.jit and call it `kernel`, or name it as the entry",
         )  # fmt: skip
     return kernels[wanted]
-
-
-def _bind(kernel: Kernel, args: Sequence[Argument], recorder: Recorder) -> list[Any]:
-    parameters = list(inspect.signature(kernel.function).parameters.values())
-    required = [item for item in parameters if item.default is item.empty]
-    if not len(required) <= len(args) <= len(parameters):
-        fail(
-            "arguments", f"{kernel.__name__} takes {len(parameters)} arguments, {len(args)} given",
-            f"its parameters are {', '.join(item.name for item in parameters)}",
-        )  # fmt: skip
-    return [
-        recorder.argument(parameter.name, value.shape, value.dtype) if isinstance(value, ArraySpec) else value
-        for parameter, value in zip(parameters, args, strict=False)
-    ]
-
-
-def _outputs(result: Any) -> list[int]:
-    tensors = list(result) if isinstance(result, tuple | list) else [result]
-    if not tensors:
-        fail("no_output", "the kernel returns nothing", "return the nl.shared_hbm tensor it writes")
-    for tensor in tensors:
-        _check_output(tensor)
-    numbers = [tensor.storage.id for tensor in tensors]
-    if len(set(numbers)) != len(numbers):
-        fail("output_twice", "the kernel returns a tensor twice", "return each output once")
-    return numbers
-
-
-def _check_output(tensor: Any) -> None:
-    if not isinstance(tensor, Tensor):
-        fail("output_type", f"the kernel returns {type(tensor).__name__}, not a tensor")
-    site = tensor.storage.site
-    if site.buffer != "shared_hbm" or tensor.dims != row_major(site.shape):
-        fail(
-            "output_buffer", f"output {site.name} is a view {tensor.shape} of {site.shape} in {site.buffer}",
-            "return whole tensors declared with buffer=nl.shared_hbm, not views of them",
-        )  # fmt: skip

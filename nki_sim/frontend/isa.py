@@ -3,40 +3,93 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from enum import Enum
+from typing import Any, NoReturn, Self
 
+from nki_sim.frontend.context import current, target
 from nki_sim.frontend.psum import infer_accumulate
-from nki_sim.frontend.recorder import current
+from nki_sim.frontend.registers import (
+    NkiScalar,
+    VirtualRegister,
+    register_alloc,
+    register_load,
+    register_move,
+    register_store,
+    scalar_load,
+    scalar_store,
+)
+from nki_sim.frontend.sync import core_barrier, sendrecv
 from nki_sim.frontend.tensor import fail
-from nki_sim.frontend.values import dge_mode, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
+from nki_sim.frontend.values import (
+    dge_mode,
+    dma_engine,
+    engine,
+    matmul_perf_mode,
+    nc_version,
+    oob_mode,
+    reduce_cmd,
+)
 from nki_sim.operators import OPERATORS, UNSUPPORTED, Operator
 
-__all__ = ["dge_mode", "engine", "get_nc_version", "matmul_perf_mode", "nc_version", "oob_mode", "reduce_cmd"]
+__all__ = [
+    "NkiInstruction", "NkiScalar", "VirtualRegister", "core_barrier", "dge_mode", "dma_engine", "engine",
+    "get_nc_sub_version", "get_nc_version", "matmul_perf_mode", "nc_version", "oob_mode", "reduce_cmd",
+    "register_alloc", "register_load", "register_move", "register_store", "scalar_load", "scalar_store",
+    "sendrecv",
+]  # fmt: skip
 
 tensor_engine, vector_engine, scalar_engine = engine.tensor, engine.vector, engine.scalar
 gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown
 
 # Accepted and not acted on: they steer the vendor's compiler, not what is computed.
-_HINTS = frozenset({"name", "priority", "dge_mode", "keepdims"})
-# Accepted with these values, which ask for what is done anyway.
+_HINTS: dict[str, Callable[[Any], bool]] = {
+    "name": lambda value: isinstance(value, str),
+    "priority": lambda value: type(value) is int and 0 <= value <= 3,
+    "dge_mode": lambda value: isinstance(value, dge_mode),
+    "keepdims": lambda value: isinstance(value, bool),
+}
+_ENUMS: dict[str, type[Enum]] = {
+    "engine": engine, "oob_mode": oob_mode, "perf_mode": matmul_perf_mode, "reduce_cmd": reduce_cmd,
+}  # fmt: skip
+_ENUM_NAMES = frozenset(_ENUMS)
+# What asks for what is done anyway, where the operator does not know the argument.
 _NEUTRAL: dict[str, tuple[object, ...]] = {
     "oob_mode": (oob_mode.error,),
     "perf_mode": (matmul_perf_mode.none,),
     "reduce_cmd": (reduce_cmd.idle, reduce_cmd.reset_reduce),
+    "unique_indices": (True,),
 }
-
 
 # What an argument that was left out depends on.
 _INFER: dict[str, Callable[[dict[str, Any]], None]] = {"nc_matmul": infer_accumulate}
 _GENERATIONS = {"trn1": nc_version.gen2, "trn2": nc_version.gen3}
 
 
-def _instruction(operator: Operator) -> Callable[..., None]:
+class NkiValidationError(Exception):
+    """The vendor's error of this name; here broken rules raise `nki_sim.errors.KernelError`."""
+
+
+class NkiInstruction:
+    """What an instruction returns. Edges between instructions are hints: program order is kept anyway."""
+
+    __slots__ = ()
+
+    def depends_on(self, *producers: NkiInstruction) -> Self:
+        """This instruction after those."""
+        if any(not isinstance(producer, NkiInstruction) for producer in producers):
+            fail("argument_type", "depends_on takes what nisa instructions return")
+        return self
+
+
+_ISSUED = NkiInstruction()
+
+
+def _instruction(operator: Operator) -> Callable[..., NkiInstruction]:
     names = (*(argument.name for argument in operator.signature), "engine")
     known = frozenset(names)
     infer = _INFER.get(operator.name)
 
-    def call(*args: Any, **given: Any) -> None:
+    def call(*args: Any, **given: Any) -> NkiInstruction:
         for name, value in zip(names, args, strict=False):
             if name in given:
                 fail("argument_twice", f"nisa.{operator.name}: {name} given twice")
@@ -45,31 +98,56 @@ def _instruction(operator: Operator) -> Callable[..., None]:
             fail("too_many_arguments", f"nisa.{operator.name} takes {len(names)} arguments, not {len(args)}")
         if not given.keys() <= known:
             _refuse_unknown(operator, given.keys() - known, given)
+        if not _ENUM_NAMES.isdisjoint(given):
+            _check_enums(operator, given)
         if infer is not None:
             infer(given)
         current().emit(operator, given)
+        return _ISSUED
 
     call.__name__ = call.__qualname__ = operator.name
     call.__doc__ = operator.doc
     return call
 
 
+def _check_enums(operator: Operator, given: dict[str, Any]) -> None:
+    """Enumerations are given as such: numbers and texts that stand for them were refused since 0.3."""
+    for name, wanted in _ENUMS.items():
+        value = given.get(name)
+        if value is not None and not isinstance(value, wanted):
+            fail(
+                "argument_type", f"nisa.{operator.name}: {name}={value!r} is {type(value).__name__}",
+                f"one of {', '.join(f'nisa.{wanted.__name__}.{item.name}' for item in wanted)}",
+            )  # fmt: skip
+
+
 def _refuse_unknown(operator: Operator, extra: set[str], given: dict[str, Any]) -> None:
-    for name in sorted(extra - _HINTS):
+    for name in sorted(extra):
         value = given[name]
-        if value in (None, (), *_NEUTRAL.get(name, ())):
+        fits = _HINTS.get(name)
+        if fits is None and value in (None, (), *_NEUTRAL.get(name, ())):
             continue
-        fail("unsupported_argument", f"not supported yet: nisa.{operator.name}({name}={value!r})")
+        if fits is None:
+            fail("unsupported_argument", f"not supported yet: nisa.{operator.name}({name}={value!r})")
+        if value is not None and not fits(value):
+            fail("argument_type", f"nisa.{operator.name}: {name} cannot be {value!r}")
 
 
 _INSTRUCTIONS = {
-    name: _instruction(operator) for name, operator in OPERATORS.items() if not operator.internal
+    name: _instruction(operator)
+    for name, operator in OPERATORS.items()
+    if not operator.internal and name not in __all__
 }
 
 
 def get_nc_version() -> nc_version:
     """The generation of the target being traced; generations compare by age."""
-    return _GENERATIONS[current().target.name]
+    return _GENERATIONS[target().name]
+
+
+def get_nc_sub_version() -> int:
+    """The revision within the generation: always the first."""
+    return 0
 
 
 def __getattr__(name: str) -> Any:

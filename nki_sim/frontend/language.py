@@ -1,4 +1,4 @@
-"""`nki.language`: buffers, types, loops, tensor declarations and the functions that serve as `op=` values."""
+"""`nki.language`: memories, types, loops, declarations, and functions that compute or serve as `op=`."""
 
 from __future__ import annotations
 
@@ -6,133 +6,103 @@ from collections.abc import Sequence
 from typing import Any
 
 from nki_sim.dtypes import DTYPES
-from nki_sim.frontend.recorder import current
-from nki_sim.frontend.tensor import Tensor, fail
+from nki_sim.frontend.declare import (
+    empty_like,
+    full,
+    ndarray,
+    ones,
+    shared_constant,
+    shared_identity_matrix,
+    zeros,
+    zeros_like,
+)
+from nki_sim.frontend.loops import (
+    affine_range,
+    dynamic_range,
+    fori_loop,
+    no_reorder,
+    sequential_range,
+    static_range,
+    while_loop,
+)
+from nki_sim.frontend.programs import num_programs, program_id, program_ndim
+from nki_sim.frontend.registers import NkiScalar, VirtualRegister
+from nki_sim.frontend.storage import MemoryRegion, fail
+from nki_sim.frontend.tensor import DynamicSlice, Tensor
+from nki_sim.frontend.tile_size import tile_size
+from nki_sim.frontend.types import NKIObject
 from nki_sim.frontend.values import Function
 from nki_sim.functions import ALIASES, FUNCTIONS
 
+__all__ = [
+    "MemoryRegion", "NKIObject", "NkiTensor", "affine_range", "broadcast_to", "device_print", "ds",
+    "dynamic_range", "empty_like", "expand_dims", "fori_loop", "full", "is_hbm", "is_on_chip", "is_psum",
+    "is_sbuf", "ndarray", "no_reorder", "num_programs", "ones", "program_id", "program_ndim",
+    "sequential_range", "shared_constant", "shared_identity_matrix", "static_range", "tile_size",
+    "while_loop", "zeros", "zeros_like",
+]  # fmt: skip
 
-class Buffer:
-    """A memory in which tensors live."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"nl.{self.name}"
-
-
-sbuf, psum, hbm = Buffer("sbuf"), Buffer("psum"), Buffer("hbm")
-private_hbm, shared_hbm = Buffer("private_hbm"), Buffer("shared_hbm")
+sbuf, psum, hbm = MemoryRegion.sbuf, MemoryRegion.psum, MemoryRegion.hbm
+private_hbm, shared_hbm = MemoryRegion.private_hbm, MemoryRegion.shared_hbm
+NkiTensor = tensor = Tensor
 
 
-class _TileSize:
-    """Limits of the target being traced; elements unless the name says bytes."""
-
-    @property
-    def pmax(self) -> int:
-        return current().target.partitions
-
-    @property
-    def gemm_stationary_fmax(self) -> int:
-        return current().target.matmul_stationary_max
-
-    @property
-    def gemm_moving_fmax(self) -> int:
-        return current().target.matmul_moving_max
-
-    @property
-    def psum_fmax(self) -> int:
-        return current().target.psum_bank_bytes // 4
-
-    psum_bank_fmax = psum_fmax
-
-    @property
-    def psum_bank_fmax_bytes(self) -> int:
-        return current().target.psum_bank_bytes
-
-    @property
-    def psum_num_banks(self) -> int:
-        return current().target.psum_banks
-
-    @property
-    def sbuf_size_bytes(self) -> int:
-        return current().target.partitions * current().target.sbuf_usable_bytes
-
-    @property
-    def sbuf_fmax_bytes(self) -> int:
-        return current().target.sbuf_usable_bytes
-
-    total_available_sbuf_size = sbuf_fmax_bytes
+def ds(start: Any, size: int) -> Any:
+    """`size` elements from `start`, which may be a register."""
+    if type(start) is int or (
+        hasattr(start, "__index__") and not isinstance(start, VirtualRegister | NkiScalar)
+    ):
+        return slice(int(start), int(start) + size)
+    return DynamicSlice(start, size)
 
 
-tile_size = _TileSize()
-
-
-def ndarray(
-    shape: Sequence[int], dtype: Any, buffer: Any = sbuf, name: str | None = None, **unknown: object
-) -> Tensor:
-    """Declare a tensor. Inside a loop each iteration declares a fresh one, which lets iterations overlap."""
-    for key, value in unknown.items():
-        if value is not None:
-            fail("unsupported_argument", f"not supported yet: nl.ndarray({key}=)")
-    if not isinstance(buffer, Buffer):
-        fail("unsupported_memory", f"buffer={buffer!r} is not a buffer", "nl.sbuf, nl.psum, nl.shared_hbm...")
-    return current().declare(shape, dtype, buffer.name, name)
-
-
-def empty_like(x: Tensor, dtype: Any = None, buffer: Any = None, name: str | None = None) -> Tensor:
-    """A tensor of the same shape; type and buffer as given or as `x`."""
-    return current().declare(x.shape, dtype or x.dtype, buffer.name if buffer else x.buffer, name)
-
-
-def ds(start: int, size: int) -> slice:
-    """`size` elements from `start`."""
-    return slice(start, start + size)
-
-
-def affine_range(start: int, stop: int | None = None, step: int = 1) -> range:
-    """Plain `range`; iterations are unrolled."""
-    return range(start) if stop is None else range(start, stop, step)
-
-
-sequential_range = static_range = affine_range
-
-
-def broadcast_to(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """Dimensions of size 1 repeated."""
-    return x.broadcast_to(shape)
+def broadcast_to(x: Tensor, shape: Sequence[int], dtype: Any = None) -> Tensor:
+    """The tile in a larger shape: dimensions of size 1 repeat."""
+    return _lowered("broadcast_to", x, shape, dtype)
 
 
 def expand_dims(x: Tensor, axis: int) -> Tensor:
-    """A new dimension of size 1."""
+    """A view with a new dimension of size 1."""
     return x.expand_dim(axis)
 
 
-def program_id(axis: int) -> int:
-    """One program: always 0."""
-    del axis
-    return 0
+def _lowered(name: str, *args: Any) -> Tensor:
+    from nki_sim.frontend.lowering import FUNCTIONS as COMPUTE
+
+    found: Tensor = COMPUTE[name](*args)
+    return found
 
 
-def num_programs(axis: int = 0) -> int:
-    """One program: always 1."""
-    del axis
-    return 1
+def device_print(print_prefix: str, tensor: Tensor) -> None:
+    """Print a tensor where the kernel runs eagerly; programs leave it out: nothing computed depends on it."""
+    if not isinstance(print_prefix, str) or not isinstance(tensor, Tensor):
+        fail("argument_type", "nl.device_print takes a text and a tensor")
+    context.device_print(print_prefix, tensor)
 
 
-def is_sbuf(x: Tensor) -> bool:
-    return x.buffer == "sbuf"
+def _buffer(x: Any) -> Any:
+    """The memory of a tensor, or the memory itself."""
+    return getattr(x, "buffer", x)
 
 
-def is_psum(x: Tensor) -> bool:
-    return x.buffer == "psum"
+def is_sbuf(buffer: Any) -> bool:
+    """Whether a memory, or that of a tensor, is SBUF."""
+    return bool(_buffer(buffer) == sbuf)
 
 
-def is_hbm(x: Tensor) -> bool:
-    return not x.storage.on_chip
+def is_psum(buffer: Any) -> bool:
+    """Whether a memory, or that of a tensor, is PSUM."""
+    return bool(_buffer(buffer) == psum)
+
+
+def is_on_chip(buffer: Any) -> bool:
+    """Whether a memory, or that of a tensor, is on chip."""
+    return _buffer(buffer) in {sbuf, psum}
+
+
+def is_hbm(buffer: Any) -> bool:
+    """Whether a memory, or that of a tensor, is in HBM."""
+    return _buffer(buffer) in {hbm, private_hbm, shared_hbm}
 
 
 _FUNCTIONS = {name: Function(name) for name in sorted(FUNCTIONS | ALIASES.keys())}

@@ -20,16 +20,13 @@ def infer_accumulate(given: dict[str, Any]) -> None:
     The first write to an element overwrites, later ones accumulate; what holds both kinds is refused.
     """
     dst = given.get("dst")
-    if not isinstance(dst, Tensor) or dst.buffer != "psum":
+    if not isinstance(dst, Tensor) or not dst.storage.banked:
         return
-    _check_size(dst)
-    if dst.storage.root is not dst.storage:
-        fail(
-            "reinterpret", f"nisa.nc_matmul writes {dst.name} as {dst.storage.dtype}, it was declared "
-            f"{dst.storage.site.dtype}", "declare the tile in the type that products are written in",
-        )  # fmt: skip
+    storage = dst.storage
+    if not storage.started:
+        _check(dst)
     region = _bits(dst.dims) << dst.offset
-    covered = dst.storage.started & region
+    covered = storage.started & region
     if given.get("accumulate") is None:
         if covered not in {0, region}:
             fail(
@@ -37,10 +34,16 @@ def infer_accumulate(given: dict[str, Any]) -> None:
                 "pass accumulate=True or False, or write the parts with matmuls of their own",
             )  # fmt: skip
         given["accumulate"] = covered != 0
-    dst.storage.started |= region
+    storage.started |= region
 
 
-def _check_size(dst: Tensor) -> None:
+def _check(dst: Tensor) -> None:
+    """The tile fits into PSUM, and products are written in the type it was declared in."""
+    if dst.storage.root is not dst.storage:
+        fail(
+            "reinterpret", f"nisa.nc_matmul writes {dst.name} as {dst.storage.dtype}, it was declared "
+            f"{dst.storage.site.dtype}", "declare the tile in the type that products are written in",
+        )  # fmt: skip
     target = current().target
     limit = target.psum_banks * target.psum_bank_bytes
     nbytes = dst.storage.site.partition_bytes

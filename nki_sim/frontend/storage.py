@@ -29,7 +29,19 @@ class MemoryRegion(StrEnum):
         return f"nl.{self.value}"
 
 
+Layout = tuple[str, int, int, int, MemoryRegion, int, bool, bool]
+
 _kinds: dict[tuple[int, str, str], int] = {}
+
+
+def layout_of(site: Site, dtype: str) -> Layout:
+    """What all tensors of a declaration have in common, as elements of a data type."""
+    declared, itemsize = DTYPES[site.dtype].itemsize, DTYPES[dtype].itemsize
+    row = site.row * declared // itemsize
+    kind = _kinds.setdefault((row, dtype, site.buffer), len(_kinds))
+    region = MemoryRegion(site.buffer)
+    on_chip = site.buffer not in HBM_BUFFERS
+    return dtype, itemsize, row, site.size * declared // itemsize, region, kind, on_chip, region == "psum"
 
 
 class Storage:
@@ -44,19 +56,13 @@ class Storage:
         "started",
     )  # fmt: skip
 
-    def __init__(self, number: int, site: Site, dtype: str = "", root: Storage | None = None) -> None:
+    def __init__(self, number: int, site: Site, layout: Layout, root: Storage | None = None) -> None:
         self.id = number
         self.site = site
-        self.dtype = dtype or site.dtype
-        self.itemsize = DTYPES[self.dtype].itemsize
         self.root = self if root is None else root
-        declared = DTYPES[site.dtype].itemsize
-        self.row = site.row * declared // self.itemsize
-        self.size = site.size * declared // self.itemsize
-        self.buffer = MemoryRegion(site.buffer)
-        self.kind = _kinds.setdefault((self.row, self.dtype, site.buffer), len(_kinds))
-        self.on_chip = site.buffer not in HBM_BUFFERS
-        self.banked = site.buffer == "psum"
+        self.dtype, self.itemsize, self.row, self.size, self.buffer, self.kind, self.on_chip, self.banked = (
+            layout
+        )
         self.started = 0
 
     def cast(self, dtype: str) -> Storage:
@@ -64,7 +70,7 @@ class Storage:
         row_bytes = self.row * self.itemsize
         if row_bytes % DTYPES[dtype].itemsize:
             fail("reinterpret", f"rows of {self.site.name} have {row_bytes} bytes, no whole {dtype} elements")
-        return Storage(self.id, self.site, dtype, self.root)
+        return Storage(self.id, self.site, layout_of(self.site, dtype), self.root)
 
 
 def row_major(sizes: tuple[int, ...], *, step: int = 1) -> Dims:

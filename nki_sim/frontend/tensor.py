@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from operator import index as to_int
 from typing import Any, NoReturn, Self
 
-from nki_sim.dtypes import DTYPES, DType
+from nki_sim.dtypes import DTYPES, spelled
 from nki_sim.forms import Dims
+from nki_sim.frontend.context import values
 from nki_sim.frontend.storage import MemoryRegion, Storage, fail, row_major
 from nki_sim.frontend.views import Lookup, View
 
@@ -50,7 +51,16 @@ class Tensor(View):
         return self.dims[0][1]
 
     def __repr__(self) -> str:
-        return f"<tensor {self.name} {self.shape} {self.storage.dtype} in {self.buffer}>"
+        text = f"<tensor {self.name} {self.shape} {self.storage.dtype} in {self.buffer}>"
+        found = values(self)
+        return text if found is None else f"{text}\n{found}"
+
+    def numpy(self) -> Any:
+        """A copy of the elements as they are now, in kernels that run eagerly."""
+        found = values(self)
+        if found is None:
+            fail("no_values", f"the values of {self.name} are not known here", "run the kernel eagerly")
+        return found
 
     # -- what is refused -------------------------------------------------------------------------
 
@@ -102,7 +112,7 @@ class Tensor(View):
                 return self._indexed(keys)
             offset += first * step
         out.extend(dims[len(keys) :])
-        return self.seen(offset, self._of_least_rank(out))
+        return type(self)(self.storage, offset, tuple(out) if len(out) > 1 else self._of_least_rank(out))
 
     def _of_least_rank(self, dims: list[tuple[int, int]]) -> Dims:
         """Tiles keep two dimensions, tensors in HBM one."""
@@ -270,7 +280,7 @@ class Tensor(View):
             fail("access_pattern", f"{what} {value!r} of {self.name} is not an integer")
 
     def _cast(self, dtype: Any) -> Storage:
-        name = dtype.name if isinstance(dtype, DType) else str(dtype)
+        name = spelled(dtype)
         if name not in DTYPES:
             fail("dtype", f"{dtype!r} is not a supported data type", f"one of {', '.join(DTYPES)}")
         return self.storage if name == self.storage.dtype else self.storage.cast(name)

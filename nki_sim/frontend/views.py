@@ -258,6 +258,12 @@ class View:
     def bounds(self, item: builtins.slice[Any, Any, Any], axis: int) -> tuple[int, int, int]:
         """First place, number of places and stride of a slice; what lies outside is an error."""
         count = self.dims[axis][1]
+        if (
+            type(item.start) is type(item.stop) is int
+            and item.step is None
+            and 0 <= item.start < item.stop <= count
+        ):
+            return item.start, item.stop - item.start, 1
         first = 0 if item.start is None else item.start
         stop = count if item.stop is None else item.stop
         stride = 1 if item.step is None else item.step

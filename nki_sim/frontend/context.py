@@ -1,0 +1,92 @@
+"""Which kernel is being traced, and for which target: what `nl` and `nisa` calls refer to."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from nki_sim import targets
+from nki_sim.errors import KernelError
+from nki_sim.targets import Target
+
+if TYPE_CHECKING:
+    from nki_sim.frontend.recorder import Recorder
+
+_current: list[Recorder] = []
+
+
+def tracing() -> bool:
+    """Whether a kernel is being traced."""
+    return bool(_current)
+
+
+def current() -> Recorder:
+    """The recorder of the kernel being traced.
+
+    Raises:
+        KernelError: `nl` or `nisa` was called outside a traced kernel.
+    """
+    if not _current:
+        raise KernelError("not_tracing", "nki calls work only inside a kernel that is being traced")
+    return _current[-1]
+
+
+def values(view: Any) -> Any:
+    """A tensor's elements as they are now, None where they are not known: while tracing, outside kernels."""
+    return _current[-1].values(view) if _current else None
+
+
+def device_print(prefix: str, view: Any) -> None:
+    """Print a tensor's elements where they are known."""
+    found = values(view)
+    if found is not None:
+        sys.stdout.write(f"{prefix} {found}\n")
+
+
+class recording:  # noqa: N801  a context manager reads as a verb
+    """Makes a recorder the current one."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def __enter__(self) -> Recorder:
+        _current.append(self._recorder)
+        return self._recorder
+
+    def __exit__(self, *_: object) -> None:
+        _current.pop()
+
+
+_targets: list[Target] = []
+_PLATFORMS = {"trn1": "trn1", "inf2": "trn1", "gen2": "trn1", "trn2": "trn2", "gen3": "trn2"}
+
+
+def platform(default: str = "trn2") -> str:
+    """The target that NEURON_PLATFORM_TARGET_OVERRIDE names; other names stay as they are."""
+    name = os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or default
+    return _PLATFORMS.get(name.lower(), name)
+
+
+def target() -> Target:
+    """The target kernels ask about: the one being traced for, also while their files are imported.
+
+    Raises:
+        TargetError: the environment names a target that is not there.
+    """
+    if _current:
+        return _current[-1].target
+    return _targets[-1] if _targets else targets.load(platform())
+
+
+class targeting:  # noqa: N801
+    """Makes a target the one that files are imported for."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def __enter__(self) -> None:
+        _targets.append(self._target)
+
+    def __exit__(self, *_: object) -> None:
+        _targets.pop()

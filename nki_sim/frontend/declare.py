@@ -1,0 +1,114 @@
+"""Declarations: tensors as `nl.ndarray` and the functions around it make them, empty or filled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nki_sim.frontend.context import current
+from nki_sim.frontend.operands import dtype_name
+from nki_sim.frontend.storage import MemoryRegion, fail
+from nki_sim.frontend.tensor import Tensor
+from nki_sim.operators import OPERATORS
+
+_SBUF = MemoryRegion.sbuf
+
+# Rows and bytes of a row of the tile through which tensors in HBM are filled.
+_FILL_ROWS = 128
+_FILL_BYTES = 8192
+
+
+def ndarray(
+    shape: Sequence[int],
+    dtype: Any,
+    buffer: MemoryRegion = _SBUF,
+    name: str | None = None,
+    address: tuple[int, int] | None = None,
+) -> Tensor:
+    """Declare a tensor; `address` is (first partition, byte in each partition) of a tile placed by hand.
+
+    Inside a loop each iteration declares a fresh one, which lets iterations overlap.
+    """
+    return current().declare(shape, dtype, _region(buffer), name or None, address)
+
+
+def _region(buffer: Any) -> str:
+    if not isinstance(buffer, MemoryRegion) or buffer is MemoryRegion.register:
+        fail("unsupported_memory", f"buffer={buffer!r} is not a buffer", "nl.sbuf, nl.psum, nl.shared_hbm...")
+    return buffer.value
+
+
+def full(
+    shape: Sequence[int], fill_value: float, dtype: Any, buffer: MemoryRegion = _SBUF, name: str | None = None
+) -> Tensor:
+    """A tensor that holds one value everywhere."""
+    result = ndarray(shape, dtype, buffer, name)
+    fill(result, fill_value)
+    return result
+
+
+def fill(goal: Tensor, value: float) -> None:
+    """Write one value everywhere: on chip by memset, in HBM by DMA from a tile."""
+    memset = OPERATORS["memset"]
+    if goal.storage.on_chip:
+        current().emit(memset, {"dst": goal, "value": value})
+        return
+    flat = goal.reshape((goal.size,))
+    width = min(goal.size, _FILL_BYTES // goal.itemsize)
+    rows = min(_FILL_ROWS, goal.size // width)
+    source = ndarray((rows, width), goal.storage.dtype, _SBUF)
+    current().emit(memset, {"dst": source, "value": value})
+    at = 0
+    while at < goal.size:
+        count = min(rows, (goal.size - at) // width)
+        size = count * width or goal.size - at
+        tile = source[:count] if count else source[:1, :size]
+        part = flat[at : at + size].reshape((count or 1, size // (count or 1)))
+        current().emit(OPERATORS["dma_copy"], {"dst": part, "src": tile})
+        at += size
+
+
+def zeros(shape: Sequence[int], dtype: Any, buffer: MemoryRegion = _SBUF, name: str | None = None) -> Tensor:
+    """A tensor of zeros."""
+    return full(shape, 0.0, dtype, buffer, name)
+
+
+def ones(shape: Sequence[int], dtype: Any, buffer: MemoryRegion = _SBUF, name: str | None = None) -> Tensor:
+    """A tensor of ones."""
+    return full(shape, 1.0, dtype, buffer, name)
+
+
+def empty_like(
+    x: Tensor, dtype: Any = None, buffer: MemoryRegion | None = None, name: str | None = None
+) -> Tensor:
+    """A tensor of the same shape; type and buffer as given or as `x`."""
+    return ndarray(x.shape, dtype or x.dtype, buffer or x.buffer, name)
+
+
+def zeros_like(
+    x: Tensor, dtype: Any = None, buffer: MemoryRegion | None = None, name: str | None = None
+) -> Tensor:
+    """Zeros of the same shape; type and buffer as given or as `x`."""
+    return zeros(x.shape, dtype or x.dtype, buffer or x.buffer, name)
+
+
+def shared_constant(constant: Any) -> Tensor:
+    """A tensor in HBM that holds an array (or the array of a .npy file) from the start."""
+    import numpy as np
+
+    array = np.ascontiguousarray(np.load(constant) if isinstance(constant, str) else constant)
+    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    return current().constant("constant", array.shape, dtype_name(array.dtype), little.tobytes())
+
+
+def shared_identity_matrix(n: int, dtype: Any = "uint8", dst: Tensor | None = None) -> Tensor:
+    """The identity of n rows as a tile in SBUF, in `dst` when it is given."""
+    import numpy as np
+
+    from nki_sim.arrays import NUMPY
+
+    name = dtype_name(dtype)
+    identity = current().constant("identity", (n, n), name, np.eye(n).astype(NUMPY[name]).tobytes())
+    result = ndarray((n, n), name, _SBUF) if dst is None else dst
+    current().emit(OPERATORS["dma_copy"], {"dst": result, "src": identity})
+    return result

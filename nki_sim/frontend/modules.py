@@ -1,0 +1,88 @@
+"""The modules that kernels import: `nki` and what is below it, while a kernel file is executed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, NoReturn
+
+from nki_sim.frontend import api, isa, language, types
+from nki_sim.frontend.storage import fail
+from nki_sim.frontend.values import (
+    dge_mode,
+    dma_engine,
+    engine,
+    matmul_perf_mode,
+    nc_version,
+    oob_mode,
+    reduce_cmd,
+)
+
+_CONSTANTS = (dge_mode, dma_engine, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd)
+
+
+class _Refused(ModuleType):
+    """A module that imports and whose functions are refused by name."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        module = self.__name__
+
+        def missing(*_: object, **__: object) -> NoReturn:
+            fail("unsupported", f"not supported: {module}.{name}", self.__doc__ or "")
+
+        return missing
+
+
+def _constants() -> ModuleType:
+    module = ModuleType("nki.isa.constants", "The enumerations of `nki.isa`.")
+    module.__dict__.update({item.__name__: item for item in _CONSTANTS})
+    return module
+
+
+def _modules() -> dict[str, ModuleType]:
+    collectives = "collectives move data between devices; there is one device here"
+    compiler = "its options change how a compiler works, not what a kernel computes; leave them out"
+    return {
+        "nki": api,
+        "nki.language": language,
+        "nki.isa": isa,
+        "nki.isa.constants": _constants(),
+        "nki.typing": types,
+        "nki.collectives": _Refused("nki.collectives", collectives),
+        "nki.compiler": _Refused("nki.compiler", compiler),
+        "nki.compiler.kernel_builder": _Refused("nki.compiler.kernel_builder", compiler),
+    }
+
+
+MODULES: Mapping[str, ModuleType] = _modules()
+
+
+def connect() -> None:
+    """Make each module an attribute of its parent, as importing does."""
+    for name, module in MODULES.items():
+        parent, _, child = name.rpartition(".")
+        if parent:
+            setattr(MODULES[parent], child, module)
+
+
+@contextmanager
+def installed(modules: Mapping[str, ModuleType]) -> Iterator[None]:
+    """`import` gives these modules meanwhile, even where real packages of their names are installed."""
+    roots = {name.partition(".")[0] for name in modules}
+    taken = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in roots}
+    for name in taken:
+        del sys.modules[name]
+    sys.modules.update(modules)
+    try:
+        yield
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] in roots]:
+            del sys.modules[name]
+        sys.modules.update(taken)
+
+
+connect()

@@ -1,0 +1,105 @@
+"""Arguments as they are recorded: signatures, operands, shapes, names and data types of what kernels pass."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from typing import Any
+
+from nki_sim.dtypes import DTYPES, TRN3_DTYPES, spelled
+from nki_sim.forms import HBM_BUFFERS, MAX_NAME, Operand, index_role
+from nki_sim.frontend.storage import fail
+from nki_sim.frontend.tensor import Tensor
+from nki_sim.frontend.views import View
+from nki_sim.operators import Argument, Operator
+
+MAX_ELEMENTS = 1 << 40
+
+
+def as_key(value: Any) -> Any:
+    """A constant as part of a signature, in which 1, 1.0 and True differ and zeros have signs."""
+    if value is None or type(value) is str:
+        return value
+    if type(value) is float:
+        return repr(value)
+    return tuple(map(as_key, value)) if type(value) in {list, tuple} else (type(value), value)
+
+
+def from_front(axes: tuple[int, ...], data: Any) -> tuple[int, ...]:
+    """Axes counted from the front; those of an operand that is no tensor stay for the checks to refuse."""
+    rank = data.ndim if isinstance(data, Tensor) else 0
+    return tuple(axis + rank if axis < 0 else axis for axis in axes)
+
+
+def little_endian(column: array[int]) -> bytes:
+    if sys.byteorder == "big":
+        column = column[:]
+        column.byteswap()
+    return column.tobytes()
+
+
+def checked_shape(shape: Any) -> tuple[int, ...]:
+    sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    total = 1
+    for size in sizes:
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            fail("shape", f"shape {sizes} is not made of positive integers")
+        total *= size
+    if not sizes or total > MAX_ELEMENTS:
+        fail("shape", f"shape {sizes} has {total} elements, the limit is {MAX_ELEMENTS}")
+    return sizes
+
+
+def checked_name(name: Any) -> str:
+    if not isinstance(name, str) or len(name) > MAX_NAME:
+        fail("name", f"the name {str(name)[:40]!r}... is not a text of at most {MAX_NAME} characters")
+    return name
+
+
+def checked_address(address: Any, name: str, buffer: str) -> tuple[int, int]:
+    """The place of a tile that the kernel chooses: first partition, byte in each partition."""
+    pair = tuple(address) if isinstance(address, tuple | list) else ()
+    if len(pair) != 2 or any(type(part) is not int or part < 0 for part in pair):
+        fail("address", f"address={address!r} of {name}", "give (first partition, byte in each partition)")
+    if buffer in HBM_BUFFERS:
+        fail(
+            "address", f"{name} in {buffer} has an address", "only tiles in SBUF and PSUM are placed by hand"
+        )
+    return pair[0], pair[1]
+
+
+def dtype_name(dtype: Any) -> str:
+    """The name of a data type given as `nl` gives it, as a text, or as NumPy, ml_dtypes or torch do."""
+    name = spelled(dtype)
+    if name in TRN3_DTYPES:
+        fail("dtype", f"nl.{name} is for NeuronCore-v4 (trn3), not for trn1 or trn2")
+    if name not in DTYPES:
+        fail("dtype", f"{dtype!r} is not a supported data type", f"one of {', '.join(DTYPES)}")
+    return name
+
+
+def operands_of(operator: Operator, argument: Argument, view: Tensor) -> list[Operand]:
+    """The operand in the argument's role, and behind it the one that holds its indices."""
+    if view.buffer not in argument.buffers:
+        fail(
+            "unsupported_memory",
+            f"nisa.{operator.name}: {argument.name} ({view.name}) is in {view.buffer}, it must be in "
+            f"{' or '.join(sorted(argument.buffers))}", _memory_hint(view.buffer),
+        )  # fmt: skip
+    if view.lookup is None:
+        return [_operand(argument.name, view)]
+    source = view.lookup.source
+    return [_operand(argument.name, view, view.lookup.step), _operand(index_role(argument.name), source)]
+
+
+def _operand(role: str, view: View, index_step: int = 0) -> Operand:
+    storage = view.storage
+    _, dims, start, column = view.sig[:4]
+    buffer = storage.site.buffer
+    return Operand(role, dims, storage.dtype, buffer, storage.row, start, column, index_step)
+
+
+def _memory_hint(buffer: str) -> str:
+    if buffer == "psum":
+        return "copy PSUM to SBUF first, for example with nisa.tensor_copy"
+    return "move it with nisa.dma_copy or nisa.tensor_copy first"

@@ -1,0 +1,107 @@
+"""Runs kernels of this process on arrays: traces, checks, computes, and returns arrays of the same kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nki_sim import checks, numerics, targets
+from nki_sim.arrays import NUMPY, Array
+from nki_sim.errors import KernelError
+from nki_sim.frontend.api import Kernel
+from nki_sim.frontend.bind import structure
+from nki_sim.frontend.context import platform
+from nki_sim.frontend.entry import Traced, trace_function
+from nki_sim.frontend.operands import dtype_name
+from nki_sim.frontend.tensor import Tensor
+from nki_sim.ir import Program
+
+
+def run(kernel: Kernel, *args: Any, **kwargs: Any) -> Any:
+    """What the kernel returns for these arguments, its arrays NumPy arrays or torch tensors as they came.
+
+    Arrays that the kernel writes are changed in place.
+
+    Raises:
+        KernelError: the kernel breaks a rule or raises.
+        TargetError: the environment names an unknown target.
+    """
+    traced, program = checked(kernel, args, kwargs)
+    arrays = [to_numpy(array) for array in traced.arrays]
+    found = dict(zip(program.outputs, numerics.run(program, arrays), strict=True))
+    torch = any(_is_torch(array) for array in traced.arrays)
+    for number, array in zip(program.inputs, traced.arrays, strict=True):
+        if number in found:
+            _write_back(array, found[number])
+
+    def result(tensor: Tensor) -> Any:
+        array = found[tensor.storage.id].reshape(tensor.shape)
+        return to_torch(array) if torch else array
+
+    return None if traced.result is None else structure(traced.result, result)
+
+
+def checked(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Traced, Program]:
+    """The kernel on shapes, and its program in which no rule is broken.
+
+    Raises:
+        KernelError: the first rule that is.
+    """
+    target = platform()
+    traced = trace_function(kernel, args, kwargs, target=target)
+    program = Program.from_bytes(traced.program)
+    for found in checks.check(program, targets.load(target)):
+        raise KernelError(found.code, found.message, found.line, found.hint)
+    return traced, program
+
+
+def predicted_us(kernel: Kernel, *args: Any, **kwargs: Any) -> float:
+    """Predicted latency of the kernel with these arguments."""
+    from nki_sim.schedule import schedule
+
+    _, program = checked(kernel, args, kwargs)
+    return schedule(program, targets.load(program.target)).latency_ms * 1e3
+
+
+# -- arrays of others ----------------------------------------------------------------------------
+
+
+def _is_torch(array: Any) -> bool:
+    return type(array).__module__.partition(".")[0] == "torch"
+
+
+def to_numpy(array: Any) -> Array:
+    """An array of the type that programs take; those of torch that NumPy lacks are read bit by bit."""
+    if not _is_torch(array):
+        found = np.asarray(array)
+        return found.astype(NUMPY[dtype_name(found.dtype)], copy=False)
+    import torch
+
+    wanted = NUMPY[dtype_name(array.dtype)]
+    plain = array.detach().cpu().contiguous()
+    try:
+        return np.asarray(plain.numpy()).astype(wanted, copy=False)
+    except TypeError:
+        bits = {1: torch.uint8, 2: torch.int16}[plain.element_size()]
+        return np.asarray(plain.view(bits).numpy()).view(wanted)
+
+
+def to_torch(array: Array) -> Any:
+    """A torch tensor of a NumPy array."""
+    import torch
+
+    kind = getattr(torch, dtype_name(array.dtype).removesuffix("_"))
+    try:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(kind)
+    except TypeError:
+        bits = f"i{array.itemsize}" if array.itemsize > 1 else "u1"
+        return torch.from_numpy(np.ascontiguousarray(array).view(bits)).view(kind)
+
+
+def _write_back(array: Any, values: Array) -> None:
+    if _is_torch(array):
+        array.copy_(to_torch(values))
+    elif isinstance(array, np.ndarray):
+        np.copyto(array, values.astype(array.dtype, copy=False))

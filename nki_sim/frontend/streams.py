@@ -1,0 +1,157 @@
+"""The instructions of the programs of a launch, merged into one order in which they can run.
+
+Each program is traced by itself. Where programs wait for each other (`sendrecv`, `core_barrier`) their
+streams are cut; the pieces before the first such place come core after core, then what the place does on
+each core, then the pieces behind it. Every program finds what it finds on the device.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from nki_sim.errors import KernelError
+from nki_sim.forms import Site
+from nki_sim.frontend.storage import fail
+from nki_sim.frontend.tensor import Tensor
+
+
+@dataclass(slots=True)
+class Sync:
+    """A place where a program waits for the other: `at` is (instructions, operands) recorded before it.
+
+    `key` is the same on both cores: the instruction and its pipe. `src` and `dst` are what a sendrecv moves.
+    """
+
+    name: str
+    key: tuple[Any, ...]
+    line: int
+    at: tuple[int, int]
+    engine: Any
+    src: Tensor | None = None
+    dst: Tensor | None = None
+
+
+@dataclass(slots=True)
+class Stream:
+    """What programs of one core recorded, column by column: see `wire` for what the columns hold."""
+
+    forms: array[int] = field(default_factory=lambda: array("I"))
+    lines: array[int] = field(default_factory=lambda: array("I"))
+    cores: array[int] = field(default_factory=lambda: array("B"))
+    nodes: array[int] = field(default_factory=lambda: array("I"))
+    tensors: array[int] = field(default_factory=lambda: array("I"))
+    offsets: array[int] = field(default_factory=lambda: array("q"))
+    syncs: list[Sync] = field(default_factory=list)
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """(instructions, operands) so far."""
+        return len(self.forms), len(self.tensors)
+
+    def extend(self, other: Stream, start: tuple[int, int], end: tuple[int, int]) -> None:
+        """Add a piece of another stream."""
+        for name in ("forms", "lines", "cores", "nodes"):
+            getattr(self, name).extend(getattr(other, name)[start[0] : end[0]])
+        for name in ("tensors", "offsets"):
+            getattr(self, name).extend(getattr(other, name)[start[1] : end[1]])
+
+
+class Replay:
+    """Tensors that all programs of a launch share: the first one makes them, the others get them in order."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._made: list[Tensor] = []
+        self._at = 0
+        self._first = True
+
+    def rewind(self) -> None:
+        """Another program begins."""
+        self._first = self._first and not self._made
+        self._at = 0
+
+    def next(self, site: Site, make: Callable[[Site], Tensor]) -> Tensor:
+        """The next tensor, which a program declares as `site`."""
+        if self._first:
+            self._made.append(make(site))
+        self._at += 1
+        found = self._made[self._at - 1] if self._at <= len(self._made) else None
+        if found is None or (found.storage.site.shape, found.storage.site.dtype) != (site.shape, site.dtype):
+            fail(
+                "shared_hbm_mismatch",
+                f"{site.name} {site.shape} is not number {self._at} of the {self._what} of the first program",
+                "declare what programs share in the same order in all of them",
+            )  # fmt: skip
+        return found
+
+
+Places = tuple[Sync, ...]
+"""The place where programs meet, as each core sees it, core after core."""
+
+Piece = tuple[Stream, tuple[int, int], tuple[int, int]]
+"""A stream from one place to another."""
+
+
+def merged(streams: list[Stream]) -> Iterator[Piece | Places]:
+    """Pieces of streams, and between them the places where all meet.
+
+    Raises:
+        KernelError: the programs do not meet in the same places, so that one would wait for ever.
+    """
+    counts = [len(stream.syncs) for stream in streams]
+    starts = [(0, 0)] * len(streams)
+    for number in range(min(counts)):
+        places = tuple(stream.syncs[number] for stream in streams)
+        yield from _pieces(streams, starts, [place.at for place in places])
+        starts = [place.at for place in places]
+        _check(places)
+        yield places
+    if len(set(counts)) > 1:
+        core = counts.index(max(counts))
+        place = streams[core].syncs[min(counts)]
+        raise KernelError(
+            "core_sync_mismatch",
+            f"nisa.{place.name} on core {core} waits for ever: the other core has {min(counts)} such places",
+            place.line, "synchronise as often in every program of the launch",
+        )  # fmt: skip
+    yield from _pieces(streams, starts, [stream.end for stream in streams])
+
+
+def _pieces(
+    streams: list[Stream], starts: list[tuple[int, int]], ends: list[tuple[int, int]]
+) -> Iterator[Piece]:
+    for stream, start, end in zip(streams, starts, ends, strict=True):
+        if start != end:
+            yield stream, start, end
+
+
+def _check(places: Places) -> None:
+    first, *others = places
+    for other in others:
+        if other.key != first.key:
+            raise KernelError(
+                "core_sync_mismatch",
+                f"core 0 is at {_place(first)} (line {first.line}) while core 1 is at {_place(other)}",
+                other.line, "synchronise in the same order in every program",
+            )  # fmt: skip
+        for src, dst in ((first.src, other.dst), (other.src, first.dst)):
+            if src is not None and dst is not None and (src.shape, src.dtype) != (dst.shape, dst.dtype):
+                raise KernelError(
+                    "shape_mismatch",
+                    f"nisa.sendrecv sends {src.name} {src.shape} {src.dtype} into {dst.name} {dst.shape} "
+                    f"{dst.dtype}", other.line, "tiles of both cores have one shape and type",
+                )  # fmt: skip
+
+
+def _place(place: Sync) -> str:
+    return f"nisa.{place.name}{place.key}"
+
+
+def receive(places: Places, core: int) -> dict[str, Any]:
+    """The operands of the instruction that a place becomes on a core."""
+    place, other = places[core], places[1 - core]
+    moves = {} if place.dst is None else {"dst": place.dst, "src": other.src}
+    return {**moves, "engine": place.engine}

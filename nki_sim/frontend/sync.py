@@ -1,0 +1,78 @@
+"""What kernels call where the two cores of a launch meet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nki_sim.frontend.context import current
+from nki_sim.frontend.recorder import Recorder
+from nki_sim.frontend.storage import fail
+from nki_sim.frontend.tensor import Tensor
+from nki_sim.frontend.values import dma_engine, engine
+
+_SENDRECV = dma_engine
+_BARRIER = engine
+
+
+def sendrecv(  # noqa: PLR0917  the documented order
+    src: Tensor,
+    dst: Tensor,
+    send_to_rank: int,
+    recv_from_rank: int,
+    pipe_id: int,
+    dma_engine: dma_engine = dma_engine.dma,
+    name: str | None = None,
+) -> None:
+    """Send `src` to the other core's `dst`, and receive its `src` into this `dst`."""
+    del name
+    recorder = _launched("sendrecv")
+    other = 1 - recorder.core
+    if (send_to_rank, recv_from_rank) != (other, other):
+        fail(
+            "sendrecv_rank",
+            f"core {recorder.core} sends to {send_to_rank} and receives from {recv_from_rank}",
+            f"two cores exchange: on core {recorder.core} both ranks are {other}",
+        )  # fmt: skip
+    if any(not isinstance(tile, Tensor) or tile.lookup is not None for tile in (src, dst)):
+        fail("argument_type", "nisa.sendrecv moves tiles in SBUF, at addresses known while tracing")
+    if src.storage.id == dst.storage.id:
+        fail(
+            "sendrecv_overlap", f"nisa.sendrecv sends and receives in {src.name} at the same time",
+            "receive into a tile of its own",
+        )  # fmt: skip
+    if not isinstance(dma_engine, _SENDRECV):
+        fail(
+            "argument_type", f"nisa.sendrecv: dma_engine={dma_engine!r}", "nisa.dma_engine.dma or gpsimd_dma"
+        )
+    issuer = engine.gpsimd if dma_engine is _SENDRECV.gpsimd_dma else engine.dma
+    recorder.synchronise("sendrecv", (_pipe(pipe_id),), engine=issuer, src=src, dst=dst)
+
+
+def core_barrier(data: Tensor, cores: Any, engine: engine = engine.gpsimd, name: str | None = None) -> None:
+    """Wait until the other core is here too, so that what both wrote to `data` may be read."""
+    del name
+    recorder = _launched("core_barrier")
+    if not isinstance(data, Tensor) or data.storage.on_chip:
+        fail("unsupported_memory", "nisa.core_barrier: data is a tensor in shared HBM")
+    if not isinstance(cores, tuple | list) or tuple(cores) != (0, 1):
+        fail("core_barrier_cores", f"nisa.core_barrier: cores={cores!r}", "only (0, 1) is there")
+    if not isinstance(engine, _BARRIER):
+        fail("argument_type", f"nisa.core_barrier: engine={engine!r}", "one of nisa.engine")
+    recorder.synchronise("core_barrier", (), engine=engine)
+
+
+def _pipe(value: Any) -> int:
+    if type(value) is not int:
+        fail("argument_type", f"nisa.sendrecv: pipe_id={value!r} is no integer")
+    return value
+
+
+def _launched(what: str) -> Recorder:
+    """The recorder of a launch on two cores."""
+    recorder = current()
+    if recorder.grid != (2,):
+        fail(
+            "lnc", f"nisa.{what} needs a launch on two cores",
+            "launch with kernel[2](...), and guard it with nl.num_programs() > 1",
+        )  # fmt: skip
+    return recorder

@@ -1,0 +1,65 @@
+"""`nki.typing`, and the base class of kernels' own classes."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from nki_sim.frontend.storage import fail
+from nki_sim.frontend.tensor import Tensor
+
+
+class NKIObject:
+    """Base of the classes that kernels define: fields are what the class annotates.
+
+    Without an `__init__` of its own (a dataclass has one) a class takes its fields by place or name.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        fields = self._fields_of()
+        if len(args) > len(fields) or not kwargs.keys() <= set(fields):
+            raise TypeError(f"{type(self).__name__} takes {', '.join(fields) or 'nothing'}")
+        for name, value in {**dict(zip(fields, args, strict=False)), **kwargs}.items():
+            setattr(self, name, value)
+        for name in fields:
+            if not hasattr(self, name):
+                setattr(self, name, None)
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """For classes that work something out of their fields."""
+
+    @classmethod
+    def _fields_of(cls) -> list[str]:
+        found: dict[str, None] = {}
+        for base in reversed(cls.__mro__):
+            found.update(dict.fromkeys(inspect.get_annotations(base)))
+        return list(found)
+
+
+class TensorType:
+    """An annotation: a tensor, of a shape when one is given; `nt.tensor[128, 512]`."""
+
+    def __init__(self, name: str, shape: tuple[Any, ...] | None = None) -> None:
+        self._name = name
+        self._shape = shape
+
+    def __getitem__(self, shape: Any) -> TensorType:
+        return TensorType(self._name, shape if isinstance(shape, tuple) else (shape,))
+
+    def __repr__(self) -> str:
+        return f"nt.{self._name}{'' if self._shape is None else list(self._shape)}"
+
+    def check(self, name: str, value: Any) -> None:
+        """Refuse an argument of another shape; sizes that are no integers stand for any."""
+        if self._shape is None or not isinstance(value, Tensor):
+            return
+        pairs = list(zip(self._shape, value.shape, strict=False))
+        if len(self._shape) != value.ndim or any(type(a) is int and a != b for a, b in pairs):
+            fail(
+                "annotation_shape_mismatch", f"{name} has shape {value.shape}, it is annotated {self!r}",
+                "call the kernel with an array of that shape, or change the annotation",
+            )  # fmt: skip
+
+
+tensor, mutable_tensor = TensorType("tensor"), TensorType("mutable_tensor")
