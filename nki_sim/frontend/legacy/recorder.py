@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
+from nki_sim.errors import KernelError
 from nki_sim.forms import merged
 from nki_sim.frontend.context import current
 from nki_sim.frontend.psum import infer_accumulate
@@ -28,17 +29,25 @@ class Fill(NamedTuple):
     iteration: int
 
 
+class Pending(NamedTuple):
+    """An instruction that is recorded when the next one comes: until then its result may go elsewhere."""
+
+    operator: Operator
+    given: dict[str, Any]
+    line: int
+
+
 class LegacyRecorder(Recorder):
     """A recorder that can redirect its last instruction and that fills tiles late."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.dialect = "neuronxcc"
+        self._pending: Pending | None = None
         self._fills: dict[int, Fill] = {}
         self._written: set[int] = set()
         # PSUM tiles that something else than a matmul wrote.
         self._foreign: set[int] = set()
-        self._last: tuple[Operator, dict[str, Any]] | None = None
         # Arguments that the kernel writes, and the line of the first instruction that does.
         self.written_inputs: dict[int, int] = {}
 
@@ -47,22 +56,54 @@ class LegacyRecorder(Recorder):
 
         return as_tile(super().argument(name, shape, dtype))
 
+    # -- instructions ----------------------------------------------------------------------------
+
     def emit(self, operator: Operator, given: dict[str, Any], line: int | None = None) -> None:
+        self.flush()
+        self._pending = Pending(operator, given, self.line() if line is None else line)
+
+    def flush(self) -> None:
+        """Record the last instruction as it is."""
+        if self._pending is None:
+            return
+        operator, given, line = self._pending
+        self._pending = None
         if self._fills:
             self._fill_operands(operator, given)
         if operator.name == "nc_matmul":
-            given = {**given}
             infer_accumulate(given)
-        super().emit(operator, given, line)
-        self._last = operator, given
+        try:
+            super().emit(operator, given, line)
+        except KernelError as error:
+            error.line = error.line or line
+            raise
+        self._note_writes(operator, given, line)
+
+    def _note_writes(self, operator: Operator, given: dict[str, Any], line: int) -> None:
         for role in operator.outputs:
             view = given.get(role)
             if view is not None:
                 self._written.add(view.storage.id)
-                if view.storage.id in self.inputs:
-                    self.written_inputs.setdefault(view.storage.id, self.line() if line is None else line)
                 if view.storage.banked and operator.name != "nc_matmul":
                     self._foreign.add(view.storage.id)
+                if view.storage.id in self.inputs:
+                    self.written_inputs.setdefault(view.storage.id, line)
+
+    def begin_program(self, place: tuple[int, ...], core: int) -> None:
+        self.flush()
+        super().begin_program(place, core)
+
+    def enter_iteration(self, loop: int, index: int) -> None:
+        self.flush()
+        super().enter_iteration(loop, index)
+
+    def leave_iteration(self) -> None:
+        self.flush()
+        super().leave_iteration()
+
+    def to_bytes(self, kernel: str, outputs: Sequence[int]) -> bytes:
+        self.flush()
+        return super().to_bytes(kernel, outputs)
 
     # -- fills -----------------------------------------------------------------------------------
 
@@ -90,6 +131,7 @@ class LegacyRecorder(Recorder):
 
     def is_fresh(self, tensor: Tensor) -> bool:
         """Whether nothing has been written to the tile, or put in it by a declaration."""
+        self.flush()
         return tensor.storage.id not in self._written and tensor.storage.id not in self._fills
 
     def can_accumulate(self, tensor: Tensor) -> bool:
@@ -103,9 +145,9 @@ class LegacyRecorder(Recorder):
 
     def redirect(self, result: Tensor, goal: Tensor, **changes: Any) -> bool:
         """Make the last instruction write `goal` instead of its whole result tile; False when it cannot."""
-        if self._last is None:
+        if self._pending is None:
             return False
-        operator, given = self._last
+        operator, given, line = self._pending
         views = {role: view for role, view in given.items() if isinstance(view, Tensor)}
         roles = [role for role, view in views.items() if view.storage.id == result.storage.id]
         if len(roles) != 1 or roles[0] not in operator.outputs:
@@ -115,24 +157,15 @@ class LegacyRecorder(Recorder):
             return False
         if any(_collide(place, other) for other in views.values()):
             return False
-        line = self._take_back(result)
-        self.emit(operator, {**given, roles[0]: place, **changes}, line)
+        self._pending = Pending(operator, {**given, roles[0]: place, **changes}, line)
+        if result.storage.id == len(self._tensor_sites) - 1:
+            self._tensor_sites.pop()
         return True
 
     @property
     def last_operator(self) -> str:
-        """The name of the last instruction, empty before the first."""
-        return self._last[0].name if self._last else ""
-
-    def _take_back(self, result: Tensor) -> int:
-        """Take the last instruction back, and its result tile when nothing was declared since; its line."""
-        number = result.storage.id
-        if number == len(self._tensor_sites) - 1:
-            self._tensor_sites.pop()
-        self._written.discard(number)
-        self._foreign.discard(number)
-        self._last = None
-        return self.retract()
+        """The name of the instruction whose result may still go elsewhere, empty when there is none."""
+        return self._pending.operator.name if self._pending else ""
 
 
 def legacy() -> LegacyRecorder:

@@ -60,10 +60,13 @@ class Blocks:
     def __getitem__(self, key: Any) -> Tile | Blocks:
         keys = key if type(key) is tuple else (key,)
         at = self._maker.rank - len(self._prefix)
-        block, rest = keys[:at], keys[at:]
-        tile = self._made.get(self._prefix + block) if len(block) == at and _plain(block) else None
+        number = self._prefix + keys[:at]
+        tile = self._made.get(number) if _plain(number) else None
         if tile is None:
-            return self._found(keys)
+            if len(number) != self._maker.rank or not self._maker.holds(number):
+                return self._found(keys)
+            tile = self._made[number] = self._maker.make(number)
+        rest = keys[at:]
         return tile[rest] if rest else tile
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -86,10 +89,8 @@ class Blocks:
             if item == slice(None) and all(other == slice(None) for other in keys[len(given) :]):
                 return Blocks(self._maker, self._made, (*self._prefix, *given))
             given.append(self._block_index(item, len(self._prefix) + len(given)))
-        number = (*self._prefix, *given)
-        tile = self._made.get(number)
-        if tile is None:
-            tile = self._made[number] = self._maker.make(number)
+        tile = self[tuple(given)]
+        assert isinstance(tile, Tile)
         rest = keys[at:]
         return tile[rest] if rest else tile
 
@@ -135,7 +136,7 @@ class Blocks:
 
 
 def _plain(block: tuple[Any, ...]) -> bool:
-    return all(type(item) in INTEGERS for item in block)
+    return INTEGERS.issuperset(map(type, block))
 
 
 class _BlockMaker:
@@ -166,6 +167,12 @@ class _BlockMaker:
     @property
     def name(self) -> str:
         return self._site.name
+
+    def holds(self, number: tuple[Any, ...]) -> bool:
+        """Whether these are plain indices of a block."""
+        return _plain(number) and all(
+            0 <= item < size for item, size in zip(number, self.shape, strict=False)
+        )
 
     def make(self, number: tuple[int, ...]) -> Tile:
         recorder = legacy()
