@@ -29,6 +29,7 @@ def check(program: Program, target: Target) -> list[Violation]:
     found = [
         *_forms(program, target),
         *_inputs_written(program),
+        *_outputs(program),
         *_hbm(program, target),
         *_tiles(program, target),
         *iterations.check(program),
@@ -67,15 +68,28 @@ def _forms(program: Program, target: Target) -> Iterator[Violation]:
 
 
 def _inputs_written(program: Program) -> Iterator[Violation]:
+    """Inputs that are not outputs too, and constants, are read only."""
     cells = program.cells
-    for number in program.inputs:
-        hits = np.flatnonzero((cells.tensor == number) & cells.writes)
-        if len(hits) and number not in program.outputs:
-            name = program.site(number).name
+    fixed = [number for number in (*program.inputs, *program.constants) if number not in program.outputs]
+    for number in fixed:
+        site = program.site(number)
+        hits = np.flatnonzero((cells.tensor == number) & cells.writes) if site.buffer != "register" else []
+        if len(hits):
             line = int(program.lines[cells.instruction[hits[0]]])
             yield Violation(
-                "cannot_update_immutable_parameter", f"{name} is an input and is written", name, "read only",
-                "written", line, "return it too, or write to an nl.shared_hbm tensor and return that",
+                "cannot_update_immutable_parameter", f"{site.name} is read only and is written", site.name,
+                "read only", "written", line, "write to an nl.shared_hbm tensor and return it",
+            )  # fmt: skip
+
+
+def _outputs(program: Program) -> Iterator[Violation]:
+    """What a kernel of the current namespace returns is in shared HBM, or an argument that it changed."""
+    for number in program.outputs if program.dialect == "nki" else ():
+        site = program.site(number)
+        if site.buffer != "shared_hbm" and number not in program.inputs:
+            yield Violation(
+                "output_buffer", f"output {site.name} is in {site.buffer}", site.name, "shared_hbm",
+                site.buffer, site.line, "declare what the kernel returns with buffer=nl.shared_hbm",
             )  # fmt: skip
 
 
