@@ -18,6 +18,7 @@ import numpy as np
 from nki_sim.dtypes import DTYPES
 from nki_sim.forms import Dims, Site, merged
 from nki_sim.ir import Bools, Ints, Program
+from nki_sim.operators import OPERATORS
 from nki_sim.regions import Box, boxes, in_bytes, neighbours
 
 MAX_BITS = 1 << 24
@@ -107,6 +108,16 @@ def soft_writes(program: Program) -> Bools:
     optional = skips[program.form_ids] | (loop_starts(program) >= 0)
     soft: Bools = cells.writes & (_indexed(program) | optional[cells.instruction])
     return soft
+
+
+def undecided(program: Program) -> frozenset[int]:
+    """Tensors of which only the run shows what is written, or whether what is read has been."""
+    partial = {form: OPERATORS[form.op].partial(form) for form in program.forms}
+    loose = [
+        item.index_step != 0 or item.role in partial[form] for form in program.forms for item in form.operands
+    ]
+    found = soft_writes(program) | np.array(loose, dtype=bool)[program.cells.operand]
+    return frozenset(program.cells.tensor[found].tolist())
 
 
 def _indexed(program: Program) -> Bools:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nki_sim.flow import Flow, soft_writes
+from nki_sim.flow import Flow, undecided
 from nki_sim.forms import Dims, Form, merged
 from nki_sim.ir import Ints, Program
 
@@ -80,7 +80,7 @@ class Forwarding:
 
     `root[cell]` is the read whose writers matter: that of the first copy on the way, else the cell itself.
     In programs with data-dependent loops nothing is forwarded, and nothing to or from tensors that hold
-    elements of several sizes, or of which only the run shows what is written: their reads are checked then
+    elements of several sizes, or of which only the run shows what is written or read: it checks their reads
     (`soft`).
     """
 
@@ -91,7 +91,7 @@ class Forwarding:
         self._writes = writes
         self._copies = [_copy(form) for form in program.forms]
         self._steps: dict[tuple[int, int, int], tuple[int, int] | None] = {}
-        self.soft = program.reinterpreted.union(program.cells.tensor[soft_writes(program)].tolist())
+        self.soft = program.reinterpreted | undecided(program)
         if not program.partners:
             self._serve(flow)
 

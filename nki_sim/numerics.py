@@ -16,8 +16,9 @@ import numpy as np
 from nki_sim import slices
 from nki_sim.arrays import NUMPY, Array
 from nki_sim.errors import InputError, KernelError, LimitError
-from nki_sim.flow import soft_writes
+from nki_sim.flow import undecided
 from nki_sim.forms import HBM_BUFFERS
+from nki_sim.interpret import Columns, Interpreter, located
 from nki_sim.ir import Program
 from nki_sim.machine import Machine, action
 from nki_sim.plan import Plan, plan
@@ -57,25 +58,16 @@ def run(
     _check_size(program, max_bytes)
     machine = Machine(program.site)
     _place(program, machine, inputs)
-    for tensor in _undecided(program):
+    for tensor in sorted(undecided(program) - {*program.inputs, *program.constants}):
         machine.track(tensor)
     with np.errstate(all="ignore"):
         if program.partners:
-            _interpret(program, machine, max_elements, max_steps)
+            actions = [action(form, program.target) for form in program.forms]
+            runner = Interpreter(machine, actions, max_elements=max_elements, max_steps=max_steps)
+            runner.run(_columns(program), 0, len(program), program.partners)
         else:
             _follow(program, machine, _plan(program))
     return [_output(program, machine, number, partial=only is not None) for number in program.outputs]
-
-
-def _undecided(program: Program) -> list[int]:
-    """Tensors of which only the run shows what is written, or whether what is read has been."""
-    cells = program.cells
-    partial = {form: OPERATORS[form.op].partial(form) for form in program.forms}
-    loose = [
-        item.index_step != 0 or item.role in partial[form] for form in program.forms for item in form.operands
-    ]
-    found = cells.tensor[soft_writes(program) | np.array(loose, dtype=bool)[cells.operand]]
-    return sorted({*found.tolist()} - {*program.inputs, *program.constants})
 
 
 def _plan(program: Program) -> Plan:
@@ -131,6 +123,11 @@ def _output(program: Program, machine: Machine, tensor: int, *, partial: bool) -
     return machine.array(tensor).reshape(site.shape)
 
 
+def _columns(program: Program) -> Columns:
+    columns = (program.form_ids, program.lines, program.cells.first, program.tensors, program.offsets)
+    return Columns(*(column.tolist() for column in columns))
+
+
 def _follow(program: Program, machine: Machine, todo: Plan) -> None:
     """Run the steps of a plan."""
     actions = [action(form, program.target) for form in program.forms]
@@ -146,7 +143,7 @@ def _follow(program: Program, machine: Machine, todo: Plan) -> None:
                     actions[forms[number]], tensors[start:end], offsets[start:end], views[start:end]
                 )
             except KernelError as error:
-                raise _located(error, program, number) from error
+                raise located(error, int(program.lines[number])) from error
         elif step.product.result is not None:
             machine.place(step.product.result, multiply(step.product, machine.array).reshape(-1))
         else:
@@ -161,41 +158,3 @@ def _add_up(product: Product, machine: Machine, dst: Array) -> None:
         np.add(dst, result, out=dst)
     else:
         np.copyto(dst, result)
-
-
-def _interpret(program: Program, machine: Machine, max_elements: int, max_steps: int) -> None:
-    """Run instruction after instruction, loops as often as their registers say."""
-    actions = [action(form, program.target) for form in program.forms]
-    sizes = [sum(item.elements for item in form.operands) for form in program.forms]
-    forms, first, partners = program.form_ids.tolist(), program.cells.first.tolist(), program.partners
-    tensors, offsets = program.tensors.tolist(), program.offsets.tolist()
-    number = steps = elements = 0
-    while number < len(forms):
-        act, start, end = actions[forms[number]], first[number], first[number + 1]
-        steps += 1
-        elements += sizes[forms[number]]
-        try:
-            _check_loops(steps, max_steps, elements, max_elements)
-            machine.execute(act, tensors[start:end], offsets[start:end], act.views)
-        except KernelError as error:
-            raise _located(error, program, number) from error
-        if number in partners:
-            condition = bool(machine.array(tensors[start])[0])
-            ends = partners[number] < number
-            number = partners[number] if condition == ends else number
-        number += 1
-
-
-def _check_loops(steps: int, max_steps: int, elements: int, max_elements: int) -> None:
-    if steps > max_steps or elements > max_elements:
-        raise LimitError(
-            "limit_work",
-            f"loops took {steps} instructions on {elements} elements, the limits are {max_steps} and "
-            f"{max_elements}", hint="does the register that ends the loop ever become 0?",
-        )  # fmt: skip
-
-
-def _located(error: KernelError, program: Program, number: int) -> KernelError:
-    """The error with the line of the instruction that raised it."""
-    line = error.line or int(program.lines[number])
-    return type(error)(error.code, error.message, line, error.hint)

@@ -1,0 +1,170 @@
+"""Numerics while the Python runs: inside the kernel `print(tile)`, `tile.numpy()`, `nl.device_print` and a
+debugger show values.
+
+What has been recorded so far is executed when somebody asks for a value, and the rest at the end. Tiles live
+as long as the run, so this is for looking at kernels, not for full problem sizes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nki_sim import checks, targets
+from nki_sim.arrays import NUMPY, Array
+from nki_sim.errors import KernelError
+from nki_sim.forms import Site
+from nki_sim.frontend.api import Kernel, jit
+from nki_sim.frontend.bind import bind, structure
+from nki_sim.frontend.context import targeting
+from nki_sim.frontend.entry import kernel_of, trace_function
+from nki_sim.frontend.recorder import Recorder
+from nki_sim.frontend.simulate import to_numpy
+from nki_sim.frontend.tensor import Tensor, fail
+from nki_sim.frontend.views import View
+from nki_sim.interpret import Columns, Interpreter
+from nki_sim.ir import Program
+from nki_sim.machine import Action, Machine, action
+
+MAX_STEPS = 1 << 23
+MAX_ELEMENTS = 1 << 40
+
+
+def eager(kernel: Any, inputs: Sequence[Any], target: str = "trn2", *, entry: str | None = None) -> Any:
+    """What a kernel returns for these arguments, its values at hand while it runs.
+
+    `kernel` is the path of a file (its kernel `entry`, as for tracing), a kernel or a function of this
+    process; `inputs` are its arguments in order, arrays and plain values. The result has NumPy arrays in the
+    place of tensors, the ones that tracing and running the kernel give.
+
+    Raises:
+        KernelError: the kernel breaks a rule or raises; data-dependent errors have their instruction's line.
+        TargetError: unknown target.
+    """
+    if not isinstance(kernel, str | Path):
+        return _run(jit(kernel), inputs, target)
+    path = Path(kernel)
+    with targeting(targets.load(target)), kernel_of(path.read_text(), str(path), entry) as found:
+        return _run(found, inputs, target)
+
+
+def _run(kernel: Kernel, inputs: Sequence[Any], target: str) -> Any:
+    scratch = kernel.recorder(targets.load(target), "", max_instructions=1 << 20)
+    _, _, arrays = bind(kernel.function, inputs, {}, scratch)
+    flat = [to_numpy(array).reshape(-1).copy() for array in arrays]
+    watched = copy.copy(kernel)
+    made: list[_Watching] = []
+
+    def recorder(*args: Any, **options: Any) -> Recorder:
+        kind = type("Watching", (_Watching, kernel.recorder), {})
+        made.append(kind(*args, arrays=flat, **options))
+        return made[0]
+
+    vars(watched)["recorder"] = recorder
+    with np.errstate(all="ignore"):
+        traced = trace_function(watched, inputs, target=target)
+        made[0].catch_up()
+    program = Program.from_bytes(traced.program)
+    for found in checks.check(program, targets.load(target)):
+        raise KernelError(found.code, found.message, found.line, found.hint)
+    return None if traced.result is None else structure(traced.result, made[0].result)
+
+
+class _Watching(Recorder):
+    """A recorder with a machine that executes what has been recorded."""
+
+    def __init__(self, *args: Any, arrays: Sequence[Array], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._machine = Machine(self._site_of)
+        self._given = iter(arrays)
+        self._all_sites: list[Site] = []
+        self._actions: list[Action] = []
+        self._placed: set[int] = set()
+        self._interpreter = Interpreter(
+            self._machine, self._actions, max_elements=MAX_ELEMENTS, max_steps=MAX_STEPS
+        )
+        self._first = [0]
+        self._done = 0
+
+    def _site_of(self, tensor: int) -> Site:
+        if len(self._all_sites) < len(self._sites):
+            self._all_sites = list(self._sites)
+        return self._all_sites[self._tensor_sites[tensor]]
+
+    def _new_argument(self, site: Site) -> Tensor:
+        tensor = super()._new_argument(site)
+        self._machine.place(tensor.storage.id, next(self._given))
+        return tensor
+
+    # -- following the recording -----------------------------------------------------------------
+
+    def begin_program(self, place: tuple[int, ...], core: int) -> None:
+        """The programs of a launch are executed one after the other."""
+        self.catch_up()
+        before = self._stream
+        super().begin_program(place, core)
+        if self._stream is not before:
+            self._first, self._done = [0], 0
+
+    def synchronise(self, name: str, key: tuple[Any, ...], **what: Any) -> None:
+        """Programs that wait for each other cannot be executed one after the other."""
+        del key, what
+        fail("eager_launch", f"nisa.{name} is not supported eagerly", "trace and run the kernel instead")
+
+    def retract(self) -> int:
+        """The instruction that is recorded in its place is executed again."""
+        self._done = min(self._done, len(self._stream.forms) - 1)
+        del self._first[self._done + 1 :]
+        return super().retract()
+
+    def catch_up(self) -> None:
+        """Execute what has been recorded, up to a loop of the device that is still open."""
+        stream = self._stream
+        self._note_forms()
+        for tensor in self._constants.keys() - self._placed:
+            dtype = NUMPY[self._site_of(tensor).dtype]
+            self._machine.place(tensor, np.frombuffer(bytearray(self._constants[tensor]), dtype))
+            self._placed.add(tensor)
+        for number in range(len(self._first) - 1, len(stream.forms)):
+            self._first.append(self._first[-1] + len(self._actions[stream.forms[number]].views))
+        partners, end = self._loops_from(self._done)
+        start, self._done = self._done, end
+        columns = Columns(stream.forms, stream.lines, self._first, stream.tensors, stream.offsets)
+        self._interpreter.run(columns, start, end, partners)
+
+    def _note_forms(self) -> None:
+        forms = [form for _, form in self._forms.values()]
+        self._actions += [action(form, self.target.name) for form in forms[len(self._actions) :]]
+
+    def _loops_from(self, start: int) -> tuple[dict[int, int], int]:
+        """The marks of loops from an instruction on, matched, and where an open loop begins, or the end."""
+        partners: dict[int, int] = {}
+        opened: list[int] = []
+        for number in range(start, len(self._stream.forms)):
+            op = self._actions[self._stream.forms[number]].form.op
+            if op == "loop_begin":
+                opened.append(number)
+            elif op == "loop_end":
+                begin = opened.pop()
+                partners[begin], partners[number] = number, begin
+        return partners, opened[0] if opened else len(self._stream.forms)
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def values(self, tensor: View) -> Array | None:
+        """A copy of a tensor's elements, None where its place depends on data or a loop is still open."""
+        if tensor.lookup is not None or self.open_loops:
+            return None
+        self.catch_up()
+        dtype = NUMPY[tensor.storage.dtype]
+        array = self._machine.array(tensor.storage.id)
+        strides = tuple(step * dtype.itemsize for step in tensor.strides)
+        return np.ndarray(tensor.shape, dtype, array, tensor.offset * dtype.itemsize, strides).copy()
+
+    def result(self, tensor: Tensor) -> Array:
+        """An output."""
+        return self._machine.array(tensor.storage.id).reshape(tensor.shape)
