@@ -39,7 +39,7 @@ def values(view: Any) -> Any:
 
 def device_print(prefix: str, view: Any) -> None:
     """Print a tensor's elements where they are known."""
-    found = values(view)
+    found = values(view) if hasattr(view, "storage") else None
     if found is not None:
         sys.stdout.write(f"{prefix} {found}\n")
 

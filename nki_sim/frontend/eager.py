@@ -115,14 +115,9 @@ class _Watching(Recorder):
         del key, what
         fail("eager_launch", f"nisa.{name} is not supported eagerly", "trace and run the kernel instead")
 
-    def retract(self) -> int:
-        """The instruction that is recorded in its place is executed again."""
-        self._done = min(self._done, len(self._stream.forms) - 1)
-        del self._first[self._done + 1 :]
-        return super().retract()
-
     def catch_up(self) -> None:
         """Execute what has been recorded, up to a loop of the device that is still open."""
+        self.flush()
         stream = self._stream
         self._note_forms()
         for tensor in self._constants.keys() - self._placed:
@@ -161,6 +156,9 @@ class _Watching(Recorder):
             return None
         self.catch_up()
         dtype = NUMPY[tensor.storage.dtype]
+        constant = self.held(tensor)
+        if constant is not None:
+            return np.full(tensor.shape, constant, dtype)
         array = self._machine.array(tensor.storage.id)
         strides = tuple(step * dtype.itemsize for step in tensor.strides)
         return np.ndarray(tensor.shape, dtype, array, tensor.offset * dtype.itemsize, strides).copy()

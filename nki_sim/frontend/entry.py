@@ -6,7 +6,8 @@ Whatever the kernel does wrong comes out as a `KernelError` with the line of the
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +67,22 @@ def trace_bytes(
             chosen, filename, max_instructions=max_instructions, names=_assigned_names(tree)
         )
         return _run(kernel, args, kwargs or {}, recorder, place).program
+
+
+@contextmanager
+def kernel_of(source: str, filename: str, entry: str | None = None) -> Iterator[Kernel]:
+    """The kernel of a file, while what it imports as `nki` is the simulator's.
+
+    Raises:
+        KernelError: the file does not parse or raises, or has no such kernel.
+    """
+    tree = _parse(source, filename)
+    with _namespaces(source):
+        with kernel_faults(Place(filename)):
+            namespace: dict[str, Any] = {"__name__": "kernel", "__file__": filename}
+            exec(compile(tree, filename, "exec"), namespace)  # noqa: S102  running the kernel is the purpose
+            kernel = _find_kernel(namespace, entry)
+        yield kernel
 
 
 def trace_function(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nki_sim.dtypes import DTYPES
+from nki_sim.frontend import context
 from nki_sim.frontend.declare import (
     empty_like,
     full,

@@ -306,6 +306,14 @@ class Recorder:
         stream.nodes.pop()
         return stream.lines.pop()
 
+    def flush(self) -> None:
+        """Record what is held back, in recorders that do so."""
+
+    def held(self, tensor: View) -> float | None:
+        """The constant that a tile holds and no instruction has written yet, in recorders that fill late."""
+        del tensor
+        return None
+
     def values(self, tensor: View) -> Any:
         """A tensor's elements as they are now, for those who run kernels eagerly; None while tracing."""
         del tensor

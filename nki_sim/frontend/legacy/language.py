@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 from nki_sim.dtypes import DTYPES
+from nki_sim.frontend import context
 from nki_sim.frontend.language import tile_size
 from nki_sim.frontend.legacy.calls import columns_of, masked, value_of
 from nki_sim.frontend.legacy.compiler import psum, sbuf
@@ -172,7 +173,7 @@ def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None, **_: object) 
 
 def device_print(prefix: str, x: Any, **_: object) -> None:
     """Prints when the kernel is run eagerly; a program has nothing to print."""
-    del prefix, x
+    context.device_print(prefix, value_of(x))
 
 
 def __getattr__(name: str) -> Any:
