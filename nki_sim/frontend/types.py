@@ -9,11 +9,23 @@ from nki_sim.frontend.storage import fail
 from nki_sim.frontend.tensor import Tensor
 
 
+_NO_DEFAULTS = (property, staticmethod, classmethod, list, dict, set)
+
+
 class NKIObject:
     """Base of the classes that kernels define: fields are what the class annotates.
 
-    Without an `__init__` of its own (a dataclass has one) a class takes its fields by place or name.
+    Without an `__init__` of its own (a dataclass has one) a class takes its fields by place or name. What a
+    class only sets is a field with that default, for dataclasses too.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        fields = inspect.get_annotations(cls)
+        for name, value in vars(cls).items():
+            if name[0] != "_" and not callable(value) and not isinstance(value, _NO_DEFAULTS):
+                fields.setdefault(name, Any)
+        cls.__annotations__ = fields
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         fields = self._fields_of()
