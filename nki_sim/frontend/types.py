@@ -8,7 +8,6 @@ from typing import Any
 from nki_sim.frontend.storage import fail
 from nki_sim.frontend.tensor import Tensor
 
-
 _NO_DEFAULTS = (property, staticmethod, classmethod, list, dict, set)
 
 
