@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nki_sim.errors import KernelError
 
-FEW = settings(max_examples=12)
+FEW = settings(max_examples=8)
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
 KERNEL = """
@@ -60,8 +60,8 @@ ARITHMETIC = {
     "maximum": np.maximum, "minimum": np.minimum, "power": np.power,
 }  # fmt: skip
 SHAPES = (
-    ((64, 24), (64, 24)), ((64, 24), (64, 1)), ((64, 1), (64, 24)), ((32, 3, 8), (32, 1)), ((32, 3, 8), (32, 8)),
-    ((16, 1, 8), (16, 3, 1)), ((5, 1), (5, 1)),
+    ((64, 24), (64, 24)), ((64, 24), (64, 1)), ((64, 1), (64, 24)), ((32, 3, 8), (32, 1)),
+    ((32, 3, 8), (32, 8)), ((16, 1, 8), (16, 3, 1)), ((5, 1), (5, 1)), ((96, 6), (1, 6)), ((1, 1), (40, 6)),
 )  # fmt: skip
 
 
@@ -94,9 +94,10 @@ def test_functions_of_a_tile_and_a_number(name: str, text: str, evaluate: Any) -
 
 
 UNARY: dict[str, Any] = {
-    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "rsqrt": lambda x: x**-0.5, "square": np.square, "tanh": np.tanh,
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "silu": lambda x: x / (1 + np.exp(-x)), "abs": np.abs,
-    "relu": lambda x: np.maximum(x, 0), "negative": np.negative, "reciprocal": np.reciprocal, "copy": lambda x: x,
+    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "rsqrt": lambda x: x**-0.5, "square": np.square,
+    "tanh": np.tanh, "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "silu": lambda x: x / (1 + np.exp(-x)),
+    "abs": np.abs, "relu": lambda x: np.maximum(x, 0), "negative": np.negative,
+    "reciprocal": np.reciprocal, "copy": lambda x: x,
     "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "sin": np.sin, "cos": np.cos, "tan": np.tan,
     "sign": np.sign,
 }  # fmt: skip
@@ -262,3 +263,107 @@ def test_a_mask_that_reduces_twice_into_one_element_is_refused(simulate: Any) ->
 def test_an_empty_mask_emits_nothing(tracing: Any) -> None:
     empty = tracing(MASKED.format(body="fn['exp'](a, where=[])", boxes=[]), draw(1, (32, 20)))
     assert "activation" not in {form.op for form in empty.forms}
+
+
+COMPARE = {
+    "equal": np.equal, "not_equal": np.not_equal, "less": np.less, "less_equal": np.less_equal,
+    "greater": np.greater, "greater_equal": np.greater_equal,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(COMPARE))
+def test_comparisons_give_ones_and_zeros_of_the_type_of_their_operands(name: str, evaluate: Any) -> None:
+    a, b = (np.random.default_rng(seed).integers(0, 4, (16, 12)).astype(np.float32) for seed in (1, 2))
+    found = evaluate(f"fn['{name}'](a, b)", a, b)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, COMPARE[name](a, b))
+    assert evaluate(f"fn['{name}'](a, 2, dtype=nl.uint8)", a).dtype == np.uint8
+    np.testing.assert_array_equal(evaluate(f"fn['{name}'](2.0, b)", a, b), COMPARE[name](2.0, b))
+
+
+INTEGERS: dict[str, Any] = {
+    "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
+    "left_shift": np.left_shift, "right_shift": np.right_shift,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(INTEGERS))
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint32])
+def test_functions_of_bits_are_exact(name: str, dtype: Any, evaluate: Any) -> None:
+    a = np.random.default_rng(1).integers(0, np.iinfo(dtype).max, (16, 12)).astype(dtype)
+    b = np.random.default_rng(2).integers(0, 7, (16, 12)).astype(dtype)
+    np.testing.assert_array_equal(evaluate(f"fn['{name}'](a, b)", a, b), INTEGERS[name](a, b))
+    wanted = INTEGERS[name](a, dtype(3))
+    np.testing.assert_array_equal(evaluate(f"fn['{name}'](a, 3, dtype=a.dtype)", a), wanted)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int32, np.uint32])
+def test_invert_turns_every_bit(dtype: Any, evaluate: Any) -> None:
+    a = np.random.default_rng(1).integers(0, np.iinfo(dtype).max, (16, 12)).astype(dtype)
+    np.testing.assert_array_equal(evaluate("fn['invert'](a)", a), ~a)
+
+
+def test_logic_is_of_zero_and_the_rest(evaluate: Any) -> None:
+    a, b = (np.random.default_rng(seed).integers(0, 2, (16, 12)).astype(np.uint8) for seed in (1, 2))
+    np.testing.assert_array_equal(evaluate("fn['logical_not'](a)", a), np.logical_not(a))
+    for name in ("logical_and", "logical_or", "logical_xor"):
+        np.testing.assert_array_equal(evaluate(f"fn['{name}'](a, b)", a, b), getattr(np, name)(a, b))
+
+
+@pytest.mark.parametrize("name", ["mod", "fmod"])
+def test_remainders_have_the_sign_of_divisor_or_dividend(name: str, evaluate: Any) -> None:
+    a = draw(1, (16, 12), low=-9, high=9)
+    for divisor in (2.5, -2.5):
+        wanted = getattr(np, name)(a.astype(np.float64), divisor)
+        close(evaluate(f"fn['{name}'](a, {divisor})", a), wanted, rtol=1e-5)
+
+
+PROMOTIONS = [
+    (np.int32, np.float16, np.float16), (np.float32, BF16, np.float32), (np.float16, BF16, np.float32),
+    (np.int16, np.int32, np.int32), (np.uint8, np.uint16, np.uint16), (np.uint16, np.int32, np.int32),
+    (np.int8, np.uint8, np.int16), (np.int8, np.uint16, np.int32), (np.int32, np.uint32, np.float32),
+    (ml_dtypes.float8_e4m3, np.float16, np.float16), (ml_dtypes.float8_e4m3, BF16, BF16),
+    (ml_dtypes.float8_e4m3, ml_dtypes.float8_e5m2, BF16), (np.uint8, np.uint8, np.uint8),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("left", "right", "wanted"), PROMOTIONS)
+def test_types_are_promoted_as_documented(left: Any, right: Any, wanted: Any, evaluate: Any) -> None:
+    a, b = np.ones((4, 3), left), np.ones((4, 3), right)
+    for pair in ((a, b), (b, a)):
+        found = evaluate("fn['maximum'](a, b)", *pair)
+        assert found.dtype == np.dtype(wanted)
+        assert (found.astype(np.float32) == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "wanted"),
+    [
+        (np.int8, "2", np.int32), (np.float16, "1.5", np.float32), (np.float16, "np.float16(1.5)", np.float16),
+        (np.int16, "np.int8(2)", np.int16), (np.float16, "2", np.float16),
+        (np.int8, "True", np.int16),
+    ],
+)  # fmt: skip
+def test_numbers_count_as_the_widest_type_of_their_kind(
+    dtype: Any, value: str, wanted: Any, simulate: Any
+) -> None:
+    text = "import numpy as np\n" + KERNEL.format(names="a", body=f"fn['multiply'](a, {value})")
+    assert simulate(text, np.ones((4, 3), dtype))[0].dtype == np.dtype(wanted)
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("fn['add'](1, 2)", "argument_type"),
+        ("fn['add'](a, 'x')", "argument_type"),
+        ("fn['exp'](3.0)", "argument_type"),
+        ("fn['add'](a, a[:, 0:3])", "shape_mismatch"),
+        ("fn['broadcast_to'](a, (16, 24))", "broadcast"),
+        ("fn['broadcast_to'](a, (8,))", "broadcast"),
+        ("fn['gather_flattened'](a, a, axis=1)", "unsupported_argument"),
+    ],
+)
+def test_what_is_refused_says_so(body: str, code: str, evaluate: Any) -> None:
+    with pytest.raises(KernelError) as refused:
+        evaluate(body, draw(1, (8, 12)))
+    assert refused.value.code == code

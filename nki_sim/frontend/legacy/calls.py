@@ -33,7 +33,7 @@ def function_name(op: Any) -> str:
 
 def value_of(value: Any) -> Any:
     """A tile for a tensor, a Python number for a NumPy one, anything else as it is."""
-    if type(value) is Tile:
+    if type(value) is Tile or isinstance(value, bool):
         return value
     found = number(value)
     return operand(value) if found is None else found

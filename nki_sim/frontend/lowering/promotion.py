@@ -21,14 +21,12 @@ _SIGNED = {1: "int16", 2: "int32"}
 
 def number(value: Any) -> float | None:
     """The Python number of a Python or NumPy scalar, None for anything else."""
-    kind = type(value)
-    if kind in _WEAK:
-        return value  # type: ignore[no-any-return]
+    if type(value) is float:
+        return value
     if isinstance(value, int):
         return int(value)
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
-        found = value.item()
-        return found if type(found) in _WEAK else None
+        return number(value.item())
     return None
 
 
