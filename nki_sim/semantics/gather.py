@@ -7,55 +7,100 @@ import numpy as np
 from nki_sim.arrays import Array
 from nki_sim.errors import KernelError
 from nki_sim.rules_search import CORE_PARTITIONS, QUADRANT, UNMODIFIED
-from nki_sim.semantics.common import Semantics, Values, Views
-from nki_sim.semantics.search import unsnaked
+from nki_sim.semantics.common import Semantics, Touched, Values, Views
+from nki_sim.semantics.search import in_snake, unsnaked
 from nki_sim.semantics.select import flat, integer
 
 
-def _taken(data: Array, index: Array, what: str) -> Array:
-    """Elements of each partition of [P, F] at the places [P, n].
+def _inside(data: Array, places: Array, what: str) -> Array:
+    """The places [P, n] that a gather takes from the partitions of [P, F].
 
     Raises:
-        KernelError: a place outside the partition.
+        KernelError: one is outside the partition.
     """
     size = data.shape[1]
-    if index.size and not 0 <= int(index.min()) <= int(index.max()) < size:
-        wrong = index[(index < 0) | (index >= size)]
+    wrong = places[(places < 0) | (places >= size)]
+    if wrong.size:
         raise KernelError(
             "tensor_access_out_of_bound",
             f"{what} holds {int(wrong[0])}, there are {size} elements in each partition",
             hint="clamp the indices before the gather",
         )
-    return np.take_along_axis(data, index, axis=1)
+    return places
+
+
+def _own(views: Views) -> Array:
+    """The places that nc_n_gather takes: each partition's own."""
+    return _inside(flat(views["data"]), flat(views["indices"]).astype(np.int64), "indices")
+
+
+def _valid(views: Views, values: Values) -> int:
+    """Indices that each core gathers by."""
+    count = values.get("num_valid_indices")
+    return CORE_PARTITIONS * flat(views["index"]).shape[1] if count is None else integer(count)
+
+
+def _shared(views: Views, values: Values) -> Array:
+    """The places that local_gather takes: the cores' indices in snake order, each with its neighbours."""
+    index = unsnaked(views["index"])[:, : _valid(views, values)].astype(np.int64)
+    run = np.arange(integer(values["num_elem_per_idx"]))
+    places = (index[:, :, None] + run).reshape(len(index), -1)
+    return _inside(flat(views["src_buffer"]), np.repeat(places, CORE_PARTITIONS, axis=0), "index")
+
+
+def _take(dst: Array, data: Array, places: Array) -> None:
+    np.copyto(dst, np.take_along_axis(flat(data), places, axis=1).reshape(dst.shape))
+
+
+def _marked(data: Array, places: Array) -> Array:
+    marks = np.zeros(flat(data).shape, bool)
+    np.put_along_axis(marks, places, True, axis=1)
+    return marks
 
 
 def _nc_n_gather(views: Views, values: Values) -> None:
     del values
-    dst, index = views["dst"], flat(views["indices"]).astype(np.int64)
-    np.copyto(dst, _taken(flat(views["data"]), index, "indices").reshape(dst.shape))
+    _take(views["dst"], views["data"], _own(views))
 
 
 def _local_gather(views: Views, values: Values) -> None:
-    """Each core's indices in the order partition first; each gives neighbouring elements in 16 partitions."""
-    dst, run = views["dst"], integer(values["num_elem_per_idx"])
-    index = unsnaked(views["index"]).astype(np.int64)
-    if "num_valid_indices" in values:
-        index = index[:, : integer(values["num_valid_indices"])]
-    places = (index[:, :, None] + np.arange(run)).reshape(len(index), -1)
-    taken = _taken(flat(views["src_buffer"]), np.repeat(places, CORE_PARTITIONS, axis=0), "index")
-    np.copyto(dst, taken.reshape(dst.shape))
+    _take(views["dst"], views["src_buffer"], _shared(views, values))
+
+
+def _local_gather_touches(views: Views, values: Values) -> dict[str, Array]:
+    return {
+        "index": in_snake(views["index"], _valid(views, values)),
+        "src_buffer": _marked(views["src_buffer"], _shared(views, values)),
+    }
+
+
+def _moves(views: Views, values: Values) -> tuple[Array, Array]:
+    """Partitions that a shuffle writes, and those that they come from."""
+    mask, lanes = values["shuffle_mask"], np.arange(len(views["dst"]))
+    assert isinstance(mask, tuple)
+    chosen = np.array(mask)[lanes % QUADRANT]
+    moved = chosen != UNMODIFIED
+    return lanes[moved], (lanes - lanes % QUADRANT + chosen)[moved]
 
 
 def _nc_stream_shuffle(views: Views, values: Values) -> None:
     """Partition i of each quadrant from partition mask[i] of the source's; 255 leaves it as it is."""
-    dst, mask = views["dst"], values["shuffle_mask"]
-    assert isinstance(mask, tuple)
-    lanes = np.arange(dst.shape[0])
-    chosen = np.array(mask)[lanes % QUADRANT]
-    moved = chosen != UNMODIFIED
-    source = (lanes - lanes % QUADRANT + chosen)[moved]
-    dst[moved] = views["src"][source].reshape(-1, *dst.shape[1:])
+    dst = views["dst"]
+    lanes, sources = _moves(views, values)
+    dst[lanes] = views["src"][sources].reshape(-1, *dst.shape[1:])
 
+
+def _shuffle_touches(views: Views, values: Values) -> dict[str, Array]:
+    lanes, sources = _moves(views, values)
+    pairs = (("dst", lanes), ("src", sources))
+    return {role: np.isin(np.arange(len(views[role])), rows)[:, None] for role, rows in pairs}
+
+
+TOUCHED: dict[str, Touched] = {
+    "nc_n_gather": lambda views, _: {"data": _marked(views["data"], _own(views))},
+    "local_gather": _local_gather_touches,
+    "nc_stream_shuffle": _shuffle_touches,
+}
 
 SEMANTICS: dict[str, Semantics] = {
     "nc_n_gather": _nc_n_gather,

@@ -8,7 +8,7 @@ import numpy as np
 
 from nki_sim.arrays import UNINITIALISED, Array, Float, store
 from nki_sim.rules_search import CORE_PARTITIONS
-from nki_sim.semantics.common import Semantics, Values, Views, number, rows
+from nki_sim.semantics.common import Semantics, Touched, Values, Views, number, rows
 from nki_sim.semantics.select import converted, flat, integer
 
 EIGHT = range(8)
@@ -70,14 +70,27 @@ def unsnaked(view: Array) -> Array:
     )
 
 
-def _snake(dst: Array, values: Array) -> None:
-    """Write [cores, k] as `unsnaked` reads it; lanes after the last element are left undefined."""
+def snaked(values: Array, lanes: int) -> Array:
+    """[lanes, columns], such that `unsnaked` gives back [cores, elements]; elements fill all columns."""
+    columns = values.shape[1] // CORE_PARTITIONS
+    return values.reshape(-1, columns, CORE_PARTITIONS).swapaxes(1, 2).reshape(lanes, columns)
+
+
+def in_snake(view: Array, count: int) -> Array:
+    """[P, F]: the places of the first `count` elements of each core."""
+    tile = flat(view)
+    first = np.arange(tile.shape[1] * CORE_PARTITIONS) < count
+    return snaked(np.tile(first, (len(tile) // CORE_PARTITIONS, 1)), len(tile))
+
+
+def _write_snake(dst: Array, values: Array) -> None:
+    """Write the first elements [cores, k] of a snake; lanes after the last of them become undefined."""
     cores, count = values.shape
     columns = -(-count // CORE_PARTITIONS)
     full = np.full((cores, columns * CORE_PARTITIONS), UNINITIALISED[dst.dtype], dst.dtype)
     full[:, :count] = values
     result = np.array(flat(dst))
-    result[:, :columns] = full.reshape(cores, columns, CORE_PARTITIONS).swapaxes(1, 2).reshape(-1, columns)
+    result[:, :columns] = snaked(full, len(result))
     np.copyto(dst, result.reshape(dst.shape))
 
 
@@ -90,8 +103,13 @@ def _topk(views: Views, values: Values) -> None:
     count = flat(views["val_dst"]).shape[1]
     order = np.argsort(-elements.astype(np.float32), axis=1, kind="stable")[:, :count]
     order = order if values.get("sorted") else order[:, ::-1]
-    _snake(views["val_dst"], np.take_along_axis(elements, order, axis=1))
-    _snake(views["idx_dst"], order)
+    _write_snake(views["val_dst"], np.take_along_axis(elements, order, axis=1))
+    _write_snake(views["idx_dst"], order)
+
+
+def _topk_touches(views: Views, values: Values) -> dict[str, Array]:
+    results = {role: in_snake(views[role], flat(views[role]).shape[1]) for role in ("val_dst", "idx_dst")}
+    return {"src": in_snake(views["src"], integer(values["n"])), **results}
 
 
 def _nonzero_with_count(views: Views, values: Values) -> None:
@@ -102,6 +120,11 @@ def _nonzero_with_count(views: Views, values: Values) -> None:
     filled = np.where(np.arange(mask.shape[1]) < count, order, integer(values["padding_val"]))
     part = views["dst"][::CORE_PARTITIONS]
     np.copyto(part, np.hstack([filled, count]).astype(part.dtype).reshape(part.shape))
+
+
+def _first_lanes(views: Views, values: Values) -> dict[str, Array]:
+    del values
+    return {role: (np.arange(len(views[role])) % CORE_PARTITIONS == 0)[:, None] for role in ("dst", "src")}
 
 
 def _sequence_bounds(views: Views, values: Values) -> None:
@@ -116,6 +139,8 @@ def _sequence_bounds(views: Views, values: Values) -> None:
     bounds = np.where(padding, size, edges[run - 1]), np.where(padding, -1, edges[run])
     store(views["dst"], np.concatenate(bounds).astype(np.int32))
 
+
+TOUCHED: dict[str, Touched] = {"topk": _topk_touches, "nonzero_with_count": _first_lanes}
 
 SEMANTICS: dict[str, Semantics] = {
     "max8": _max8,

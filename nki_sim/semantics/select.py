@@ -8,7 +8,17 @@ import numpy as np
 
 from nki_sim.arrays import Array, load, store
 from nki_sim.forms import ParamValue
-from nki_sim.semantics.common import BINARY, Semantics, Values, Views, accumulate, number, operand, rows
+from nki_sim.semantics.common import (
+    BINARY,
+    Semantics,
+    Touched,
+    Values,
+    Views,
+    accumulate,
+    number,
+    operand,
+    rows,
+)
 
 
 def flat(view: Array) -> Array:
@@ -18,12 +28,11 @@ def flat(view: Array) -> Array:
 
 def converted(value: Any, like: Array) -> Array:
     """What storing `value` into the type of `like` gives; the array itself where it has that type."""
-    if not isinstance(value, np.ndarray):
-        value = np.asarray(value, np.float32)
-    if value.dtype == like.dtype and value.dtype.metadata == like.dtype.metadata:
-        return value
-    out = np.empty(value.shape, like.dtype)
-    store(out, load(value))
+    given: Array = value if isinstance(value, np.ndarray) else np.asarray(value, np.float32)
+    if given.dtype == like.dtype and given.dtype.metadata == like.dtype.metadata:
+        return given
+    out = np.empty(given.shape, like.dtype)
+    store(out, load(given))
     return out
 
 
@@ -40,7 +49,8 @@ def _affine(view: Array, values: Values) -> Array:
     for step, count in zip(pattern[::2], pattern[1::2], strict=True):
         walk = np.add.outer(walk, step * np.arange(count)).reshape(-1)
     channel = integer(values["channel_multiplier"]) * np.arange(view.shape[0])
-    return (integer(values["offset"]) + channel[:, None] + walk).astype(np.int32)
+    total: Array = np.add(integer(values["offset"]) + channel[:, None], walk)
+    return total.astype(np.int32)
 
 
 def _iota(views: Views, values: Values) -> None:
@@ -72,7 +82,7 @@ def _range_select(views: Views, values: Values) -> None:
 def _holds(views: Views, values: Values) -> Array:
     """Where the predicate tile is not zero, or is with `reverse_pred`: [P, F]."""
     predicate = flat(views["predicate"])
-    return (predicate == 0) if values.get("reverse_pred") else (predicate != 0)
+    return np.equal(predicate, 0) if values.get("reverse_pred") else np.not_equal(predicate, 0)
 
 
 def _select_reduce(views: Views, values: Values) -> None:
@@ -86,6 +96,10 @@ def _tensor_copy_predicated(views: Views, values: Values) -> None:
     value = flat(views["src"]) if "src" in views else number(values["src"])
     _choose(dst, _holds(views, values), np.broadcast_to(converted(value, dst), flat(dst).shape), flat(dst))
 
+
+TOUCHED: dict[str, Touched] = {
+    "tensor_copy_predicated": lambda views, values: {"dst": _holds(views, values)},
+}
 
 SEMANTICS: dict[str, Semantics] = {
     "iota": _iota,

@@ -5,12 +5,14 @@ For each rule one kernel that breaks it and one that just does not.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
-from nki_sim import checks, targets
+from nki_sim import checks, numerics, targets
+from nki_sim.arrays import NUMPY
 from nki_sim.errors import KernelError
 from nki_sim.operators import OPERATORS
 
@@ -192,6 +194,104 @@ def test_inputs_that_are_read_in_part_need_not_be_written_whole(tracing: Any) ->
     assert not checks.check(tracing(PARTLY.format(before=""), x), target)
     found = checks.check(tracing(PARTLY.format(before="if False: "), x), target)
     assert [violation.code for violation in found] == ["uninitialised_read"]
+
+
+PART = """
+@nki.jit
+def kernel(x, at):
+    s = nl.ndarray((32, 8), dtype=nl.float32, buffer=nl.sbuf)
+    i = nl.ndarray((32, 8), dtype=nl.{index}, buffer=nl.sbuf)
+    r = nl.ndarray((32, {width}), dtype=nl.{dtype}, buffer=nl.sbuf)
+    out = nl.ndarray((32, 9), dtype=nl.{dtype}, buffer=nl.shared_hbm)
+    nisa.memset(out_tile := nl.ndarray((32, 9), dtype=nl.{dtype}, buffer=nl.sbuf), 0)
+    nisa.dma_copy(dst=out, src=out_tile)
+    nisa.dma_copy(dst=s[{loaded}], src=x[{loaded}])
+    nisa.dma_copy(dst=i[{indexed}], src=at[{indexed}])
+    {line}
+    nisa.dma_copy(dst=out[{stored}], src=r[{stored}])
+    return out
+"""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A kernel that loads part of x and of its indices, runs a line and stores part of the result."""
+
+    line: str
+    loaded: str = "0:32, 0:8"
+    indexed: str = "0:32, 0:8"
+    stored: str = "0:32, 0:8"
+    index: str = "uint32"
+    dtype: str = "float32"
+    width: int = 8
+
+    def text(self) -> str:
+        return PART.format(**vars(self))
+
+
+COPIED = "nisa.tensor_copy_predicated(r, s, i)"
+BOTH = COPIED + "; nisa.tensor_copy_predicated(r, s, i, reverse_pred=True)"
+COUNTED = {"line": "nisa.nonzero_with_count(r, s)", "dtype": "int32", "width": 9}
+OWN = "nisa.nc_n_gather(r, s, i)"
+SHARED = {"line": "nisa.local_gather(r, s, i[:, 0:1], num_valid_indices=8)", "index": "uint16"}
+SHUFFLED = "nisa.nc_stream_shuffle(r, s, [5] * 8 + [255] * 24)"
+
+# Whether elements that an instruction need not touch may be unwritten before it, or read after it.
+PARTS = [
+    (Part(BOTH), Part(COPIED)),
+    (
+        Part(**COUNTED, loaded="0:17, 0:8", stored="0:1, 0:9"),
+        Part(**COUNTED, loaded="0:16, 0:8", stored="0:1, 0:9"),
+    ),
+    (Part(**COUNTED, stored="16:17, 0:9"), Part(**COUNTED, stored="17:18, 0:9")),
+    (Part(OWN, loaded="0:32, 0:4"), Part(OWN, loaded="0:32, 0:3")),
+    (Part(OWN), Part(OWN, indexed="0:32, 0:7")),
+    (Part(**SHARED, loaded="0:32, 0:4"), Part(**SHARED, loaded="0:32, 0:3")),
+    (Part(**SHARED), Part(**SHARED, indexed="0:17, 0:8")),
+    (
+        Part(SHUFFLED, loaded="5:6, 0:8", stored="0:8, 0:8"),
+        Part(SHUFFLED, loaded="4:5, 0:8", stored="0:8, 0:8"),
+    ),
+    (Part(SHUFFLED, stored="7:8, 0:8"), Part(SHUFFLED, stored="8:9, 0:8")),
+]
+
+
+@pytest.mark.parametrize(("good", "bad"), PARTS)
+def test_what_is_touched_in_part_is_followed_element_by_element(good: Part, bad: Part, tracing: Any) -> None:
+    def outcome(part: Part) -> set[str]:
+        x = np.ones((32, 8), np.float32)
+        at = (np.add.outer(np.arange(32), np.arange(8)) % 4).astype(part.index)
+        program = tracing(part.text(), x, at)
+        found = {violation.code for violation in checks.check(program, targets.load("trn2"))}
+        try:
+            numerics.run(program, [x, at])
+        except KernelError as error:
+            found.add(error.code)
+        return found
+
+    assert not outcome(good)
+    assert outcome(bad) == {"uninitialised_read"}
+
+
+def test_the_lanes_that_topk_leaves_are_not_written(simulate: Any) -> None:
+    text = """
+    @nki.jit
+    def kernel(x):
+        src = nl.ndarray((16, 4), dtype=nl.bfloat16, buffer=nl.sbuf)
+        val = nl.ndarray((16, 8), dtype=nl.bfloat16, buffer=nl.sbuf)
+        idx = nl.ndarray((16, 8), dtype=nl.uint32, buffer=nl.sbuf)
+        out = nl.ndarray((LANES, 1), dtype=nl.bfloat16, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=src[:, 0:1], src=x)
+        nisa.topk(val, idx, src, n=16)
+        nisa.dma_copy(dst=out, src=val[0:LANES, 0:1])
+        return out
+    """
+    x = np.arange(16).reshape(16, 1).astype(NUMPY["bfloat16"])
+    (found,) = simulate(text.replace("LANES", "8"), x)
+    assert found[:, 0].tolist() == list(range(8, 16))
+    with pytest.raises(KernelError) as caught:
+        simulate(text.replace("LANES", "9"), x)
+    assert caught.value.code == "uninitialised_read"
 
 
 # Cycles that the documents give, without the overheads that the target table adds to vector instructions.
