@@ -70,6 +70,7 @@ def activation_operands(form: Form, target: Target) -> Iterator[Breach]:
 
 
 # What an argument does nothing without; given alone it is a mistake, never ignored.
+_OPTIONAL_OPERANDS = frozenset({"tensor_scalar", "tensor_scalar_reduce"})
 _NEEDS = (("operand1", "op1"), ("reverse1", "op1"), ("reduce_res_negate", "reduce_res"))
 
 
@@ -80,7 +81,8 @@ def pairs(form: Form, target: Target) -> Iterator[Breach]:
         name for name, value in form.params if value is not False
     }
     wanted = [*_NEEDS, *_for_command(form)]
-    wanted += [(op, f"operand{op[2]}") for op in ("op0", "op1") if form.param(op) not in {None, *ALU_UNARY}]
+    if form.op in _OPTIONAL_OPERANDS:
+        wanted += [(op, f"operand{op[2]}") for op in _OPS[1:] if form.param(op) not in ALU_UNARY]
     for name, other in wanted:
         if name in given and other not in given:
             yield Breach(
@@ -109,7 +111,7 @@ def unary(form: Form, target: Target) -> Iterator[Breach]:
             continue
         other = f"operand{name[2:]}"
         value = form.operand(other) or form.param(other, 0.0) or form.param(f"reverse{name[2:]}")
-        if form.op not in {"tensor_scalar", "tensor_scalar_reduce"} or value:
+        if form.op not in _OPTIONAL_OPERANDS or value:
             yield Breach(
                 "op", f"{name}={op} has one operand, {form.op} gives it two", name, "one operand", str(op),
                 f"leave {other} out, in nisa.tensor_scalar or nisa.tensor_scalar_reduce",

@@ -37,6 +37,11 @@ _INTEGER = {dtype: np.iinfo(dtype) for dtype in NUMPY.values() if dtype.kind in 
 UNINITIALISED = {dtype: (4 if dtype.kind in "iub" else float("nan")) for dtype in NUMPY.values()}
 
 
+def same_type(one: Array, other: Array) -> bool:
+    """Whether two arrays hold the same data type, tfloat32 told from float32."""
+    return one.dtype == other.dtype and one.dtype.metadata == other.dtype.metadata
+
+
 def load(view: Array) -> Float:
     """The values in float32 (the array itself when it is float32 already)."""
     value = view.astype(np.float32, copy=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_sim.arrays import load, store
+from nki_sim.arrays import load, same_type, store
 from nki_sim.semantics.common import Semantics, Values, Views, number
 
 _AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
@@ -14,7 +14,7 @@ def _copy(views: Views, values: Values) -> None:
     """Bit-exact when the types are equal."""
     del values
     dst, src = views["dst"], views["src"]
-    if src.dtype != dst.dtype:
+    if not same_type(src, dst):
         store(dst, load(src))
     else:
         np.copyto(dst, src if src.shape == dst.shape else src.reshape(dst.shape))
