@@ -56,7 +56,7 @@ def _refused_on(operator: Operator, target: str) -> bool:
             found = list(rule(form, machine))
         except (AssertionError, LookupError, ValueError):
             continue
-        if any(breach.code == "unsupported_target" for breach in found):
+        if any(breach.code == "generation" for breach in found):
             return True
     return False
 

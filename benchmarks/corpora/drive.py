@@ -8,38 +8,47 @@ from __future__ import annotations
 
 import ast
 import inspect
-import runpy
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from benchmarks.corpora import observer
 
 
-def main(script: Path) -> None:
-    """Run the script as `__main__` and report what it does; its own failure is the exit status."""
+def main(script: Path) -> int:
+    """Run the script as `__main__` and report what it does; 1 when it fails."""
     observer.install()
     observer.tee_stdout()
     sys.argv = [str(script)]
     sys.path.insert(0, str(script.parent))
-    namespace = _reported(lambda: runpy.run_path(str(script), run_name="__main__"))
-    for expression in _calls(ast.parse(script.read_text())):
+    source = script.read_text()
+    namespace: dict[str, Any] = {
+        "__name__": "__main__",
+        "__file__": str(script),
+        "__builtins__": __builtins__,
+    }
+    good = _reported(lambda: exec(compile(source, str(script), "exec"), namespace))
+    for expression in _calls(ast.parse(source)):
         for name in _others(expression, namespace):
-            text = ast.unparse(_renamed(expression, namespace, name))
-            _reported(lambda text=text: eval(text, namespace), quiet=True)
+            code = compile(ast.unparse(_renamed(expression, namespace, name)), str(script), "eval")
+            _reported(lambda code=code: eval(code, namespace))
+    return int(not good)
 
 
-def _reported(action: Any, *, quiet: bool = False) -> dict[str, Any]:
+def _reported(action: Callable[[], Any]) -> bool:
     try:
-        result = action()
-    except BaseException as error:
+        action()
+    except (Exception, SystemExit) as error:  # noqa: BLE001  a script may raise anything
+        if isinstance(error, SystemExit) and not error.code:
+            observer.write("ended", good=True, reason="")
+            return True
+        traceback.print_exc()
         observer.write("ended", good=False, reason=f"{type(error).__name__}: {error}"[:500])
-        if quiet and isinstance(error, Exception):
-            return {}
-        raise
+        return False
     observer.write("ended", good=True, reason="")
-    return result if isinstance(result, dict) else {}
+    return True
 
 
 def _calls(tree: ast.Module) -> Iterator[ast.Call]:
@@ -83,4 +92,4 @@ def _renamed(expression: ast.Call, namespace: dict[str, Any], name: str) -> ast.
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).resolve())
+    sys.exit(main(Path(sys.argv[1]).resolve()))

@@ -27,7 +27,7 @@ def outcomes(options: argparse.Namespace, limits: Limits) -> list[Outcome]:
         if file.name.startswith("test_") and (not options.only or options.only in str(file))
     ]
     helpers = sources.python_files(root / "test")
-    hollow = frozenset(missing.absent(missing.imported_by(list(helpers), root), root))
+    hollow = frozenset(missing.absent(missing.imported_by(list(helpers), root), [root, root / "src"]))
     suite = suites.Suite(
         root,
         [root, root / "src"],

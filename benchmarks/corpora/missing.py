@@ -59,19 +59,16 @@ def _names(node: ast.stmt, package: str) -> Iterator[str]:
         yield node.module.partition(".")[0]
 
 
-def absent(names: set[str], root: Path) -> set[str]:
-    """Those of the names that cannot be imported here; dotted ones are modules of the corpus."""
-    return {
-        name
-        for name in names
-        if (_no_file(root, name) if "." in name else importlib.util.find_spec(name) is None)
-        and not (STANDINS / name).exists()
-    }
+def absent(names: set[str], places: Sequence[Path]) -> set[str]:
+    """Those of the names that cannot be imported here; `places` are the corpus's own folders of imports."""
+    return {name for name in names if not _importable(name, [*places, STANDINS])}
 
 
-def _no_file(root: Path, name: str) -> bool:
-    place = root.joinpath(*name.split("."))
-    return not (place.is_dir() or place.with_suffix(".py").exists())
+def _importable(name: str, places: Sequence[Path]) -> bool:
+    found = [place.joinpath(*name.split(".")) for place in places]
+    if any(path.is_dir() or path.with_suffix(".py").exists() for path in found):
+        return True
+    return "." not in name and importlib.util.find_spec(name) is not None
 
 
 class _Hollow(type):

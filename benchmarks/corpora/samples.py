@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.corpora import ledger, missing, observer, sources, suites
+from benchmarks.corpora import ledger, observer, sources, suites
 from benchmarks.corpora.outcome import Outcome
 from benchmarks.corpora.processes import Command, Ended, Limits, each, run
 
@@ -31,7 +31,6 @@ def outcomes(options: argparse.Namespace, limits: Limits) -> list[Outcome]:
         target=options.target,
         tests_per_function=options.tests,
         test_seconds=options.timeout,
-        hollow=frozenset(missing.absent(missing.imported_by(files, root), root)),
     )
 
     def one(file: Path) -> None:
@@ -71,7 +70,7 @@ def script(suite: suites.Suite, file: Path, limits: Limits, book: ledger.Ledger)
         return f"needs the package {absent}"
     over = "time is over" if ended.status is None else "the script's process died"
     ledger.of_script(book, seen, asserts=sources.mentions(file, "assert"), end=over)
-    return "" if any(event["event"] == "kernel" for event in seen) else _last(ended)
+    return "" if ended.status == 0 and seen else _last(ended)
 
 
 def _absent_package(ended: Ended) -> str:

@@ -258,7 +258,7 @@ def test_absent_packages_are_hollow_until_they_are_used(tmp_path: Path) -> None:
         "try:\n    Mine()\n    json.loads('[1]')\nexcept client.Error:\n    pass\n"
         "try:\n    client.connect()\nexcept ModuleNotFoundError as error:\n    print(error)\n"
     )
-    names = missing.absent(missing.imported_by([user], tmp_path), tmp_path)
+    names = missing.absent(missing.imported_by([user], tmp_path), [tmp_path])
     assert names == {"no_such_client", "pack.gone"}
     code = (
         "import sys; sys.modules['torch'] = sys\nfrom benchmarks.corpora import missing; missing.install()\n"

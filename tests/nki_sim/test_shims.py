@@ -94,5 +94,6 @@ def test_it():
 def test_both_namespaces_work_in_one_process_and_under_pytest(tmp_path: Path) -> None:
     test = tmp_path / "test_both.py"
     test.write_text(BOTH)
-    code = f"import sys, pytest; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', {str(test)!r}]))"
+    options = ["-q", "-p", "no:asyncio", "-p", "no:cacheprovider", str(test)]
+    code = f"import sys, pytest; sys.exit(pytest.main({options!r}))"
     assert "1 passed" in run_python(code, SHIMS, folder=tmp_path)

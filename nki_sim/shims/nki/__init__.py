@@ -5,4 +5,6 @@ import sys as _sys
 from nki_sim.handover import give_way as _give_way
 
 if not _give_way(_sys.modules[__name__]):
-    from nki_sim.frontend.api import Kernel, jit
+    from nki_sim.frontend.modules import MODULES as _MODULES
+
+    _sys.modules.update(_MODULES)

@@ -1,7 +1,0 @@
-"""Stands in for `nki.isa`: the simulator's front end under the name kernels import."""
-
-import sys as _sys
-
-from nki_sim.frontend import isa as _isa
-
-_sys.modules[__name__] = _isa
