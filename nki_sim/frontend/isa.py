@@ -6,6 +6,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NoReturn, Self
 
+from nki_sim.dtypes import DTYPES, spelled
 from nki_sim.frontend.context import current, target
 from nki_sim.frontend.psum import infer_accumulate
 from nki_sim.frontend.registers import (
@@ -47,6 +48,8 @@ _HINTS: dict[str, Callable[[Any], bool]] = {
     "priority": lambda value: type(value) is int and 0 <= value <= 3,
     "dge_mode": lambda value: isinstance(value, dge_mode),
     "keepdims": lambda value: isinstance(value, bool),
+    # Releases before 0.3 took it; the destination's own type decides.
+    "dtype": lambda value: spelled(value) in DTYPES,
 }
 _ENUMS: dict[str, type[Enum]] = {
     "engine": engine, "oob_mode": oob_mode, "perf_mode": matmul_perf_mode, "reduce_cmd": reduce_cmd,
