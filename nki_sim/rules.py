@@ -160,7 +160,7 @@ def same_dtype(form: Form, target: Target) -> Iterator[Breach]:
 
 _PER_PARTITION = frozenset({
     "operand0", "operand1", "bias", "scale", "initial", "bound0", "bound1", "on_false", "reduce_res",
-    "reduce_regs",
+    "reduce_init", "imm0", "imm1", "prob",
 })  # fmt: skip
 
 
