@@ -74,7 +74,7 @@ ENTRIES = (
         costs.elementwise,
         (
             rules.same_shape, rules.not_both_psum("on_true", "predicate"),
-            rules_search.typed("predicate", "int8", "uint8", "int16", "uint16"),
+            rules_search.typed("predicate", "bool_", "int8", "uint8", "int16", "uint16"),
             rules_search.typed("on_true", *_SELECTED),
             rules_search.floating("reduce_res"), rules_search.reduces_by_maximum,
         ),
@@ -85,7 +85,7 @@ ENTRIES = (
         (out(), either("src"), tensor("predicate"), flag("reverse_pred")), costs_search.predicated,
         (
             rules.same_shape, rules.not_both_psum("src", "predicate"), rules_search.alike("src", "dst"),
-            rules_search.typed("predicate", "uint8", "uint16", "uint32"),
+            rules_search.typed("predicate", "bool_", "uint8", "uint16", "uint32"),
         ),
         "copy src where the predicate is not 0, leave dst elsewhere", partial=always("dst"),
     ),

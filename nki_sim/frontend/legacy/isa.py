@@ -131,7 +131,9 @@ def _bound(name: str, names: Sequence[str], args: Sequence[Any], given: Values) 
     placed = dict(zip(names, args, strict=False))
     for key in placed.keys() & given.keys():
         fail("argument_twice", f"nisa.{name}: {key} given twice")
-    return {**placed, **given}
+    every = {**placed, **given}
+    # In the order of the signature: the first tile is the one that gives the result its shape.
+    return {key: every[key] for key in (*names, *every) if key in every}
 
 
 def _refuse_unknown(operator: Operator, given: Values) -> None:
