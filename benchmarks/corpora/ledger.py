@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -50,24 +51,28 @@ class Round:
         self._ledger = ledger
         self._traced: dict[str, bool] = {}
         self._reasons: dict[str, str] = {}
+        self._seconds: Counter[str] = Counter()
 
     def kernel(self, event: dict[str, Any]) -> None:
         name, state = event["name"], event["state"]
         self._traced[name] = self._traced.get(name, False) or state in {"traced", "ran"}
         if state == "failed":
             self._reasons[name] = event["reason"]
+        self._seconds[name] += event.get("seconds", 0.0)
+        item = self._ledger.of(name)
+        item.peak_mib = max(item.peak_mib, event.get("peak_mib", 0.0))
 
-    def settle(self, *, correct: bool | None, reason: str, seconds: float = 0.0) -> None:
+    def settle(self, *, correct: bool | None, reason: str) -> None:
         for name, traced in self._traced.items():
             why = self._reasons.get(name)
             self._ledger.of(name).add(
                 traced=traced,
                 correct=False if why else correct,
                 reason=first_line(why or reason),
-                seconds=seconds,
+                seconds=self._seconds[name],
             )
-        self._traced.clear()
-        self._reasons.clear()
+        for kept in (self._traced, self._reasons, self._seconds):
+            kept.clear()
 
 
 def of_script(ledger: Ledger, events: list[dict[str, Any]], *, asserts: bool, end: str) -> None:
@@ -95,5 +100,5 @@ def of_tests(ledger: Ledger, events: list[dict[str, Any]], *, end: str) -> None:
             waiting.kernel(event)
         elif event["event"] == "test":
             correct = {"passed": True, "failed": False}.get(event["outcome"])
-            waiting.settle(correct=correct, reason=event["reason"], seconds=event["seconds"])
+            waiting.settle(correct=correct, reason=event["reason"])
     waiting.settle(correct=False, reason=end)

@@ -1,7 +1,8 @@
 """Runs inside the process of a corpus's script or test: which kernels were called and what came of each.
 
 Events go to the file named by the variable `COMPAT_EVENTS`, one JSON object a line, in order:
-`kernel` (name, traced, ran, error), `line` (what a script printed) and `test` (name, outcome, reason).
+`kernel` (name, state: started, traced, ran, failed), `line` (what a script printed), `ended` (whether it did
+well) and `test` (name, outcome, reason).
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import functools
 import importlib
 import json
 import os
+import resource
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,15 +57,22 @@ def _launched(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(kernel: Any, *args: Any, **kwargs: Any) -> Any:
         name = getattr(kernel, "__name__", "kernel")
         write("kernel", name=name, state="started")
+        begun = time.monotonic()
         try:
             result = function(kernel, *args, **kwargs)
         except Exception as error:
-            write("kernel", name=name, state="failed", reason=f"{type(error).__name__}: {error}"[:500])
+            reason = f"{type(error).__name__}: {error}"[:500]
+            write("kernel", name=name, state="failed", reason=reason, **_used(begun))
             raise
-        write("kernel", name=name, state="ran")
+        write("kernel", name=name, state="ran", **_used(begun))
         return result
 
     return call
+
+
+def _used(begun: float) -> dict[str, float]:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"seconds": time.monotonic() - begun, "peak_mib": peak}
 
 
 def _computed(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -57,9 +57,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when == "call" or (report.when == "setup" and not report.passed):
         reason = _reason(report) if report.failed else ""
-        observer.write(
-            "test", name=report.nodeid, outcome=report.outcome, reason=reason, seconds=report.duration
-        )
+        observer.write("test", name=report.nodeid, outcome=report.outcome, reason=reason)
 
 
 def _reason(report: pytest.TestReport) -> str:

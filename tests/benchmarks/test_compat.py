@@ -195,7 +195,7 @@ def test_a_refused_kernel_is_wrong_even_in_a_test_that_passes(tmp_path: Path) ->
     book = book_of(tmp_path, "first")
     events = [{"event": "kernel", "name": "first", "state": "started"}]
     events += [{"event": "kernel", "name": "first", "state": "failed", "reason": "KernelError: no"}]
-    passed = {"event": "test", "name": "t", "outcome": "passed", "reason": "", "seconds": 1.0}
+    passed = {"event": "test", "name": "t", "outcome": "passed", "reason": ""}
     ledger.of_tests(book, [*events, passed], end="died")
     assert (by_name(book)["first"].good, by_name(book)["first"].reason) == (False, "KernelError: no")
 
