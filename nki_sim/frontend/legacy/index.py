@@ -17,14 +17,16 @@ Shape = tuple[int, ...]
 
 
 class LoopIndex(int):
-    """The variable of a loop; `first` in its first iteration."""
+    """The variable of a loop: `first` in its first iteration, `around` is the iteration around the loop."""
 
     first: bool
+    around: int
 
     @classmethod
-    def of(cls, value: int, *, first: bool) -> LoopIndex:
+    def of(cls, value: int, *, first: bool, around: int = 0) -> LoopIndex:
         made = cls(value)
         made.first = first
+        made.around = around
         return made
 
 

@@ -24,18 +24,19 @@ def _bounds(start: Any, stop: Any, step: Any) -> range:
 
 def sequential_range(start: Any, stop: Any = None, step: Any = 1) -> Iterator[LoopIndex]:
     """Iterations in order; what one leaves in memory the next may use."""
+    around = legacy().iteration
     for count, value in enumerate(_bounds(start, stop, step)):
-        yield LoopIndex.of(value, first=count == 0)
+        yield LoopIndex.of(value, first=count == 0, around=around)
 
 
 def affine_range(start: Any, stop: Any = None, step: Any = 1) -> Iterator[LoopIndex]:
     """Iterations that may run in any order: they depend on each other by `+=` and reductions only."""
     recorder = legacy()
-    loop = recorder.new_loop()
+    loop, around = recorder.new_loop(), recorder.iteration
     for count, value in enumerate(_bounds(start, stop, step)):
         recorder.enter_iteration(loop, count)
         try:
-            yield LoopIndex.of(value, first=count == 0)
+            yield LoopIndex.of(value, first=count == 0, around=around)
         finally:
             recorder.leave_iteration()
 
@@ -48,18 +49,21 @@ def static_range(start: Any, stop: Any = None, step: Any = 1) -> range:
 class LoopReduction:
     """What `nl.loop_reduce` gives: assigned to a tile it reduces into it."""
 
-    __slots__ = ("_first", "_op", "_value")
+    __slots__ = ("_around", "_first", "_op", "_value")
 
-    def __init__(self, value: Tensor, op: Any, *, first: bool) -> None:
+    def __init__(self, value: Tensor, op: Any, indices: Sequence[Any]) -> None:
         self._value = value
         self._op = op
-        self._first = first
+        self._first = all(getattr(index, "first", index == 0) for index in indices)
+        self._around = min([getattr(index, "around", 0) for index in indices], default=0)
 
     def reduce_into(self, goal: Tile) -> None:
         """goal = goal op value; in the first iteration a tile that holds nothing yet takes the value."""
         recorder = legacy()
         if self._first and recorder.is_fresh(goal):
-            store(goal, self._value, unshared=False)
+            # What begins a reduction belongs to what is around its loops, not to their first iteration.
+            with recorder.inside(self._around):
+                store(goal, self._value, unshared=False)
             return
         goal = conform(goal, self._value.shape)
         recorder.emit(
@@ -80,5 +84,4 @@ def loop_reduce(
     if mask is not None:
         fail("unsupported_argument", "not supported: nl.loop_reduce(mask=)", "mask what makes its operand")
     indices = loop_indices if isinstance(loop_indices, Sequence) else (loop_indices,)
-    first = all(getattr(index, "first", index == 0) for index in indices)
-    return LoopReduction(operand(x), alu(op), first=first)
+    return LoopReduction(operand(x), alu(op), indices)

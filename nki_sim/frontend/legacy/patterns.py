@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from operator import index as to_int
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from nki_sim.forms import Dims
 from nki_sim.frontend.legacy.index import INTEGERS, Index, Linear, broadcast, linear
@@ -64,50 +64,66 @@ class Reach:
 
 
 def look_up(tile: Tile, key: Any) -> Found:
-    """Offset, dimensions and reach of `tile[key]`."""
+    """Offset, dimensions, lookup and reach of `tile[key]`."""
     keys = key if type(key) is tuple else (key,)
     linears: list[Linear | None] = []
     constants: list[int] = []
     for item in keys:
-        if type(item) in INTEGERS:
-            linears.append(None)
-            constants.append(item)
-        elif type(item) is Index:
+        kind = type(item)
+        if kind is Index:
             linears.append(item.linear)
             constants.append(item.constant)
+        elif kind in INTEGERS:
+            linears.append(None)
+            constants.append(item)
         else:
             return _other(tile, keys)
-    if len(keys) != len(tile.dims) or all(item is None for item in linears):
-        return _basic(tile, keys) if all(item is None for item in linears) else _other(tile, keys)
-    storage = tile.storage
-    dims, steps = _affine(tile.dims, tuple(linears), storage.on_chip, storage.row, storage.site.name)
-    offset, left = tile.offset, False
-    for (step, count), constant, (low, high, _) in zip(tile.dims, constants, steps, strict=True):
+    pattern = _pattern(tile, tuple(linears))
+    if pattern is None:
+        return _other(tile, keys)
+    offset, left = tile.offset, tile.reach is not None
+    for constant, (step, low, high) in zip(constants, pattern.spans, strict=True):
         offset += step * constant
-        if constant + low < 0 or constant + high >= count:
+        if not low <= constant <= high:
             left = True
-    if left or tile.reach is not None:
-        return offset, dims, None, _reach(tile, dims, constants, steps)
-    return offset, dims, None, None
+    return offset, pattern.dims, None, _reach(tile, pattern, constants) if left else None
 
 
-def _reach(tile: Tile, dims: Dims, constants: list[int], steps: Any) -> Reach:
+class Pattern(NamedTuple):
+    """The pattern of an affine key; per dimension (step, lowest, highest constant that stays inside)."""
+
+    dims: Dims
+    spans: tuple[tuple[int, int, int], ...]
+    over: tuple[tuple[int, ...], ...]
+    """Per dimension the step of its index along each axis."""
+
+
+def _pattern(tile: Tile, linears: tuple[Linear | None, ...]) -> Pattern | None:
+    """The pattern of index expressions on a tile; None for keys of integers alone, and for short ones."""
+    found = tile.patterns.get(linears)
+    if found is None:
+        if len(linears) != len(tile.dims) or all(item is None for item in linears):
+            return None
+        storage = tile.storage
+        found = _affine(tile.dims, linears, storage.on_chip, storage.row, storage.site.name)
+        tile.patterns[linears] = found
+    return found
+
+
+def _reach(tile: Tile, pattern: Pattern, constants: list[int]) -> Reach:
     if tile.reach is not None:
         tile.reach.refuse(tile.name)
     spans = [
         (dim, count, constant, over)
-        for dim, ((_, count), constant, (_, _, over)) in enumerate(
-            zip(tile.dims, constants, steps, strict=True)
+        for dim, ((_, count), constant, over) in enumerate(
+            zip(tile.dims, constants, pattern.over, strict=True)
         )
     ]
-    return Reach(tuple(count for _, count in dims), tuple(spans))
+    return Reach(tuple(count for _, count in pattern.dims), tuple(spans))
 
 
 @lru_cache(maxsize=4096)
-def _affine(
-    dims: Dims, linears: tuple[Linear | None, ...], on_chip: bool, row: int, name: str
-) -> tuple[Dims, tuple[tuple[int, int, tuple[int, ...]], ...]]:
-    """The pattern of an affine key, and per dimension the lowest and highest index and steps per axis."""
+def _affine(dims: Dims, linears: tuple[Linear | None, ...], on_chip: bool, row: int, name: str) -> Pattern:
     shape: tuple[int, ...] = ()
     for item in linears:
         if item is not None:
@@ -117,19 +133,25 @@ def _affine(
             "1d_arange_not_supported", f"indexing {name} with a 1D arange is not supported",
             "give it two axes: nl.arange(n)[:, None], or use slices",
         )  # fmt: skip
-    steps = tuple((0, 0, (0,) * len(shape)) if i is None else (i.low, i.high, i.over(shape)) for i in linears)
+    over = tuple((0,) * len(shape) if item is None else item.over(shape) for item in linears)
     made = []
     for axis, count in enumerate(shape):
-        step = sum(stride * over[axis] for (stride, _), (_, _, over) in zip(dims, steps, strict=True))
+        step = sum(stride * steps[axis] for (stride, _), steps in zip(dims, over, strict=True))
         made.append((step if count > 1 else 1, count))
     if on_chip:
-        made[0] = _partitions(made[0], [over for _, _, over in steps], row, name)
+        made[0] = _partitions(made[0], over, row, name)
     if any(step < 0 for step, _ in made):
         fail("access_pattern", f"{name} is walked backwards", "index expressions that grow along each axis")
-    return tuple(made), steps
+    spans = tuple(
+        (stride, -item.low if item else 0, count - 1 - (item.high if item else 0))
+        for (stride, count), item in zip(dims, linears, strict=True)
+    )
+    return Pattern(tuple(made), spans, over)
 
 
-def _partitions(first: tuple[int, int], steps: list[tuple[int, ...]], row: int, name: str) -> tuple[int, int]:
+def _partitions(
+    first: tuple[int, int], steps: tuple[tuple[int, ...], ...], row: int, name: str
+) -> tuple[int, int]:
     """The partition axis, which is the first axis of the tile and walks neighbouring partitions."""
     own, others = steps[0], steps[1:]
     if any(own[1:]) or any(over[0] for over in others):

@@ -7,7 +7,8 @@ a matmul that accumulates into zeros simply overwrites them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import Any, NamedTuple
 
@@ -17,7 +18,11 @@ from nki_sim.frontend.context import current
 from nki_sim.frontend.psum import infer_accumulate
 from nki_sim.frontend.recorder import Recorder
 from nki_sim.frontend.tensor import Storage, Tensor, row_major
+from nki_sim.frontend.views import View
 from nki_sim.operators import OPERATORS, Operator
+
+_ALL = -1
+"""Every element's bit in `Storage.started`."""
 
 
 class Fill(NamedTuple):
@@ -71,7 +76,7 @@ class LegacyRecorder(Recorder):
         if self._fills:
             self._fill_operands(operator, given)
         if operator.name == "nc_matmul":
-            infer_accumulate(given)
+            _infer_accumulate(given)
         try:
             super().emit(operator, given, line)
         except KernelError as error:
@@ -88,6 +93,15 @@ class LegacyRecorder(Recorder):
                     self._foreign.add(view.storage.id)
                 if view.storage.id in self.inputs:
                     self.written_inputs.setdefault(view.storage.id, line)
+
+    @contextmanager
+    def inside(self, iteration: int) -> Iterator[None]:
+        """What is recorded meanwhile belongs to that iteration, one around the one being executed."""
+        self.flush()
+        node, self._node = self.iteration, iteration
+        yield
+        self.flush()
+        self._node = node
 
     def begin_program(self, place: tuple[int, ...], core: int) -> None:
         self.flush()
@@ -112,6 +126,11 @@ class LegacyRecorder(Recorder):
         storage.started = 0
         self._foreign.discard(storage.id)
         self._fills[storage.id] = Fill(storage, value, line, iteration)
+
+    def held(self, tensor: View) -> float | None:
+        """The constant that a tile holds and no instruction has written yet."""
+        fill = self._fills.get(tensor.storage.id)
+        return None if fill is None else fill.value
 
     def _fill_operands(self, operator: Operator, given: dict[str, Any]) -> None:
         for role, view in given.items():
@@ -148,16 +167,16 @@ class LegacyRecorder(Recorder):
         if self._pending is None:
             return False
         operator, given, line = self._pending
-        views = {role: view for role, view in given.items() if isinstance(view, Tensor)}
-        roles = [role for role, view in views.items() if view.storage.id == result.storage.id]
-        if len(roles) != 1 or roles[0] not in operator.outputs:
+        written = given.get("dst")
+        if written is None or written.storage is not result.storage:
             return False
-        place = _placed(views.pop(roles[0]), result, goal)
-        if place is None or goal.buffer not in operator.by_name[roles[0]].buffers:
+        place = _placed(written, result, goal)
+        if place is None or goal.buffer not in operator.by_name["dst"].buffers:
             return False
-        if any(_collide(place, other) for other in views.values()):
-            return False
-        self._pending = Pending(operator, {**given, roles[0]: place, **changes}, line)
+        for view in given.values():
+            if view is not written and isinstance(view, Tensor) and _collide(place, view, result):
+                return False
+        self._pending = Pending(operator, {**given, "dst": place, **changes}, line)
         if result.storage.id == len(self._tensor_sites) - 1:
             self._tensor_sites.pop()
         return True
@@ -179,6 +198,18 @@ def legacy() -> LegacyRecorder:
     return recorder
 
 
+def _infer_accumulate(given: dict[str, Any]) -> None:
+    """Decide `accumulate=None`; whole tiles, which is nearly all, without looking at their elements."""
+    dst = given["dst"]
+    storage = dst.storage
+    if storage.started in {0, _ALL} and storage.banked and dst.size == storage.size:
+        if given.get("accumulate") is None:
+            given["accumulate"] = storage.started == _ALL
+        storage.started = _ALL
+    else:
+        infer_accumulate(given)
+
+
 def _overwrites(operator: Operator, given: dict[str, Any], role: str) -> bool:
     """Whether an operand is written whole, without being read."""
     view = given[role]
@@ -187,10 +218,12 @@ def _overwrites(operator: Operator, given: dict[str, Any], role: str) -> bool:
     return uses == 1 and whole and role in operator.outputs and not given.get("accumulate")
 
 
-def _collide(written: Tensor, read: Tensor) -> bool:
+def _collide(written: Tensor, read: Tensor, result: Tensor) -> bool:
     """Whether an instruction would overwrite elements of an operand that it still has to read."""
-    if written.storage.id != read.storage.id:
+    if read.storage.id not in {written.storage.id, result.storage.id}:
         return False
+    if read.storage.id == result.storage.id:
+        return True
     if written.offset == read.offset and merged(written.dims) == merged(read.dims):
         return False
     row = written.storage.row

@@ -142,7 +142,7 @@ def _plain(block: tuple[Any, ...]) -> bool:
 class _BlockMaker:
     """Makes the tiles of a tensor's blocks."""
 
-    __slots__ = ("_fill", "_iteration", "_place", "_site", "rank", "shape")
+    __slots__ = ("_fill", "_iteration", "_patterns", "_place", "_site", "rank", "shape")
 
     def __init__(self, site: Site, blocks: tuple[int, ...], fill: float | None, place: Any) -> None:
         self.shape = (*blocks, *site.shape)
@@ -151,6 +151,7 @@ class _BlockMaker:
         self._fill = fill
         self._place = place
         self._iteration = legacy().iteration
+        self._patterns: dict[Any, Any] = {}
 
     @property
     def dtype(self) -> Any:
@@ -180,7 +181,8 @@ class _BlockMaker:
         if self._place is not None:
             address = self._place(number, site.shape[0], site.partition_bytes)
             site = Site(site.name, site.shape, site.dtype, site.buffer, site.line, address)
-        tile = as_tile(recorder.allocate(site))
+        made = recorder.allocate(site)
+        tile = Tile(made.storage, made.offset, made.dims, None, self._patterns)
         if self._fill is not None:
             recorder.fill(tile.storage, self._fill, site.line, self._iteration)
         return tile

@@ -31,10 +31,19 @@ _FLOAT = frozenset({"float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m
 class Tile(Tensor):
     """A view of a storage. Basic indexing (integers, slices), affine indexing, assignment, arithmetic."""
 
-    __slots__ = ("kept", "reach")
+    __slots__ = ("kept", "patterns", "reach")
 
-    def __init__(self, storage: Storage, offset: int, dims: Dims, reach: Reach | None = None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        offset: int,
+        dims: Dims,
+        reach: Reach | None = None,
+        patterns: dict[Any, Any] | None = None,
+    ) -> None:
         self.reach = reach
+        # Of index expressions on tiles of these dimensions; blocks of a tensor share them.
+        self.patterns: dict[Any, Any] = {} if patterns is None else patterns
         # The boxes that a masked operation filled; None for all.
         self.kept: list[Box] | None = None
         if reach is None:
