@@ -16,6 +16,7 @@ import numpy as np
 from nki_sim.flow import Flow, undecided
 from nki_sim.forms import Dims, Form, merged
 from nki_sim.ir import Ints, Program
+from nki_sim.semantics.matrix import MULTIPLIES
 
 _COPIES = {
     "dma_copy": ("src", False), "tensor_copy": ("src", False),
@@ -89,7 +90,7 @@ class Forwarding:
         self.root: Ints = np.arange(len(program.cells.tensor))
         self._program = program
         self._writes = writes
-        self._copies = [_copy(form) for form in program.forms]
+        self._copies = [_copy(form, program.target) for form in program.forms]
         self._steps: dict[tuple[int, int, int], tuple[int, int] | None] = {}
         self.soft = program.reinterpreted | undecided(program)
         if not program.partners:
@@ -145,9 +146,14 @@ class Forwarding:
         return Place(base, offset - partition * down - free * across, down, across)
 
 
-def _copy(form: Form) -> _Copy | None:
-    """What a form copies, if it is one whose tile can be described by two steps."""
+def _copy(form: Form, target: str) -> _Copy | None:
+    """What a form copies, if it is one whose tile can be described by two steps.
+
+    The tensor engine of NeuronCore-v2 does not copy: it multiplies, which spreads what is not finite.
+    """
     if form.op not in _COPIES or any(item.index_step for item in form.operands):
+        return None
+    if form.engine == "tensor" and target == MULTIPLIES:
         return None
     role, swaps = _COPIES[form.op]
     dst, src = form["dst"], form[role]

@@ -8,7 +8,7 @@ from nki_sim.arrays import Array, Float, load, store
 from nki_sim.semantics.common import Semantics, Values, Views, rows
 
 # NeuronCore-v2 transposes by multiplying with an identity, which spreads what is not finite.
-_MULTIPLIES = "trn1"
+MULTIPLIES = "trn1"
 
 
 def _nc_matmul(views: Views, values: Values) -> None:
@@ -20,7 +20,7 @@ def _nc_matmul(views: Views, values: Values) -> None:
     left, right = rows(views["stationary"]), rows(views["moving"])
     if values.get("perf_mode") == "double_row":
         left, right = left.reshape(2 * len(left), -1), right.reshape(2 * len(right), -1)
-    if values.get("is_transpose") and values.get("target") != _MULTIPLIES:
+    if values.get("is_transpose") and values.get("target") != MULTIPLIES:
         product = _moved(left, right)
     else:
         product = left.T @ right
@@ -74,7 +74,7 @@ def _nc_transpose(views: Views, values: Values) -> None:
     np.copyto(dst, flat.T.reshape(dst.shape))
     if (
         values.get("engine") == "tensor"
-        and values.get("target") == _MULTIPLIES
+        and values.get("target") == MULTIPLIES
         and dst.dtype.kind not in "iub"
     ):
         spread = ~np.isfinite(rows(data)).all(axis=0)

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nki_sim import ArraySpec, targets
 from nki_sim.errors import KernelError
+from nki_sim.operators import OPERATORS
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 FEW = settings(max_examples=15)
@@ -169,3 +171,150 @@ def test_a_broken_promise_of_ones_and_zeros_is_undefined(flag: str, honest: bool
         close(found, first.T @ second, bits=20)
     else:
         assert np.isnan(found).all()
+
+
+# -- modes of the tensor engine ----------------------------------------------------------------------
+
+
+def product(shape: tuple[int, int], call: str, *, dtype: str = "nl.float32", prepare: str = "") -> str:
+    return f"""
+    @nki.jit
+    def kernel(a, b):
+        sa = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+        sb = nl.ndarray(b.shape, dtype=b.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(sa, a)
+        nisa.dma_copy(sb, b)
+        acc = nl.ndarray({shape}, dtype={dtype}, buffer=nl.psum)
+        {prepare}
+        nisa.nc_matmul(acc, sa, sb, {call})
+        r = nl.ndarray({shape}, dtype={dtype}, buffer=nl.sbuf)
+        nisa.tensor_copy(r, acc)
+        out = nl.ndarray({shape}, dtype={dtype}, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, r)
+        return out
+    """
+
+
+E4, E5 = np.dtype(ml_dtypes.float8_e4m3), np.dtype(ml_dtypes.float8_e5m2)
+DOUBLE = "perf_mode=nisa.matmul_perf_mode.double_row"
+
+
+@FEW
+@given(
+    k=st.integers(1, 128), m=st.integers(1, 128), n=st.integers(1, 512), seed=st.integers(0, 99),
+    types=st.tuples(*[st.sampled_from([E4, E5])] * 2),
+)  # fmt: skip
+def test_double_rows_contract_partitions_and_pairs(
+    k: int, m: int, n: int, seed: int, types: Any, *, simulate: Any
+) -> None:
+    a, b = draw(seed, (k, 2, m), types[0]), draw(seed + 1, (k, 2, n), types[1])
+    (found,) = simulate(product((m, n), DOUBLE), a, b)
+    wanted = np.zeros((m, n))
+    for row in range(k):
+        for pair in range(2):
+            wanted += np.outer(a[row, pair].astype(float), b[row, pair].astype(float))
+    close(found, wanted, bits=16)
+
+
+def test_double_rows_take_the_time_of_one(tracing: Any) -> None:
+    a, b = draw(0, (128, 2, 128), E4), draw(1, (128, 2, 512), E4)
+    fast = tracing(product((128, 512), DOUBLE), a, b)
+    plain = tracing(product((128, 512), ""), a[:, 0], b[:, 0])
+    costs = [
+        OPERATORS[form.op].cost(form, targets.load("trn2"))
+        for program in (fast, plain)
+        for form in program.forms
+        if form.op == "nc_matmul"
+    ]
+    assert costs[0] == costs[1]
+
+
+F32, F16 = np.dtype(np.float32), np.dtype(np.float16)
+WRONG_PRODUCTS = [
+    ("matmul_dtype", (64, 2, 8), BF16, DOUBLE, "trn2"),
+    ("double_row_shape", (64, 4, 4), E4, DOUBLE, "trn2"),
+    ("generation", (64, 2, 8), E4, DOUBLE, "trn1"),
+    ("double_row", (64, 2, 8), E4, f"{DOUBLE}, is_transpose=True", "trn2"),
+    ("double_row", (64, 2, 8), E4, f"{DOUBLE}, tile_position=(0, 0), tile_size=(64, 64)", "trn2"),
+    ("matmul_tile", (64, 16), F32, "tile_size=(64, 64)", "trn2"),
+    ("matmul_tile", (64, 16), F32, "tile_position=(0, 0)", "trn2"),
+    ("matmul_tile", (64, 16), F32, "tile_position=(0, 0), tile_size=(32, 32)", "trn2"),
+    ("matmul_tile", (64, 16), F32, "tile_position=(32, 0), tile_size=(64, 64)", "trn2"),
+    ("matmul_tile", (64, 16), F32, "tile_position=(64, 128), tile_size=(64, 64)", "trn2"),
+    ("matmul_tile", (64, 16), F32, "tile_position=(0, 0), tile_size=(64, 48)", "trn2"),
+    ("matmul_tile", (32, 16), F32, "tile_position=(0, 0), tile_size=(32, 32)", "trn1"),
+]
+RIGHT_PRODUCTS = [
+    ((64, 2, 8), E4, DOUBLE, "trn2"),
+    ((64, 2, 8), E5, f"{DOUBLE}, tile_position=(64, 0), tile_size=(64, 128)", "trn2"),
+    ((64, 16), F32, "tile_position=(64, 64), tile_size=(64, 64)", "trn1"),
+    ((64, 16), F32, "tile_position=(0, 96), tile_size=(64, 32)", "trn2"),
+    ((32, 16), F32, "tile_position=(96, 96), tile_size=(32, 32)", "trn2"),
+    ((32, 16), F32, "perf_mode=nisa.matmul_perf_mode.none", "trn1"),
+]
+
+
+@pytest.mark.parametrize(("code", "case"), [(code, case) for code, *case in WRONG_PRODUCTS])
+def test_modes_have_rules(code: str, case: list[Any], tracing: Any) -> None:
+    shape, dtype, call, target = case
+    a = draw(0, shape, dtype)
+    size = (shape[-1],) * 2 if shape[1] != 4 else (8, 8)
+    with pytest.raises(KernelError) as caught:
+        tracing(product(size, call), a, a, target=target)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(("shape", "dtype", "call", "target"), RIGHT_PRODUCTS)
+def test_modes_within_the_rules_multiply(
+    shape: Any, dtype: Any, call: str, target: str, simulate: Any
+) -> None:
+    a = draw(0, shape, dtype)
+    (found,) = simulate(product((shape[-1],) * 2, call), a, a, target=target)
+    flat = a.astype(float).reshape(-1, shape[-1])
+    close(found, flat.T @ flat, bits=16)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "legal"),
+    [
+        ("float32", "float32", True), ("bfloat16", "float8_e5m2", True), ("float16", "bfloat16", True),
+        ("tfloat32", "float32", True), ("float32", "bfloat16", False), ("float16", "tfloat32", False),
+        ("int8", "int8", False), ("float8_e4m3fn", "float8_e4m3fn", False), ("bool_", "bfloat16", False),
+    ],
+)  # fmt: skip
+def test_types_that_products_take(left: str, right: str, legal: bool, tracing: Any) -> None:
+    specs = ArraySpec((16, 8), left), ArraySpec((16, 8), right)
+    if legal:
+        tracing(product((8, 8), ""), *specs)
+    else:
+        with pytest.raises(KernelError) as caught:
+            tracing(product((8, 8), ""), *specs)
+        assert caught.value.code == "matmul_dtype"
+
+
+def spoilt(dtype: Any) -> Any:
+    x = draw(5, (24, 16), dtype)
+    x[3, 2], x[7, 2], x[5, 9] = np.nan, np.inf, -np.inf
+    return x
+
+
+@pytest.mark.parametrize("data_moves", [True, False])
+@pytest.mark.parametrize("dtype", [F32, BF16])
+def test_transpose_mode_moves_every_bit(data_moves: bool, dtype: Any, simulate: Any) -> None:
+    x, identity = spoilt(dtype), np.eye(24, dtype=np.float32).astype(dtype)
+    shape = (24, 16) if data_moves else (16, 24)
+    name = "nl.bfloat16" if dtype == BF16 else "nl.float32"
+    pair = (identity, x) if data_moves else (x, identity)
+    (found,) = simulate(product(shape, "is_transpose=True", dtype=name), *pair)
+    wanted = x if data_moves else np.ascontiguousarray(x.T)
+    assert found.tobytes() == wanted.tobytes()
+
+
+def test_transpose_mode_keeps_narrow_types_from_the_third_generation_on(tracing: Any) -> None:
+    x = np.eye(16, dtype=np.float32).astype(BF16)
+    text = product((16, 16), "is_transpose=True", dtype="nl.bfloat16")
+    tracing(text, x, x, target="trn2")
+    for wrong, target in ((text, "trn1"), (text.replace("is_transpose=True", ""), "trn2")):
+        with pytest.raises(KernelError) as caught:
+            tracing(wrong, x, x, target=target)
+        assert caught.value.code == "matmul_dtype"
