@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,6 +28,13 @@ class DType:
 
     def __hash__(self) -> int:
         return hash(self.name)
+
+    @property
+    def dtype(self) -> Any:
+        """The NumPy type, by which NumPy takes this one itself: `x.astype(nl.bfloat16)`."""
+        from nki_sim.arrays import NUMPY
+
+        return NUMPY[self.name]
 
     @property
     def limits(self) -> tuple[int, int]:

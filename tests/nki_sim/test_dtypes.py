@@ -182,3 +182,9 @@ def test_memset_takes_what_a_boolean_may_be(tracing: Any) -> None:
     with pytest.raises(KernelError) as caught:
         tracing(through("bool_", by="nisa.memset(s, 2)"), x)
     assert caught.value.code == "memset_value"
+
+
+@pytest.mark.parametrize("name", sorted(DTYPES))
+def test_numpy_takes_the_types_of_the_language(name: str) -> None:
+    assert np.ones(2).astype(DTYPES[name]).dtype == NUMPY[name]
+    assert np.zeros(2, DTYPES[name]).dtype == NUMPY[name]
