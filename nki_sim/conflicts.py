@@ -10,16 +10,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from nki_sim import regions
 from nki_sim.forms import Dims
 from nki_sim.ir import Ints, Program
 
-PLAIN, UPDATE, START = range(3)
-"""What an access is: its order matters; an associative update; the write that starts a matmul's group."""
+READ, WRITE, UPDATE = range(3)
+"""What an access is. Updates are associative, such as `+=`; what reads and writes otherwise is a READ."""
 
-# Writes of which kinds, made by other parties, an access clashes with.
-_AGAINST = {PLAIN: (PLAIN, UPDATE, START), UPDATE: (PLAIN,), START: (PLAIN, START)}
+# Writes of which kinds, made by other parties, an access clashes with. With a write that comes before it an
+# update does not clash: that is what its sum begins with.
+_AGAINST = {READ: (WRITE, UPDATE), WRITE: (WRITE,), UPDATE: (WRITE,)}
+
+
+Owners = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,7 @@ class _Access:
     """One access pattern of one party, in bytes where the tensor is read as several types."""
 
     cell: int
+    instruction: int
     party: int
     kind: int
     writes: bool
@@ -109,7 +115,7 @@ class _Access:
     def end(self) -> int:
         return self.offset + 1 + sum(step * (count - 1) for step, count in self.dims)
 
-    def of(self, owners: Ints, base: int) -> Ints:
+    def of(self, owners: Owners, base: int) -> Owners:
         """The owners of the elements it touches."""
         shape = tuple(count for _, count in self.dims)
         strides = tuple(step * owners.itemsize for step, _ in self.dims)
@@ -126,34 +132,48 @@ class _Elements:
             accesses.parties[group], accesses.kinds[group], table.writes[cells], table.offset[cells],
             table.operand[cells],
         )  # fmt: skip
-        # The same access of the same party counts once.
-        _, at = np.unique(np.stack(columns), axis=1, return_index=True)
+        # The same access of the same party counts once, a write where it comes last.
+        reverse = [column[::-1] for column in columns]
+        _, at = np.unique(np.stack(reverse), axis=1, return_index=True)
+        at = len(cells) - 1 - at
         at = np.sort(at)
         self._accesses = [
             _Access(
-                cell, party, kind, bool(writes), offset * (items[number].itemsize if bytewise else 1),
+                cell, instruction, party, kind, bool(writes),
+                offset * (items[number].itemsize if bytewise else 1),
                 regions.in_bytes(items[number]) if bytewise else items[number].dims,
             )
-            for cell, party, kind, writes, offset, number in zip(
-                cells[at].tolist(), *(column[at].tolist() for column in columns), strict=True
+            for cell, instruction, party, kind, writes, offset, number in zip(
+                cells[at].tolist(), table.instruction[cells[at]].tolist(),
+                *(column[at].tolist() for column in columns), strict=True,
             )
         ]  # fmt: skip
         self._base = min(access.offset for access in self._accesses)
         self._size = max(access.end for access in self._accesses) - self._base
 
     def clash(self) -> Clash | None:
-        # The first and the last party that writes each element, by kind.
+        # The first and the last party that writes each element, by kind; the last instruction to write it.
         first = np.full((3, self._size), np.iinfo(np.int32).max, dtype=np.int32)
         last = np.full((3, self._size), -1, dtype=np.int32)
+        latest = np.full(self._size, -1, dtype=np.int32)
         for access in self._accesses:
             if access.writes:
-                for owners, latest in ((first, np.minimum), (last, np.maximum)):
-                    view = access.of(owners[access.kind], self._base)
-                    latest(view, access.party, out=view)
+                kind = max(access.kind, WRITE)
+                self._mark(access, first[kind], np.minimum, access.party)
+                self._mark(access, last[kind], np.maximum, access.party)
+                if kind == WRITE:
+                    self._mark(access, latest, np.maximum, access.instruction)
         for access in self._accesses:
+            late = access.of(latest, self._base) > access.instruction
             for kind in _AGAINST[access.kind]:
-                low = int(access.of(first[kind], self._base).min())
-                high = int(access.of(last[kind], self._base).max())
-                if low < access.party or high > access.party:
-                    return Clash(access.cell, access.party, low if low < access.party else high)
+                counts = late if (access.kind, kind) == (UPDATE, WRITE) else np.True_
+                others = access.of(first[kind], self._base), access.of(last[kind], self._base)
+                for other, strange in zip(others, (np.less, np.greater), strict=True):
+                    clashing = other[strange(other, access.party) & counts]
+                    if len(clashing):
+                        return Clash(access.cell, access.party, int(clashing[0]))
         return None
+
+    def _mark(self, access: _Access, table: Owners, choose: np.ufunc, value: int) -> None:
+        view = access.of(table, self._base)
+        choose(view, value, out=view)

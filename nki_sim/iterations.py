@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nki_sim.conflicts import START, UPDATE, Accesses, Clash, clashes
+from nki_sim.conflicts import READ, UPDATE, WRITE, Accesses, Clash, clashes
 from nki_sim.forms import Form
 from nki_sim.ir import Bools, Ints, Iterations, Program
 from nki_sim.violations import Violation
@@ -86,8 +86,9 @@ def _executions(found: Iterations) -> Ints:
 
 
 def _kinds(program: Program) -> Ints:
-    """PLAIN, UPDATE or START of every cell."""
-    kinds = np.zeros(len(program.cells.tensor), dtype=np.int64)
+    """READ, WRITE or UPDATE of every cell."""
+    cells = program.cells
+    kinds = np.where(cells.writes & ~cells.reads, WRITE, READ)
     for number, form in enumerate(program.forms):
         pairs = _pairs(form)
         if not pairs and form.op != "nc_matmul":
@@ -96,7 +97,7 @@ def _kinds(program: Program) -> Ints:
         roles = [item.role for item in form.operands]
         goal = first + roles.index("dst")
         if form.op == "nc_matmul":
-            kinds[goal] = UPDATE if form.param("accumulate") else START
+            kinds[goal] = UPDATE if form.param("accumulate") else WRITE
         for role in pairs:
             source = first + roles.index(role)
             same = _same(program, goal, source)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nki_sim.conflicts import PLAIN, Accesses, Clash, clashes
+from nki_sim.conflicts import READ, WRITE, Accesses, Clash, clashes
 from nki_sim.forms import HBM_BUFFERS
 from nki_sim.ir import MEETINGS, Ints, Program
 from nki_sim.violations import Violation
@@ -24,7 +24,7 @@ def check(program: Program) -> Iterator[Violation]:
     fixed = np.array([item.index_step == 0 for item in program.operands], dtype=bool)
     chosen = np.flatnonzero(shared[program.tensor_sites[cells.tensor]] & fixed[cells.operand])
     numbers = cells.instruction[chosen]
-    kinds = np.full(len(chosen), PLAIN, dtype=np.int64)
+    kinds = np.where(cells.writes[chosen] & ~cells.reads[chosen], WRITE, READ)
     accesses = Accesses(chosen, program.cores[numbers], _epochs(program)[numbers], kinds)
     for clash in clashes(program, accesses, set()):
         yield _violation(program, clash)

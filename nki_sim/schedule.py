@@ -180,6 +180,7 @@ class _Simulation:
         self._table = ["" for _ in cores]
         self._dynamic_loops = len(program.loops)
         self._pools, self._touched = pools(program, target)
+        self._latest = (0.0, -1)
         self._may_overcommit = program.dialect == "neuronxcc"
         for pool in self._pools:
             for number in pool.gated():
@@ -272,6 +273,7 @@ class _Simulation:
     def _finish(self, number: int, index: int, cost: Cost) -> None:
         """Tell followers when they may see the result, and memory when tiles come back."""
         end = self._end[number]
+        self._latest = max(self._latest, (end, number))
         for follower in self._followers[number]:
             near = self._core[follower] == self._core[number]
             delay = self._delay(index, self._queue[follower], cost, near=near)
@@ -307,18 +309,17 @@ class _Simulation:
             self._arrive(number, now, source, MEMORY)
 
     def _overcommit(self) -> bool:
-        """Whether a tile that finds no room got some all the same, now that nothing else can go on.
+        """Whether tiles that find no room got some all the same, now that nothing else can go on.
 
         Only programs whose compiler spills are given more than there is.
         """
-        pool = next(
-            (pool for pool in self._pools if self._may_overcommit and pool.next < len(pool.waiting)), None
-        )
-        if pool is None:
-            return False
-        now = max(self._end)
-        self._arrive(pool.force(), now, int(np.argmax(self._end)), MEMORY)
-        return bool(self._events) or self._overcommit()
+        while not self._events and self._may_overcommit:
+            pool = next((pool for pool in self._pools if pool.next < len(pool.waiting)), None)
+            if pool is None:
+                break
+            end_ns, number = self._latest
+            self._arrive(pool.force(), end_ns, number, MEMORY)
+        return bool(self._events)
 
     def _timeline(self) -> Timeline:
         stuck = next((number for number, start in enumerate(self._start) if start < 0.0), None)

@@ -76,6 +76,23 @@ def read_of_a_sum(b: Any) -> None:
     b.loop(2, step)
 
 
+def begun(*, late: bool) -> Body:
+    """One iteration writes what the others add to: before they do, or after."""
+
+    def body(b: Any) -> None:
+        t, u = b.tile("t"), b.tile("u")
+
+        def step(i: int) -> None:
+            if i == (2 if late else 0):
+                isa.tensor_copy(t, u)
+            else:
+                isa.tensor_tensor(t, t, u, language.add)
+
+        b.loop(3, step)
+
+    return body
+
+
 def two_loops(b: Any) -> None:
     t = b.tile("t")
     b.loop(2, lambda i: isa.memset(t[:, 32 * i : 32 * i + 32], 1.0))
@@ -132,6 +149,8 @@ def fresh(b: Any) -> None:
         (products(restart=False), []),
         (products(restart=True), [("p", "0 and 2")]),
         (read_of_a_sum, [("t", "0 and 1")]),
+        (begun(late=False), []),
+        (begun(late=True), [("t", "0 and 2")]),
         (two_loops, []),
         (nested(inner=True), [("t", "0 and 1")]),
         (nested(inner=False), [("t", "0 and 1")]),
