@@ -20,12 +20,13 @@ import numpy as np
 from nki_sim.arrays import NUMPY, Array
 from nki_sim.errors import InputError
 from nki_sim.forms import ArraySpec
-from nki_sim.ir import Program
 from nki_sim.slices import Box
 
 ENTRIES = ("kernel", "optimized_kernel")
 
 _PART = re.compile(r"\d+\[\d+:\d+(,\d+:\d+)*\]")
+
+_ELEMENT = re.compile(r"\d+\[\d+(,\d+)*\]")
 
 _NAMES = {dtype: name for name, dtype in NUMPY.items() if not dtype.metadata}
 
@@ -82,6 +83,18 @@ def parse_parts(texts: Sequence[str]) -> dict[int, list[Box]]:
     return parts
 
 
+def parse_element(text: str) -> tuple[int, tuple[int, ...]]:
+    """`0[3,5]`: that element of the first output.
+
+    Raises:
+        InputError: the text is not of this form.
+    """
+    if not _ELEMENT.fullmatch(text):
+        raise InputError(f"{text!r} is not of the form 0[3,5]: output, then an index")
+    output, *index = (int(number) for number in re.findall(r"\d+", text))
+    return output, tuple(index)
+
+
 def entry_of(source: str) -> str | None:
     """The function to run when nobody names one: `kernel`, else `optimized_kernel`, else None."""
     try:
@@ -117,11 +130,11 @@ def spec_of(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def random_inputs(program: Program, seed: int) -> list[Array]:
-    """Standard normal arrays (small integers for integer types) for the program's inputs."""
+def random_inputs(specs: Sequence[ArraySpec], seed: int) -> list[Array]:
+    """Standard normal arrays (small integers for integer types)."""
     rng = np.random.default_rng(seed)
     made: list[Array] = []
-    for spec in program.specs(program.inputs):
+    for spec in specs:
         dtype = NUMPY[spec.dtype]
         values = rng.integers(0, 8, spec.shape) if dtype.kind in "iu" else rng.standard_normal(spec.shape)
         made.append(values.astype(dtype))

@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
+from typing import TextIO
 
 from nki_sim import __version__, targets
 from nki_sim.cli import show, verbs, watch
@@ -37,7 +39,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; the exit status is returned."""
     options = _parser().parse_args(argv)
     try:
-        with watch.interruptible(), watch.deadline(options.deadline, lambda: _expired(options)):
+        out = sys.stdout
+        # What a kernel prints must not end up in the JSON.
+        with (
+            watch.interruptible(),
+            watch.deadline(options.deadline, lambda: _expired(options, out)),
+            redirect_stdout(sys.stderr if options.json else out),
+        ):
             status, report = options.action(options)
     except KernelError as error:
         return _failed(options, _fields(error), EXIT_KERNEL)
@@ -66,11 +74,12 @@ def _failed(options: argparse.Namespace, error: show.Report, status: int) -> int
     return status
 
 
-def _expired(options: argparse.Namespace) -> int:
+def _expired(options: argparse.Namespace, out: TextIO) -> int:
     message = f"not done after {options.deadline:g} seconds"
     hint = "raise --deadline, or try smaller inputs"
     fields = {"code": "limit_time", "message": message, "line": 0, "hint": hint}
-    return _failed(options, fields, EXIT_KERNEL)
+    with redirect_stdout(out):
+        return _failed(options, fields, EXIT_KERNEL)
 
 
 def _source(options: argparse.Namespace) -> Path | None:
@@ -91,6 +100,8 @@ def _parser() -> argparse.ArgumentParser:
             _kernel_options(sub)
         if verb == "run":
             _run_options(sub)
+        if verb == "trace":
+            _trace_options(sub)
     return parser
 
 
@@ -105,9 +116,21 @@ def _kernel_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--deadline", type=float, metavar="SECONDS", help="give up after so long")
 
 
+def _trace_options(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument(
+        "--provenance",
+        nargs="?",
+        const=verbs.TILES,
+        metavar="OUTPUT[I,J,...]",
+        help="say which inputs each tile of the outputs depends on, through which precisions, and what is "
+        "never used; with an element such as 0[3,5], which input elements that one depends on",
+    )
+
+
 def _run_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--seeds", default="0", help="comma-separated, for example 0,21,42")
     sub.add_argument("--tolerance", type=float, default=verbs.REL_L2, help="largest relative L2 error")
+    sub.add_argument("--eager", action="store_true", help="compute while the Python runs: print shows values")
     sub.add_argument(
         "--slice",
         action="append",

@@ -38,7 +38,21 @@ def lines(report: Report, source: Path | None = None, indent: str = "") -> list[
 
 
 def _item(item: Any, source: Path | None) -> list[str]:
-    return finding(item, source) if isinstance(item, dict) and "code" in item else [str(item)]
+    if not isinstance(item, dict):
+        return [str(item)]
+    if "code" in item:
+        return finding(item, source)
+    return [_tile(item) if "inputs" in item else ", ".join(f"{name} {value}" for name, value in item.items())]
+
+
+def _tile(item: Report) -> str:
+    read = ", ".join(f"{_box(box)} ({item['precision'].get(box['tensor'], '?')})" for box in item["inputs"])
+    return f"line {item['line']}: {_box(item['output'])} <- {read or 'no input'}"
+
+
+def _box(box: Report) -> str:
+    rows, columns = (f"{first}:{end}" for first, end in (box["rows"], box["columns"]))
+    return f"{box['tensor']}[{rows}, {columns}]"
 
 
 def finding(fields: Report, source: Path | None) -> list[str]:

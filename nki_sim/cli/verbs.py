@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import nki_sim
-from nki_sim import checks, counters, explain, numerics, schedule, targets
+from nki_sim import ArraySpec, checks, counters, explain, numerics, schedule, targets
 from nki_sim.arrays import Array
 from nki_sim.cli.show import Report
 from nki_sim.cli.watch import stage
@@ -22,6 +23,7 @@ from nki_sim.harness import (
     arrays_of,
     entry_of,
     parse_argument,
+    parse_element,
     parse_parts,
     parse_seeds,
     random_inputs,
@@ -31,6 +33,7 @@ from nki_sim.ir import Program
 from nki_sim.slices import Box
 
 REL_L2 = 2e-5
+TILES = "tiles"
 
 Result = tuple[int, Report]
 
@@ -76,14 +79,34 @@ def trace_kernel(options: argparse.Namespace) -> Result:
         "bytes": len(program.to_bytes()),
         "checks": found,
     }
+    if options.provenance and not found:
+        report["provenance"] = _provenance(program, options.provenance)
     return int(bool(found)), report
+
+
+def _provenance(program: Program, what: str) -> Report:
+    """Where the outputs come from, tile by tile, or one element of one output."""
+    from nki_sim import element_flow, provenance
+
+    with stage("following results back to inputs"):
+        if what != TILES:
+            found = element_flow.elements(program, *parse_element(what))
+            return {"elements": {name: numbers.tolist() for name, numbers in found.items()}}
+        unused = Counter(int(program.lines[number]) for number in provenance.dead(program))
+        return {
+            "tiles": [asdict(tile) for tile in provenance.depends(program)],
+            "precisions": [asdict(item) for item in provenance.precisions(program)],
+            "unused": [{"line": line, "instructions": count} for line, count in sorted(unused.items())],
+        }
 
 
 def run(options: argparse.Namespace) -> Result:
     seeds, parts = parse_seeds(options.seeds), parse_parts(options.slice) or None
     reference = _reference(options)
-    first = _draw(options, reference, seeds[0])
     report = options.report = blank(options)
+    if options.eager:
+        return _eagerly(options, reference, seeds, report)
+    first = _draw(options, reference, seeds[0])
     with _timed(report, "trace"):
         program = _trace(options, first.arguments if first else _arguments(options, None))
     target = targets.load(options.target)
@@ -97,14 +120,48 @@ def run(options: argparse.Namespace) -> Result:
         _one_seed(program, reference, Try(seed, drawn, parts), report)
     with _timed(report, "run"), stage("predicting counters"):
         report["counters"] = counters.profile(program, schedule.schedule(program, target), target)
+    return _judged(options, reference, report)
+
+
+def _judged(options: argparse.Namespace, reference: Reference | None, report: Report) -> Result:
     if reference is not None:
         report["correct"] = all(value < options.tolerance for value in report["rel_l2"].values())
     return int(report["correct"] is False), report
 
 
+def _eagerly(
+    options: argparse.Namespace, reference: Reference | None, seeds: list[int], report: Report
+) -> Result:
+    """Compute while the kernel's Python runs, so that it can print values; broken rules are errors here."""
+    from nki_sim.frontend.eager import eager
+
+    if options.slice:
+        raise InputError("--eager runs the whole kernel; leave out --slice")
+    file = Path(options.kernel)
+    entry = options.entry or entry_of(file.read_text())
+    for seed in seeds:
+        drawn = _draw(options, reference, seed) or _random(options, seed)
+        with _timed(report, "run"), _importable(file.resolve().parent):
+            result = eager(file, drawn.arguments, options.target, entry=entry)
+        if reference is not None:
+            report["rel_l2"][str(seed)] = _largest(reference.errors(drawn.inputs, arrays_of(result)))
+    return _judged(options, reference, report)
+
+
+def _random(options: argparse.Namespace, seed: int) -> Draw:
+    given = [parse_argument(text) for text in options.arg]
+    arrays = random_inputs([item for item in given if isinstance(item, ArraySpec)], seed)
+    made = iter(arrays)
+    return Draw(list(arrays), [next(made) if isinstance(item, ArraySpec) else item for item in given])
+
+
 def _one_seed(program: Program, reference: Reference | None, one: Try, report: Report) -> None:
     seed, drawn = one.seed, one.drawn
-    arrays = random_inputs(program, seed) if drawn is None else _fitting(program, drawn, seed)
+    arrays = (
+        random_inputs(program.specs(program.inputs), seed)
+        if drawn is None
+        else _fitting(program, drawn, seed)
+    )
     with _timed(report, "run"), stage(f"running seed {seed}"):
         outputs = numerics.run(program, arrays, only=one.parts)
     if reference is not None:

@@ -359,6 +359,47 @@ def test_a_slice_that_is_none_is_usage(text: str, pair: Any, capsys: Any) -> Non
     assert command(capsys, *pair(), "--slice", text)[0] == 2
 
 
+# -- looking into kernels ---------------------------------------------------------------------------
+
+
+def test_eager_shows_values_and_compares(pair: Any, tmp_path: Path, capsys: Any) -> None:
+    argv = pair()
+    kernel = tmp_path / "scaled.py"
+    text = kernel.read_text()
+    kernel.write_text(
+        text.replace("    return out", "    print('first', float(tile.numpy()[0, 0]))\n    return out")
+    )
+    status, out, err = command(capsys, *argv, "--eager", "--seeds", "0,1")
+    report = json.loads(out)
+    assert (status, report["correct"], report["rel_l2"]) == (0, True, {"0": 0.0, "1": 0.0})
+    first = harness.Reference(argv[3]).inputs(0)[0]
+    assert f"first {float(first[0, 0, 0] * 3)}" in err
+    assert command(capsys, *argv, "--eager", "--slice", "0[0:1,0:1]")[0] == 2
+    assert command(capsys, *pair(factor=1.1), "--eager")[0] == 1
+
+
+def test_eager_takes_arguments_from_the_command_line(kernel_file: Path, tmp_path: Path, capsys: Any) -> None:
+    reference = tmp_path / "reference.py"
+    reference.write_text("import numpy as np\ndef forward(x): return np.exp(x) + x\n")
+    argv = ("run", kernel_file, "--arg", "128x512", "--reference", reference, "--eager")
+    assert command(capsys, *argv)[0] == 0
+
+
+def test_provenance_says_where_tiles_come_from(tmp_path: Path, capsys: Any) -> None:
+    kernel = tmp_path / "tiled.py"
+    kernel.write_text(TILED)
+    argv = ["trace", kernel, "--arg", "256x8"]
+    tiles = json.loads(command(capsys, *argv, "--provenance", "--json")[1])["provenance"]["tiles"]
+    assert [tile["output"]["rows"] for tile in tiles] == [[0, 128], [128, 256]]
+    assert (
+        "line 13: out[128:256, 0:8] <- x[128:256, 0:8] (float32)" in command(capsys, *argv, "--provenance")[1]
+    )
+    one = json.loads(command(capsys, *argv, "--provenance", "0[3,5]", "--json")[1])
+    assert one["provenance"] == {"elements": {"x": [3 * 8 + 5]}}
+    for wrong in ("0[300,5]", "1[0,0]", "0"):
+        assert command(capsys, *argv, "--provenance", wrong)[0] == 2
+
+
 # -- what surrounds a long command -----------------------------------------------------------------
 
 
