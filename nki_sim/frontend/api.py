@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from nki_sim.dtypes import DType
@@ -71,6 +71,9 @@ class Kernel:
             yield (), 0
         for number in range(self.grid[0] if self.grid else 0):
             yield (number,), number
+
+    def check_results(self, arguments: Mapping[str, Any], returned: list[int], recorder: Recorder) -> None:
+        """What this kernel's dialect asks of the arguments it wrote and of the tensors it returns."""
 
     def with_schedule(self, edges: Any) -> Kernel:
         """The kernel with edges between named instructions, a hint that nothing computed depends on."""

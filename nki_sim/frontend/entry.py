@@ -6,6 +6,7 @@ Whatever the kernel does wrong comes out as a `KernelError` with the line of the
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -122,6 +123,7 @@ def _run(
     views: bool = False,
 ) -> Traced:
     """Trace every program of the launch; what the first one returns are the outputs."""
+    views = views or kernel.dialect == "neuronxcc"
     place.line = getattr(getattr(kernel.function, "__code__", None), "co_firstlineno", 0)
     recorder.kernel_line = place.line
     recorder.grid = kernel.grid
@@ -135,6 +137,9 @@ def _run(
         result = results[0]
         found = [] if result is None and views else outputs(result, recorder, views=views)
         numbers = [tensor.storage.id for tensor in found]
+        kernel.check_results(
+            inspect.signature(kernel.function).bind(*bound, **named).arguments, numbers, recorder
+        )
         if views:
             numbers += [number for number in recorder.inputs_written() if number not in numbers]
         if not numbers:

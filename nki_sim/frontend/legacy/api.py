@@ -6,12 +6,13 @@ Every latency given here is predicted by the model, none is measured.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from nki_sim.frontend import api as current_api
 from nki_sim.frontend.api import Program
 from nki_sim.frontend.legacy.grid import Grid
+from nki_sim.frontend.legacy.mutation import check_mutations
 from nki_sim.frontend.legacy.recorder import LegacyRecorder
 from nki_sim.frontend.recorder import Recorder
 from nki_sim.frontend.tensor import fail
@@ -57,6 +58,11 @@ class LegacyKernel(current_api.Kernel):
     def programs(self) -> Iterator[Program]:
         """The programs of a launch in the order in which they are traced."""
         return self.launch_grid.programs()
+
+    def check_results(self, arguments: Mapping[str, Any], returned: list[int], recorder: Recorder) -> None:
+        """Arguments that are written are annotated as mutable and returned, or are all there is."""
+        recorder.inputs_written()
+        check_mutations(self.function, arguments, returned, getattr(recorder, "written_inputs", {}))
 
     def launch(self, *args: Any, **kwargs: Any) -> Any:
         """What a call from outside kernels does: run on arrays, or predict the latency."""

@@ -115,6 +115,10 @@ class LegacyRecorder(Recorder):
         self.flush()
         super().leave_iteration()
 
+    def inputs_written(self) -> list[int]:
+        self.flush()
+        return super().inputs_written()
+
     def to_bytes(self, kernel: str, outputs: Sequence[int]) -> bytes:
         self.flush()
         return super().to_bytes(kernel, outputs)
@@ -180,6 +184,14 @@ class LegacyRecorder(Recorder):
         if result.storage.id == len(self._tensor_sites) - 1:
             self._tensor_sites.pop()
         return True
+
+    def inherits_type(self, result: Tensor) -> bool:
+        """Whether the last instruction reads a tile of its result's type."""
+        given = self._pending.given.values() if self._pending else ()
+        return any(
+            isinstance(view, Tensor) and view.storage is not result.storage and view.dtype == result.dtype
+            for view in given
+        )
 
     @property
     def last_operator(self) -> str:

@@ -174,7 +174,7 @@ for _sign, _name in _COMPARE.items():
     setattr(Tile, f"__{_sign}__", _binary(_name))
 for _sign, _name in {"neg": "negative", "invert": "invert", "abs": "abs"}.items():
     setattr(Tile, f"__{_sign}__", _unary(_name))
-Tile.__hash__ = object.__hash__
+Tile.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
 def as_tile(view: Tensor) -> Tile:
@@ -227,7 +227,7 @@ def _store_tile(goal: Tile, value: Tensor, *, unshared: bool) -> None:
     view = conform(goal, value.shape)
     kept = getattr(value, "kept", None)
     alone = unshared and (kept is None or len(kept) == 1)
-    if alone and view.shape == value.shape and _same_rounding(view, value):
+    if alone and view.shape == value.shape and _takes_type(view, value):
         changes = {"accumulate": False} if _is_product(value) else {}
         if legacy().redirect(value, view, **changes):
             return
@@ -268,10 +268,14 @@ def _refuse_hbm(goal: Tensor) -> NoReturn:
     fail("unsupported_memory", f"{goal.name} is in {goal.buffer}", "write it with nl.store(...)")
 
 
-def _same_rounding(goal: Tensor, value: Tensor) -> bool:
-    """Whether writing the goal's type at once gives what converting the value gives."""
+def _takes_type(goal: Tensor, value: Tensor) -> bool:
+    """Whether the instruction may write the goal's type at once.
+
+    It may when it would have written float32, in which it computes, and when its result has the type of an
+    operand, which is what it has when nobody gave it one.
+    """
     made, wanted = value.storage.dtype, goal.storage.dtype
-    return made == wanted or (made == "float32" and wanted in _FLOAT and legacy().last_operator != "memset")
+    return made == wanted or (made == "float32" and wanted in _FLOAT) or legacy().inherits_type(value)
 
 
 def _accumulated(goal: Tile, value: Tensor) -> bool:
@@ -316,7 +320,7 @@ class _Probe:
 
     seen = 0
 
-    def __setitem__(self, key: Any, value: Any) -> None:  # type: ignore[override]
+    def __setitem__(self, key: Any, value: Any) -> None:
         self.seen = sys.getrefcount(value)
 
     def __iadd__(self, value: Any) -> Any:
