@@ -339,7 +339,8 @@ def test_types_are_promoted_as_documented(left: Any, right: Any, wanted: Any, ev
 @pytest.mark.parametrize(
     ("dtype", "value", "wanted"),
     [
-        (np.int8, "2", np.int32), (np.float16, "1.5", np.float32), (np.float16, "np.float16(1.5)", np.float16),
+        (np.int8, "2", np.int32), (np.float16, "1.5", np.float32),
+        (np.float16, "np.float16(1.5)", np.float16),
         (np.int16, "np.int8(2)", np.int16), (np.float16, "2", np.float16),
         (np.int8, "True", np.int16),
     ],

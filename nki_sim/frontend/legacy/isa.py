@@ -145,7 +145,9 @@ def _refuse_unknown(operator: Operator, given: Values) -> None:
 def _issued(operator: Operator, given: Values, mask: Any, dtype: Any, runs_on: Any) -> Any:
     """The instruction on what the mask leaves; the tile it fills, unless the kernel named one."""
     named = given.pop("dst", None)
-    lead = _lead(given)
+    # In the order of the table, which begins with the data.
+    given = {item.name: given[item.name] for item in operator.signature if item.name in given}
+    lead = _lead({name: given[name] for name in given if operator.by_name[name].kind != "out"})
     shape, default = RESULTS.get(operator.name, _like)(given)
     result = tile(shape, dtype or default) if named is None else named
     boxes = where(mask, lead.shape)

@@ -34,8 +34,7 @@ __all__ = [
     "static_range", "tile_size", "zeros", "zeros_like",
 ]  # fmt: skip
 
-hbm = private_hbm = MemoryRegion.private_hbm
-shared_hbm = MemoryRegion.shared_hbm
+hbm, private_hbm, shared_hbm = MemoryRegion.hbm, MemoryRegion.private_hbm, MemoryRegion.shared_hbm
 
 # Comparisons and logic give booleans in this namespace.
 _BOOLEAN = frozenset({

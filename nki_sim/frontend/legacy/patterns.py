@@ -65,7 +65,7 @@ class Reach:
 
 def look_up(tile: Tile, key: Any) -> Found:
     """Offset, dimensions, lookup and reach of `tile[key]`."""
-    keys = key if type(key) is tuple else (key,)
+    keys = key if isinstance(key, tuple) else (key,)
     linears: list[Linear | None] = []
     constants: list[int] = []
     for item in keys:

@@ -58,7 +58,7 @@ class Blocks:
         return f"<tensor {self.name} {self.shape} in blocks>"
 
     def __getitem__(self, key: Any) -> Tile | Blocks:
-        keys = key if type(key) is tuple else (key,)
+        keys = key if isinstance(key, tuple) else (key,)
         at = self._maker.rank - len(self._prefix)
         number = self._prefix + keys[:at]
         tile = self._made.get(number) if _plain(number) else None
