@@ -38,9 +38,11 @@ class Ledger:
         return self._found.setdefault(name, Outcome(name))
 
     def blame(self, text: str, reason: str) -> None:
-        """A script or test module that did not get to its kernels: those that it names get the reason."""
-        for name, item in self._found.items():
-            if not item.runs and re.search(rf"\b(?:{re.escape(name)}|{self._files[name].stem})\b", text):
+        """A script or test module that did not get to its kernels: those that it imports get the reason."""
+        imported = sources.imports(text)
+        for name, file in self._files.items():
+            item = self._found[name]
+            if not item.runs and {name, file.stem} & imported:
                 item.reason = item.reason or reason
 
 

@@ -20,6 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from benchmarks.corpora import sources
+
 STANDINS = Path(__file__).parent / "standins"
 VARIABLE = "COMPAT_HOLLOW"
 """Names that may be hollow, separated by commas: packages, or dotted modules of the corpus itself."""
@@ -35,40 +37,50 @@ def install() -> None:
 
 
 def imported_by(files: Sequence[Path], root: Path) -> set[str]:
-    """Names that the files import at their top level: packages, and the corpus's own modules, dotted."""
+    """Dotted names of the modules that the files import at their top level."""
     found: set[str] = set()
     for file in files:
-        try:
-            tree = ast.parse(file.read_text(encoding="utf-8", errors="replace"))
-        except SyntaxError:
-            continue
-        package = ".".join(file.relative_to(root).with_suffix("").parts[:-1])
-        for node in tree.body:
+        tree = sources.parsed(file)
+        package = file.relative_to(root).parts[:-1]
+        for node in tree.body if tree is not None else []:
             found.update(_names(node, package))
-    return {name for name in found if name.partition(".")[0] not in COMPUTING | sys.stdlib_module_names}
+    return found
 
 
-def _names(node: ast.stmt, package: str) -> Iterator[str]:
+def _names(node: ast.stmt, package: tuple[str, ...]) -> Iterator[str]:
     if isinstance(node, ast.Import):
-        for item in node.names:
-            yield item.name.partition(".")[0]
-    elif isinstance(node, ast.ImportFrom) and node.level:
-        above = package.split(".")[: len(package.split(".")) - node.level + 1]
-        yield ".".join([*above, *([node.module] if node.module else [])])
-    elif isinstance(node, ast.ImportFrom) and node.module:
-        yield node.module.partition(".")[0]
+        yield from (item.name for item in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        above = package[: len(package) - node.level + 1] if node.level else ()
+        yield ".".join([*above, *filter(None, [node.module])])
 
 
 def absent(names: set[str], places: Sequence[Path]) -> set[str]:
-    """Those of the names that cannot be imported here; `places` are the corpus's own folders of imports."""
-    return {name for name in names if not _importable(name, [*places, STANDINS])}
+    """What of the names cannot be imported here: packages, and modules missing in the corpus's own folders.
+
+    `places` are those folders, as they are on the path.
+    """
+    found = {_missing_part(name, [*places, STANDINS]) for name in names}
+    return {name for name in found if name and name.partition(".")[0] not in COMPUTING}
 
 
-def _importable(name: str, places: Sequence[Path]) -> bool:
-    found = [place.joinpath(*name.split(".")) for place in places]
-    if any(path.is_dir() or path.with_suffix(".py").exists() for path in found):
-        return True
-    return "." not in name and importlib.util.find_spec(name) is not None
+def _missing_part(name: str, places: Sequence[Path]) -> str:
+    """The shortest beginning of a dotted name that leads nowhere, empty when it leads somewhere."""
+    top, *below = name.split(".")
+    here = [place for place in places if _leads(place / top)]
+    if not here:
+        known = top in sys.stdlib_module_names or importlib.util.find_spec(top) is not None
+        return "" if known else top
+    path = Path(top)
+    for part in below:
+        path /= part
+        if not any(_leads(place / path) for place in here):
+            return ".".join(path.parts)
+    return ""
+
+
+def _leads(path: Path) -> bool:
+    return path.is_dir() or path.with_suffix(".py").exists()
 
 
 class _Hollow(type):
@@ -97,7 +109,8 @@ class _Finder(MetaPathFinder, Loader):
         self._names = names
 
     def find_spec(self, fullname: str, *_where: object) -> ModuleSpec | None:
-        if fullname in self._names or fullname.partition(".")[0] in self._names:
+        parts = fullname.split(".")
+        if any(".".join(parts[:count]) in self._names for count in range(1, len(parts) + 1)):
             return ModuleSpec(fullname, self, is_package=True)
         return None
 

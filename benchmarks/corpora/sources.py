@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-DECORATORS = frozenset({"jit", "baremetal", "benchmark", "profile", "trace"})
+DECORATORS = frozenset({"jit", "baremetal", "benchmark", "profile"})
 
 
 def parsed(file: Path) -> ast.Module | None:
@@ -31,6 +31,8 @@ def kernels(file: Path) -> list[str]:
 
 def _marks(decorator: ast.expr) -> bool:
     if isinstance(decorator, ast.Call):
+        if any(ast.unparse(item.value) in {"'trace'", '"trace"'} for item in decorator.keywords):
+            return False  # inlined into kernels, none itself
         decorator = decorator.func
     if isinstance(decorator, ast.Attribute):
         return decorator.attr in DECORATORS and ast.unparse(decorator.value) in {"nki", "neuronxcc.nki"}
@@ -47,6 +49,19 @@ def _acts(node: ast.stmt) -> bool:
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Call)
     return isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)
+
+
+def imports(text: str) -> set[str]:
+    """Every part of every module and name that a source imports."""
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError):
+        return set()
+    found = [
+        item.name for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for item in node.names
+    ]
+    found += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+    return {part for name in found for part in name.split(".")}
 
 
 def mentions(file: Path, text: str) -> bool:
