@@ -172,7 +172,9 @@ class LegacyRecorder(Recorder):
             return False
         operator, given, line = self._pending
         written = given.get("dst")
-        if written is None or written.storage is not result.storage:
+        # A tile that earlier instructions wrote too would lose what they wrote.
+        alone = result.storage.id not in self._written
+        if written is None or written.storage is not result.storage or not alone:
             return False
         place = _placed(written, result, goal)
         if place is None or goal.buffer not in operator.by_name["dst"].buffers:
