@@ -187,7 +187,6 @@ CASES = [
     *(
         Case(code, PAIR + COLUMN + call, PAIR + HALF_COLUMN + call, id=call)
         for code, call in (
-            ("activation_bias_invalid_type", "nisa.activation(a, nl.exp, b, bias=c)"),
             ("operand_invalid_type", "nisa.tensor_scalar(a, b, nl.add, c)"),
             ("operand_invalid_type", "nisa.tensor_scalar(a, b, nl.add, 1.0, op1=nl.add, operand1=c)"),
             ("operand_invalid_type", "nisa.scalar_tensor_tensor(a, b, nl.add, c, nl.add, b)"),
