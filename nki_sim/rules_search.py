@@ -82,7 +82,7 @@ def wide(**sizes: Size | int) -> Rule:
     def check(form: Form, target: Target) -> Iterator[Breach]:
         del target
         partitions = form.operands[0].partitions
-        for item in form.operands:
+        for item in form.tiles:
             size = sizes.get(item.role, item.free)
             wanted = size if isinstance(size, int) else size(form)
             if (item.partitions, item.free) != (partitions, wanted):
@@ -190,7 +190,7 @@ def reduces_by_maximum(form: Form, target: Target) -> Iterator[Breach]:
 def cores_whole(form: Form, target: Target) -> Iterator[Breach]:
     """Every GpSimd core that takes part has all of its partitions."""
     del target
-    for item in form.operands:
+    for item in form.tiles:
         if item.partitions % CORE_PARTITIONS:
             yield Breach(
                 "gpsimd_partitions", f"{item.role} has {item.partitions} partitions, GpSimd's cores have "

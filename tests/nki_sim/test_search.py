@@ -300,3 +300,30 @@ def test_sequence_bounds_of_the_documented_example(simulate: Any, texts: Any) ->
     text = texts.on_chip(["x"], "nisa.sequence_bounds(r, sx)", shape="(1, 2, f)", dtype="nl.int32")
     (found,) = simulate(text, x)
     assert found[0].tolist() == [[9, 1, 1, 3, 3, 3, 9, 7, 7], [-1, 3, 3, 6, 6, 6, -1, 9, 9]]
+
+
+def test_searches_and_gathers_begin_where_a_register_says(simulate: Any) -> None:
+    text = """
+    @nki.jit
+    def kernel(x, at, first):
+        place = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=place, src=first)
+        reg = nisa.register_alloc()
+        nisa.register_load(reg, place)
+        s = nl.ndarray((32, 40), dtype=nl.float32, buffer=nl.sbuf)
+        i = nl.ndarray((32, 8), dtype=nl.uint32, buffer=nl.sbuf)
+        r = nl.ndarray((32, 16), dtype=nl.float32, buffer=nl.sbuf)
+        out = nl.ndarray((32, 16), dtype=nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=s, src=x)
+        nisa.dma_copy(dst=i, src=at)
+        part = s.ap([[40, 32], [1, 10]], scalar_offset=reg, indirect_dim=1)
+        nisa.max8(r[:, 0:8], part)
+        nisa.nc_n_gather(r[:, 8:16], part, i)
+        nisa.dma_copy(dst=out, src=r)
+        return out
+    """
+    x, at = levels(1, (32, 40)), np.arange(256).reshape(32, 8).astype(np.uint32) % 10
+    (found,) = simulate(text, x, at, np.array([[17]], np.int32))
+    part = x[:, 17:27]
+    assert np.array_equal(found[:, :8], -np.sort(-part, axis=1)[:, :8])
+    assert np.array_equal(found[:, 8:], np.take_along_axis(part, at.astype(np.int64), axis=1))
