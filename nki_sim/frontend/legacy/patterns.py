@@ -173,6 +173,8 @@ def _partitions(
 
 def _other(tile: Tile, keys: tuple[Any, ...]) -> Found:
     """Keys that are not only integers and index expressions, or fewer of them than dimensions."""
+    if any(type(item) not in INTEGERS and hasattr(item, "__index__") for item in keys):
+        return look_up(tile, tuple(to_int(item) if hasattr(item, "__index__") else item for item in keys))
     if any(isinstance(item, View) for item in keys) and any(type(item) is Index for item in keys):
         return gathered(tile, keys)
     if any(type(item) is Index for item in keys):
