@@ -79,6 +79,8 @@ def _groups(program: Program, accesses: Accesses) -> Iterator[Ints]:
 
 def _clash(program: Program, accesses: Accesses, group: Ints, boxes: Ints) -> Clash | None:
     parties = accesses.parties[group]
+    if _sums(program, accesses, group):
+        return None
     first = np.flatnonzero(np.diff(parties, prepend=-1))
     bounds = np.stack([
         np.minimum.reduceat(boxes[:, 0], first), np.maximum.reduceat(boxes[:, 1], first),
@@ -92,6 +94,17 @@ def _clash(program: Program, accesses: Accesses, group: Ints, boxes: Ints) -> Cl
         return None
     mine = np.repeat(close, np.diff(np.append(first, len(group))))
     return _Elements(program, accesses, group[mine]).clash()
+
+
+def _sums(program: Program, accesses: Accesses, group: Ints) -> bool:
+    """Whether all is updates, but for writes of one party before any update."""
+    kinds, parties = accesses.kinds[group], accesses.parties[group]
+    writes = kinds == WRITE
+    if np.any(kinds == READ) or not writes.any():
+        return not np.any(kinds == READ)
+    numbers = program.cells.instruction[accesses.cells[group]]
+    alone = parties[writes].min() == parties[writes].max()
+    return bool(alone and numbers[writes].max() < numbers[~writes].min(initial=len(program)))
 
 
 def _disjoint(starts: Ints, ends: Ints) -> bool:
