@@ -318,3 +318,32 @@ def test_costs_are_the_documented_formulas(
     cost = OPERATORS[form.op].cost(form, target)
     assert form.engine == engine
     assert cost.busy_ns * target.clock_ghz(engine) == pytest.approx(cycles + overhead)
+
+
+SLICED = """
+@nki.jit
+def kernel(x, h):
+    s = nl.ndarray((32, 16), dtype=nl.float32, buffer=nl.sbuf)
+    m = nl.ndarray((32, 16), dtype=nl.uint8, buffer=nl.sbuf)
+    out = nl.ndarray((32, 32), dtype=nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=s, src=x)
+    nisa.dma_copy(dst=m, src=h)
+    for half in range(2):
+        r = nl.ndarray((32, 16), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.memset(r, 3.0)
+        nisa.tensor_copy_predicated(r, s, m)
+        nisa.nc_stream_shuffle(r, s, [1] + [255] * 31)
+        nisa.dma_copy(dst=out[:, 16 * half:16 * half + 16], src=r)
+    return out
+"""
+
+
+def test_slices_keep_what_lies_under_a_partial_write(tracing: Any) -> None:
+    x = np.random.default_rng(0).normal(size=(32, 16)).astype(np.float32)
+    h = (x > 0).astype(np.uint8)
+    program = tracing(SLICED, x, h)
+    (whole,) = numerics.run(program, [x, h])
+    (part,) = numerics.run(program, [x, h], only={0: [((0, 32), (16, 32))]})
+    assert np.array_equal(part[:, 16:], whole[:, 16:])
+    assert np.array_equal(whole[1:, :16], np.where(h != 0, x, np.float32(3))[1:])
+    assert np.array_equal(whole[0, :16], x[1])
