@@ -26,12 +26,14 @@ _KERNEL_VERBS = {
 }
 _PLAIN_VERBS = {
     "ops": (verbs.ops, "list what is supported, instruction by instruction and name by name"),
+    "rules": (verbs.rules, "list the rules and errors with their codes, as a Markdown table"),
     "path": (verbs.path, "print the folder to put on PYTHONPATH so that kernels' imports work"),
 }
 
 _PRINTED: dict[str, Callable[[show.Report, Path | None], Iterable[str]]] = {
     "path": lambda report, _: [report["path"]],
     "ops": lambda report, _: verbs.ops_lines(report),
+    "rules": lambda report, _: verbs.rules_lines(report),
 }
 
 

@@ -213,6 +213,19 @@ def ops_lines(report: Report) -> Iterator[str]:
     return support.lines(report)
 
 
+def rules(options: argparse.Namespace) -> Result:
+    from nki_sim import rulebook
+
+    del options
+    return 0, {"rules": [asdict(rule) for rule in rulebook.rules()]}
+
+
+def rules_lines(report: Report) -> Iterator[str]:
+    from nki_sim import rulebook
+
+    return rulebook.lines([rulebook.Rule(**fields) for fields in report["rules"]])
+
+
 def path(options: argparse.Namespace) -> Result:
     del options
     return 0, {"path": str(Path(nki_sim.__file__).parent / "shims")}

@@ -199,6 +199,17 @@ def test_ops_for_people_names_every_instruction(capsys: Any) -> None:
         assert (f"  {name}(" in out) is not operator.internal
 
 
+def test_rules_lists_every_code_with_text_and_advice(capsys: Any) -> None:
+    found = {rule["code"]: rule for rule in json.loads(command(capsys, "rules", "--json")[1])["rules"]}
+    assert found["write_write_race"]["says"].startswith("core {party}")
+    assert "core_barrier" in found["write_write_race"]["fix"]
+    assert found["uninitialised_read"]["says"] == "{name} is read before it is written"
+    assert found["{memory_name}_capacity"]["fix"].startswith("use smaller tiles")
+    assert {"kernel_exception", "limit_work", "1d_arange_not_supported", "start_partition"} <= found.keys()
+    assert [code for code, rule in found.items() if not rule["says"]] == []
+    assert "| `uninitialised_read` | {name} is read" in command(capsys, "rules")[1]
+
+
 def test_relative_error_of_equal_arrays_is_zero() -> None:
     assert harness.relative_l2(np.ones(4), np.ones(4)) == 0.0
     assert harness.relative_l2(np.zeros(4), np.ones(4)) == pytest.approx(1.0)

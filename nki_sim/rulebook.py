@@ -1,0 +1,82 @@
+"""The rules and errors that the simulator knows, read off its own source: code, what it says, what fixes it.
+
+A code is the first argument of whatever raises or reports one, or a key of a table of (text, advice).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_REPORTERS = frozenset({"fail", "Breach", "Violation", "KernelError", "LimitError"})
+_CODE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One code; `says` and `fix` are templates in which braces hold what is filled in."""
+
+    code: str
+    says: str
+    fix: str
+
+
+def rules() -> list[Rule]:
+    """One rule for each code, in their order; where a code is used several times, its first text."""
+    found: dict[str, Rule] = {}
+    for file in sorted(Path(__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            for rule in _rules_of(node):
+                found.setdefault(rule.code, rule)
+    return [found[code] for code in sorted(found)]
+
+
+def lines(found: list[Rule]) -> Iterator[str]:
+    """A Markdown table."""
+    yield "| code | says | what usually fixes it |\n|---|---|---|"
+    for rule in found:
+        says, fix = (text.replace("|", "\\|") for text in (rule.says, rule.fix))
+        yield f"| `{rule.code}` | {says} | {fix} |"
+
+
+def _rules_of(node: ast.AST) -> Iterator[Rule]:
+    if isinstance(node, ast.Call) and len(node.args) > 1 and _name(node.func) in _REPORTERS:
+        texts = [text for text in map(template, node.args[1:]) if text]
+        fix = next((template(item.value) for item in node.keywords if item.arg == "hint"), "")
+        for code in _codes(node.args[0]):
+            yield Rule(
+                code, texts[0] if texts else "what Python says", fix or (texts[-1] if len(texts) > 1 else "")
+            )
+    elif isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(value, ast.Tuple) and "_" in str(key.value):
+                texts = [template(item) for item in value.elts]
+                if len(texts) == 2 and all(" " in text for text in texts):
+                    yield Rule(str(key.value), *texts)
+
+
+def _name(function: ast.expr) -> str:
+    return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+
+
+def _codes(node: ast.expr) -> list[str]:
+    """A literal, either branch of a choice, or the literal parts of a code that is put together."""
+    if isinstance(node, ast.IfExp):
+        return [*_codes(node.body), *_codes(node.orelse)]
+    if isinstance(node, ast.JoinedStr):
+        return [template(node)]
+    found = node.value if isinstance(node, ast.Constant) else None
+    return [found] if isinstance(found, str) and _CODE.fullmatch(found) else []
+
+
+def template(node: ast.expr) -> str:
+    """The text of a string literal; what an f-string fills in stands in braces, shortened to a name."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(template, node.values))
+    if isinstance(node, ast.FormattedValue):
+        return "{" + (re.findall(r"[A-Za-z_]\w*", ast.unparse(node.value)) or ["..."])[-1] + "}"
+    value = node.value if isinstance(node, ast.Constant) else None
+    return value if isinstance(value, str) else ""
