@@ -78,5 +78,5 @@ def template(node: ast.expr) -> str:
         return "".join(map(template, node.values))
     if isinstance(node, ast.FormattedValue):
         return "{" + (re.findall(r"[A-Za-z_]\w*", ast.unparse(node.value)) or ["..."])[-1] + "}"
-    value = node.value if isinstance(node, ast.Constant) else None
+    value: object = node.value if isinstance(node, ast.Constant) else None
     return value if isinstance(value, str) else ""
