@@ -7,8 +7,8 @@ the standard library is imported until it is used. Open `forms` and `operators` 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from nki_sim.forms import ArraySpec
 
@@ -29,13 +29,18 @@ def toolchain() -> str:
 def trace(
     source: str,
     *,
-    args: Sequence[ArraySpec | int | float | bool],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
     target: str = "trn2",
     entry: str | None = None,
     filename: str = "kernel.py",
+    lnc: int | None = None,
     max_instructions: int = 2_000_000,
 ) -> Program:
     """Run a kernel's Python on shapes, in this process, and return its program.
+
+    Arguments are `ArraySpec`, plain values, and lists, tuples, dictionaries and dataclasses of these. `lnc`
+    launches the kernel on that many cores, as `kernel[lnc](...)` does.
 
     Raises:
         nki_sim.errors.KernelError: the kernel does not parse, breaks a rule or raises.
@@ -48,9 +53,11 @@ def trace(
         trace_bytes(
             source,
             args=args,
+            kwargs=kwargs,
             target=target,
             entry=entry,
             filename=filename,
+            lnc=lnc,
             max_instructions=max_instructions,
         )
     )

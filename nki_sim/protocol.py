@@ -1,8 +1,10 @@
 """What the jailed tracer is asked and how it answers: one JSON request in, one framed reply out.
 
-Request: {"source", "filename", "entry", "args": [{"shape", "dtype"} | {"value"}], "target", "limits":
-{"max_instructions"}}; entry, filename, target and limits may be left out. Reply: magic, kind (P program,
-E error), u64 length, payload; nothing may follow. The reading side trusts none of it.
+Request: {"source", "filename", "entry", "args": [argument], "kwargs": {name: argument}, "target", "lnc",
+"limits": {"max_instructions"}}; all but the source may be left out. An argument is {"shape", "dtype"},
+{"value": null, boolean, number or text}, {"list": [argument]}, {"tuple": [argument]} or {"dict": {name:
+argument}}. Reply: magic, kind (P program, E error), u64 length, payload; nothing may follow. The reading
+side trusts none of it.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"NKISIMRP"
 _HEAD = struct.Struct("<8scQ")
-_FIELDS = frozenset({"source", "filename", "entry", "args", "target", "limits"})
+_FIELDS = frozenset({"source", "filename", "entry", "args", "kwargs", "target", "lnc", "limits"})
 _LIMITS = frozenset({"max_instructions"})
 
 
@@ -47,19 +49,36 @@ def decode_request(text: str) -> dict[str, Any]:
     for name, limit in limits.items():
         if type(limit) is not int or limit < 1:
             raise InputError(f"limit {name} is a positive integer, not {limit!r}")
-    args = [decode_argument(item) for item in request.get("args", [])]
-    return {"source": request["source"], "args": args, **given, **limits}
+    if request.get("lnc") is not None:
+        if type(request["lnc"]) is not int:
+            raise InputError(f"lnc is an integer, not {str(request['lnc'])[:80]}")
+        given["lnc"] = request["lnc"]
+    try:
+        args = decode_argument({"list": request.get("args", [])})
+        kwargs = decode_argument({"dict": request.get("kwargs") or {}})
+    except RecursionError as error:
+        raise InputError("the arguments are nested too deeply") from error
+    return {"source": request["source"], "args": args, "kwargs": kwargs, **given, **limits}
 
 
-def decode_argument(item: Any) -> ArraySpec | int | float | bool:
-    """{"shape": [...], "dtype": name} or {"value": scalar}."""
-    if isinstance(item, dict) and item.keys() == {"value"} and isinstance(item["value"], bool | int | float):
-        return item["value"]
+def decode_argument(item: Any) -> Any:
+    """The value that an argument of a request stands for."""
+    kind = next(iter(item)) if isinstance(item, dict) and len(item) == 1 else None
+    value = item[kind] if kind else None
+    if kind == "value" and isinstance(value, bool | int | float | str | None):
+        return value
+    if kind in {"list", "tuple"} and isinstance(value, list):
+        items = [decode_argument(entry) for entry in value]
+        return items if kind == "list" else tuple(items)
+    if kind == "dict" and isinstance(value, dict):
+        return {name: decode_argument(entry) for name, entry in value.items()}
     if isinstance(item, dict) and item.keys() == {"shape", "dtype"} and item["dtype"] in DTYPES:
         shape = item["shape"]
         if isinstance(shape, list) and shape and all(type(size) is int and size > 0 for size in shape):
             return ArraySpec(tuple(shape), item["dtype"])
-    raise InputError(f"argument {str(item)[:200]} is neither a shape with a type nor a value")
+    raise InputError(
+        f"argument {str(item)[:200]} is neither a shape with a type, nor a value, nor a list of them"
+    )
 
 
 def program_reply(program: bytes) -> bytes:

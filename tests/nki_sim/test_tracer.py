@@ -94,8 +94,13 @@ def test_limits_come_with_the_request(texts: Any) -> None:
         request("", limits={"max_instructions": 0}),
         json.dumps({"source": "", "args": [{"shape": [0], "dtype": "float32"}]}),
         json.dumps({"source": "", "args": [{"shape": [4], "dtype": "float99"}]}),
-        json.dumps({"source": "", "args": [{"value": "text"}]}),
+        json.dumps({"source": "", "args": [{"value": [1]}]}),
         json.dumps({"source": "", "args": ["x"]}),
+        json.dumps({"source": "", "args": [{"list": 3}]}),
+        json.dumps({"source": "", "args": 3}),
+        json.dumps({"source": "", "kwargs": [3]}),
+        json.dumps({"source": "", "lnc": "2"}),
+        json.dumps({"source": ""})[:-1] + ', "args": [' + '{"list": [' * 3000 + "]}" * 3000 + "]}",
     ],
 )
 def test_requests_that_make_no_sense_are_refused(text: str) -> None:
@@ -103,6 +108,39 @@ def test_requests_that_make_no_sense_are_refused(text: str) -> None:
     assert status == 1
     with pytest.raises(InputError):
         protocol.parse_reply(data)
+
+
+def test_arguments_of_every_kind_reach_the_kernel() -> None:
+    source = HEADER_FOR_ARGUMENTS
+    shape = {"shape": [4, 4], "dtype": "float32"}
+    arguments = {
+        "source": source,
+        "args": [shape, {"value": None}],
+        "kwargs": {
+            "mode": {"value": "fast"},
+            "parts": {"list": [shape, {"tuple": [{"value": 3}]}, {"dict": {"k": {"value": 1.5}}}]},
+        },
+        "lnc": 1,
+    }
+    status, data = reply(json.dumps(arguments))
+    assert status == 0
+    program = protocol.parse_reply(data)
+    assert [program.site(number).name for number in program.inputs] == ["x", "parts_0"]
+
+
+HEADER_FOR_ARGUMENTS = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def kernel(x, nothing, *, mode, parts):
+    assert nothing is None and mode == "fast" and parts[1] == (3,) and parts[2] == {"k": 1.5}
+    assert nl.program_ndim() == 1
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=parts[0])
+    return out
+"""
 
 
 @given(st.binary(max_size=200))
