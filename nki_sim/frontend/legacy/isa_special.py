@@ -12,7 +12,7 @@ from nki_sim.frontend.legacy.masks import Box, Condition
 from nki_sim.frontend.legacy.tiles import Tile, as_tile, where
 from nki_sim.frontend.lowering import matrix, reductions
 from nki_sim.frontend.lowering.elementwise import op_value
-from nki_sim.frontend.lowering.emit import issue, on_chip, tile
+from nki_sim.frontend.lowering.emit import in_sbuf, issue, on_chip, tile
 from nki_sim.frontend.tensor import Tensor, fail
 from nki_sim.frontend.values import engine as engines
 
@@ -89,7 +89,7 @@ def _iota(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
 def _affine_select(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
     """One comparison of an index expression decides which elements of the tile stay."""
     del engine
-    data = on_chip("nisa.affine_select: on_true_tile", value_of(given["on_true_tile"]))
+    data = in_sbuf(on_chip("nisa.affine_select: on_true_tile", value_of(given["on_true_tile"])))
     pred = given["pred"]
     if not isinstance(pred, Condition):
         fail(

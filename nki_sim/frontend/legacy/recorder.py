@@ -177,7 +177,7 @@ class LegacyRecorder(Recorder):
         if written is None or written.storage is not result.storage or not alone:
             return False
         place = _placed(written, result, goal)
-        if place is None or goal.buffer not in operator.by_name["dst"].buffers:
+        if place is None or not _writes(operator, goal.buffer):
             return False
         for view in given.values():
             if view is not written and isinstance(view, Tensor) and _collide(place, view, result):
@@ -222,6 +222,12 @@ def _infer_accumulate(given: dict[str, Any]) -> None:
         storage.started = _ALL
     else:
         infer_accumulate(given)
+
+
+def _writes(operator: Operator, buffer: str) -> bool:
+    """Whether all engines of an instruction write to a memory: the tensor engine only to PSUM, GpSimd not."""
+    barred = "gpsimd" if buffer == "psum" else "tensor"
+    return buffer in operator.by_name["dst"].buffers and barred not in operator.engines[:1]
 
 
 def _overwrites(operator: Operator, given: dict[str, Any], role: str) -> bool:

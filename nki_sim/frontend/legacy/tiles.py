@@ -31,7 +31,7 @@ _FLOAT = frozenset({"float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m
 class Tile(Tensor):
     """A view of a storage. Basic indexing (integers, slices), affine indexing, assignment, arithmetic."""
 
-    __slots__ = ("kept", "patterns", "reach")
+    __slots__ = ("fresh", "kept", "patterns", "reach")
 
     def __init__(
         self,
@@ -44,6 +44,8 @@ class Tile(Tensor):
         self.reach = reach
         # Of index expressions on tiles of these dimensions; blocks of a tensor share them.
         self.patterns: dict[Any, Any] = {} if patterns is None else patterns
+        # Whether this is what an operator returned, whole, and not a view of something declared.
+        self.fresh = False
         # The boxes that a masked operation filled; None for all.
         self.kept: list[Box] | None = None
         if reach is None:
@@ -182,7 +184,9 @@ def as_tile(view: Tensor) -> Tile:
     if type(view) is Tile:
         return view
     dims = view.dims if len(view.dims) > 1 or not view.storage.on_chip else (*view.dims, (1, 1))
-    return Tile(view.storage, view.offset, dims).looked_up(view.lookup)
+    made = Tile(view.storage, view.offset, dims).looked_up(view.lookup)
+    made.fresh = True
+    return made
 
 
 def operand(value: Any) -> Any:
@@ -226,7 +230,7 @@ def _store_tile(goal: Tile, value: Tensor, *, unshared: bool) -> None:
     _check_memories(goal, value)
     view = conform(goal, value.shape)
     kept = getattr(value, "kept", None)
-    alone = unshared and (kept is None or len(kept) == 1)
+    alone = unshared and getattr(value, "fresh", False) and (kept is None or len(kept) == 1)
     if alone and view.shape == value.shape and _takes_type(view, value):
         changes = {"accumulate": False} if _is_product(value) else {}
         if legacy().redirect(value, view, **changes):
@@ -288,7 +292,12 @@ def _accumulated(goal: Tile, value: Tensor) -> bool:
 
 
 def _is_product(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.storage.banked and legacy().last_operator == "nc_matmul"
+    return (
+        isinstance(value, Tile)
+        and value.fresh
+        and value.storage.banked
+        and legacy().last_operator == "nc_matmul"
+    )
 
 
 def conform(view: Tile, shape: Sequence[int]) -> Tile:
