@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nki_sim import checks, targets
+from nki_sim import checks, rules, targets
 from nki_sim.coverage import examine
 from nki_sim.deps import dependences
 from nki_sim.errors import IRError
+from nki_sim.forms import Form, Operand
 from nki_sim.frontend import isa
 from nki_sim.functions import REGISTER_ALU
 from nki_sim.ir import Program
@@ -176,3 +177,24 @@ def test_what_a_loop_writes_is_proven_inside_it_alone(building: Build) -> None:
     assert unproven(building(lambda b: body(b, "behind"))) == {"t"}
     early = building(lambda b: body(b, "before"))
     assert [item.code for item in checks.check(early, TRN2)] == ["uninitialised_read"]
+
+
+@pytest.mark.parametrize(("dst", "left", "op", "codes"), [
+    ("int64", "int64", "add", []), ("int32", "int32", "less", []),
+    ("int64", "int32", "add", ["register_width"]), ("int64", "int64", "less", ["register_width"]),
+])  # fmt: skip
+def test_arithmetic_keeps_to_one_width(dst: str, left: str, op: str, codes: list[str]) -> None:
+    operands = tuple(
+        Operand(role, ((1, 1), (1, 1)), dtype, "register", 1, 0)
+        for role, dtype in (("dst", dst), ("left", left))
+    )
+    form = Form("register_alu", "sync", operands, (("right", 1), ("op", op)))
+    assert [breach.code for breach in rules.register_widths(form, TRN2)] == codes
+
+
+@pytest.mark.parametrize(("register", "codes"), [("int32", ["register_width"]), ("int64", [])])
+def test_a_register_takes_what_it_can_hold(register: str, codes: list[str]) -> None:
+    dst = Operand("dst", ((1, 1), (1, 1)), register, "register", 1, 0)
+    src = Operand("src", ((1, 1), (1, 1)), "int64", "hbm", 1, 0)
+    form = Form("register_load", "sync", (dst, src), ())
+    assert [breach.code for breach in rules.one_element(form, TRN2)] == codes

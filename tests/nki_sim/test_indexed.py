@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from nki_sim import ArraySpec, checks, targets
+from nki_sim import ArraySpec, checks, rules, targets
 from nki_sim.coverage import examine
 from nki_sim.deps import dependences
 from nki_sim.errors import KernelError
+from nki_sim.forms import Form, Operand
 from nki_sim.ir import Program
 from nki_sim.operators import OPERATORS
 
@@ -93,3 +94,15 @@ def test_gathers_cost_the_making_of_descriptors(tracing: Any) -> None:
     program = tracing(kernel(GATHER.format(name="x")), X)
     costs = [OPERATORS[form.op].cost(form, TRN2) for form in program.forms if form.op == "dma_copy"]
     assert sorted(cost.descriptor_ns for cost in costs) == [0.0, TRN2.dma_software_descriptor_ns]
+
+
+@pytest.mark.parametrize(("count", "engine", "codes"), [
+    (128, "vector", ["indirect_access"]), (1, "vector", []), (128, "dma", []),
+])  # fmt: skip
+def test_engines_take_one_index_at_a_time(count: int, engine: str, codes: list[str]) -> None:
+    dims = ((0 if count > 1 else 8, 128), (1, 8))
+    src = Operand("src", dims, "float32", "sbuf", 8, 0, index_step=8)
+    index = Operand("src_index", ((1, count), (1, 1)), "int32", "sbuf", 1, 0)
+    dst = Operand("dst", ((8, 128), (1, 8)), "float32", "sbuf", 8, 0)
+    form = Form("tensor_copy", engine, (dst, src, index), ())
+    assert [breach.code for breach in rules.indices(form, TRN2)] == codes
