@@ -64,7 +64,7 @@ def run(
         if program.partners:
             actions = [action(form, program.target) for form in program.forms]
             runner = Interpreter(machine, actions, max_elements=max_elements, max_steps=max_steps)
-            runner.run(_columns(program), 0, len(program), program.partners)
+            runner.run(columns(program), 0, len(program), program.partners)
         else:
             _follow(program, machine, _plan(program))
     return [_output(program, machine, number, partial=only is not None) for number in program.outputs]
@@ -123,7 +123,7 @@ def _output(program: Program, machine: Machine, tensor: int, *, partial: bool) -
     return machine.array(tensor).reshape(site.shape)
 
 
-def _columns(program: Program) -> Columns:
+def columns(program: Program) -> Columns:
     columns = (program.form_ids, program.lines, program.cells.first, program.tensors, program.offsets)
     return Columns(*(column.tolist() for column in columns))
 
