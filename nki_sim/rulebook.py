@@ -59,7 +59,7 @@ def _rules_of(node: ast.AST) -> Iterator[Rule]:
 
 
 def _name(function: ast.expr) -> str:
-    return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+    return function.id if isinstance(function, ast.Name) else str(getattr(function, "attr", ""))
 
 
 def _codes(node: ast.expr) -> list[str]:
@@ -77,6 +77,7 @@ def template(node: ast.expr) -> str:
     if isinstance(node, ast.JoinedStr):
         return "".join(map(template, node.values))
     if isinstance(node, ast.FormattedValue):
-        return "{" + (re.findall(r"[A-Za-z_]\w*", ast.unparse(node.value)) or ["..."])[-1] + "}"
+        names: list[str] = re.findall(r"[A-Za-z_]\w*", ast.unparse(node.value))
+        return f"{{{names[-1] if names else '...'}}}"
     value: object = node.value if isinstance(node, ast.Constant) else None
     return value if isinstance(value, str) else ""

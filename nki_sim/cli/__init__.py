@@ -39,7 +39,7 @@ _PRINTED: dict[str, Callable[[show.Report, Path | None], Iterable[str]]] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; the exit status is returned."""
-    options = _parser().parse_args(argv)
+    options = parser().parse_args(argv)
     try:
         out = sys.stdout
         # What a kernel prints must not end up in the JSON.
@@ -88,12 +88,11 @@ def _source(options: argparse.Namespace) -> Path | None:
     return Path(options.kernel) if getattr(options, "kernel", None) else None
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="nki-sim", description="Run, check and profile NKI kernels on a CPU."
-    )
-    parser.add_argument("--version", action="version", version=f"nki-sim {__version__}")
-    subparsers = parser.add_subparsers(dest="verb", required=True)
+def parser() -> argparse.ArgumentParser:
+    """The grammar of the command line."""
+    made = argparse.ArgumentParser(prog="nki-sim", description="Run, check and profile NKI kernels on a CPU.")
+    made.add_argument("--version", action="version", version=f"nki-sim {__version__}")
+    subparsers = made.add_subparsers(dest="verb", required=True)
     for verb, (action, text) in {**_KERNEL_VERBS, **_PLAIN_VERBS}.items():
         sub = subparsers.add_parser(verb, help=text, description=text)
         sub.set_defaults(action=action, deadline=None, report=None)
@@ -104,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
             _run_options(sub)
         if verb == "trace":
             _trace_options(sub)
-    return parser
+    return made
 
 
 def _kernel_options(sub: argparse.ArgumentParser) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -208,6 +210,26 @@ def test_rules_lists_every_code_with_text_and_advice(capsys: Any) -> None:
     assert {"kernel_exception", "limit_work", "1d_arange_not_supported", "start_partition"} <= found.keys()
     assert [code for code, rule in found.items() if not rule["says"]] == []
     assert "| `uninitialised_read` | {name} is read" in command(capsys, "rules")[1]
+
+
+def test_the_modules_that_the_page_names_exist() -> None:
+    package = Path(cli.__file__).parents[1]
+    page = (package.parent / "docs/nki-sim.md").read_text(encoding="utf-8")
+    table = page.split("## The modules")[1].split("\n\n")[1]
+    names = [name for row in table.splitlines()[2:] for name in re.findall(r"`([^`]+)`", row.split("|")[1])]
+    assert len(names) > 40
+    assert [
+        name for name in names if not (package / name).is_dir() and not list(package.glob(f"{name}.py"))
+    ] == []
+
+
+def test_every_command_on_the_page_parses() -> None:
+    page = (Path(cli.__file__).parents[2] / "docs/nki-sim.md").read_text(encoding="utf-8")
+    commands = [line.split("#")[0] for line in page.splitlines() if line.startswith("    nki-sim ")]
+    assert len(commands) >= 8
+    for line in commands:
+        argv = [word for word in shlex.split(line.replace("...", "--arg 1"))[1:]]
+        assert cli.parser().parse_args(argv).verb == argv[0]
 
 
 def test_relative_error_of_equal_arrays_is_zero() -> None:
