@@ -230,10 +230,10 @@ def narrow_types(form: Form, target: Target) -> Iterator[Breach]:
 
 
 def wide_integers(form: Form, target: Target) -> Iterator[Breach]:
-    """Engines have no 64-bit integers; registers do."""
+    """Engines have no 64-bit integers; registers and what moves bytes do."""
     del target
     for item in form.tiles:
-        if item.dtype == "int64" and not (item.in_hbm and form.engine in {"dma", "sync"}):
+        if item.dtype == "int64" and form.engine not in {"dma", "sync"}:
             yield Breach(
                 "dtype", f"{item.role} is int64, which the {form.engine} engine does not know", item.role,
                 "int32", "int64", "use int32; nisa.scalar_load reads 64-bit integers from memory",

@@ -66,8 +66,10 @@ def laid_out(draw: Any) -> tuple[Tensor, Any]:
 
 
 def factors(size: int) -> st.SearchStrategy[tuple[int, ...]]:
-    return st.sampled_from([(size,), (1, size), (size, 1), *((n, size // n) for n in range(2, size) if size % n == 0),
-                      *((n, 2, size // n // 2) for n in range(2, size) if size % (2 * n) == 0)])  # fmt: skip
+    """Shapes of that many elements, of one to three dimensions."""
+    pairs = [(n, size // n) for n in range(1, size + 1) if size % n == 0]
+    triples = [(n, 2, rest // 2) for n, rest in pairs if rest % 2 == 0]
+    return st.sampled_from([(size,), *pairs, *triples])
 
 
 @given(case=laid_out(), data=st.data())
@@ -76,12 +78,11 @@ def test_reshaping_is_numpys_or_is_refused(case: tuple[Tensor, Any], data: Any) 
     assert walked(view).tolist() == array.tolist()
     shape = data.draw(factors(array.size))
     try:
-        found = view.reshape(shape)
-    except KernelError as error:
-        assert error.code == "reshape"
+        found = walked(view.reshape(shape))
+    except KernelError:
         assert not view.is_contiguous()
     else:
-        assert walked(found).tolist() == array.reshape(shape).tolist()
+        assert found.tolist() == array.reshape(shape).tolist()
 
 
 @given(sizes=st.lists(st.integers(1, 4), min_size=3, max_size=3), data=st.data())
