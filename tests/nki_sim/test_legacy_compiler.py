@@ -43,23 +43,23 @@ def test_blocks_of_psum_go_round_over_banks() -> None:
 def test_a_function_of_the_kernel_places_blocks() -> None:
     seen: list[Any] = []
 
-    def place(index: Any, partitions: int, nbytes: int) -> Any:
-        seen.append((index, partitions, nbytes))
-        return 32, index[0] * nbytes
+    def place(idx: Any, pdim_size: int, fdim_size: int) -> Any:
+        seen.append((idx, pdim_size, fdim_size))
+        return 32, idx[0] * fdim_size
 
     assert ncc.sbuf.alloc(place).place((2, 0), 32, 256) == (32, 512)
     assert seen == [((2, 0), 32, 256)]
-    assert ncc.psum.alloc(lambda *_: (3, 0, 0)).place((), 128, 2048) == (0, 3 * 2048)
+    assert ncc.psum.alloc(lambda **_: (3, 0, 0)).place((), 128, 2048) == (0, 3 * 2048)
 
 
 @pytest.mark.parametrize(
     ("allocation", "nbytes", "code"),
     [
-        (ncc.psum.alloc(lambda *_: (0, 0, 0)), 2052, "psum_bank"),
-        (ncc.psum.alloc(lambda *_: (0, 32, 0)), 2048, "allocation"),
-        (ncc.psum.alloc(lambda *_: (0, 0)), 2048, "allocation"),
-        (ncc.sbuf.alloc(lambda *_: (0, -4)), 2048, "allocation"),
-        (ncc.sbuf.alloc(lambda *_: None), 2048, "allocation"),
+        (ncc.psum.alloc(lambda **_: (0, 0, 0)), 2052, "psum_bank"),
+        (ncc.psum.alloc(lambda **_: (0, 32, 0)), 2048, "allocation"),
+        (ncc.psum.alloc(lambda **_: (0, 0)), 2048, "allocation"),
+        (ncc.sbuf.alloc(lambda **_: (0, -4)), 2048, "allocation"),
+        (ncc.sbuf.alloc(lambda **_: None), 2048, "allocation"),
         (ncc.sbuf.mod_alloc(base_addr=0, num_free_tiles=(2, 2)), 4, "allocation"),
     ],
 )

@@ -250,7 +250,7 @@ def gathered(tile: Tile, keys: tuple[Any, ...]) -> Found:
     over = Index(linear((count, 1), (0, 0)), 0)
     offset, dims, _, reach = look_up(tile, (*keys[:axis], over, *keys[axis + 1 :]))
     moving = any(type(i) is Index and i.linear.over(source.shape)[0] for i in keys if i is not source)
-    if tile.storage.on_chip or source.size != count or dims[0] != (1, count) or moving or reach is not None:
+    if tile.storage.on_chip or source.size != count or dims[0] != (0, count) or moving or reach is not None:
         fail(
             "indirect_indices_free_dim", f"{tile.name} is indexed with {source.name} of shape {source.shape}",
             "load and store look up the first axis alone: t[idx[i_p, 0], i_f], i_p = nl.arange(n)[:, None]",
