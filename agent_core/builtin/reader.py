@@ -307,7 +307,7 @@ class _Reader:
         operator = OPERATORS.get(called.leaf) if isinstance(called, Symbol) else None
         if operator is None or not isinstance(called, Symbol) or called.path != f"nisa.{called.leaf}":
             raise Unreadable(f"the call `{ast.unparse(call.func)}`")
-        words = self._words(call, [argument.name for argument in operator.arguments])
+        words = self._words(call, [argument.name for argument in operator.signature])
         accesses, arguments = [], {}
         for name, node in words.items():
             view = self._evaluator.view(node)

@@ -12,8 +12,8 @@ from nki_sim.operators.model import PSUM, SBUF, Argument, Operator, choice, flag
 def _where_it_can(params: Params, operands: Sequence[Operand]) -> str | None:
     """VectorE transposes what lies where the tensor engine does not read, or goes where it does not write."""
     del params
-    places = {item.role: item.buffer for item in operands}
-    return "vector" if (places.get("dst"), places.get("data")) != ("psum", "sbuf") else None
+    wanted = {"dst": "psum", "data": "sbuf"}
+    return "vector" if any(wanted.get(item.role, item.buffer) != item.buffer for item in operands) else None
 
 
 ENTRIES = (
