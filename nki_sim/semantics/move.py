@@ -29,7 +29,7 @@ def _dma_transpose(views: Views, values: Values) -> None:
 def _dma_compute(views: Views, values: Values) -> None:
     """The sum of all sources, one after the other."""
     del values
-    first, *others = (load(view) for role, view in views.items() if role.startswith("srcs"))
+    first, *others = (load(view) for role, view in views.items() if role.removeprefix("srcs").isdigit())
     total = first.reshape(-1)
     for other in others:
         total = total + other.reshape(-1)

@@ -223,6 +223,28 @@ def test_gathered_and_random_tiles() -> None:
     assert (evaluate("nl.dropout(a, rate=1.0)", a) == 0).all()
 
 
+def test_atomic_updates_of_one_row_all_count() -> None:
+    text = """
+import numpy as np
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(a, values, rows):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(a))
+    nl.atomic_rmw(out[nl.load(rows), nl.arange(20)[None, :]], value=nl.load(values), op=np.add)
+    return out
+"""
+    a, values = draw(1, (64, 20)), draw(2, (8, 20))
+    rows = np.array([3, 60, 3, 0, 3, 60, 1, 2], dtype=np.int32)[:, None]
+    specs = [ArraySpec(array.shape, NAMES[array.dtype]) for array in (a, values, rows)]
+    wanted = a.astype(np.float64)
+    np.add.at(wanted, rows[:, 0], values)
+    close(numerics.run(nki_sim.trace(text, args=specs), [a, values, rows])[0], wanted)
+
+
 @pytest.mark.parametrize("name", ["all_reduce", "gemm_grid", "no_such_function"])
 def test_what_is_not_there_is_refused_by_name(name: str) -> None:
     with pytest.raises(KernelError, match=f"nl.{name}") as refused:

@@ -128,12 +128,11 @@ def _instruction(operator: Operator) -> Callable[..., Any]:
 def _bound(name: str, names: Sequence[str], args: Sequence[Any], given: Values) -> Values:
     if len(args) > len(names):
         fail("too_many_arguments", f"nisa.{name} takes {len(names)} positional arguments, not {len(args)}")
-    placed = dict(zip(names, args, strict=False))
-    for key in placed.keys() & given.keys():
-        fail("argument_twice", f"nisa.{name}: {key} given twice")
-    every = {**placed, **given}
-    # In the order of the signature: the first tile is the one that gives the result its shape.
-    return {key: every[key] for key in (*names, *every) if key in every}
+    for key, value in zip(names, args, strict=False):
+        if key in given:
+            fail("argument_twice", f"nisa.{name}: {key} given twice")
+        given[key] = value
+    return given
 
 
 def _refuse_unknown(operator: Operator, given: Values) -> None:

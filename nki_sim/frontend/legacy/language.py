@@ -22,7 +22,7 @@ from nki_sim.frontend.legacy.tensors import empty_like, full, ndarray, ones, par
 from nki_sim.frontend.legacy.tiles import Tile, as_tile
 from nki_sim.frontend.legacy.tiles import where as boxes_of
 from nki_sim.frontend.lowering import FUNCTIONS
-from nki_sim.frontend.lowering.emit import broadcast, issue
+from nki_sim.frontend.lowering.emit import broadcast, issue, on_chip
 from nki_sim.frontend.lowering.promotion import named
 from nki_sim.frontend.recorder import current
 from nki_sim.frontend.tensor import MemoryRegion, Tensor, fail
@@ -161,13 +161,15 @@ def shared_identity_matrix(n: int, dtype: Any = "uint8", **_: object) -> Tile:
 
 
 def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None, **_: object) -> None:
-    """dst = op(dst, value) in HBM; a row that several indices name gets all of their values."""
+    """dst = op(dst, value) in HBM, row after row: rows that several indices name get all of their values."""
     from nki_sim.frontend.legacy.isa import alu
 
     if mask is not None:
-        fail("unsupported_argument", "not supported: nl.atomic_rmw(mask=)", "store a part")
-    goal = value_of(dst)
-    issue("dma_compute", dst=goal, srcs=[goal, value_of(value)], reduce_op=alu(op), unique_indices=False)
+        fail("unsupported_argument", "not supported: nl.atomic_rmw(mask=)", "update a part")
+    goal, tile = value_of(dst), on_chip("nl.atomic_rmw: value", value_of(value))
+    rows = [slice(row, row + 1) for row in range(goal.shape[0])] if goal.is_indirect() else [slice(None)]
+    for row in rows:
+        issue("dma_compute", dst=goal[row], srcs=[goal[row], tile[row]], reduce_op=alu(op))
 
 
 def device_print(prefix: str, x: Any, **_: object) -> None:
