@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -90,7 +91,7 @@ def _clash(program: Program, accesses: Accesses, group: Ints, boxes: Ints) -> Cl
         return None
     near, _ = regions.neighbours(bounds)
     close = np.array([len(others) > 1 for others in near], dtype=bool)
-    if not close.any():
+    if not close.any() or _apart(program, accesses.cells[group], first):
         return None
     mine = np.repeat(close, np.diff(np.append(first, len(group))))
     return _Elements(program, accesses, group[mine]).clash()
@@ -105,6 +106,37 @@ def _sums(program: Program, accesses: Accesses, group: Ints) -> bool:
     numbers = program.cells.instruction[accesses.cells[group]]
     alone = parties[writes].min() == parties[writes].max()
     return bool(alone and numbers[writes].max() < numbers[~writes].min(initial=len(program)))
+
+
+def _apart(program: Program, cells: Ints, first: Ints) -> bool:
+    """Whether the parties, which begin at `first`, keep apart along some of the tensor's own dimensions."""
+    table, shape = program.cells, program.site(int(program.cells.tensor[cells[0]])).shape
+    if int(table.tensor[cells[0]]) in program.reinterpreted or len(first) > _MOST_PAIRED:
+        return False
+    used = np.unique(table.operand[cells])
+    extents = np.array([_extents(program.operands[item].dims, shape) for item in used.tolist()])
+    low = np.stack(np.unravel_index(table.offset[cells], shape), axis=1)
+    high = low + extents[np.searchsorted(used, table.operand[cells])]
+    if np.any(high > np.array(shape)):
+        return False
+    low, high = np.minimum.reduceat(low, first), np.maximum.reduceat(high, first)
+    meets = np.all((low[:, None] < high[None]) & (low[None] < high[:, None]), axis=2)
+    return int(np.count_nonzero(meets)) == len(first)
+
+
+_MOST_PAIRED = 1024
+"""Parties of which each is compared with each."""
+
+
+def _extents(dims: Dims, shape: tuple[int, ...]) -> list[int]:
+    """How far a pattern reaches along each dimension; a step walks the largest that it is a multiple of."""
+    strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    found = [1] * len(shape)
+    for step, count in dims:
+        if step and count > 1:
+            axis = next(axis for axis, stride in enumerate(strides) if step % stride == 0)
+            found[axis] += step // strides[axis] * (count - 1)
+    return found
 
 
 def _disjoint(starts: Ints, ends: Ints) -> bool:

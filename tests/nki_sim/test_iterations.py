@@ -203,6 +203,50 @@ def test_clashes_are_those_of_the_elements(
     assert bool(clashes(building(body))) == wanted
 
 
+PARTS = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.integers(0, 3),
+        st.integers(1, 2),
+        st.integers(0, 6),
+        st.integers(1, 3),
+        st.booleans(),
+    ),
+    min_size=2,
+    max_size=6,
+)
+
+
+@settings(max_examples=60)
+@given(parts=PARTS)
+def test_parts_of_three_dimensions_clash_where_they_overlap(parts: list[Any], building: Build) -> None:
+    """Rows and columns of planes, contiguous or every other one, against sets of (plane, column)."""
+
+    def touched(part: Any) -> set[tuple[int, int]]:
+        _, plane, planes, column, columns, sparse = part
+        step = 2 if sparse else 1
+        return {
+            (a, b)
+            for a in range(plane, min(plane + planes, 4))
+            for b in range(column, min(column + step * columns, 12), step)
+        }
+
+    def body(b: Any) -> None:
+        t = b.recorder.declare((P, 4, 12), "float32", "sbuf", "t")
+
+        def step(i: int) -> None:
+            for iteration, plane, planes, column, columns, sparse in parts:
+                if iteration == i:
+                    stride = 2 if sparse else 1
+                    end = min(column + stride * columns, 12)
+                    isa.memset(t[:, plane : min(plane + planes, 4), column:end:stride], 0.0)
+
+        b.loop(3, step)
+
+    wanted = any(a[0] != b[0] and touched(a) & touched(b) for a in parts for b in parts)
+    assert bool(clashes(building(body))) == wanted
+
+
 def test_iterations_survive_the_bytes_and_those_without_instructions_are_left_out(building: Build) -> None:
     def body(b: Any) -> None:
         def outer(i: int) -> None:
