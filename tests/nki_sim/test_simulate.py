@@ -1,4 +1,4 @@
-"""Calls with arrays: arguments and outputs of every kind, in-place writes, declarations, the modules around."""
+"""Calls with arrays: arguments and outputs of every kind, in-place writes, declarations, modules around."""
 
 from __future__ import annotations
 
