@@ -184,10 +184,11 @@ _SCALARS = frozenset({"bias", "scale", "operand0", "operand1", "imm0", "imm1", "
 def scalar_dtypes(form: Form, target: Target) -> Iterator[Breach]:
     """Tiles of per-partition scalars are float32, as engines compute; a bias may be any but tfloat32.
 
-    Beside a bitwise operator they are integers, of which `bitwise` takes care.
+    Beside a bitwise operator they are integers, of which `bitwise` takes care; scalar_tensor_tensor is
+    documented to take any type.
     """
     del target
-    if {form.param("op0"), form.param("op1")} & BITWISE:
+    if form.op == "scalar_tensor_tensor" or {form.param("op0"), form.param("op1")} & BITWISE:
         return
     for item in form.operands:
         if item.role in _SCALARS and per_partition(form, item) and not _scalar(item):

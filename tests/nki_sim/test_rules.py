@@ -189,7 +189,7 @@ CASES = [
         for code, call in (
             ("operand_invalid_type", "nisa.tensor_scalar(a, b, nl.add, c)"),
             ("operand_invalid_type", "nisa.tensor_scalar(a, b, nl.add, 1.0, op1=nl.add, operand1=c)"),
-            ("operand_invalid_type", "nisa.scalar_tensor_tensor(a, b, nl.add, c, nl.add, b)"),
+            ("operand_invalid_type", "nisa.tensor_scalar_reduce(a, b, nl.add, c, nl.add, c)"),
         )
     ),
     *(
