@@ -19,8 +19,8 @@ from nki_sim.frontend.tensor import MemoryRegion, fail
 Address = tuple[int, int]
 """First partition, and byte in each partition."""
 
-Place = Callable[[tuple[int, ...], int, int], Any]
-"""Block index, partitions and bytes per partition of the tile -> what the kernel says of its place."""
+Place = Callable[..., Any]
+"""`idx` (block index), `pdim_size` (partitions), `fdim_size` (bytes per partition) -> the tile's place."""
 
 Decorated = TypeVar("Decorated")
 
@@ -42,7 +42,9 @@ class Allocation:
         """(first partition, byte) of a block's tile; None where placements are dropped."""
         if getattr(current(), "auto_alloc", False):
             return None
-        return self._locate(self._function(tuple(block), partitions, nbytes), nbytes)
+        # By keyword: functions may have more parameters, bound beforehand.
+        found = self._function(idx=tuple(block), pdim_size=partitions, fdim_size=nbytes)
+        return self._locate(found, nbytes)
 
 
 def _integers(what: str, found: Any, names: str) -> list[int]:
@@ -128,9 +130,9 @@ class _Sbuf(_Memory):
     ) -> Allocation:
         """Tiles in turn along partitions and along the bytes of each partition, from a base."""
 
-        def place(block: tuple[int, ...], partitions: int, nbytes: int) -> Address:
-            first = _modulo(base_partition, num_par_tiles, partitions)(block)
-            return first, _modulo(base_addr, num_free_tiles, nbytes)(block)
+        def place(idx: tuple[int, ...], pdim_size: int, fdim_size: int) -> Address:
+            first = _modulo(base_partition, num_par_tiles, pdim_size)(idx)
+            return first, _modulo(base_addr, num_free_tiles, fdim_size)(idx)
 
         return self.alloc(place)
 
@@ -154,10 +156,10 @@ class _Psum(_Memory):
     ) -> Allocation:
         """Tiles in turn over banks, partitions and the bytes of a bank, from a base."""
 
-        def place(block: tuple[int, ...], partitions: int, nbytes: int) -> tuple[int, int, int]:
-            bank = _modulo(base_bank, num_bank_tiles, 1)(block)
-            first = _modulo(base_partition, num_par_tiles, partitions)(block)
-            return bank, first, _modulo(base_addr, num_free_tiles, nbytes)(block)
+        def place(idx: tuple[int, ...], pdim_size: int, fdim_size: int) -> tuple[int, int, int]:
+            bank = _modulo(base_bank, num_bank_tiles, 1)(idx)
+            first = _modulo(base_partition, num_par_tiles, pdim_size)(idx)
+            return bank, first, _modulo(base_addr, num_free_tiles, fdim_size)(idx)
 
         return self.alloc(place)
 

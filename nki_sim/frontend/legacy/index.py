@@ -17,15 +17,13 @@ Shape = tuple[int, ...]
 
 
 class LoopIndex(int):
-    """The variable of a loop: `first` in its first iteration, `around` is the iteration around the loop."""
+    """The variable of a loop; `around` is the recorder's number of the iteration around the loop."""
 
-    first: bool
     around: int
 
     @classmethod
-    def of(cls, value: int, *, first: bool, around: int = 0) -> LoopIndex:
+    def of(cls, value: int, around: int) -> LoopIndex:
         made = cls(value)
-        made.first = first
         made.around = around
         return made
 

@@ -31,8 +31,8 @@ def _memset(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
 def _nc_matmul(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
     """The mask is over the moving operand; products are float32, whatever `dtype` says of the tile."""
     del dtype, engine
-    stationary = on_chip("nisa.nc_matmul: stationary", value_of(given.pop("stationary")))
-    moving = on_chip("nisa.nc_matmul: moving", value_of(given.pop("moving")))
+    stationary = in_sbuf(on_chip("nisa.nc_matmul: stationary", value_of(given.pop("stationary"))))
+    moving = in_sbuf(on_chip("nisa.nc_matmul: moving", value_of(given.pop("moving"))))
     flags = {name: value for name, value in given.items() if value not in (None, ()) and name != "name"}
     boxes = where(mask, moving.shape)
     result = matrix.product(stationary, moving, boxes, **flags)

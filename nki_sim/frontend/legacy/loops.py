@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from nki_sim.frontend.legacy.index import LoopIndex
+from nki_sim.frontend.legacy.masks import Box
 from nki_sim.frontend.legacy.recorder import legacy
-from nki_sim.frontend.legacy.tiles import Tile, conform, operand, store
-from nki_sim.frontend.tensor import Tensor, fail
+from nki_sim.frontend.legacy.tiles import Tile, conform, operand, store, where
+from nki_sim.frontend.tensor import fail
 from nki_sim.operators import OPERATORS
 
 
@@ -25,8 +26,8 @@ def _bounds(start: Any, stop: Any, step: Any) -> range:
 def sequential_range(start: Any, stop: Any = None, step: Any = 1) -> Iterator[LoopIndex]:
     """Iterations in order; what one leaves in memory the next may use."""
     around = legacy().iteration
-    for count, value in enumerate(_bounds(start, stop, step)):
-        yield LoopIndex.of(value, first=count == 0, around=around)
+    for value in _bounds(start, stop, step):
+        yield LoopIndex.of(value, around)
 
 
 def affine_range(start: Any, stop: Any = None, step: Any = 1) -> Iterator[LoopIndex]:
@@ -36,7 +37,7 @@ def affine_range(start: Any, stop: Any = None, step: Any = 1) -> Iterator[LoopIn
     for count, value in enumerate(_bounds(start, stop, step)):
         recorder.enter_iteration(loop, count)
         try:
-            yield LoopIndex.of(value, first=count == 0, around=around)
+            yield LoopIndex.of(value, around)
         finally:
             recorder.leave_iteration()
 
@@ -49,26 +50,30 @@ def static_range(start: Any, stop: Any = None, step: Any = 1) -> range:
 class LoopReduction:
     """What `nl.loop_reduce` gives: assigned to a tile it reduces into it."""
 
-    __slots__ = ("_around", "_first", "_op", "_value")
+    __slots__ = ("_around", "_boxes", "_op", "_value")
 
-    def __init__(self, value: Tensor, op: Any, indices: Sequence[Any]) -> None:
+    def __init__(self, value: Tile, op: Any, indices: Sequence[Any], boxes: list[Box] | None) -> None:
         self._value = value
         self._op = op
-        self._first = all(getattr(index, "first", index == 0) for index in indices)
+        self._boxes = boxes
         self._around = min([getattr(index, "around", 0) for index in indices], default=0)
 
     def reduce_into(self, goal: Tile) -> None:
-        """goal = goal op value; in the first iteration a tile that holds nothing yet takes the value."""
+        """goal = goal op value; a tile that holds nothing yet takes the value."""
+        goal = conform(goal, self._value.shape)
+        for box in [()] if self._boxes is None else self._boxes:
+            part = tuple(slice(*span) for span in box)
+            self._reduce(goal[part], self._value[part])
+
+    def _reduce(self, goal: Tile, value: Tile) -> None:
         recorder = legacy()
-        if self._first and recorder.is_fresh(goal):
+        if recorder.begins_reduction(goal):
             # What begins a reduction belongs to what is around its loops, not to their first iteration.
             with recorder.inside(self._around):
-                store(goal, self._value, unshared=False)
-            return
-        goal = conform(goal, self._value.shape)
-        recorder.emit(
-            OPERATORS["tensor_tensor"], {"dst": goal, "data1": goal, "data2": self._value, "op": self._op}
-        )
+                store(goal, value, unshared=False)
+        else:
+            given = {"dst": goal, "data1": goal, "data2": value, "op": self._op}
+            recorder.emit(OPERATORS["tensor_tensor"], given)
 
 
 def loop_reduce(
@@ -81,7 +86,7 @@ def loop_reduce(
     from nki_sim.frontend.legacy.isa import alu
 
     del dtype
-    if mask is not None:
-        fail("unsupported_argument", "not supported: nl.loop_reduce(mask=)", "mask what makes its operand")
+    value = operand(x)
     indices = loop_indices if isinstance(loop_indices, Sequence) else (loop_indices,)
-    return LoopReduction(operand(x), alu(op), indices)
+    boxes = value.kept if mask is None else where(mask, value.shape)
+    return LoopReduction(value, alu(op), indices, boxes)

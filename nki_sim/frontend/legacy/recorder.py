@@ -50,7 +50,10 @@ class LegacyRecorder(Recorder):
         self.dialect = "neuronxcc"
         self._pending: Pending | None = None
         self._fills: dict[int, Fill] = {}
+        # Tiles that something else than a reduction over a loop wrote.
         self._written: set[int] = set()
+        self._reductions: set[tuple[Any, ...]] = set()
+        self._reducing: set[int] = set()
         # PSUM tiles that something else than a matmul wrote.
         self._foreign: set[int] = set()
         # Arguments that the kernel writes, and the line of the first instruction that does.
@@ -88,7 +91,8 @@ class LegacyRecorder(Recorder):
         for role in operator.outputs:
             view = given.get(role)
             if view is not None:
-                self._written.add(view.storage.id)
+                if view.storage.id not in self._reducing:
+                    self._written.add(view.storage.id)
                 if view.storage.banked and operator.name != "nc_matmul":
                     self._foreign.add(view.storage.id)
                 if view.storage.id in self.inputs:
@@ -152,10 +156,15 @@ class LegacyRecorder(Recorder):
 
     # -- what tiles ask --------------------------------------------------------------------------
 
-    def is_fresh(self, tensor: Tensor) -> bool:
-        """Whether nothing has been written to the tile, or put in it by a declaration."""
+    def begins_reduction(self, goal: Tensor) -> bool:
+        """Whether a reduction into these elements is the first, and nothing else put anything there."""
         self.flush()
-        return tensor.storage.id not in self._written and tensor.storage.id not in self._fills
+        number = goal.storage.id
+        key = (number, goal.offset, goal.dims)
+        first = number not in self._written and number not in self._fills and key not in self._reductions
+        self._reductions.add(key)
+        self._reducing.add(number)
+        return first
 
     def can_accumulate(self, tensor: Tensor) -> bool:
         """Whether a matmul may accumulate there: a PSUM tile that holds products or zeros."""

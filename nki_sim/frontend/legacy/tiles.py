@@ -88,7 +88,10 @@ class Tile(Tensor):
         unshared = sys.getrefcount(value) <= _ADDED
         if unshared and _is_product(value) and _accumulated(self, value):
             return self
-        store(self, _language("add")(self, value), unshared=True)
+        kept = getattr(value, "kept", None)
+        for box in [()] if kept is None else kept:
+            part = tuple(slice(*span) for span in box)
+            store(self[part], _language("add")(self[part], value[part] if part else value), unshared=True)
         return self
 
     # -- shapes ----------------------------------------------------------------------------------
