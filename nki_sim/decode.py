@@ -22,6 +22,7 @@ from nki_sim.forms import (
 )
 from nki_sim.functions import ACTIVATIONS, ALU, REDUCE, REGISTER_ALU
 from nki_sim.operators import OPERATORS, Argument, Operator
+from nki_sim.operators.state import lacks_state
 
 MAX_SIZE = 1 << 40
 MAX_RANK = 32
@@ -71,6 +72,8 @@ def _check_arguments(operator: Operator, form: Form) -> None:
     missing = [a.name for a in operator.arguments if a.required and a.name not in named | set(given)]
     if missing:
         raise IRError(f"{operator.name}: no {', '.join(missing)}")
+    if lacks_state(operator, form):
+        raise IRError(f"{operator.name} lacks the memory of its engine")
 
 
 def _operand(operator: Operator, item: Any) -> Operand:

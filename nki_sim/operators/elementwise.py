@@ -18,7 +18,7 @@ from nki_sim.operators.model import (
     out,
     tensor,
 )
-from nki_sim.operators.state import has_state, reduce_regs
+from nki_sim.operators.state import fits_state, reduce_regs
 
 _WIDE = frozenset({"int32", "uint32"})
 _ALU = (arguments.unary, arguments.bitwise)
@@ -69,7 +69,7 @@ ENTRIES = (
             choice("reduce_cmd", "reset_reduce", "reduce", "load_reduce", default="reset_reduce"),
             either("reduce_init", required=False), flag("reduce_res_negate"), reduce_regs(),
         ),
-        costs.reducing, (rules.same_shape, arguments.pairs, arguments.reductions, has_state, *_ALU),
+        costs.reducing, (rules.same_shape, arguments.pairs, arguments.reductions, fits_state, *_ALU),
         "tensor_scalar and its sum (or max...) over the free axis",
     ),
     Operator(
@@ -82,7 +82,8 @@ ENTRIES = (
         ),
         costs.reducing,
         (
-            rules.same_shape, arguments.pairs, arguments.reductions, arguments.narrow_types, has_state, *_ALU,
+            rules.same_shape, arguments.pairs, arguments.reductions, arguments.narrow_types,
+            fits_state, *_ALU,
         ),
         "reg = (src op0 imm0) op1 reg along the free axis, every reg kept",
     ),
@@ -114,7 +115,7 @@ ENTRIES = (
             out("reduce_res", required=False),
             choice("reduce_cmd", "idle", "reset", "reduce", "reset_reduce", default="idle"), reduce_regs(),
         ),
-        costs.activation, (rules.same_shape, arguments.pairs, arguments.activation_operands, has_state),
+        costs.activation, (rules.same_shape, arguments.pairs, arguments.activation_operands, fits_state),
         "op(data * scale + bias), optionally with its sum",
     ),
     Operator(
@@ -124,7 +125,7 @@ ENTRIES = (
             out("reduce_res"), either("bias", required=False), either("scale", 1.0, required=False),
             reduce_regs(),
         ),
-        costs.activation, (rules.same_shape, arguments.pairs, arguments.activation_operands, has_state),
+        costs.activation, (rules.same_shape, arguments.pairs, arguments.activation_operands, fits_state),
         "activation and its sum over the free axis",
     ),
     Operator(

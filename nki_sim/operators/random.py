@@ -8,7 +8,7 @@ from nki_sim import costs, generator, rules
 from nki_sim.dtypes import DTYPES
 from nki_sim.forms import Form
 from nki_sim.operators.model import SBUF, Operator, either, out, tensor
-from nki_sim.operators.state import has_state, rng_state
+from nki_sim.operators.state import fits_state, rng_state
 from nki_sim.rules import Breach
 from nki_sim.targets import Target
 
@@ -85,25 +85,25 @@ def state_words(form: Form, target: Target) -> Iterator[Breach]:
 ENTRIES = (
     Operator(
         "rng", ("vector", "gpsimd"), (out(), rng_state(writes=True, reads=True)), costs.elementwise,
-        (generation, integer_bits, has_state), "32 random bits for each element, cut to its type",
+        (generation, integer_bits, fits_state), "32 random bits for each element, cut to its type",
     ),
     Operator(
         "dropout", ("vector",),
         (out(), tensor("data"), either("prob"), rng_state(writes=True, reads=True)), costs.elementwise,
-        (rules.same_shape, dropout_types, probability, has_state), "zero elements with a probability",
+        (rules.same_shape, dropout_types, probability, fits_state), "zero elements with a probability",
     ),
     Operator(
         "set_rng_seed", ("vector",),
         (tensor("src_seeds"), rng_state(writes=True, reads=False, all_lanes=True)), costs.elementwise,
-        (one_seed, has_state), "seed the generator of the vector engine",
+        (one_seed, fits_state), "seed the generator of the vector engine",
     ),
     Operator(
         "rand_set_state", ("gpsimd",),
         (tensor("src_seeds", SBUF), rng_state(writes=True, reads=False)), costs.elementwise,
-        (generation, state_words, has_state), "load the states of the generator",
+        (generation, state_words, fits_state), "load the states of the generator",
     ),
     Operator(
         "rand_get_state", ("gpsimd",), (out(buffers=SBUF), rng_state(writes=False, reads=True)),
-        costs.elementwise, (generation, state_words, has_state), "store the states of the generator",
+        costs.elementwise, (generation, state_words, fits_state), "store the states of the generator",
     ),
 )  # fmt: skip

@@ -13,7 +13,7 @@ from nki_sim import generator
 from nki_sim.forms import Form
 from nki_sim.generator import LANES
 from nki_sim.operators.control import REGISTER
-from nki_sim.operators.model import Argument, Effect
+from nki_sim.operators.model import Argument, Effect, Operator
 from nki_sim.rules import Breach
 from nki_sim.targets import Target
 
@@ -53,23 +53,23 @@ def rng_state(*, writes: bool, reads: bool, all_lanes: bool = False) -> Argument
     )  # fmt: skip
 
 
-def has_state(form: Form, target: Target) -> Iterator[Breach]:
-    """The memory of the engine is there, as wide as it is, in the lanes of the instruction.
+def lacks_state(operator: Operator, form: Form) -> bool:
+    """Whether the memory that an instruction uses is missing; front ends supply it to what they record."""
+    idle = form.param("reduce_cmd") == "idle" and form.operand("reduce_res") is None
+    return operator.state is not None and form.operand(operator.state.name) is None and not idle
 
-    Front ends supply it, so that only a program that was tampered with breaks this.
-    """
+
+def fits_state(form: Form, target: Target) -> Iterator[Breach]:
+    """The memory of the engine is as wide as it is, in the lanes of the instruction."""
     del target
-    role = next((name for name in LAYOUTS if form.operand(name)), None)
-    if role is None:
-        idle = form.param("reduce_cmd") == "idle" and form.operand("reduce_res") is None
-        if not idle:
-            yield Breach("engine_state", f"{form.op} lacks the memory of its engine", "", "one", "none", "")
-        return
-    item, layout = form[role], LAYOUTS[role]
-    rows = {LANES} | {other.partitions for other in form.tiles}
-    found = (item.free, item.row, item.dtype)
-    if found != (layout.width, layout.width, layout.dtype) or item.partitions not in rows:
-        yield Breach(
-            "engine_state", f"{role} is {item.partitions}x{item.free} {item.dtype}", role,
-            f"{layout.width} {layout.dtype}", f"{item.free} {item.dtype}", "",
-        )  # fmt: skip
+    for item in form.operands:
+        layout = LAYOUTS.get(item.role)
+        if layout is None:
+            continue
+        found, wanted = (item.free, item.row, item.dtype), (layout.width, layout.width, layout.dtype)
+        if found != wanted or item.partitions not in {LANES, *(tile.partitions for tile in form.tiles)}:
+            yield Breach(
+                "engine_state", f"{item.role} is {item.partitions}x{item.free} {item.dtype}", item.role,
+                f"{layout.width} {layout.dtype}", f"{item.free} {item.dtype}",
+                "only a program that was tampered with has this",
+            )  # fmt: skip

@@ -104,12 +104,14 @@ def _ordered(values: Values, number: str) -> Callable[..., Float]:
 
 def _tensor_reduce(views: Views, values: Values) -> None:
     """The innermost axes; on a fully written tile a reduction over all free axes gives [P, 1]."""
-    axes, op = values["axis"], str(values["op"])
+    axes, op, data = values["axis"], str(values["op"]), views["data"]
     assert isinstance(axes, tuple)
+    if len(axes) > 1:
+        data = data.reshape(*data.shape[: axes[0]], -1)
     if op in BITWISE:
-        store_bits(views["dst"], REDUCTIONS[op](bits(views["data"]), axis=axes).reshape(views["dst"].shape))
+        store_bits(views["dst"], REDUCTIONS[op](bits(data), axis=-1))
         return
-    result = np.asarray(REDUCTIONS[op](load(views["data"]), axis=axes), dtype=np.float32)
+    result = np.asarray(REDUCTIONS[op](load(data), axis=-1), dtype=np.float32)
     store(views["dst"], -result if values.get("negate") else result)
 
 
@@ -117,7 +119,7 @@ def _tensor_partition_reduce(views: Views, values: Values) -> None:
     """Over all partitions into one: [P, F] -> [1, F]."""
     op, data = str(values["op"]), views["data"]
     if op in BITWISE:
-        store_bits(views["dst"], REDUCTIONS[op](bits(data), axis=0).reshape(views["dst"].shape))
+        store_bits(views["dst"], REDUCTIONS[op](bits(data), axis=0))
         return
     store(views["dst"], np.asarray(REDUCTIONS[op](rows(data), axis=0), dtype=np.float32))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nki_sim import checks, targets
-from nki_sim.errors import KernelError
+from nki_sim import checks, targets, wire
+from nki_sim.decode import decode_form
+from nki_sim.errors import IRError, KernelError
+from nki_sim.operators import OPERATORS
+from nki_sim.operators.state import lacks_state
 
 FEW = settings(max_examples=10)
 SIZES = st.tuples(st.sampled_from([1, 7, 32, 128]), st.integers(1, 40))
@@ -140,6 +145,22 @@ def test_a_command_wants_its_arguments(tracing: Any, texts: Any) -> None:
     with pytest.raises(KernelError) as caught:
         tracing(texts.on_chip(["x"], call.format(f"reduce_cmd={COMMANDS}.idle")), x)
     assert caught.value.code == "argument_value"
+
+
+def test_programs_hold_the_memory_that_instructions_use(tracing: Any, texts: Any) -> None:
+    """Front ends supply it, so only a program that was tampered with lacks it or has another."""
+    x = draws(8, (4, 4))
+    program = tracing(texts.on_chip(["x"], "nisa.tensor_scalar_reduce(r, sx, nl.add, 1.0, nl.add)"), x)
+    form = next(form for form in program.forms if form.op == "tensor_scalar_reduce")
+    operator, target = OPERATORS[form.op], targets.load("trn2")
+    assert not operator.breaches(form, target)
+    without = replace(form, operands=form.operands[:-1])
+    assert lacks_state(operator, without)
+    with pytest.raises(IRError, match="lacks the memory"):
+        decode_form(json.loads(json.dumps(wire.form_to_json(without))))
+    narrow = replace(form.operands[-1], dtype="bfloat16")
+    (breach,) = operator.breaches(replace(form, operands=(*form.operands[:-1], narrow)), target)
+    assert breach.code == "engine_state"
 
 
 # -- running reductions and scans --------------------------------------------------------------------
