@@ -125,6 +125,17 @@ def test_functions_of_one_tile(name: str, shape: Any, seed: int, dtype: Any, *, 
 
 
 @FEW
+@given(size=st.floats(0.001, 1000.0), seed=st.integers(0, 999))
+def test_sines_hold_far_beyond_the_engine_s_range(size: float, seed: int, *, evaluate: Any) -> None:
+    """Within what rounding the argument to float32 does to it."""
+    a = draw(seed, (16, 64), low=-size, high=size)
+    a[0, :4] = np.float32(np.pi) * np.array([1, -1, 3, -3], np.float32)
+    for name in ("sin", "cos"):
+        wanted = UNARY[name](a.astype(np.float64))
+        np.testing.assert_allclose(evaluate(f"fn['{name}'](a)", a), wanted, atol=(size + 10) * 2.0**-22)
+
+
+@FEW
 @given(exponent=st.integers(-30, 20), seed=st.integers(0, 999))
 def test_integral_parts_are_exact_at_every_size(exponent: int, seed: int, *, evaluate: Any) -> None:
     a = (draw(seed, (8, 16), low=-1, high=1) * np.float32(2.0**exponent)).astype(np.float32)

@@ -139,12 +139,21 @@ def _without_fraction(op: str, divisor: float) -> Recipe:
 
 
 def _sine(shift: float) -> Recipe:
-    """sin(x + shift), brought into the range [-pi, pi] in which the ScalarE's sine holds."""
+    """sin(x + shift), brought into the range [-pi, pi] in which the ScalarE's sine holds.
+
+    Whole turns are taken away, so that an angle within the range stays exactly what it is.
+    """
 
     def emit(result: Tensor, x: Tensor, where: Where) -> None:
-        angle = tile(x.shape, "float32")
-        scaled("add", shift + math.pi, "mod", 2 * math.pi)(angle, x, where)
-        scaled("subtract", math.pi)(angle, angle, where)
+        moved, angle = tile(x.shape, "float32"), tile(x.shape, "float32")
+        scaled("add", shift + math.pi)(moved, x, where)
+        _without_fraction("mod", 2 * math.pi)(moved, moved, where)
+        issue(
+            "scalar_tensor_tensor", where, dst=angle, data=x, op0=op_value("add"), operand0=shift,
+            op1=op_value("subtract"), operand1=moved,
+        )  # fmt: skip
+        # Rounding may carry an angle over the edge, where the function is undefined.
+        scaled("minimum", math.pi, "maximum", -math.pi)(angle, angle, where)
         activation("sin")(result, angle, where)
 
     return emit
@@ -180,6 +189,7 @@ UNARY: dict[str, Recipe] = {
     "floor": _without_fraction("mod", 1.0),
     "ceil": _without_fraction("mod", -1.0),
     "trunc": _without_fraction("fmod", 1.0),
+    "sin": _sine(0.0),
     "cos": _sine(math.pi / 2),
     "tan": _tangent,
 }
