@@ -32,8 +32,6 @@ def check(program: Program, target: Target) -> list[Violation]:
         *_outputs(program),
         *_hbm(program, target),
         *_tiles(program, target),
-        *iterations.check(program),
-        *races.check(program),
         *placement.check(program, target),
     ]
     # What does not fit, the legacy compiler spills; `spills` counts it.
@@ -41,7 +39,8 @@ def check(program: Program, target: Target) -> list[Violation]:
         for name in memory.MEMORIES:
             for core in np.unique(program.tensor_cores).tolist():
                 found += _capacity(program, target, name, core)
-    # Coverage walks every element, so it is kept from programs whose sizes are out of all bounds.
+    # What follows looks at elements, so it is kept from programs whose sizes are out of all bounds.
+    found = found or [*iterations.check(program), *races.check(program)]
     return found or [_uncovered(program, *entry) for entry in examine(program).findings]
 
 
@@ -73,8 +72,8 @@ def _inputs_written(program: Program) -> Iterator[Violation]:
     fixed = [number for number in (*program.inputs, *program.constants) if number not in program.outputs]
     for number in fixed:
         site = program.site(number)
-        hits = np.flatnonzero((cells.tensor == number) & cells.writes) if site.buffer != "register" else []
-        if len(hits):
+        hits = np.flatnonzero((cells.tensor == number) & cells.writes)
+        if len(hits) and site.buffer != "register":
             line = int(program.lines[cells.instruction[hits[0]]])
             yield Violation(
                 "cannot_update_immutable_parameter", f"{site.name} is read only and is written", site.name,

@@ -124,6 +124,9 @@ def _apart(program: Program, cells: Ints, first: Ints) -> bool:
     return int(np.count_nonzero(meets)) == len(first)
 
 
+_MOST_ELEMENTS = 1 << 26
+"""Elements of a tensor that are looked at one by one, 28 bytes for each."""
+
 _MOST_PAIRED = 1024
 """Parties of which each is compared with each."""
 
@@ -197,6 +200,9 @@ class _Elements:
         self._size = max(access.end for access in self._accesses) - self._base
 
     def clash(self) -> Clash | None:
+        """The first clash; None where a tensor is too large to look at every element."""
+        if self._size > _MOST_ELEMENTS:
+            return None
         # The first and the last party that writes each element, by kind; the last instruction to write it.
         first = np.full((3, self._size), np.iinfo(np.int32).max, dtype=np.int32)
         last = np.full((3, self._size), -1, dtype=np.int32)
