@@ -148,3 +148,70 @@ def test_dma_compute_has_rules(code: str, call: str, tracing: Any) -> None:
     with pytest.raises(KernelError) as caught:
         tracing(SUM.format("float32", call), x, x)
     assert caught.value.code == code
+
+
+# -- rows that indices choose ----------------------------------------------------------------------
+
+GATHERED = """
+@nki.jit
+def kernel(x, i, y):
+    idx = nl.ndarray(i.shape, dtype=i.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(idx, i)
+    rows = x.ap(pattern=[[64, {count}], [1, 64]], vector_offset=idx, indirect_dim=0)
+    r = nl.ndarray({shape}, dtype={dtype}, buffer=nl.sbuf)
+    nisa.dma_copy(r, y)
+    {call}
+    out = nl.ndarray({shape}, dtype={dtype}, buffer=nl.shared_hbm)
+    nisa.dma_copy(out, r)
+    return out
+"""
+
+
+def transposing(count: int = 32) -> str:
+    return GATHERED.format(
+        count=count, shape=f"(64, {count})", dtype="x.dtype", call="nisa.dma_transpose(r, rows, axes=(1, 0))"
+    )
+
+
+def adding(sources: str) -> str:
+    return GATHERED.format(
+        count=32, shape="(32, 64)", dtype="nl.float32", call=f"nisa.dma_compute(r, {sources})"
+    )
+
+
+def chosen(seed: int, count: int = 32, dtype: Any = np.uint32) -> Any:
+    return np.random.default_rng(seed).permutation(100)[:count].astype(dtype).reshape(count, 1)
+
+
+def test_gathered_rows_are_transposed(simulate: Any) -> None:
+    x, index = draw(0, (100, 64), BF16), chosen(1)
+    (found,) = simulate(transposing(), x, index, np.zeros((64, 32), BF16))
+    assert found.tobytes() == np.ascontiguousarray(x[index[:, 0]].T).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "index", "count", "target"),
+    [
+        (F32, np.uint32, 32, "trn2"),
+        (BF16, np.int32, 32, "trn2"),
+        (BF16, np.uint32, 24, "trn2"),
+        (BF16, np.uint32, 32, "trn1"),
+    ],
+)
+def test_gathered_transposes_have_rules(
+    dtype: Any, index: Any, count: int, target: str, tracing: Any
+) -> None:
+    x, y = draw(0, (100, 64), dtype), draw(1, (64, count), dtype)
+    with pytest.raises(KernelError) as caught:
+        tracing(transposing(count), x, chosen(1, count, index), y, target=target)
+    assert caught.value.code == "indirect_transpose"
+
+
+def test_gathered_rows_are_added_to_a_tile(simulate: Any, tracing: Any) -> None:
+    x, index, y = draw(0, (100, 64), BF16), chosen(2), draw(3, (32, 64))
+    (found,) = simulate(adding("[rows, r], nl.add"), x, index, y)
+    np.testing.assert_allclose(found, x[index[:, 0]].astype(np.float64) + y, rtol=2.0**-20)
+    for wrong in ("[rows, r, r], nl.add", "[rows, r], nl.add, unique_indices=False"):
+        with pytest.raises(KernelError) as caught:
+            tracing(adding(wrong), x, index, y)
+        assert caught.value.code == "indirect_sources"
