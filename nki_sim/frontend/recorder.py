@@ -18,6 +18,7 @@ from nki_sim.dtypes import DTYPES
 from nki_sim.errors import LimitError
 from nki_sim.forms import BUFFERS, HBM_BUFFERS, Dims, Form, Operand, Params, ParamValue, Site
 from nki_sim.frontend.context import current, recording
+from nki_sim.frontend.iterations import Iterations
 from nki_sim.frontend.operands import (
     as_key,
     checked_address,
@@ -40,12 +41,13 @@ from nki_sim.targets import Target
 __all__ = ["Recorder", "current", "recording"]
 
 
-class Recorder:
+class Recorder(Iterations):
     """Collects one kernel's program for one target."""
 
     def __init__(
         self, target: Target, filename: str, *, max_instructions: int, names: Mapping[int, str] | None = None
     ) -> None:
+        super().__init__()
         self.target = target
         self.filename = filename
         self.inputs: list[int] = []
@@ -71,15 +73,8 @@ class Recorder:
         self.ordered = 0
         self.open_loops = 0
         self.dialect = "nki"
-        self._node_table = (array("I"), array("I"), array("I"))
-        # The iterations being executed, outermost first: loop, index, number (0 before it is recorded).
-        self._iterating: list[list[int]] = []
-        self._node = 0
-        self._loops = 0
         self._constants: dict[int, bytes] = {}
         self._states = EngineStates(self._declare_state)
-        # Where the operands of the last instruction begin.
-        self._begin = 0
 
     # -- tensors ---------------------------------------------------------------------------------
 
@@ -150,15 +145,18 @@ class Recorder:
         return self._shared.next(site, self._new_tensor) if shared else self._new_tensor(site)
 
     def _new_tensor(self, site: Site) -> Tensor:
-        number = len(self._tensor_sites)
-        if number >= self._limit:
-            raise LimitError("limit_tensors", f"more than {self._limit} tensors", self.line())
         found = self._sites.get(site)
         if found is None:
             layout = layout_of(site, site.dtype)
             found = self._sites[site] = (len(self._sites), layout, row_major(site.shape))
-        self._tensor_sites.append(found[0])
-        return Tensor(Storage(number, site, found[1]), 0, found[2])
+        return Tensor(Storage(self._next_number(found[0]), site, found[1]), 0, found[2])
+
+    def _next_number(self, site: int) -> int:
+        """The number of a new tensor of a site."""
+        if len(self._tensor_sites) >= self._limit:
+            raise LimitError("limit_tensors", f"more than {self._limit} tensors", self.line())
+        self._tensor_sites.append(site)
+        return len(self._tensor_sites) - 1
 
     def _declare_state(self, site: Site, data: bytes | None) -> Tensor:
         state = self.allocate(site)
@@ -219,42 +217,6 @@ class Recorder:
                 self._stream.extend(*item)
         return self._stream
 
-    # -- loops whose iterations may run in any order ---------------------------------------------
-
-    def new_loop(self) -> int:
-        """A number for one execution of a loop whose iterations may run in any order (`affine_range`)."""
-        self._loops += 1
-        return self._loops - 1
-
-    def enter_iteration(self, loop: int, index: int) -> None:
-        """What is recorded from here on belongs to iteration `index` (not negative) of the loop."""
-        self._iterating.append([loop, index, 0])
-        self._node = -1
-
-    @property
-    def iteration(self) -> int:
-        """The number of the iteration being executed, 0 outside."""
-        return self._node if self._node >= 0 else self._record_iterations()
-
-    def leave_iteration(self) -> None:
-        """End of the innermost iteration entered."""
-        self._iterating.pop()
-        self._node = self._iterating[-1][2] or -1 if self._iterating else 0
-
-    def _record_iterations(self) -> int:
-        """The number of the innermost iteration; it and those around it are put into the table."""
-        parents, loops, indices = self._node_table
-        number = 0
-        for entry in self._iterating:
-            if not entry[2]:
-                parents.append(number)
-                loops.append(entry[0])
-                indices.append(entry[1])
-                entry[2] = len(parents)
-            number = entry[2]
-        self._node = number
-        return number
-
     # -- instructions ----------------------------------------------------------------------------
 
     def emit(self, operator: Operator, given: dict[str, Any], line: int | None = None) -> None:
@@ -292,19 +254,9 @@ class Recorder:
         stream.lines.append(self.line() if line is None else line)
         stream.cores.append(self.core)
         stream.nodes.append(self._node if self._node >= 0 else self._record_iterations())
-        self._begin = len(stream.tensors)
         for view in cells:
             stream.tensors.append(view.storage.id)
             stream.offsets.append(view.offset)
-
-    def retract(self) -> int:
-        """Take the last instruction back, once, before another is recorded; its line."""
-        stream = self._stream
-        del stream.tensors[self._begin :], stream.offsets[self._begin :]
-        stream.forms.pop()
-        stream.cores.pop()
-        stream.nodes.pop()
-        return stream.lines.pop()
 
     def flush(self) -> None:
         """Record what is held back, in recorders that do so."""

@@ -175,6 +175,8 @@ def _other(tile: Tile, keys: tuple[Any, ...]) -> Found:
     """Keys that are not only integers and index expressions, or fewer of them than dimensions."""
     if any(type(item) not in INTEGERS and hasattr(item, "__index__") for item in keys):
         return look_up(tile, tuple(to_int(item) if hasattr(item, "__index__") else item for item in keys))
+    if len(keys) > len(tile.dims) and not any(item is None or item is Ellipsis for item in keys):
+        fail("too_many_indices", f"{len(keys)} indices on {tile.name}, which has {len(tile.dims)} dimensions")
     if any(isinstance(item, View) for item in keys) and any(type(item) is Index for item in keys):
         return gathered(tile, keys)
     if any(type(item) is Index for item in keys):

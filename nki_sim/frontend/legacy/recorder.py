@@ -49,6 +49,8 @@ class LegacyRecorder(Recorder):
         super().__init__(*args, **kwargs)
         self.dialect = "neuronxcc"
         self._pending: Pending | None = None
+        # Numbers of result tiles that nothing was written to in the end.
+        self._spare: list[int] = []
         self._fills: dict[int, Fill] = {}
         # Tiles that something else than a reduction over a loop wrote.
         self._written: set[int] = set()
@@ -64,10 +66,19 @@ class LegacyRecorder(Recorder):
 
         return as_tile(super().argument(name, shape, dtype))
 
+    def _next_number(self, site: int) -> int:
+        if not self._spare:
+            return super()._next_number(site)
+        self._tensor_sites[self._spare[-1]] = site
+        return self._spare.pop()
+
     # -- instructions ----------------------------------------------------------------------------
 
     def emit(self, operator: Operator, given: dict[str, Any], line: int | None = None) -> None:
         self.flush()
+        for view in given.values():
+            if getattr(view, "reach", None) is not None:
+                view.reach.refuse(view.name)
         self._pending = Pending(operator, given, self.line() if line is None else line)
 
     def flush(self) -> None:
@@ -192,8 +203,7 @@ class LegacyRecorder(Recorder):
             if view is not written and isinstance(view, Tensor) and _collide(place, view, result):
                 return False
         self._pending = Pending(operator, {**given, "dst": place, **changes}, line)
-        if result.storage.id == len(self._tensor_sites) - 1:
-            self._tensor_sites.pop()
+        self._spare.append(result.storage.id)
         return True
 
     def inherits_type(self, result: Tensor) -> bool:

@@ -86,7 +86,7 @@ class Blocks:
         at = self._maker.rank - len(self._prefix)
         given: list[int] = []
         for item in keys[:at]:
-            if item == slice(None) and all(other == slice(None) for other in keys[len(given) :]):
+            if all(isinstance(other, slice) and other == slice(None) for other in keys[len(given) :]):
                 return Blocks(self._maker, self._made, (*self._prefix, *given))
             given.append(self._block_index(item, len(self._prefix) + len(given)))
         tile = self[tuple(given)]

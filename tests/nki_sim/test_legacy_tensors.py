@@ -1,0 +1,494 @@
+"""Tensors, indexing, assignment, loops and launches of the legacy namespace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nki_sim.errors import KernelError
+from nki_sim.forms import ArraySpec
+from nki_sim.frontend.entry import trace_bytes, trace_function
+from nki_sim.frontend.legacy import api as nki
+from nki_sim.frontend.legacy import isa as nisa
+from nki_sim.frontend.legacy import language as nl
+from nki_sim.frontend.legacy import typing as nt
+from nki_sim.ir import Program
+
+Array = np.ndarray[Any, Any]
+F32 = np.float32
+
+
+def run(kernel: Callable[..., Any], *arrays: Any) -> Any:
+    return nki.simulate_kernel(kernel, *arrays)
+
+
+def program(kernel: Callable[..., Any], *args: Any) -> Program:
+    return Program.from_bytes(trace_function(nki.jit(kernel), args).program)
+
+
+def operators(kernel: Callable[..., Any], *args: Any) -> Counter[str]:
+    made = program(kernel, *args)
+    return Counter(made.forms[form].op for form in made.form_ids.tolist())
+
+
+def code(kernel: Callable[..., Any], *args: Any) -> str:
+    with pytest.raises(KernelError) as found:
+        run(kernel, *args)
+    assert found.value.line > 0
+    return found.value.code
+
+
+def ramp(*shape: int) -> Array:
+    return np.arange(np.prod(shape), dtype=F32).reshape(shape)
+
+
+def output(like: Any, shape: Any = None) -> Any:
+    return nl.ndarray(shape or like.shape, dtype=like.dtype, buffer=nl.shared_hbm)
+
+
+# -- indexing ------------------------------------------------------------------------------------
+
+
+@st.composite
+def affine_reads(draw: st.DrawFn) -> tuple[tuple[int, int, int], list[tuple[int, int, int]]]:
+    """Rows, columns; per dimension (constant, step of the first, of the second axis); a shape around them."""
+    rows, columns = draw(st.integers(1, 5)), draw(st.integers(1, 6))
+    terms = [(draw(st.integers(0, 3)), draw(st.integers(0, 2)), draw(st.integers(0, 2))) for _ in range(3)]
+    shape = tuple(c + a * (rows - 1) + b * (columns - 1) + 1 + draw(st.integers(0, 2)) for c, a, b in terms)
+    return (rows, columns, 0), [*terms, shape]  # type: ignore[list-item]
+
+
+@given(affine_reads())
+def test_affine_keys_read_what_numpy_reads(case: Any) -> None:
+    (rows, columns, _), (*terms, shape) = case
+
+    def kernel(x: Any) -> Any:
+        p, f = nl.arange(rows)[:, None], nl.arange(columns)[None, :]
+        y = output(x, (rows, columns))
+        nl.store(y, nl.load(x[tuple(c + a * p + b * f for c, a, b in terms)]))
+        return y
+
+    p, f = np.mgrid[0:rows, 0:columns]
+    x = ramp(*shape)
+    assert np.array_equal(run(kernel, x), x[tuple(c + a * p + b * f for c, a, b in terms)])
+
+
+KEYS = st.sampled_from([0, 2, -1, slice(None), slice(1, 3), slice(0, 4, 2), slice(-3, None)])
+
+
+@given(st.tuples(KEYS, KEYS, KEYS), st.integers(0, 2))
+def test_basic_keys_of_hbm_read_what_numpy_reads(key: tuple[Any, ...], missing: int) -> None:
+    x = ramp(4, 4, 4)
+    short = key[: 3 - missing]
+    wanted = np.atleast_2d(x[short])
+    rows, columns = wanted.shape[0], wanted.size // wanted.shape[0]
+
+    def kernel(x: Any) -> Any:
+        tile = nl.load(x[short])
+        y = output(x, tile.shape)
+        nl.store(y, tile)
+        return y
+
+    found = run(kernel, x)
+    assert found.size == rows * columns
+    assert np.array_equal(found.ravel(), x[short].ravel())
+
+
+def test_free_dimensions_of_tiles_are_strided_and_permuted() -> None:
+    def kernel(x: Any) -> Any:
+        p, i, j = nl.arange(4)[:, None, None], nl.arange(3)[None, :, None], nl.arange(5)[None, None, :]
+        t = nl.load(x)
+        turned = nl.ndarray((nl.par_dim(4), 15), dtype=x.dtype, buffer=nl.sbuf)
+        turned[p, 5 * i + j] = nl.copy(t[p, 3 * j + i])
+        y = output(x)
+        nl.store(y, turned)
+        return y
+
+    x = ramp(4, 15)
+    assert np.array_equal(run(kernel, x), x.reshape(4, 5, 3).transpose(0, 2, 1).reshape(4, 15))
+
+
+def test_rows_are_gathered_by_a_tile_of_indices() -> None:
+    def kernel(x: Any, index: Any) -> Any:
+        p, f = nl.arange(6)[:, None], nl.arange(8)[None, :]
+        at = nl.load(index)
+        y = output(x, (6, 8))
+        nl.store(y, nl.load(x[at[p, 0], f]))
+        return y
+
+    x, index = ramp(20, 8), np.array([[3], [19], [0], [7], [7], [1]], dtype=np.int32)
+    assert np.array_equal(run(kernel, x, index), x[index[:, 0]])
+
+
+def _indexing(key: Callable[[Any, Any, Any], Any]) -> Callable[[Any], Any]:
+    def kernel(x: Any) -> Any:
+        t = nl.load(x)
+        p, f = nl.arange(4)[:, None], nl.arange(8)[None, :]
+        y = output(x)
+        nl.store(y, t[key(p, f, t)])
+        return y
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("key", "wanted"),
+    [
+        (lambda p, f, _: (p, f + 1), "tensor_access_out_of_bound"),
+        (lambda p, f, _: (p - 1, f), "tensor_access_out_of_bound"),
+        (lambda _p, _f, _: (slice(0, 5), slice(None)), "tensor_access_out_of_bound"),
+        (lambda _p, _f, _: (4, slice(None)), "tensor_access_out_of_bound"),
+        (lambda p, _f, _: (p, slice(0, 8)), "unsupported_mixing_basic_advanced_tensor_indexing"),
+        (lambda _p, _f, _: (nl.arange(4), 0), "1d_arange_not_supported"),
+        (lambda p, f, _: (2 * p, f), "partition_step"),
+        (lambda p, _f, _: (0, p), "failed_to_infer_tile_from_local_tensor"),
+        (lambda p, f, _: (p, 7 - f), "access_pattern"),
+        (lambda p, f, _: (p, f, 0), "too_many_indices"),
+        (lambda _p, _f, _: (1.5, 0), "index_type"),
+    ],
+)
+def test_keys_that_are_no_access(key: Any, wanted: str) -> None:
+    assert code(_indexing(key), ramp(4, 8)) == wanted
+
+
+# -- masks ---------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 300), st.integers(1, 40))
+def test_masks_take_the_outside_away(rows: int, columns: int) -> None:
+    def kernel(x: Any) -> Any:
+        y = output(x)
+        p, f = nl.mgrid[0:128, 0:16]
+        for i in nl.affine_range((rows + 127) // 128):
+            for j in nl.affine_range((columns + 15) // 16):
+                mask = (i * 128 + p < rows) & (j * 16 + f < columns)
+                t = nl.load(x[i * 128 + p, j * 16 + f], mask=mask)
+                t = nl.multiply(t, 2.0, mask=mask)
+                nl.store(y[i * 128 + p, j * 16 + f], t, mask=mask)
+        return y
+
+    x = ramp(rows, columns)
+    assert np.array_equal(run(kernel, x), 2 * x)
+
+
+def test_a_mask_that_nothing_passes_issues_nothing() -> None:
+    def kernel(x: Any) -> Any:
+        t = nl.load(x)
+        y = output(x)
+        t[...] = nl.exp(t, mask=nl.arange(4)[:, None] > 9)
+        t[...] = nl.exp(t, mask=False)
+        nl.store(y, t)
+        return y
+
+    assert operators(kernel, ArraySpec((4, 8), "float32")) == {"dma_copy": 2}
+
+
+def test_an_index_beyond_a_mask_is_reported_with_the_range_that_is_left() -> None:
+    def kernel(x: Any) -> Any:
+        p, f = nl.arange(8)[:, None], nl.arange(8)[None, :]
+        nl.load(x[p, f], mask=p < 5)
+        return output(x)
+
+    with pytest.raises(KernelError, match=r"indices 0\.\.4 of dimension 0 of x .* 4 elements"):
+        run(kernel, ramp(4, 8))
+
+
+# -- assignment ----------------------------------------------------------------------------------
+
+
+def test_an_assigned_result_costs_no_copy_and_a_named_one_does() -> None:
+    def kernel(x: Any, named: bool) -> Any:
+        t = nl.load(x)
+        r = nl.ndarray((nl.par_dim(4), 8), dtype=x.dtype, buffer=nl.sbuf)
+        y = output(x)
+        if named:
+            value = nl.exp(t)
+            r[...] = value
+            nl.store(y, nl.add(r, value))
+        else:
+            r[...] = nl.exp(t)
+            nl.store(y, nl.add(r, r))
+        return y
+
+    spec = ArraySpec((4, 8), "float32")
+    assert operators(kernel, spec, False)["tensor_copy"] == 0
+    assert operators(kernel, spec, True)["tensor_copy"] == 1
+    x = ramp(4, 8) / 32
+    assert np.allclose(run(kernel, x, True), 2 * np.exp(x), rtol=1e-6)
+    assert np.allclose(run(kernel, x, False), 2 * np.exp(x), rtol=1e-6)
+
+
+def test_views_of_what_was_just_written_are_copied() -> None:
+    def kernel(x: Any) -> Any:
+        t = nl.load(x)
+        a = nl.ndarray((nl.par_dim(4), 8), dtype=x.dtype, buffer=nl.sbuf)
+        b = nl.ndarray((nl.par_dim(4), 4), dtype=x.dtype, buffer=nl.sbuf)
+        a[...] = nl.multiply(t, 3.0)
+        b[...] = a[:, 4:8]
+        y = output(x)
+        nl.store(y[:, 0:4], a[:, 0:4])
+        nl.store(y[:, 4:8], b)
+        return y
+
+    x = ramp(4, 8)
+    assert np.array_equal(run(kernel, x), 3 * x)
+
+
+def test_a_result_does_not_overwrite_what_its_operand_still_needs() -> None:
+    def kernel(x: Any) -> Any:
+        t = nl.load(x)
+        t[:, 1:8] = nl.copy(t[:, 0:7])
+        t[...] = nl.add(t, t)
+        y = output(x)
+        nl.store(y, t)
+        return y
+
+    x = ramp(4, 8)
+    wanted = x.copy()
+    wanted[:, 1:] = x[:, :-1]
+    assert np.array_equal(run(kernel, x), 2 * wanted)
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_matmuls_accumulate_into_zeros_without_writing_them(lazy: bool) -> None:
+    def kernel(a: Any, b: Any) -> Any:
+        total = nl.zeros((nl.par_dim(16), 32), dtype=nl.float32, buffer=nl.psum, lazy_initialization=lazy)
+        for k in nl.affine_range(3):
+            total += nisa.nc_matmul(nl.load(a[k, 0:8, 0:16]), nl.load(b[k, 0:8, 0:32]))
+        y = nl.ndarray((16, 32), dtype=nl.float32, buffer=nl.shared_hbm)
+        nl.store(y, nl.copy(total))
+        return y
+
+    a, b = ramp(3, 8, 16) / 64, ramp(3, 8, 32) / 64
+    assert np.allclose(run(kernel, a, b), np.einsum("kpm,kpn->mn", a, b), rtol=1e-5)
+    specs = ArraySpec((3, 8, 16), "float32"), ArraySpec((3, 8, 32), "float32")
+    assert operators(kernel, *specs) == {"dma_copy": 7, "nc_matmul": 3, "tensor_copy": 1}
+
+
+def test_sums_into_a_filled_tile_begin_with_its_value() -> None:
+    def kernel(x: Any) -> Any:
+        total = nl.full((nl.par_dim(4), 8), 5.0, dtype=x.dtype, buffer=nl.sbuf)
+        product = nl.full((nl.par_dim(4), 8), 2.0, dtype=nl.float32, buffer=nl.psum)
+        y = output(x)
+        for _ in nl.affine_range(3):
+            total += nl.load(x)
+        product[...] += nisa.nc_matmul(nl.load(x[0:4, 0:4]), nl.load(x))
+        nl.store(y, nl.add(total, nl.copy(product)))
+        return y
+
+    x = ramp(4, 8)
+    assert np.array_equal(run(kernel, x), 5 + 3 * x + 2 + x[:, :4].T @ x)
+
+
+@pytest.mark.parametrize(
+    ("write", "wanted"),
+    [
+        (lambda t, x, y: t.__setitem__(..., x), "unsupported_memory"),
+        (lambda t, x, y: y.__setitem__(..., t), "unsupported_memory"),
+        (lambda t, x, y: t.__setitem__(..., "text"), "argument_type"),
+        (lambda t, x, y: t[:, 0:4].__setitem__(..., nl.copy(t)), "store_dst_shape_smaller"),
+        (lambda t, x, y: 1 if t else 0, "ambiguous_tensor_truth_value"),
+        (lambda t, x, y: 1 if t[0, 0] else 0, "dynamic_control_flow_not_supported"),
+        (lambda t, x, y: t.assert_shape((4, 9)), "annotation_shape_mismatch"),
+        (lambda t, x, y: nl.ones((4, 8), dtype=x.dtype, buffer=nl.shared_hbm), "hbm_tensor_with_init_value"),
+        (lambda t, x, y: nl.ndarray((nl.par_dim(129), 8), dtype=x.dtype), "num_partition_exceed_arch_limit"),
+        (lambda t, x, y: list(nl.affine_range(t)), "dynamic_control_flow_not_supported"),
+    ],
+)  # fmt: skip
+def test_what_tiles_refuse(write: Any, wanted: str) -> None:
+    def kernel(x: Any) -> Any:
+        y = output(x)
+        write(nl.load(x), x, y)
+        return y
+
+    assert code(kernel, ramp(4, 8)) == wanted
+
+
+# -- blocks --------------------------------------------------------------------------------------
+
+
+def test_each_block_is_a_tile_of_its_own_from_its_first_touch() -> None:
+    def kernel(x: Any) -> Any:
+        t = nl.ndarray((1000, 3, nl.par_dim(4), 8), dtype=x.dtype, buffer=nl.sbuf)
+        y = output(x)
+        for i in nl.affine_range(2):
+            t[i, 2] = nl.load(x[i])
+            t[i, 1, :, 0:4] = nl.copy(t[i, 2, 0:4, 4:8])
+            t[i, 1, nl.arange(4)[:, None], 4 + nl.arange(4)[None, :]] = nl.copy(t[i][2][:, 0:4])
+            nl.store(y[i], t[i, 1])
+        return y
+
+    x = ramp(2, 4, 8)
+    assert np.array_equal(run(kernel, x), np.roll(x, 4, axis=2))
+    made = program(kernel, ArraySpec((2, 4, 8), "float32"))
+    assert len(set(made.tensors.tolist())) == 2 + 4
+
+
+@pytest.mark.parametrize(
+    ("use", "wanted"),
+    [
+        (nl.exp, "failed_to_infer_tile_from_local_tensor"),
+        (lambda t: t[nl.arange(2)[:, None], 0, 0], "failed_to_infer_tile_from_local_tensor"),
+        (lambda t: t[2], "tensor_access_out_of_bound"),
+        (lambda t: t["a"], "index_type"),
+        (lambda t: t[0, 0, 0, 0], "too_many_indices"),
+    ],
+)  # fmt: skip
+def test_a_tensor_in_blocks_is_no_tile(use: Any, wanted: str) -> None:
+    def kernel(x: Any) -> Any:
+        use(nl.zeros((2, nl.par_dim(4), 8), dtype=x.dtype, buffer=nl.sbuf))
+        return output(x)
+
+    assert code(kernel, ramp(4, 8)) == wanted
+
+
+# -- loops ---------------------------------------------------------------------------------------
+
+
+def test_reductions_over_loops_begin_with_the_first_value() -> None:
+    def kernel(x: Any) -> Any:
+        largest = nl.ndarray((2, nl.par_dim(4), 8), dtype=x.dtype, buffer=nl.sbuf)
+        total = nl.full((nl.par_dim(4), 8), 100.0, dtype=x.dtype, buffer=nl.sbuf)
+        y = output(x, (3, 4, 8))
+        for i in nl.affine_range(2):
+            for k in nl.affine_range(3):
+                t = nl.load(x[i, k])
+                largest[i] = nl.loop_reduce(t, op=np.max, loop_indices=[k])
+                total[...] = nl.loop_reduce(t, op=np.add, loop_indices=[i, k])
+            nl.store(y[i], largest[i])
+        nl.store(y[2], total)
+        return y
+
+    x = -ramp(2, 3, 4, 8)
+    found = run(kernel, x)
+    assert np.array_equal(found[:2], x.max(axis=1))
+    assert np.array_equal(found[2], 100 + x.sum(axis=(0, 1)))
+
+
+def _chain(loop: Callable[..., Any]) -> Callable[[Any], Any]:
+    def kernel(x: Any) -> Any:
+        t = nl.load(x)
+        y = output(x)
+        for _ in loop(3):
+            t[...] = nl.exp(t)
+        nl.store(y, t)
+        return y
+
+    return kernel
+
+
+def test_iterations_that_use_each_other_need_a_sequential_loop() -> None:
+    assert code(_chain(nl.affine_range), ramp(4, 8)) == "unexpected_output_dependencies"
+    x = -ramp(4, 8)
+    wanted = np.exp(np.exp(np.exp(x)))
+    for loop in (nl.sequential_range, nl.static_range, range):
+        assert np.allclose(run(_chain(loop), x), wanted, rtol=1e-5)
+
+
+# -- launches ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("grid", [(2, 3), (nl.nc(2), 3), (nl.spmd_dim(1, nl.nc(2)), 3)])
+def test_every_program_of_a_grid_writes_its_part(grid: Any) -> None:
+    @nki.jit
+    def kernel(x: Any) -> Any:
+        i, j = nl.program_id(0), nl.program_id(1)
+        y = output(x)
+        nl.store(y[i, j], nl.multiply(nl.load(x[i, j]), float(1 + 10 * i + j)))
+        assert (nl.num_programs(0), nl.num_programs(1), nl.program_ndim()) == (2, 3, 2)
+        return y
+
+    x = np.ones((2, 3, 4, 8), dtype=F32)
+    wanted = x * (1 + 10 * np.arange(2)[:, None, None, None] + np.arange(3)[None, :, None, None])
+    assert np.array_equal(nki.simulate_kernel(kernel[grid], x), wanted)
+
+
+@pytest.mark.parametrize("size", [0, 1.5, "a"])
+def test_grids_are_made_of_positive_integers(size: Any) -> None:
+    with pytest.raises(KernelError) as found:
+        nki.jit(_chain(range))[size]
+    assert found.value.code == "grid"
+
+
+def test_kernels_call_kernels_and_decorators_run_them() -> None:
+    @nki.jit(mode="trace")
+    def double(t: Any) -> Any:
+        return t + t
+
+    @nki.baremetal
+    def kernel(x: Any) -> Any:
+        y = output(x)
+        nl.store(y, double(nl.load(x)))
+        return y
+
+    x = ramp(4, 8)
+    assert np.array_equal(kernel(x), 2 * x)
+    assert np.array_equal(nki.profile(kernel)(x), 2 * x)
+    timed = nki.benchmark(warmup=1, iters=2)(kernel)
+    assert timed(x) is None
+    latency = timed.benchmark_result.nc_latency
+    assert latency.get_latency_percentile(50) == latency.get_latency_percentile(99) > 0
+    with pytest.raises(KernelError, match="traced into other kernels"):
+        double(x)
+
+
+def test_arguments_that_are_written_are_outputs_when_nothing_is_returned() -> None:
+    def kernel(x: Any, y: Any) -> None:
+        nl.store(y, nl.load(x) + 1.0)
+
+    x, y = ramp(4, 8), np.zeros((4, 8), dtype=F32)
+    run(kernel, x, y)
+    assert np.array_equal(y, x + 1)
+
+
+def _writing(annotation: Any, *, give: bool) -> Callable[[Any], Any]:
+    def kernel(x: Any) -> Any:
+        y = output(x)
+        t = nl.load(x)
+        nl.store(y, t)
+        nl.store(x, t + 1.0)
+        return (x, y) if give else y
+
+    kernel.__annotations__["x"] = annotation
+    return kernel
+
+
+def test_written_arguments_are_mutable_and_returned() -> None:
+    assert code(_writing(Any, give=True), ramp(4, 8)) == "cannot_update_immutable_parameter"
+    assert code(_writing(nt.mutable_tensor, give=False), ramp(4, 8)) == "mutable_parameter_not_returned"
+    x = ramp(4, 8)
+    changed, copied = run(_writing(nt.mutable_tensor, give=True), x.copy())
+    assert np.array_equal(changed, x + 1)
+    assert np.array_equal(copied, x)
+
+
+SOURCE = """
+import numpy as np
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.typing as nt
+from neuronxcc.nki import trace
+from neuronxcc.nki.language import par_dim
+
+@nki.jit
+def kernel(x, eps):
+    from neuronxcc import nki as again
+    y: nt.tensor[4, 8] = nl.ndarray((4, 8), dtype=np.float32, buffer=nl.shared_hbm)
+    for i in nl.affine_range(1):
+        nl.store(y, nl.load(x) + eps)
+        ' end loop i '
+    return y
+"""
+
+
+def test_source_text_is_traced_with_the_legacy_modules() -> None:
+    made = Program.from_bytes(trace_bytes(SOURCE, args=[ArraySpec((4, 8), "float32"), 1e-5]))
+    assert (made.dialect, made.kernel, len(made)) == ("neuronxcc", "kernel", 3)
+    assert made.lines.tolist() == [15, 15, 15]
