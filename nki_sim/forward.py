@@ -2,7 +2,8 @@
 
 A load, a copy on chip or a transpose that keeps the type leaves a tile that equals part of another tensor.
 As long as nobody writes to that tensor, a read of the tile can be served from there, through any number of
-copies; copies that nobody reads any more need not be made. Nothing of this changes a value.
+copies; copies that nobody reads any more need not be made. Nothing of this changes a value. A matmul that
+transposes (`is_transpose`) with an identity among the program's constants is such a copy.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nki_sim.arrays import NUMPY
 from nki_sim.flow import Flow, undecided
 from nki_sim.forms import Dims, Form, merged
 from nki_sim.ir import Ints, Program
@@ -20,11 +22,14 @@ from nki_sim.semantics.matrix import MULTIPLIES
 
 _COPIES = {
     "dma_copy": ("src", False), "tensor_copy": ("src", False),
-    "dma_transpose": ("src", True), "nc_transpose": ("data", True),
+    "dma_transpose": ("src", True), "nc_transpose": ("data", True), "nc_matmul": ("stationary", True),
 }  # fmt: skip
 """Instructions that only move elements: what they read, and whether they swap rows and columns."""
 
-_ANY_ORDER = frozenset({*_COPIES, "nc_matmul"})
+_PROMISES = frozenset({"is_transpose", "is_stationary_onezero", "is_moving_onezero"})
+_NEUTRAL = (False, None, "none", ())
+
+_ANY_ORDER = frozenset(_COPIES)
 """Instructions that read columns as fast as rows."""
 
 
@@ -67,9 +72,13 @@ class Writes:
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """A form that copies: position of its source among the operands, and the shape of what arrives."""
+    """A form that copies: position of its source among the operands, and the shape of what arrives.
+
+    `identity` is the position of an operand that must be one for that, -1 where none is needed.
+    """
 
     source: int
+    identity: int
     swaps: bool
     rows: int
     dims: Dims
@@ -91,6 +100,7 @@ class Forwarding:
         self._program = program
         self._writes = writes
         self._copies = [_copy(form, program.target) for form in program.forms]
+        self._identities: dict[tuple[int, int, Dims], bool] = {}
         self._steps: dict[tuple[int, int, int], tuple[int, int] | None] = {}
         self.soft = program.reinterpreted | undecided(program)
         if not program.partners:
@@ -137,6 +147,8 @@ class Forwarding:
         if key not in self._steps:
             self._steps[key] = _steps(copy, served.dims(copy.dims) if served else copy.dims)
         steps = self._steps[key]
+        if copy.identity >= 0 and not self._is_identity(int(cells.first[maker]) + copy.identity):
+            return None
         if steps is None or base in self.soft or int(cells.tensor[writer]) in self.soft:
             return None
         if served:
@@ -144,6 +156,22 @@ class Forwarding:
         down, across = steps
         partition, free = divmod(int(cells.offset[writer]), copy.row)
         return Place(base, offset - partition * down - free * across, down, across)
+
+    def _is_identity(self, cell: int) -> bool:
+        """Whether an operand is served from a constant that is an identity there."""
+        program, place = self._program, self.places.get(cell)
+        if place is None or place.base not in program.constants:
+            return False
+        item = program.operands[program.cells.operand[cell]]
+        dims = place.dims(item.dims)
+        key = (place.base, place.offset(int(program.cells.offset[cell]), item.row), dims)
+        if key not in self._identities:
+            size = NUMPY[item.dtype].itemsize
+            shape, strides = tuple(count for _, count in dims), tuple(step * size for step, _ in dims)
+            data = program.constants[place.base]
+            found = np.ndarray(shape, NUMPY[item.dtype], data, key[1] * size, strides).reshape(shape[0], -1)
+            self._identities[key] = np.array_equal(found, np.eye(*found.shape))
+        return self._identities[key] and self._writes.next(place.base, -1) == float("inf")
 
 
 def _copy(form: Form, target: str) -> _Copy | None:
@@ -161,11 +189,22 @@ def _copy(form: Form, target: str) -> _Copy | None:
         return None
     if swaps and (len(src.dims) != 2 or form.param("axes") not in {None, (1, 0)}):
         return None
+    if form.op == "nc_matmul" and not _transposes(form):
+        return None
     steps = walk(dst.dims, dst.partitions)
     if steps is None or (steps[1] != 1 and dst.free > 1):
         return None
     rows = src.dims[0][1] if swaps else dst.partitions
-    return _Copy([item.role for item in form.operands].index(role), swaps, rows, src.dims, dst.row)
+    roles = [item.role for item in form.operands]
+    identity = roles.index("moving") if form.op == "nc_matmul" else -1
+    return _Copy(roles.index(role), identity, swaps, rows, src.dims, dst.row)
+
+
+def _transposes(form: Form) -> bool:
+    """Whether a matmul does nothing else if its moving operand is an identity."""
+    plain = all(value in _NEUTRAL for name, value in form.params if name not in _PROMISES)
+    moving = form["moving"]
+    return bool(form.param("is_transpose")) and plain and moving.partitions == moving.free
 
 
 def _steps(copy: _Copy, dims: Dims) -> tuple[int, int] | None:

@@ -174,3 +174,41 @@ def test_what_no_output_needs_is_not_run(tracing: Any, texts: Any) -> None:
     body = "nisa.activation(dst=r, op=nl.exp, data=sx)\nnisa.tensor_copy(dst=r, src=sx)"
     program = tracing(texts.on_chip(["x"], body), normal(1, 8, 16))
     assert counted(program) == {"dma_copy": 1}
+
+
+@pytest.mark.parametrize(
+    ("diagonal", "target", "steps"),
+    [
+        (1.0, "trn2", {"nc_matmul": 0, "dma_copy": 1}),
+        # No identity, or a machine that multiplies where the other moves.
+        (0.0, "trn2", {"nc_matmul": 1, "dma_copy": 1}),
+        (1.0, "trn1", {"nc_matmul": 1, "dma_copy": 1}),
+    ],
+)
+def test_transposes_by_an_identity_are_copies(
+    diagonal: float, target: str, steps: dict[str, int], tracing: Any
+) -> None:
+    text = f"""
+    import numpy as np
+
+    @nki.jit
+    def kernel(x):
+        p, f = x.shape
+        out = nl.ndarray((f, p), dtype=x.dtype, buffer=nl.shared_hbm)
+        t = nl.ndarray((p, f), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x)
+        eye = nl.ndarray((p, p), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=eye, src=nl.shared_constant(np.diag(np.float32([{diagonal}] + [1.0] * (p - 1)))))
+        flip = nl.ndarray((f, p), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(dst=flip, stationary=t, moving=eye, is_transpose=True)
+        res = nl.ndarray((f, p), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=res, src=flip)
+        nisa.dma_copy(dst=out, src=res)
+        return out
+    """
+    x = normal(1, 8, 16)
+    program = tracing(text, x, target=target)
+    found = counted(program)
+    assert {name: found[name] for name in steps} == steps
+    scales = np.diag([diagonal] + [1.0] * 7).astype(np.float32)
+    assert np.array_equal(numerics.run(program, [x])[0], x.T @ scales)
