@@ -105,7 +105,7 @@ def trace_function(
     """
     chosen = targets.load(target)
     filename = kernel.function.__code__.co_filename
-    place = Place(filename)
+    place = Place(filename, attended=True)
     with targeting(chosen), kernel_faults(place):
         recorder = kernel.recorder(
             chosen, filename, max_instructions=max_instructions, names=_names_in(filename)

@@ -15,10 +15,14 @@ _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 @dataclass(slots=True)
 class Place:
-    """The kernel's file, and the line where it begins: that of errors in what it takes and returns."""
+    """The kernel's file, and the line where it begins: that of errors in what it takes and returns.
+
+    An `attended` kernel runs in the process of a person, whose interrupt is not the kernel's doing.
+    """
 
     filename: str
     line: int = 0
+    attended: bool = False
 
 
 @contextmanager
@@ -33,6 +37,8 @@ def kernel_faults(place: Place) -> Iterator[None]:
     except SimError:
         raise
     except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+        if place.attended and isinstance(error, KeyboardInterrupt):
+            raise
         line, other = _where(error.__traceback__, place.filename)
         raise KernelError("kernel_exit", f"the kernel raised {type(error).__name__}{other}", line) from None
     except BaseException as error:  # noqa: BLE001  kernel code may raise anything, and all of it is its fault

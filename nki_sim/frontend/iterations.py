@@ -1,0 +1,50 @@
+"""Which iteration of which loop an instruction belongs to, where iterations may run in any order."""
+
+from __future__ import annotations
+
+from array import array
+
+
+class Iterations:
+    """The iterations being executed, and the table of those that an instruction was recorded in."""
+
+    def __init__(self) -> None:
+        self._node_table = (array("I"), array("I"), array("I"))
+        # The iterations being executed, outermost first: loop, index, number (0 before it is recorded).
+        self._iterating: list[list[int]] = []
+        self._node = 0
+        self._loops = 0
+
+    def new_loop(self) -> int:
+        """A number for one execution of a loop whose iterations may run in any order (`affine_range`)."""
+        self._loops += 1
+        return self._loops - 1
+
+    def enter_iteration(self, loop: int, index: int) -> None:
+        """What is recorded from here on belongs to iteration `index` (not negative) of the loop."""
+        self._iterating.append([loop, index, 0])
+        self._node = -1
+
+    @property
+    def iteration(self) -> int:
+        """The number of the iteration being executed, 0 outside."""
+        return self._node if self._node >= 0 else self._record_iterations()
+
+    def leave_iteration(self) -> None:
+        """End of the innermost iteration entered."""
+        self._iterating.pop()
+        self._node = self._iterating[-1][2] or -1 if self._iterating else 0
+
+    def _record_iterations(self) -> int:
+        """The number of the innermost iteration; it and those around it are put into the table."""
+        parents, loops, indices = self._node_table
+        number = 0
+        for entry in self._iterating:
+            if not entry[2]:
+                parents.append(number)
+                loops.append(entry[0])
+                indices.append(entry[1])
+                entry[2] = len(parents)
+            number = entry[2]
+        self._node = number
+        return number
