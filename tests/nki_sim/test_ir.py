@@ -11,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nki_sim import ArraySpec, checks, numerics, targets, wire
+from nki_sim.counters import profile
 from nki_sim.errors import IRError, SimError
+from nki_sim.frontend import isa, language
 from nki_sim.ir import Program
+from nki_sim.schedule import schedule
 
 ARGS = ArraySpec((128, 256), "float32"), ArraySpec((256, 512), "float32")
 
@@ -165,6 +168,44 @@ def test_mutated_programs_are_refused_or_can_be_used(edits: list[tuple[int, int]
     use(program)
 
 
+@pytest.fixture(scope="module")
+def rich(building: Any) -> bytes:
+    """A program with all that front ends can put into one: iterations, a loop, constants, two cores."""
+
+    def body(b: Any) -> None:
+        table = b.recorder.constant("table", (128, 64), "float32", bytes(128 * 64 * 4))
+        tile = b.tile("t")
+        isa.dma_copy(tile, table)
+        b.loop(2, lambda i: isa.memset(tile[:, 8 * i : 8 * i + 8], 1.0))
+        register = b.register()
+        b.emit("register_move", dst=register, src=2)
+        b.emit("loop_begin", condition=register)
+        isa.tensor_scalar(tile, tile, language.add, 1.0)
+        b.emit("register_alu", dst=register, left=register, right=1, op=language.subtract)
+        b.emit("loop_end", condition=register)
+        b.recorder.core = 1
+        isa.memset(b.recorder.declare((128, 8), "float32", "sbuf", "placed", (0, 64)), 0.0)
+        b.recorder.core = 0
+
+    return bytes(building(body, dialect="nki").to_bytes())
+
+
+@settings(max_examples=150)
+@given(edits=st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=4))
+def test_mutated_loops_iterations_and_cores_are_refused_or_can_be_used(
+    edits: list[tuple[int, int]], rich: bytes
+) -> None:
+    noise = bytearray(rich)
+    # The bytes of the constant, at the end, are any bytes; what comes before them is what can lie.
+    for place, value in edits:
+        noise[place % (len(noise) - 128 * 64 * 4)] = value
+    try:
+        program = Program.from_bytes(bytes(noise))
+    except IRError:
+        return
+    use(program)
+
+
 JSON = st.recursive(
     st.none()
     | st.booleans()
@@ -205,5 +246,6 @@ def use(program: Program) -> None:
         if not checks.check(program, targets.load("trn2")):
             arrays = [np.zeros(spec.shape, np.float32) for spec in program.specs(program.inputs)]
             assert len(numerics.run(program, arrays)) == len(program.outputs)
+            assert profile(program, schedule(program, targets.load("trn2")), targets.load("trn2"))
     except SimError:
         return
