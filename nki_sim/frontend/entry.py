@@ -127,6 +127,7 @@ def _run(
     place.line = getattr(getattr(kernel.function, "__code__", None), "co_firstlineno", 0)
     recorder.kernel_line = place.line
     recorder.grid = kernel.grid
+    recorder.auto_alloc = getattr(kernel.function, "auto_alloc", False)
     results: list[Any] = []
     arrays: list[Any] = []
     with recording(recorder):

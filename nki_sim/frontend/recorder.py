@@ -73,6 +73,8 @@ class Recorder(Iterations):
         self.ordered = 0
         self.open_loops = 0
         self.dialect = "nki"
+        # Whether the kernel asks for its placements of tiles to be ignored.
+        self.auto_alloc = False
         self._constants: dict[int, bytes] = {}
         self._states = EngineStates(self._declare_state)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from nki_sim import targets
+import nki_sim
+from nki_sim import ArraySpec, targets
 from nki_sim.errors import KernelError
 from nki_sim.frontend.legacy import compiler as ncc
 from nki_sim.frontend.recorder import Recorder, recording
@@ -90,3 +91,39 @@ def test_directives_leave_kernels_as_they_are() -> None:
         pass
     with pytest.raises(KernelError, match="argument_value"):
         ncc.multi_buffer(0)
+
+
+PLACED = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.compiler as ncc
+import neuronxcc.nki.language as nl
+
+
+{directive}
+@nki.jit
+def kernel(a):
+    out = nl.ndarray((4, 128, 8), dtype=a.dtype, buffer=nl.shared_hbm)
+    blocks = nl.ndarray(
+        (4, nl.par_dim(128), 8), dtype=a.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=64, num_free_tiles=(2,))
+    )
+    for i in nl.affine_range(4):
+        blocks[i] = nl.load(a[i])
+        nl.store(out[i], value=blocks[i])
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("directive", "wanted"),
+    [("", {(0, 64), (0, 96)}), ("@ncc.skip_middle_end_transformations", {(0, 64), (0, 96)})],
+)
+def test_tiles_are_declared_where_the_kernel_places_them(directive: str, wanted: Any) -> None:
+    program = nki_sim.trace(PLACED.format(directive=directive), args=[ArraySpec((4, 128, 8), "float32")])
+    found = {site.address for site in program.sites if site.name == "blocks"}
+    assert found == wanted
+
+
+def test_a_kernel_may_ask_for_its_placements_to_be_ignored() -> None:
+    text = PLACED.format(directive="@ncc.force_auto_alloc")
+    program = nki_sim.trace(text, args=[ArraySpec((4, 128, 8), "float32")])
+    assert {site.address for site in program.sites} == {None}

@@ -40,7 +40,7 @@ class Allocation:
 
     def place(self, block: Sequence[int], partitions: int, nbytes: int) -> Address | None:
         """(first partition, byte) of a block's tile; None where placements are dropped."""
-        if getattr(current(), "auto_alloc", False):
+        if current().auto_alloc:
             return None
         # By keyword: functions may have more parameters, bound beforehand.
         found = self._function(idx=tuple(block), pdim_size=partitions, fdim_size=nbytes)
@@ -185,7 +185,7 @@ def force_auto_alloc(func: Any = None) -> Any:
     """Direct allocation in the kernel is ignored."""
     if func is None:
         return force_auto_alloc
-    func.auto_alloc = True
+    getattr(func, "function", func).auto_alloc = True
     return func
 
 
