@@ -46,7 +46,8 @@ gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown
 _HINTS: dict[str, Callable[[Any], bool]] = {
     "name": lambda value: isinstance(value, str),
     "priority": lambda value: type(value) is int and 0 <= value <= 3,
-    "dge_mode": lambda value: isinstance(value, dge_mode),
+    # Releases before 0.3 took the number of a mode too.
+    "dge_mode": lambda value: isinstance(value, dge_mode) or (type(value) is int and 0 <= value <= 3),
     "keepdims": lambda value: isinstance(value, bool),
     # Releases before 0.3 took it; the destination's own type decides.
     "dtype": lambda value: spelled(value) in DTYPES,
