@@ -92,7 +92,7 @@ class _Walk:
     def run(self) -> Iterator[Finding]:
         program, covers, sizes = self._program, self._covers, self._sizes
         items, cells = program.operands, program.cells
-        scaled = self._scaled
+        scaled, looped = self._scaled, bool(program.partners)
         lengths, decided, marks = _accesses(program)
         accumulation = _Accumulation(program)
         columns = (cells.instruction, cells.operand, cells.tensor, cells.offset, cells.writes, cells.reads)
@@ -103,7 +103,7 @@ class _Walk:
         ):
             if write and accumulation.undefined(index, tensor, offset):
                 yield "psum_accumulate_undefined", tensor, number, 0
-            if marks[index]:
+            if looped and marks[index]:
                 self._mark(marks[index], number)
             if tensor in covers and covers[tensor] is None:
                 continue
@@ -189,13 +189,15 @@ class _Accumulation:
 
     def undefined(self, index: int, tensor: int, offset: int) -> bool:
         """Whether this write accumulates onto a foreign element; else notes whose its elements are now."""
-        if tensor not in self._goals or self._moved[index]:
+        if tensor not in self._goals:
             return False
         foreign = self._foreign.get(tensor)
         if foreign is None:
             if self._matmul[index]:
                 return False
             foreign = self._foreign[tensor] = np.zeros(self._program.site(tensor).size, dtype=bool)
+        if self._moved[index]:
+            return False
         view = _view(foreign, offset, self._program.operands[index])
         if self._adds[index]:
             return bool(view.any())
