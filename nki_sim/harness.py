@@ -9,6 +9,7 @@ wanted)` gives the kernel's results the shapes of the reference's.
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,9 @@ from nki_sim.forms import ArraySpec
 from nki_sim.slices import Box
 
 ENTRIES = ("kernel", "optimized_kernel")
+
+_BLOCK = 1 << 20
+"""Elements that are compared at a time."""
 
 _PART = re.compile(r"\d+\[\d+:\d+(,\d+:\d+)*\]")
 
@@ -142,10 +146,15 @@ def random_inputs(specs: Sequence[ArraySpec], seed: int) -> list[Array]:
 
 
 def relative_l2(found: Array, wanted: Array) -> float:
-    """||found - wanted|| / ||wanted|| in float64; NaN where either holds one."""
-    exact = np.asarray(wanted, dtype=np.float64)
-    error = np.asarray(found, dtype=np.float64) - exact
-    return float(np.linalg.norm(error) / max(float(np.linalg.norm(exact)), np.finfo(np.float64).tiny))
+    """||found - wanted|| / ||wanted|| in float64, in blocks to save memory; NaN where either holds one."""
+    mine, theirs = np.asarray(found).reshape(-1), np.asarray(wanted).reshape(-1)
+    error = size = 0.0
+    for start in range(0, len(theirs), _BLOCK):
+        exact = theirs[start : start + _BLOCK].astype(np.float64)
+        size += float(np.dot(exact, exact))
+        exact -= mine[start : start + _BLOCK]
+        error += float(np.dot(exact, exact))
+    return math.sqrt(error) / max(math.sqrt(size), np.finfo(np.float64).tiny)
 
 
 class Reference:

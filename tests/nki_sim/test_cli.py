@@ -236,6 +236,17 @@ def test_relative_error_of_equal_arrays_is_zero() -> None:
     assert harness.relative_l2(np.zeros(4), np.ones(4)) == pytest.approx(1.0)
 
 
+def test_relative_error_is_that_of_the_whole_array(monkeypatch: Any) -> None:
+    monkeypatch.setattr(harness, "_BLOCK", 7)
+    rng = np.random.default_rng(0)
+    wanted, found = rng.standard_normal((3, 11)), rng.standard_normal((3, 11)).astype(np.float32)
+    exact = np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
+    assert harness.relative_l2(found, wanted) == pytest.approx(exact, rel=1e-12)
+    found[2, 10] = np.nan
+    assert np.isnan(harness.relative_l2(found, wanted))
+    assert harness.relative_l2(np.ones(3, dtype=np.int8), np.ones(3, dtype=np.int8)) == 0.0
+
+
 # -- reference files that draw their own inputs ---------------------------------------------------
 
 KERNEL = """
