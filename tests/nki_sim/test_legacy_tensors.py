@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nki_sim.errors import KernelError
@@ -64,6 +64,7 @@ def affine_reads(draw: st.DrawFn) -> tuple[tuple[int, int, int], list[tuple[int,
     return (rows, columns, 0), [*terms, shape]  # type: ignore[list-item]
 
 
+@settings(max_examples=30)
 @given(affine_reads())
 def test_affine_keys_read_what_numpy_reads(case: Any) -> None:
     (rows, columns, _), (*terms, shape) = case
@@ -82,6 +83,7 @@ def test_affine_keys_read_what_numpy_reads(case: Any) -> None:
 KEYS = st.sampled_from([0, 2, -1, slice(None), slice(1, 3), slice(0, 4, 2), slice(-3, None)])
 
 
+@settings(max_examples=30)
 @given(st.tuples(KEYS, KEYS, KEYS), st.integers(0, 2))
 def test_basic_keys_of_hbm_read_what_numpy_reads(key: tuple[Any, ...], missing: int) -> None:
     x = ramp(4, 4, 4)
@@ -160,6 +162,7 @@ def test_keys_that_are_no_access(key: Any, wanted: str) -> None:
 # -- masks ---------------------------------------------------------------------------------------
 
 
+@settings(max_examples=30)
 @given(st.integers(1, 300), st.integers(1, 40))
 def test_masks_take_the_outside_away(rows: int, columns: int) -> None:
     def kernel(x: Any) -> Any:
