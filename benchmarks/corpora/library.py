@@ -14,6 +14,10 @@ from benchmarks.corpora.outcome import Outcome
 from benchmarks.corpora.processes import Limits, each
 
 CORE = Path("test/integration/nkilib/core")
+UNSET = "test.utils.test_orchestrator:Orchestrator._compiled_kernel"
+"""The suite reads this after a simulation too, in which it compiles nothing."""
+
+MODE = ("--test-mode", "simulation", "--output-directory", "{scratch}/out", "--compat-none", UNSET)
 SOURCES = Path("src/nkilib_src/nkilib/core")
 
 
@@ -29,20 +33,13 @@ def outcomes(options: argparse.Namespace, limits: Limits) -> list[Outcome]:
     helpers = sources.python_files(root / "test")
     hollow = frozenset(missing.absent(missing.imported_by(list(helpers), root), [root, root / "src"]))
     suite = suites.Suite(
-        root,
-        [root, root / "src"],
-        [
-            "--test-mode",
-            "simulation",
-            "--platform-target",
-            options.target,
-            "--output-directory",
-            "{scratch}/out",
-        ],
-        options.target,
-        options.tests,
-        options.timeout,
-        hollow,
+        root=root,
+        paths=[root, root / "src"],
+        options=[*MODE, "--platform-target", options.target],
+        target=options.target,
+        tests_per_function=options.tests,
+        test_seconds=options.timeout,
+        hollow=hollow,
     )
 
     def one(file: Path) -> None:

@@ -6,9 +6,18 @@ import ml_dtypes
 import numpy as np
 
 from nki_sim.arrays import NUMPY
+from nki_sim.dtypes import TRN3_DTYPES
 
 bfloat16 = ml_dtypes.bfloat16
 globals().update({name: dtype.type for name, dtype in NUMPY.items() if name not in globals()})
+# Those of NeuronCore-v4 can be named, as tables of types do; no cast takes them.
+globals().update({name: name for name in TRN3_DTYPES})
+
+
+PACKED = {"float8_e5m2_x4": 4, "float8_e4m3fn_x4": 4, "float4_e2m1fn_x4": 2}
+"""Four numbers in one element, of so many bytes: named in tests of newer devices, which are not run here."""
+
+globals().update({name: np.dtype((np.void, size)) for name, size in PACKED.items()})
 
 
 def dtype_of(dtype: Any) -> np.dtype[Any]:
