@@ -175,7 +175,8 @@ def _product(form: Form, out: Operand, places: Ints, item: Operand) -> Ints:
     if item.role == "dst":
         return places
     chosen = np.unique(row if item.role == "stationary" else column)
-    return (np.arange(item.partitions)[:, None] * item.free + chosen).reshape(-1)
+    places = np.arange(item.partitions)[:, None] * item.free + chosen
+    return places.reshape(-1)
 
 
 _REACH: dict[str, Reach] = {

@@ -126,7 +126,7 @@ def test_loops_run_as_often_as_their_register_says(count: int, simulate: Any) ->
 
 
 @pytest.mark.parametrize("limits", [{"max_steps": 1000}, {"max_elements": 10_000}])
-def test_loops_are_bounded(limits: dict[str, int], tracing: Any) -> None:
+def test_loops_are_bounded(limits: Any, tracing: Any) -> None:
     x, n = table(4, 8), np.array([[1 << 30]], np.int32)
     with pytest.raises(LimitError) as caught:
         numerics.run(tracing(COUNT, x, n), [x, n], **limits)
