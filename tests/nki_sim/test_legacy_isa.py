@@ -139,6 +139,15 @@ def test_products_are_float32_in_psum() -> None:
     close(evaluate("nisa.nc_matmul(a, b)", x, y), x.astype(np.float64).T @ y, rtol=1e-5)
 
 
+def test_double_rows_contract_twice_the_partitions() -> None:
+    fp8 = ml_dtypes.float8_e5m2
+    x, y = draw(1, (64, 2, 32), fp8), draw(2, (64, 2, 48), fp8)
+    found = evaluate("nisa.nc_matmul(a, b, perf_mode='double_row_gen3')", x, y)
+    close(found, np.einsum("krm,krn->mn", *wide(x, y)), rtol=1e-5)
+    with pytest.raises(KernelError, match="argument_value"):
+        evaluate("nisa.nc_matmul(a, b, perf_mode='triple')", x, y)
+
+
 @pytest.mark.parametrize("options", ["", ", engine=nisa.tensor_engine", ", engine=nisa.vector_engine"])
 def test_transposes(options: str) -> None:
     a = draw(1, (32, 32))

@@ -15,6 +15,7 @@ from nki_sim.frontend.lowering.elementwise import op_value
 from nki_sim.frontend.lowering.emit import in_sbuf, issue, on_chip, tile
 from nki_sim.frontend.tensor import Tensor, fail
 from nki_sim.frontend.values import engine as engines
+from nki_sim.frontend.values import matmul_perf_mode
 
 Values = dict[str, Any]
 
@@ -34,9 +35,21 @@ def _nc_matmul(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
     stationary = in_sbuf(on_chip("nisa.nc_matmul: stationary", value_of(given.pop("stationary"))))
     moving = in_sbuf(on_chip("nisa.nc_matmul: moving", value_of(given.pop("moving"))))
     flags = {name: value for name, value in given.items() if value not in (None, ()) and name != "name"}
+    if "perf_mode" in flags:
+        flags["perf_mode"] = _perf_mode(flags["perf_mode"])
     boxes = where(mask, moving.shape)
     result = matrix.product(stationary, moving, boxes, **flags)
     return masked(result, columns_of(result, boxes), result.shape)
+
+
+def _perf_mode(given: Any) -> matmul_perf_mode:
+    """This namespace names the mode of FP8 with its generation: `double_row_gen3`."""
+    name = str(getattr(given, "name", given)).removesuffix("_gen3")
+    if name not in matmul_perf_mode.__members__:
+        fail(
+            "argument_value", f"nisa.nc_matmul: perf_mode cannot be {given!r}", "double_row_gen3, or nothing"
+        )
+    return matmul_perf_mode[name]
 
 
 def _nc_transpose(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:

@@ -10,7 +10,7 @@ from nki_sim.frontend.lowering.emit import Where, cast, in_sbuf, issue, on_chip,
 from nki_sim.frontend.lowering.promotion import named, promote
 from nki_sim.frontend.recorder import current
 from nki_sim.frontend.tensor import Tensor, fail
-from nki_sim.frontend.values import engine
+from nki_sim.frontend.values import engine, matmul_perf_mode
 
 
 def matmul(x: Any, y: Any, transpose_x: bool = False, *, where: Where = None) -> Tensor:
@@ -28,8 +28,14 @@ def matmul(x: Any, y: Any, transpose_x: bool = False, *, where: Where = None) ->
 
 
 def product(stationary: Tensor, moving: Tensor, where: Where = None, **flags: Any) -> Tensor:
-    """stationary.T @ moving in a new PSUM tile; the boxes of `where` are over the moving operand."""
-    result = tile((prod(stationary.shape[1:]), *moving.shape[1:]), "float32", "psum")
+    """stationary.T @ moving in a new PSUM tile; the boxes of `where` are over the moving operand.
+
+    With `perf_mode` double_row each operand has two rows of the contraction in a partition: [K, 2, M].
+    """
+    first = 2 if flags.get("perf_mode") is matmul_perf_mode.double_row else 1
+    result = tile((prod(stationary.shape[first:]), *moving.shape[first:]), "float32", "psum")
+    if where is not None and first > 1:
+        fail("unsupported_expression_in_mask", "double_row takes no mask", "pass a part of the moving tile")
     for left, right, dst in _clipped(stationary, moving, result, where):
         issue("nc_matmul", dst=dst, stationary=left, moving=right, accumulate=False, **flags)
     return result
