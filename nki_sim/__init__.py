@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 MODEL_VERSION = 2
 
-__all__ = ["MODEL_VERSION", "ArraySpec", "__version__", "toolchain", "trace"]
+__all__ = ["MODEL_VERSION", "ArraySpec", "__version__", "eager", "toolchain", "trace"]
 
 
 def toolchain() -> str:
@@ -61,3 +61,17 @@ def trace(
             max_instructions=max_instructions,
         )
     )
+
+
+def eager(kernel: Any, inputs: Sequence[Any], target: str = "trn2", *, entry: str | None = None) -> Any:
+    """Run a kernel, a function of this process or the path of a file, with values at hand in its Python.
+
+    `inputs` are arrays and plain values; the result has arrays in the place of the tensors it returns.
+
+    Raises:
+        nki_sim.errors.KernelError: the kernel breaks a rule or raises.
+        nki_sim.errors.TargetError: unknown target.
+    """
+    from nki_sim.frontend import eager as module
+
+    return module.eager(kernel, inputs, target, entry=entry)

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nki_sim import numerics
+from nki_sim import eager, numerics
 from nki_sim.errors import KernelError
-from nki_sim.frontend.eager import eager
 
 LOOKING = """
 seen = []
