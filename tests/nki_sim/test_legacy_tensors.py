@@ -495,3 +495,25 @@ def test_source_text_is_traced_with_the_legacy_modules() -> None:
     made = Program.from_bytes(trace_bytes(SOURCE, args=[ArraySpec((4, 8), "float32"), 1e-5]))
     assert (made.dialect, made.kernel, len(made)) == ("neuronxcc", "kernel", 3)
     assert made.lines.tolist() == [15, 15, 15]
+
+
+@pytest.mark.parametrize("rows", [None, 0, 32, 64])
+def test_masked_transposes_and_products_write_what_is_left(rows: int | None) -> None:
+    def kernel(x: Any) -> Any:
+        t = nl.load(x)
+        mask = None if rows is None else nl.arange(64)[:, None] < rows
+        turned = nl.full((nl.par_dim(48), 64), 7.0, dtype=x.dtype, buffer=nl.sbuf)
+        total = nl.zeros((nl.par_dim(48), 48), dtype=nl.float32, buffer=nl.psum)
+        turned[...] = nisa.nc_transpose(t, mask=mask)
+        total += nisa.nc_matmul(t, t, mask=rows != 0)
+        y = output(x, (48, 112))
+        nl.store(y[:, 0:64], turned)
+        nl.store(y[:, 64:112], nl.copy(total))
+        return y
+
+    x = ramp(64, 48) / 1024
+    kept = 64 if rows is None else rows
+    found = run(kernel, x)
+    assert np.array_equal(found[:, :kept], x[:kept].T)
+    assert np.all(found[:, kept:64] == 7)
+    assert np.allclose(found[:, 64:], x.T @ x if kept else 0, rtol=1e-5)

@@ -32,12 +32,14 @@ def _memset(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
 def _nc_matmul(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
     """The mask is over the moving operand; products are float32, whatever `dtype` says of the tile."""
     del dtype, engine
-    stationary = in_sbuf(on_chip("nisa.nc_matmul: stationary", value_of(given.pop("stationary"))))
-    moving = in_sbuf(on_chip("nisa.nc_matmul: moving", value_of(given.pop("moving"))))
+    stationary = on_chip("nisa.nc_matmul: stationary", value_of(given.pop("stationary")))
+    moving = on_chip("nisa.nc_matmul: moving", value_of(given.pop("moving")))
     flags = {name: value for name, value in given.items() if value not in (None, ()) and name != "name"}
     if "perf_mode" in flags:
         flags["perf_mode"] = _perf_mode(flags["perf_mode"])
     boxes = where(mask, moving.shape)
+    if boxes != []:
+        stationary, moving = in_sbuf(stationary), in_sbuf(moving, boxes)
     result = matrix.product(stationary, moving, boxes, **flags)
     return masked(result, columns_of(result, boxes), result.shape)
 
@@ -55,7 +57,9 @@ def _perf_mode(given: Any) -> matmul_perf_mode:
 def _nc_transpose(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
     data = on_chip("nisa.nc_transpose: data", value_of(given["data"]))
     chosen = engine or engines.unknown
-    return as_tile(matrix.transpose(data, dtype, where=where(mask, data.shape), on=chosen))
+    boxes = where(mask, data.shape)
+    result = matrix.transpose(data, dtype, where=boxes, on=chosen)
+    return masked(result, matrix.turned(boxes), result.shape)
 
 
 def _tensor_reduce(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:

@@ -23,6 +23,7 @@ from nki_sim.frontend.legacy.tiles import Tile, as_tile
 from nki_sim.frontend.legacy.tiles import where as boxes_of
 from nki_sim.frontend.lowering import FUNCTIONS
 from nki_sim.frontend.lowering.emit import broadcast, issue, on_chip
+from nki_sim.frontend.lowering.matrix import turned
 from nki_sim.frontend.lowering.promotion import named
 from nki_sim.frontend.recorder import current
 from nki_sim.frontend.tensor import MemoryRegion, Tensor, fail
@@ -92,6 +93,8 @@ class Function:
         boxes = given.get("where")
         if self.name == "matmul":
             return masked(result, columns_of(result, boxes), result.shape)
+        if self.name == "transpose":
+            return masked(result, turned(boxes), result.shape)
         return masked(result, boxes, shape)
 
     def _masked_shape(self, values: Sequence[Any]) -> Sequence[int]:

@@ -54,22 +54,35 @@ def _clipped(
     return parts
 
 
+_MATRIX = 2
+"""Axes of a matrix."""
+
+
 def transpose(x: Any, dtype: Any = None, *, where: Where = None, on: engine = engine.unknown) -> Tensor:
     """[F, P] from [P, F]: up to 32x32 on VectorE, else on the tensor engine, which writes PSUM.
 
-    The free axes are one. A type other than that of `x` costs a copy.
+    The free axes are one. A type other than that of `x` costs a copy. `where` is over the axes of `x`.
     """
-    if where is not None:
-        fail("unsupported_expression_in_mask", "transposes take no mask", "transpose the part: x[0:n, 0:m]")
     data = on_chip("nl.transpose: x", x)
+    if where and data.ndim != _MATRIX:
+        fail("unsupported_expression_in_mask", f"transposing {data.name}{list(data.shape)} takes no mask")
     sizes = (prod(data.shape[1:]), data.shape[0])
     small = max(sizes) <= current().target.vector_transpose_max
     runs = on if on is not engine.unknown else engine.vector if small else engine.tensor
     if runs is engine.tensor:
         data = in_sbuf(data)
     result = tile(sizes, data.dtype, "psum" if runs is engine.tensor else "sbuf")
-    issue("nc_transpose", dst=result, data=data, engine=runs)
-    return result if dtype is None else cast(result, named(dtype))
+    if where is None:
+        issue("nc_transpose", dst=result, data=data, engine=runs)
+    for box in where or ():
+        rows, columns = (slice(*span) for span in box)
+        issue("nc_transpose", dst=result[columns, rows], data=data[rows, columns], engine=runs)
+    return result if dtype is None else cast(result, named(dtype), turned(where))
+
+
+def turned(where: Where) -> Where:
+    """Boxes of a matrix as boxes of its transpose."""
+    return None if where is None else [tuple(reversed(box)) for box in where]
 
 
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {"matmul": matmul, "transpose": transpose}
