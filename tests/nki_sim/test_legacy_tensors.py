@@ -1,4 +1,4 @@
-"""Tensors, indexing, assignment, loops and launches of the legacy namespace."""
+"""Tensors, indexing, assignment and loops of the legacy namespace."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from nki_sim.errors import KernelError
 from nki_sim.forms import ArraySpec
-from nki_sim.frontend.entry import trace_bytes, trace_function
+from nki_sim.frontend.entry import trace_function
 from nki_sim.frontend.legacy import api as nki
 from nki_sim.frontend.legacy import isa as nisa
 from nki_sim.frontend.legacy import language as nl
-from nki_sim.frontend.legacy import typing as nt
 from nki_sim.ir import Program
 
 Array = np.ndarray[Any, Any]
@@ -392,109 +391,6 @@ def test_iterations_that_use_each_other_need_a_sequential_loop() -> None:
     wanted = np.exp(np.exp(np.exp(x)))
     for loop in (nl.sequential_range, nl.static_range, range):
         assert np.allclose(run(_chain(loop), x), wanted, rtol=1e-5)
-
-
-# -- launches ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("grid", [(2, 3), (nl.nc(2), 3), (nl.spmd_dim(1, nl.nc(2)), 3)])
-def test_every_program_of_a_grid_writes_its_part(grid: Any) -> None:
-    @nki.jit
-    def kernel(x: Any) -> Any:
-        i, j = nl.program_id(0), nl.program_id(1)
-        y = output(x)
-        nl.store(y[i, j], nl.multiply(nl.load(x[i, j]), float(1 + 10 * i + j)))
-        assert (nl.num_programs(0), nl.num_programs(1), nl.program_ndim()) == (2, 3, 2)
-        return y
-
-    x = np.ones((2, 3, 4, 8), dtype=F32)
-    wanted = x * (1 + 10 * np.arange(2)[:, None, None, None] + np.arange(3)[None, :, None, None])
-    assert np.array_equal(nki.simulate_kernel(kernel[grid], x), wanted)
-
-
-@pytest.mark.parametrize("size", [0, 1.5, "a"])
-def test_grids_are_made_of_positive_integers(size: Any) -> None:
-    with pytest.raises(KernelError) as found:
-        nki.jit(_chain(range))[size]
-    assert found.value.code == "grid"
-
-
-def test_kernels_call_kernels_and_decorators_run_them() -> None:
-    @nki.jit(mode="trace")
-    def double(t: Any) -> Any:
-        return t + t
-
-    @nki.baremetal
-    def kernel(x: Any) -> Any:
-        y = output(x)
-        nl.store(y, double(nl.load(x)))
-        return y
-
-    x = ramp(4, 8)
-    assert np.array_equal(kernel(x), 2 * x)
-    assert np.array_equal(nki.profile(kernel)(x), 2 * x)
-    timed = nki.benchmark(warmup=1, iters=2)(kernel)
-    assert timed(x) is None
-    latency = timed.benchmark_result.nc_latency
-    assert latency.get_latency_percentile(50) == latency.get_latency_percentile(99) > 0
-    with pytest.raises(KernelError, match="traced into other kernels"):
-        double(x)
-
-
-def test_arguments_that_are_written_are_outputs_when_nothing_is_returned() -> None:
-    def kernel(x: Any, y: Any) -> None:
-        nl.store(y, nl.load(x) + 1.0)
-
-    x, y = ramp(4, 8), np.zeros((4, 8), dtype=F32)
-    run(kernel, x, y)
-    assert np.array_equal(y, x + 1)
-
-
-def _writing(annotation: Any, *, give: bool) -> Callable[[Any], Any]:
-    def kernel(x: Any) -> Any:
-        y = output(x)
-        t = nl.load(x)
-        nl.store(y, t)
-        nl.store(x, t + 1.0)
-        return (x, y) if give else y
-
-    kernel.__annotations__["x"] = annotation
-    return kernel
-
-
-def test_written_arguments_are_mutable_and_returned() -> None:
-    assert code(_writing(Any, give=True), ramp(4, 8)) == "cannot_update_immutable_parameter"
-    assert code(_writing(nt.mutable_tensor, give=False), ramp(4, 8)) == "mutable_parameter_not_returned"
-    x = ramp(4, 8)
-    changed, copied = run(_writing(nt.mutable_tensor, give=True), x.copy())
-    assert np.array_equal(changed, x + 1)
-    assert np.array_equal(copied, x)
-
-
-SOURCE = """
-import numpy as np
-import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.typing as nt
-from neuronxcc.nki import trace
-from neuronxcc.nki.language import par_dim
-
-@nki.jit
-def kernel(x, eps):
-    from neuronxcc import nki as again
-    y: nt.tensor[4, 8] = nl.ndarray((4, 8), dtype=np.float32, buffer=nl.shared_hbm)
-    for i in nl.affine_range(1):
-        nl.store(y, nl.load(x) + eps)
-        ' end loop i '
-    return y
-"""
-
-
-def test_source_text_is_traced_with_the_legacy_modules() -> None:
-    made = Program.from_bytes(trace_bytes(SOURCE, args=[ArraySpec((4, 8), "float32"), 1e-5]))
-    assert (made.dialect, made.kernel, len(made)) == ("neuronxcc", "kernel", 3)
-    assert made.lines.tolist() == [15, 15, 15]
 
 
 @pytest.mark.parametrize("rows", [None, 0, 32, 64])
