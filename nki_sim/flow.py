@@ -26,6 +26,9 @@ MAX_BITS = 1 << 24
 Pattern = tuple[Dims, int]
 """An access pattern and its first element."""
 
+Key = Box | Pattern | tuple[Box]
+"""What tells a region: its box where it fills it, its pattern, or a box that it is anywhere in."""
+
 _ALONE = ([[0]], [[0]])
 
 
@@ -131,15 +134,17 @@ def _indexed(program: Program) -> Bools:
 class _History:
     """The accesses of one tensor in program order, and its distinct regions.
 
-    Regions that fill their box are told apart by it (`keys`), the others by their pattern. `size` counts
-    elements, or bytes where elements of several sizes are accessed; patterns do likewise.
+    Regions that fill their box are told apart by it (`keys`), the others by their pattern; those whose place
+    depends on data (`moves`) by the box that they may be anywhere in. `size` counts elements, or bytes where
+    elements of several sizes are accessed; patterns do likewise.
     """
 
     site: Site
     size: int
     cells: list[int]
     region: list[int]
-    keys: list[Box | Pattern]
+    keys: list[Key]
+    moves: list[bool]
     patterns: list[Pattern]
     areas: list[Box]
     dense: list[bool]
@@ -158,7 +163,7 @@ class _Tracer:
         self._single = np.full(len(cells.tensor), -1, dtype=np.int64)
         self._several: dict[int, tuple[int, ...]] = {}
         self._finals: dict[int, tuple[int, ...]] = dict.fromkeys(program.outputs, ())
-        self._memo: dict[tuple[Site, Box | Pattern, tuple[Box | Pattern, ...]], list[int]] = {}
+        self._memo: dict[tuple[Site, Key, tuple[Key, ...]], list[int]] = {}
 
     def trace(self) -> Flow:
         rest = self._written_once()
@@ -207,7 +212,7 @@ class _Tracer:
         program, cells = self._program, self._program.cells
         tensors = cells.tensor[order]
         found = boxes(program, order)
-        dense = self._dense(order, found).tolist()
+        dense, moves = self._dense(order, found).tolist(), self._indexed[order].tolist()
         areas: list[Box] = [tuple(area) for area in found.tolist()]
         numbers = order.tolist()
         dims = [item.dims for item in program.operands]
@@ -219,9 +224,11 @@ class _Tracer:
         bounds = [*np.flatnonzero(np.diff(tensors, prepend=-1)).tolist(), len(order)]
         for first, last in pairwise(bounds):
             part = slice(first, last)
-            accesses = zip(patterns[part], dense[part], areas[part], strict=True)
-            keys = [area if solid else pattern for pattern, solid, area in accesses]
-            ids: dict[Box | Pattern, int] = {}
+            accesses = zip(patterns[part], dense[part], moves[part], areas[part], strict=True)
+            keys: list[Key] = [
+                area if solid else (area,) if moved else pattern for pattern, solid, moved, area in accesses
+            ]
+            ids: dict[Key, int] = {}
             region = [ids.setdefault(key, len(ids)) for key in keys]
             # The first access of each region stands for all.
             firsts: dict[int, int] = {}
@@ -234,7 +241,7 @@ class _Tracer:
             site = program.site(tensor)
             unit = DTYPES[site.dtype].itemsize if tensor in program.reinterpreted else 1
             yield _History(
-                site, site.size * unit, numbers[part], region, list(ids),
+                site, site.size * unit, numbers[part], region, list(ids), [moves[at] for at in heads],
                 [patterns[at] for at in heads], boxed, [dense[at] for at in heads], near, inside,
             )  # fmt: skip
 
@@ -297,9 +304,7 @@ class _Tracer:
         key = (history.site, keys[region], tuple(keys[other] for _, other in found))
         kept = self._memo.get(key)
         if kept is None:
-            solid = all(history.dense[other] for other in (region, *(other for _, other in found)))
-            visible = _visible_boxes if solid else _visible_elements
-            kept = self._memo[key] = visible(history, region, [other for _, other in found])
+            kept = self._memo[key] = _visible(history, region, [other for _, other in found])
         return [found[at] for at in kept]
 
 
@@ -309,6 +314,16 @@ def _covers(history: _History, over: int, region: int) -> bool:
         return True
     a, b = history.areas[over], history.areas[region]
     return history.dense[over] and a[0] <= b[0] and a[1] >= b[1] and a[2] <= b[2] and a[3] >= b[3]
+
+
+def _visible(history: _History, region: int, found: list[int]) -> list[int]:
+    """Positions in `found` of the writes, newest first, that newer ones do not hide from a read."""
+    solid = all(history.dense[other] for other in found)
+    if solid and (history.dense[region] or history.moves[region]):
+        return _visible_boxes(history, region, found)
+    if history.moves[region]:
+        return list(range(len(found)))
+    return _visible_elements(history, region, found)
 
 
 def _visible_boxes(history: _History, region: int, found: list[int]) -> list[int]:
