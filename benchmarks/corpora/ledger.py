@@ -64,9 +64,10 @@ class Round:
         item = self._ledger.of(name)
         item.peak_mib = max(item.peak_mib, event.get("peak_mib", 0.0))
 
-    def settle(self, *, correct: bool | None, reason: str) -> None:
+    def settle(self, *, correct: bool | None, reason: str, refusals: bool = False) -> None:
+        """Give the kernels their verdict; one that was refused is wrong unless `refusals` may be right."""
         for name, traced in self._traced.items():
-            why = self._reasons.get(name)
+            why = None if refusals and correct else self._reasons.get(name)
             self._ledger.of(name).add(
                 traced=traced,
                 correct=False if why else correct,
@@ -102,5 +103,6 @@ def of_tests(ledger: Ledger, events: list[dict[str, Any]], *, end: str) -> None:
             waiting.kernel(event)
         elif event["event"] == "test":
             correct = {"passed": True, "failed": False}.get(event["outcome"])
-            waiting.settle(correct=correct, reason=event["reason"])
+            # A test that passes although its kernel was refused is one that wants it refused.
+            waiting.settle(correct=correct, reason=event["reason"], refusals=True)
     waiting.settle(correct=False, reason=end)

@@ -191,13 +191,23 @@ def test_kernels_of_a_process_that_died_are_not_correct(tmp_path: Path) -> None:
     assert (outcome.traced, outcome.correct, outcome.reason) == (False, False, "time is over")
 
 
-def test_a_refused_kernel_is_wrong_even_in_a_test_that_passes(tmp_path: Path) -> None:
+def test_a_refused_kernel_is_wrong_unless_a_test_wants_it_refused(tmp_path: Path) -> None:
     book = book_of(tmp_path, "first")
     events = [{"event": "kernel", "name": "first", "state": "started"}]
     events += [{"event": "kernel", "name": "first", "state": "failed", "reason": "KernelError: no"}]
-    passed = {"event": "test", "name": "t", "outcome": "passed", "reason": ""}
-    ledger.of_tests(book, [*events, passed], end="died")
+    test = {"event": "test", "name": "t", "reason": "no"}
+    ledger.of_tests(book, [*ran("first"), {**test, "outcome": "passed"}], end="died")
+    ledger.of_tests(book, [*events, {**test, "outcome": "passed"}], end="died")
+    assert by_name(book)["first"].good
+    ledger.of_tests(book, [*events, {**test, "outcome": "failed"}], end="died")
     assert (by_name(book)["first"].good, by_name(book)["first"].reason) == (False, "KernelError: no")
+
+
+def test_a_kernel_that_is_always_refused_is_not_correct(tmp_path: Path) -> None:
+    book = book_of(tmp_path, "first")
+    refused = {"event": "kernel", "name": "first", "state": "failed", "reason": "KernelError: no"}
+    ledger.of_tests(book, [refused, {"event": "test", "outcome": "passed", "reason": ""}], end="died")
+    assert not by_name(book)["first"].good
 
 
 def test_wrong_once_is_wrong_and_the_first_reason_is_kept() -> None:
