@@ -73,7 +73,7 @@ def kernel(x, gain, shift):
     g = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
     s = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
     nisa.dma_copy(dst=g, src=gain.expand_dim(0).broadcast(0, 128))
-    nisa.dma_copy(dst=s, src=nl.broadcast_to(nl.expand_dims(shift, 0), (128, n)))
+    nisa.dma_copy(dst=s, src=nl.expand_dims(shift, 0).broadcast_to((128, n)))
     for i in range(m // 128):
         t = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
         nisa.dma_copy(dst=t, src=x[i * 128:(i + 1) * 128])
@@ -141,7 +141,7 @@ def attention(q, k, v):
         nisa.activation(result, nl.copy, acc, scale=total)
         nisa.dma_copy(out[nl.ds(i * 128, 128), :], result)
     return out
-"""  # noqa: E501  kernels are written as people write them
+"""
 
 
 def attention(q: Any, k: Any, v: Any) -> Any:
