@@ -127,7 +127,8 @@ class Forwarding:
 
     def _allowed(self, place: Place, maker: int, reader: int) -> bool:
         fast = place.across <= 1 or self._program.forms[self._program.form_ids[reader]].op in _ANY_ORDER
-        return fast and self._writes.next(place.base, maker) > reader
+        # Not behind a copy within one tensor either, which may overwrite what it copies.
+        return fast and self._writes.next(place.base, maker - 1) > reader
 
     def _source(self, maker: int) -> int:
         copy = self._copies[int(self._program.form_ids[maker])]
