@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nki_sim.arrays import NUMPY
-from nki_sim.flow import Flow, undecided
+from nki_sim.flow import Flow
 from nki_sim.forms import Dims, Form, merged
 from nki_sim.ir import Ints, Program
 from nki_sim.semantics.matrix import MULTIPLIES
@@ -90,11 +90,10 @@ class Forwarding:
 
     `root[cell]` is the read whose writers matter: that of the first copy on the way, else the cell itself.
     In programs with data-dependent loops nothing is forwarded, and nothing to or from tensors that hold
-    elements of several sizes, or of which only the run shows what is written or read: it checks their reads
-    (`soft`).
+    elements of several sizes, or that the run tracks to check their reads (`soft`).
     """
 
-    def __init__(self, program: Program, flow: Flow, writes: Writes) -> None:
+    def __init__(self, program: Program, flow: Flow, writes: Writes, tracked: frozenset[int]) -> None:
         self.places: dict[int, Place] = {}
         self.root: Ints = np.arange(len(program.cells.tensor))
         self._program = program
@@ -102,7 +101,7 @@ class Forwarding:
         self._copies = [_copy(form, program.target) for form in program.forms]
         self._identities: dict[tuple[int, int, Dims], bool] = {}
         self._steps: dict[tuple[int, int, int], tuple[int, int] | None] = {}
-        self.soft = program.reinterpreted | undecided(program)
+        self.soft = program.reinterpreted | tracked
         if not program.partners:
             self._serve(flow)
 

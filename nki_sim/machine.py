@@ -21,6 +21,7 @@ from nki_sim.ir import Bools, Ints
 from nki_sim.operators import OPERATORS
 from nki_sim.regions import in_bytes
 from nki_sim.semantics import SEMANTICS, TOUCHED, Semantics
+from nki_sim.undefined import decides, spoiled
 
 _KEEPS_SHAPE = frozenset({"tensor_reduce", "dma_copy", "dma_compute", "dma_transpose"})
 """Instructions whose arithmetic needs all dimensions of its operands."""
@@ -42,7 +43,10 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A form made ready to run; `indexed` ones have operands whose address depends on data."""
+    """A form made ready to run; `indexed` ones have operands whose address depends on data.
+
+    `deciding` are the roles that hold addresses or conditions.
+    """
 
     form: Form
     semantics: Semantics
@@ -50,6 +54,7 @@ class Action:
     values: dict[str, ParamValue]
     effects: tuple[tuple[bool, bool], ...]
     indexed: bool
+    deciding: frozenset[str]
 
 
 def action(form: Form, target: str) -> Action:
@@ -62,7 +67,7 @@ def action(form: Form, target: str) -> Action:
         for item, effect in zip(form.operands, effects, strict=True)
     )
     values = {**dict(form.params), "engine": form.engine, "target": target}
-    return Action(form, SEMANTICS[form.op], views, values, effects, indexed)
+    return Action(form, SEMANTICS[form.op], views, values, effects, indexed, decides(form))
 
 
 def view(form: Form, item: Operand, dims: Dims | None = None, *, fills: int = 0) -> View:
@@ -87,13 +92,16 @@ def _fills(item: Operand) -> int:
 class Machine:
     """Tensors by number, made on first touch; `site` says what a tensor is.
 
-    `track(tensor)` has the machine note which elements are written, and refuse to read others.
+    `track(tensor)` has the machine note which elements are written. Instructions that read others make
+    undefined what they compute from them, in tensors that are tracked too; elsewhere it refuses that.
+    `carried` are the tensors that became undefined in part, with the one where that began.
     """
 
     def __init__(self, site: Callable[[int], Site]) -> None:
         self.site = site
         self._arrays: dict[int, Array] = {}
         self.written: dict[int, Bools] = {}
+        self.carried: dict[int, int] = {}
 
     def place(self, tensor: int, array: Array) -> None:
         """Give a tensor its elements, flat."""
@@ -189,20 +197,17 @@ class _Access:
                 return
         views = {role: self._view(operand) for role, operand in operands.items()}
         partial = OPERATORS[self._action.form.op].partial(self._action.form)
-        for role, operand in operands.items():
-            if operand.reads and role not in partial:
-                self._check_written(operand)
+        for role in self._action.deciding & operands.keys():
+            self._check_written(operands[role])
         touched = TOUCHED[self._action.form.op](views, self._action.values) if partial else {}
-        for role, mask in touched.items():
-            if not operands[role].writes:
-                self._check_written(operands[role], mask)
+        lost = self._lost(partial, touched)
         kept = self._kept(views)
         self._action.semantics(views, self._action.values)
         for role, (skipped, before) in kept.items():
             views[role][skipped] = before
         for role, operand in operands.items():
             if operand.writes:
-                self._written(operand, views[role], kept.get(role), touched.get(role))
+                self._written(operand, views[role], kept.get(role), touched.get(role), lost)
 
     def _resolve(self, operand: _Operand, index: _Operand) -> bool:
         """Work out the address; False when nothing of it is in bounds and the instruction skips that."""
@@ -266,36 +271,76 @@ class _Access:
                 kept[role] = (rows, views[role][rows].copy())
         return kept
 
+    def _lost(self, partial: frozenset[str], touched: dict[str, Bools]) -> dict[str, Bools]:
+        """Undefined places [P, F] that are read, by role."""
+        found = {}
+        for role, operand in self._operands.items():
+            if operand.reads and not (operand.writes and role in partial):
+                missing = self._missing(operand, touched.get(role))
+                if missing is not None:
+                    found[role] = missing
+        written = self._machine.written
+        if found and not all(item.tensor in written for item in self._operands.values() if item.writes):
+            role, missing = next(iter(found.items()))
+            self._refuse_unwritten(self._operands[role], missing)
+        return found
+
+    def _missing(self, operand: _Operand, touched: Bools | None = None) -> Bools | None:
+        """Places [P, F] that a read finds undefined; None when it finds none."""
+        bits, item = self._machine.written.get(operand.tensor), operand.item
+        if bits is None:
+            return None
+        if operand.places is None:
+            there = _bits(bits, operand).all(axis=-1)
+            there = there if touched is None else there | ~_spread(touched, item)
+        else:
+            assert operand.valid is not None
+            there = bits.reshape(-1, item.itemsize)[operand.places].all(axis=-1)
+            there = there | ~operand.valid[:, None]
+        return None if there.all() else ~there.reshape(item.partitions, item.free)
+
     def _written(
-        self, operand: _Operand, result: Array, kept: tuple[Bools, Array] | None, touched: Bools | None
-    ) -> None:
+        self, operand: _Operand, result: Array, kept: tuple[Bools, Array] | None, touched: Bools | None,
+        lost: dict[str, Bools],
+    ) -> None:  # fmt: skip
         """Scatter what was computed aside, and note what is written now."""
         rows = slice(None) if kept is None else ~kept[0]
-        bits = self._machine.written.get(operand.tensor)
+        bits, action = self._machine.written.get(operand.tensor), self._action
+        foul = spoiled(action.form, str(action.values["target"]), lost, operand.item) if lost else None
+        if foul is not None:
+            self._carry(operand.tensor, self._operands[next(iter(lost))].tensor)
         if operand.places is not None:
             places = operand.places[rows]
             self._elements(operand)[places] = result.reshape(operand.places.shape)[rows]
             if bits is not None:
-                bits.reshape(-1, operand.item.itemsize)[places] = True
+                cells = bits.reshape(-1, operand.item.itemsize)
+                cells[places] = True
+                if foul is not None:
+                    cells[places[foul.reshape(operand.places.shape)[rows]]] = False
         elif bits is not None:
-            _bits(bits, operand)[rows if touched is None else _spread(touched, operand.item)] = True
+            area = _bits(bits, operand)
+            chosen = rows if touched is None else _spread(touched, operand.item)
+            if foul is None:
+                area[chosen] = True
+            else:
+                area[chosen] = np.broadcast_to(_spread(~foul, operand.item)[..., None], area.shape)[chosen]
 
-    def _check_written(self, operand: _Operand, touched: Bools | None = None) -> None:
-        bits = self._machine.written.get(operand.tensor)
-        if bits is None:
-            return
-        if operand.places is None:
-            read = _bits(bits, operand)
-            read = read if touched is None else read[_spread(touched, operand.item)]
-        else:
-            read = bits.reshape(-1, operand.item.itemsize)[operand.places[operand.valid]]
-        if not read.all():
-            name = self._sites(operand.tensor).name
-            raise KernelError(
-                "uninitialised_read",
-                f"nisa.{self._action.form.op}: {int((~read).sum())} bytes of {operand.item.role} ({name}) "
-                "are read before they are written", hint="write the whole tile first",
-            )  # fmt: skip
+    def _carry(self, tensor: int, source: int) -> None:
+        carried = self._machine.carried
+        carried.setdefault(tensor, carried.get(source, source))
+
+    def _check_written(self, operand: _Operand) -> None:
+        missing = self._missing(operand)
+        if missing is not None:
+            self._refuse_unwritten(operand, missing)
+
+    def _refuse_unwritten(self, operand: _Operand, missing: Bools) -> None:
+        name = self._sites(operand.tensor).name
+        raise KernelError(
+            "uninitialised_read",
+            f"nisa.{self._action.form.op}: {int(missing.sum())} elements of {operand.item.role} ({name}) "
+            "are read before they are written", hint="write the whole tile first",
+        )  # fmt: skip
 
 
 def _spread(touched: Bools, item: Operand) -> Bools:

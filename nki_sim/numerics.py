@@ -15,6 +15,7 @@ import numpy as np
 
 from nki_sim import slices
 from nki_sim.arrays import NUMPY, Array
+from nki_sim.coverage import examine
 from nki_sim.errors import InputError, KernelError, LimitError
 from nki_sim.flow import undecided
 from nki_sim.forms import HBM_BUFFERS
@@ -29,7 +30,8 @@ MAX_ELEMENTS = 1 << 40
 MAX_STEPS = 1 << 23
 """Instructions that a program with data-dependent loops may execute."""
 
-_plans: WeakKeyDictionary[Program, Plan] = WeakKeyDictionary()
+_plans: WeakKeyDictionary[Program, dict[frozenset[int], Plan]] = WeakKeyDictionary()
+_tracked: WeakKeyDictionary[Program, list[frozenset[int]]] = WeakKeyDictionary()
 
 
 def run(
@@ -56,25 +58,50 @@ def run(
         program = slices.backward(program, only)
     _check_work(program, max_elements)
     _check_size(program, max_bytes)
-    machine = Machine(program.site)
-    _place(program, machine, inputs)
-    for tensor in sorted(undecided(program) - {*program.inputs, *program.constants}):
-        machine.track(tensor)
+    stages = _stages(program)
+    for tracked in stages:
+        machine = Machine(program.site)
+        _place(program, machine, inputs)
+        for tensor in sorted(tracked):
+            machine.track(tensor)
+        try:
+            _execute(program, machine, tracked, max_elements=max_elements, max_steps=max_steps)
+            break
+        except KernelError as error:
+            # Elements that nobody wrote and that leave the tracked tensors: look where they go.
+            if error.code != "uninitialised_read" or tracked is stages[-1]:
+                raise
+    return [_output(program, machine, number, partial=only is not None) for number in program.outputs]
+
+
+def _execute(
+    program: Program, machine: Machine, tracked: frozenset[int], *, max_elements: int, max_steps: int
+) -> None:
     with np.errstate(all="ignore"):
         if program.partners:
             actions = [action(form, program.target) for form in program.forms]
             runner = Interpreter(machine, actions, max_elements=max_elements, max_steps=max_steps)
             runner.run(columns(program), 0, len(program), program.partners)
         else:
-            _follow(program, machine, _plan(program))
-    return [_output(program, machine, number, partial=only is not None) for number in program.outputs]
+            _follow(program, machine, _plan(program, tracked))
 
 
-def _plan(program: Program) -> Plan:
-    made = _plans.get(program)
+def _stages(program: Program) -> list[frozenset[int]]:
+    """The tensors to track: those that data decide about; all, if undefined elements get into these."""
+    made = _tracked.get(program)
     if made is None:
-        made = _plans[program] = plan(program)
+        loose = undecided(program) - {*program.inputs, *program.constants}
+        every = frozenset(program.cells.tensor[program.cells.writes].tolist()) if loose else loose
+        made = [every] if not loose or examine(program).open else [loose, every]
+        _tracked[program] = made
     return made
+
+
+def _plan(program: Program, tracked: frozenset[int]) -> Plan:
+    plans = _plans.setdefault(program, {})
+    if tracked not in plans:
+        plans[tracked] = plan(program, tracked)
+    return plans[tracked]
 
 
 def _check_work(program: Program, limit: int) -> None:
@@ -116,6 +143,12 @@ def _output(program: Program, machine: Machine, tensor: int, *, partial: bool) -
     site = program.site(tensor)
     bits = machine.written.get(tensor)
     if bits is not None and not partial and not bits.all():
+        if tensor in machine.carried:
+            source = program.site(machine.carried[tensor])
+            raise KernelError(
+                "uninitialised_read", f"elements of {source.name} are read before they are written, and "
+                f"output {site.name} depends on them", source.line, "write the whole tile first",
+            )  # fmt: skip
         raise KernelError(
             "tensor_output_not_written_to", f"{int((~bits).sum())} bytes of output {site.name} are never "
             "written", site.line, "cover every element of the output, also the tails",

@@ -71,17 +71,17 @@ def _inside(block: Block, total: _Sum) -> Block:
     )
 
 
-def plan(program: Program) -> Plan:
-    """Work out how to run a program without data-dependent loops."""
-    return _Planner(program).plan()
+def plan(program: Program, tracked: frozenset[int]) -> Plan:
+    """Work out how to run a program without data-dependent loops on a machine that tracks some tensors."""
+    return _Planner(program, tracked).plan()
 
 
 class _Planner:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, tracked: frozenset[int]) -> None:
         self._program = program
         self._flow = flow(program)
         self._writes = Writes(program)
-        self._forwarding = Forwarding(program, self._flow, self._writes)
+        self._forwarding = Forwarding(program, self._flow, self._writes, tracked)
         self._root = self._forwarding.root.tolist()
         writers = [cell for cells in self._flow.finals.values() for cell in cells]
         self._live = needed(program, self._flow, [*writers, *self._with_indices()], self._root)

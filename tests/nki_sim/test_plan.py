@@ -99,7 +99,7 @@ def counted(program: Program) -> Counter[str]:
     """Steps of a plan: products, and instructions by name."""
     return Counter(
         "product" if step.product else program.forms[program.form_ids[step.number]].op
-        for step in plan(program).steps
+        for step in plan(program, frozenset()).steps
     )
 
 

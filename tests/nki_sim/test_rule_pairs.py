@@ -171,7 +171,7 @@ PAIRS: dict[str, Pair] = {
         "nl.ndarray((1 << 14, 1 << 16), dtype=nl.float32, buffer=nl.private_hbm)",
     ),
     "uninitialised_read": Pair(
-        "nisa.tensor_copy(t, bare)", "nisa.memset(bare, 0.0)\nnisa.tensor_copy(t, bare)"
+        "nisa.tensor_copy(t, bare)\nnisa.dma_copy(out, t)", "nisa.tensor_copy(t, bare)\nnisa.memset(t, 0.0)"
     ),
     "psum_accumulate_undefined": Pair(
         "nisa.nc_matmul(p, h[:, 0:128], h, accumulate=True)",

@@ -240,8 +240,12 @@ SHUFFLED = "nisa.nc_stream_shuffle(r, s, [5] * 8 + [255] * 24)"
 PARTS = [
     (Part(BOTH), Part(COPIED)),
     (
-        Part(**COUNTED, loaded="0:17, 0:8", stored="0:1, 0:9"),
+        Part(**COUNTED, loaded="0:17, 0:8", stored="16:17, 0:9"),
+        Part(**COUNTED, loaded="0:16, 0:8", stored="16:17, 0:9"),
+    ),
+    (
         Part(**COUNTED, loaded="0:16, 0:8", stored="0:1, 0:9"),
+        Part(**COUNTED, loaded="1:17, 0:8", stored="0:1, 0:9"),
     ),
     (Part(**COUNTED, stored="16:17, 0:9"), Part(**COUNTED, stored="17:18, 0:9")),
     (Part(OWN, loaded="0:32, 0:4"), Part(OWN, loaded="0:32, 0:3")),
