@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from nki_sim.dtypes import DTYPES
-from nki_sim.errors import IRError
+from nki_sim.errors import IRError, printable
 from nki_sim.forms import (
     BUFFERS,
     HBM_BUFFERS,
@@ -206,7 +206,7 @@ def _sequence(value: Any, what: str) -> list[Any]:
 
 
 def _text(value: Any, what: str) -> str:
-    if not isinstance(value, str) or len(value) > MAX_NAME:
+    if not isinstance(value, str) or len(value) > MAX_NAME or value != printable(value):
         raise IRError(f"{what} is not a short text")
     return value
 

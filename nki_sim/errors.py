@@ -12,6 +12,11 @@ SimError
 from __future__ import annotations
 
 
+def printable(text: str) -> str:
+    """The text in characters that UTF-8 has: a kernel may use half a surrogate pair."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 class SimError(Exception):
     """Base of everything the simulator raises on purpose; `code` is stable, the text is not."""
 

@@ -21,6 +21,9 @@ DIALECTS = ("nki", "neuronxcc")
 MAX_NAME = 500
 """Characters in the name of a tensor or kernel."""
 
+MAX_DEPTH = 64
+"""Iterations inside each other whose order is left open."""
+
 Dims = tuple[tuple[int, int], ...]
 ParamValue = bool | int | float | str | tuple[int, ...]
 Params = tuple[tuple[str, ParamValue], ...]

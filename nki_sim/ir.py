@@ -20,7 +20,7 @@ from nki_sim import wire
 from nki_sim.decode import MAX_SIZE, decode_form, decode_names, decode_site
 from nki_sim.dtypes import DTYPES
 from nki_sim.errors import IRError
-from nki_sim.forms import DIALECTS, HBM_BUFFERS, ArraySpec, Form, Operand, Site
+from nki_sim.forms import DIALECTS, HBM_BUFFERS, MAX_DEPTH, ArraySpec, Form, Operand, Site
 from nki_sim.operators import OPERATORS
 
 __all__ = ["ArraySpec", "Cells", "Form", "Iterations", "Operand", "Program", "Site"]
@@ -225,7 +225,13 @@ class Program:
         Raises:
             IRError: anything at all is wrong with the bytes.
         """
-        header, columns = wire.unpack(data)
+        try:
+            return cls._decoded(*wire.unpack(data))
+        except RecursionError as error:
+            raise IRError("the header is nested too deeply") from error
+
+    @classmethod
+    def _decoded(cls, header: dict[str, Any], columns: dict[str, memoryview]) -> Program:
         arrays = {
             name: np.frombuffer(columns[name], dtype=_DTYPES[code]).astype(np.int64)
             for name, code in wire.COLUMNS
@@ -330,6 +336,13 @@ def _validate_iterations(program: Program) -> None:
     _require_below(found.nodes, count + 1, "iteration of an instruction")
     if np.any(found.parents > np.arange(count)):
         raise IRError("an iteration comes before the one around it")
+    parents = np.concatenate([[0], found.parents])
+    around = parents
+    for _ in range(MAX_DEPTH):
+        around = parents[around]
+        if not around.any():
+            return
+    raise IRError(f"more than {MAX_DEPTH} iterations inside each other")
 
 
 def _validate_io(program: Program) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from nki_sim.dtypes import DTYPES
-from nki_sim.errors import InputError, IRError, KernelError, LimitError, SimError
+from nki_sim.errors import InputError, IRError, KernelError, LimitError, SimError, printable
 from nki_sim.forms import ArraySpec
 
 if TYPE_CHECKING:
@@ -119,15 +119,10 @@ def parse_reply(data: bytes) -> Program:
     raise _error(payload)
 
 
-def _printable(text: str) -> str:
-    """A kernel may raise with half a surrogate pair, which no UTF-8 can spell."""
-    return text.encode(errors="backslashreplace").decode()
-
-
 def _error(payload: bytes) -> SimError:
     try:
         fields: Mapping[str, Any] = json.loads(payload)
-        texts = [_printable(str(fields[name])[:4000]) for name in ("code", "message", "hint")]
+        texts = [printable(str(fields[name])[:4000]) for name in ("code", "message", "hint")]
         line = int(fields["line"])
         kind = str(fields["type"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:

@@ -23,6 +23,7 @@ from nki_sim.forms import Form, Operand, Site
 MAGIC = b"NKISIMIR"
 VERSION = 3
 MAX_BYTES = 1 << 28
+MAX_HEADER = 1 << 26
 COLUMNS = (
     ("tensor_sites", "I"), ("forms", "I"), ("lines", "I"), ("cores", "B"), ("tensors", "I"), ("offsets", "q"),
     ("nodes", "I"), ("node_parents", "I"), ("node_loops", "I"), ("node_indices", "I"), ("constants", "B"),
@@ -54,6 +55,8 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, memoryview]]:
         raise IRError("not a program: wrong magic bytes")
     if version != VERSION:
         raise IRError(f"program of version {version}, this simulator reads version {VERSION}")
+    if size > MAX_HEADER:
+        raise IRError(f"a header of {size} bytes, the limit is {MAX_HEADER}")
     start = _HEAD.size + size
     header = _header(data[_HEAD.size : start])
     return header, _columns(memoryview(data)[start:], header.get("lengths"))

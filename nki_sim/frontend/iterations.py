@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from array import array
 
+from nki_sim.errors import LimitError
+from nki_sim.forms import MAX_DEPTH
+
 
 class Iterations:
     """The iterations being executed, and the table of those that an instruction was recorded in."""
@@ -22,6 +25,8 @@ class Iterations:
 
     def enter_iteration(self, loop: int, index: int) -> None:
         """What is recorded from here on belongs to iteration `index` (not negative) of the loop."""
+        if len(self._iterating) >= MAX_DEPTH:
+            raise LimitError("limit_loops", f"more than {MAX_DEPTH} loops inside each other")
         self._iterating.append([loop, index, 0])
         self._node = -1
 

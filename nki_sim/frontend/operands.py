@@ -7,6 +7,7 @@ from array import array
 from typing import Any
 
 from nki_sim.dtypes import DTYPES, TRN3_DTYPES, spelled
+from nki_sim.errors import printable
 from nki_sim.forms import HBM_BUFFERS, MAX_NAME, Operand, index_role
 from nki_sim.frontend.storage import fail
 from nki_sim.frontend.tensor import Tensor
@@ -51,7 +52,7 @@ def checked_shape(shape: Any) -> tuple[int, ...]:
 
 
 def checked_name(name: Any) -> str:
-    if not isinstance(name, str) or len(name) > MAX_NAME:
+    if not isinstance(name, str) or len(name) > MAX_NAME or name != printable(name):
         fail("name", f"the name {str(name)[:40]!r}... is not a text of at most {MAX_NAME} characters")
     return name
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from nki_sim import wire
 from nki_sim.dtypes import DTYPES
-from nki_sim.errors import LimitError
-from nki_sim.forms import BUFFERS, HBM_BUFFERS, Dims, Form, Operand, Params, ParamValue, Site
+from nki_sim.errors import LimitError, printable
+from nki_sim.forms import BUFFERS, HBM_BUFFERS, MAX_NAME, Dims, Form, Operand, Params, ParamValue, Site
 from nki_sim.frontend.context import current, recording
 from nki_sim.frontend.iterations import Iterations
 from nki_sim.frontend.operands import (
@@ -342,7 +342,7 @@ class Recorder(Iterations):
             "target": self.target.name,
             "dialect": self.dialect,
             "kernel": checked_name(kernel),
-            "filename": self.filename,
+            "filename": printable(self.filename)[:MAX_NAME],
             "sites": [wire.site_to_json(site) for site in self._sites],
             "forms": [wire.form_to_json(form) for _, form in self._forms.values()],
             "inputs": self.inputs,
