@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from nki_sim.ir import Program
 
 __version__ = "0.1.0"
-MODEL_VERSION = 2
+MODEL_VERSION = 3
 
 __all__ = ["MODEL_VERSION", "ArraySpec", "__version__", "eager", "toolchain", "trace"]
 
 
 def toolchain() -> str:
     """Names what a result depends on besides kernel and target; part of cache keys."""
-    return f"nki_sim {__version__} model {MODEL_VERSION}"
+    from nki_sim.wire import VERSION
+
+    return f"nki_sim {__version__} model {MODEL_VERSION} format {VERSION}"
 
 
 def trace(

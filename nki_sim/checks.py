@@ -21,7 +21,7 @@ from nki_sim.operators import OPERATORS
 from nki_sim.targets import Target
 from nki_sim.violations import Violation
 
-__all__ = ["Violation", "check"]
+__all__ = ["Violation", "capacity", "check"]
 
 
 def check(program: Program, target: Target) -> list[Violation]:
@@ -36,9 +36,7 @@ def check(program: Program, target: Target) -> list[Violation]:
     ]
     # What does not fit, the legacy compiler spills; `spills` counts it.
     if program.dialect != "neuronxcc":
-        for name in memory.MEMORIES:
-            for core in np.unique(program.tensor_cores).tolist():
-                found += _capacity(program, target, name, core)
+        found += capacity(program, target)
     # What follows looks at elements, so it is kept from programs whose sizes are out of all bounds.
     found = found or [*iterations.check(program), *races.check(program)]
     return found or [_uncovered(program, *entry) for entry in examine(program).findings]
@@ -118,6 +116,13 @@ def _tiles(program: Program, target: Target) -> Iterator[Violation]:
                 "num_partition_exceed_arch_limit", message, site.name, limit, site.shape[0], site.line,
                 "tile the first dimension by 128",
             )  # fmt: skip
+
+
+def capacity(program: Program, target: Target) -> Iterator[Violation]:
+    """The memories on chip, core by core, that tiles placed by the compiler overflow."""
+    for name in memory.MEMORIES:
+        for core in np.unique(program.tensor_cores).tolist():
+            yield from _capacity(program, target, name, core)
 
 
 def _capacity(program: Program, target: Target, name: str, core: int) -> Iterator[Violation]:

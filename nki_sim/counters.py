@@ -84,7 +84,7 @@ def _form_flops(form: Form) -> int:
 def _flops(program: Program, uses: Ints, target: Target, total_s: float, *, moved: float) -> Counters:
     hardware = transposes = matmuls = 0
     for form, count in zip(program.forms, uses.tolist(), strict=True):
-        if form.engine != "tensor":
+        if form.engine != "tensor" or not form.operands:  # a barrier multiplies nothing
             continue
         flops = _form_flops(form) * count
         hardware += flops

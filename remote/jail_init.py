@@ -118,6 +118,9 @@ def main() -> None:
         leave_old_root(config["old_root"])
     set_limits(config["limits"])
     install_filter(threads=config["threads"])
+    if not config["threads"]:
+        # Libraries that start threads when they are loaded must not try: OpenBLAS takes failing for fatal.
+        os.environ.update({"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
     sys.path[:0] = config["paths"]
     sys.argv = [config["module"], *config["argv"]]
     module = importlib.import_module(config["module"]) if config["module"] else None

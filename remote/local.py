@@ -152,7 +152,13 @@ class LocalEvaluator:
 
     def _tracer(self) -> JailedProgram:
         package = Path(nki_sim.__file__).parent
-        return JailedProgram("nki_sim.tracer", ("--out-fd",), packages=(package,), limits=self._jail_limits)
+        return JailedProgram(
+            "nki_sim.tracer",
+            ("--out-fd",),
+            packages=(package,),
+            site_packages=True,  # NumPy, which is loaded for kernels that import it
+            limits=self._jail_limits,
+        )
 
 
 def _blob(blobs: Blobs, digest: Digest) -> bytes:

@@ -28,12 +28,14 @@ from state.model import Benchmark, ErrorInfo, Verdict, canonical_json
 T = TypeVar("T")
 
 MAX_ELEMENTS = 1 << 35
-"""Elements that all instructions together may touch, for one input set.
+"""Elements that all instructions together may touch, for one input set, loops on the device included.
 
 Seven times what a plain kernel of the largest problem does; with it a program that would compute for
 hours ends as a verdict that does not depend on how fast the machine is.
 """
 
+MAX_STEPS = 2_000_000
+"""Instructions that loops on the device may take, for one input set: as many as tracing may record."""
 
 FASTEST_PRODUCTS = "bfloat16"
 """The type whose products the tensor engine makes at its highest rate."""
@@ -109,20 +111,18 @@ class _Judgement:
             self._compute(program)
         with self.at("timing"):
             timeline = _timed(lambda: schedule.schedule(program, target))
-            predicted = _timed(lambda: schedule.predict(program, target, timeline=timeline))
-            _plausible(predicted.latency_ms, self.job)
+            untimed = _untimed(program, target)
+            benchmark = None if untimed else _benchmark(program, target, timeline, self.job)
         with self.at("profile"):
             explanation = explain.explain(program, timeline)
-            profile = _profile(counters.profile(program, timeline, target), explanation, self.job.target)
-        benchmark = Benchmark(
-            latency_ms=predicted.latency_ms,
-            lo_ms=predicted.lo_ms,
-            hi_ms=predicted.hi_ms,
-            predicted=True,
-            samples=1,
-        )
+            found = {**counters.profile(program, timeline, target), "dynamic_loops": timeline.dynamic_loops}
+            profile = _profile(found, explanation, self.job.target)
         return self.outcome(
-            Verdict.CORRECT, benchmark=benchmark, profile=profile, bottleneck=explanation.bottleneck
+            Verdict.CORRECT,
+            benchmark=benchmark,
+            profile=profile,
+            bottleneck=explanation.bottleneck,
+            error=untimed,
         )
 
     def outcome(self, verdict: Verdict, **fields: Any) -> Outcome:
@@ -134,7 +134,11 @@ class _Judgement:
         tolerance = self.job.spec.rel_l2
         for seed, paths in self.job.references.items():
             try:
-                outputs = numerics.run(program, self.inputs.get(self.job, seed))
+                outputs = numerics.run(
+                    program, self.inputs.get(self.job, seed), max_elements=MAX_ELEMENTS, max_steps=MAX_STEPS
+                )
+            except KernelError as error:
+                raise _failed(Verdict.RUNTIME_ERROR, error) from error
             except InputError as error:
                 raise _RejectedError(Verdict.RUNTIME_ERROR, error.code, str(error)) from error
             self.rel_l2[seed] = rel_l2(outputs, [_reference(path) for path in paths])
@@ -161,14 +165,16 @@ def judge(job: Job, reply: bytes, inputs: InputCache) -> Outcome:
 def _program(reply: bytes) -> Program:
     try:
         return protocol.parse_reply(reply)
-    except LimitError as error:
-        raise _RejectedError(Verdict.TIMEOUT, error.code, error.message, error.line, error.hint) from error
     except KernelError as error:
-        raise _RejectedError(
-            Verdict.COMPILE_ERROR, error.code, error.message, error.line, error.hint
-        ) from error
+        raise _failed(Verdict.COMPILE_ERROR, error) from error
     except (IRError, InputError) as error:
         raise _RejectedError(Verdict.COMPILE_ERROR, error.code, str(error)) from error
+
+
+def _failed(verdict: Verdict, error: KernelError) -> _RejectedError:
+    """The kernel's error as this verdict, or as a timeout where it ran into a limit."""
+    found = Verdict.TIMEOUT if isinstance(error, LimitError) else verdict
+    return _RejectedError(found, error.code, error.message, error.line, error.hint)
 
 
 def _obey_rules(program: Program, target: targets.Target, job: Job) -> None:
@@ -180,6 +186,10 @@ def _obey_rules(program: Program, target: targets.Target, job: Job) -> None:
     fault = output_fault(program.specs(program.outputs), job.spec, job.size)
     if fault is not None:
         raise _RejectedError(Verdict.INCORRECT, *fault)
+    cores = len(set(program.cores.tolist()))
+    if cores > 1:
+        text = f"the kernel is launched on {cores} cores; a problem's bounds are those of one"
+        raise _RejectedError(Verdict.COMPILE_ERROR, "core_count", text, hint="launch it without [lnc]")
     if program.elements > MAX_ELEMENTS:
         text = f"the instructions touch {program.elements} elements, at most {MAX_ELEMENTS} are run"
         raise _RejectedError(Verdict.TIMEOUT, "limit_elements", text)
@@ -211,6 +221,32 @@ def _timed(compute: Callable[[], T]) -> T:
         return compute()
     except ScheduleError as error:
         raise _RejectedError(Verdict.COMPILE_ERROR, error.code, str(error)) from error
+
+
+def _untimed(program: Program, target: targets.Target) -> ErrorInfo | None:
+    """Why the model cannot say how long a program takes; None when it can."""
+    if program.loops:
+        text = "data decide how often a loop runs, and with it how long the kernel takes"
+        hint = "give the loop bounds that are known from the shapes"
+        line = int(program.lines[min(program.partners)]) or None
+        return ErrorInfo(code="latency_unknown", message=text, line=line, hint=hint)
+    over = next(checks.capacity(program, target), None)
+    if over is None:
+        return None
+    text = f"the compiler would save and reload tiles, in a time that is not modelled: {over.message}"
+    return ErrorInfo(code="latency_unknown", message=text, line=over.line or None, hint=over.hint)
+
+
+def _benchmark(program: Program, target: targets.Target, timeline: schedule.Timeline, job: Job) -> Benchmark:
+    predicted = _timed(lambda: schedule.predict(program, target, timeline=timeline))
+    _plausible(predicted.latency_ms, job)
+    return Benchmark(
+        latency_ms=predicted.latency_ms,
+        lo_ms=predicted.lo_ms,
+        hi_ms=predicted.hi_ms,
+        predicted=True,
+        samples=1,
+    )
 
 
 def _plausible(latency_ms: float, job: Job) -> None:

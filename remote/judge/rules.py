@@ -13,11 +13,32 @@ import symtable
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+_NUMPY = frozenset(
+    """
+    bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 dtype finfo iinfo ndarray
+    inf nan pi newaxis array asarray zeros ones full eye identity arange tril triu tile repeat concatenate
+    stack add subtract multiply divide true_divide negative abs absolute square sqrt reciprocal power exp log
+    sin cos tan tanh arctan sign floor ceil rint maximum minimum max min sum prod mean all any argmax equal
+    not_equal less less_equal greater greater_equal logical_and logical_or logical_xor logical_not
+    bitwise_and bitwise_or bitwise_xor invert left_shift right_shift where broadcast_to reshape transpose
+    """.split()  # noqa: SIM905  eighty names read better as one text
+)
+"""What kernels need of NumPy: types, constant tiles and, in the legacy namespace, those its own go by."""
+
 MODULES: Mapping[str, frozenset[str] | None] = {
     "__future__": frozenset({"annotations"}),
     "nki": None,
     "nki.isa": None,
+    "nki.isa.constants": None,
     "nki.language": None,
+    "nki.typing": None,
+    "neuronxcc": None,
+    "neuronxcc.nki": None,
+    "neuronxcc.nki.compiler": None,
+    "neuronxcc.nki.isa": None,
+    "neuronxcc.nki.language": None,
+    "neuronxcc.nki.typing": None,
+    "numpy": _NUMPY,
     "math": None,
     "itertools": None,
     "functools": frozenset({"partial", "reduce", "lru_cache", "cache"}),

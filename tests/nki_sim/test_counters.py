@@ -52,6 +52,26 @@ def test_flops_and_ratios(counted: dict[str, float | int]) -> None:
     )
 
 
+MEETING = """import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    rows = nl.ds(64 * nl.program_id(0), 64)
+    nisa.dma_copy(dst=out[rows, :], src=x[rows, :])
+    nisa.core_barrier(out, (0, 1), engine=nisa.engine.tensor)
+    return out
+"""
+
+
+def test_a_barrier_on_the_tensor_engine_multiplies_nothing(tracing: Any) -> None:
+    program = tracing(f"{MEETING}\nkernel = kernel[2]\n", spec(128, 64))
+    counters = profile(program, schedule(program, TRN2), TRN2)
+    assert counters["hardware_flops"] == counters["matmul_instruction_count"] == 0
+
+
 def test_bandwidth_ratio_is_that_of_real_profiles(tracing: Any, texts: Any) -> None:
     program = tracing(texts.stream(), spec(128, 512), target="trn1")
     trn1 = targets.load("trn1")

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nki_sim
-from nki_sim import ArraySpec, protocol
+from nki_sim import ArraySpec, protocol, wire
 from nki_sim.errors import InputError, IRError, KernelError, LimitError
 from nki_sim.tracer import reply
 
@@ -204,5 +204,6 @@ def test_a_real_package_wins_over_the_shims(tmp_path: Path) -> None:
     assert run_python(USE, SHIMS, tmp_path) == "nki real nki.isa"
 
 
-def test_the_toolchain_names_package_and_model() -> None:
-    assert nki_sim.toolchain() == f"nki_sim {nki_sim.__version__} model {nki_sim.MODEL_VERSION}"
+def test_the_toolchain_names_package_model_and_format() -> None:
+    model = f"nki_sim {nki_sim.__version__} model {nki_sim.MODEL_VERSION}"
+    assert nki_sim.toolchain() == f"{model} format {wire.VERSION}"

@@ -69,7 +69,8 @@ async def test_request_and_answer(attack):
 async def test_environment_holds_no_secret(attack, monkeypatch):
     monkeypatch.setenv("NKI_TEST_SECRET", "hush")
     result = await attack("answer(sorted(os.environ))")
-    assert set(eval(result.answer)) <= {"LC_CTYPE", "PWD", "OLDPWD"}
+    harmless = {"LC_CTYPE", "PWD", "OLDPWD", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}
+    assert set(eval(result.answer)) <= harmless
 
 
 async def test_home_and_project_are_not_there(walled_attack, tmp_path, monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -172,3 +174,89 @@ def test_inputs_are_kept_up_to_the_limit_and_the_oldest_goes_first(job, monkeypa
     nothing.get(job, 7)
     nothing.get(job, 7)
     assert drawn[-2:] == [7, 7]
+
+
+# -- what only running shows -----------------------------------------------------------------------
+
+LOOP = """import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    corner = nl.ndarray((1, 1), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=corner, src=x[0:1, 0:1])
+    count = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.tensor_scalar(dst=count, data=corner, op0=nl.multiply, operand0=0.0, op1=nl.add, operand1={count})
+    rows = nisa.register_alloc()
+    nisa.register_load(rows, count)
+    tile = nl.ndarray((128, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)
+
+    def body(i):
+        nisa.dma_copy(dst=tile, src=x.ap([[x.shape[1], 128], [1, x.shape[1]]], scalar_offset=i))
+        nisa.activation(dst=tile, op=nl.silu, data=tile)
+        nisa.dma_copy(dst=out.ap([[x.shape[1], 128], [1, x.shape[1]]], scalar_offset=i), src=tile)
+
+    nl.fori_loop(0, rows, body, step={step})
+    return out
+"""
+
+
+def test_a_loop_that_data_bounds_is_correct_and_has_no_latency(job):
+    outcome = judge(job, reply(LOOP.format(count=256.0, step=128)), InputCache(0))
+    assert outcome.verdict is Verdict.CORRECT
+    assert (outcome.benchmark, outcome.error.code) == (None, "latency_unknown")
+    assert outcome.error.line == LOOP.splitlines().index("    nl.fori_loop(0, rows, body, step={step})") + 1
+    assert json.loads(outcome.profile)["counters"]["dynamic_loops"] == 1
+
+
+def test_an_address_that_data_puts_out_of_bounds_is_the_kernels_fault(job):
+    outcome = judge(job, reply(LOOP.format(count=512.0, step=128)), InputCache(0))
+    assert (outcome.verdict, outcome.stage) == (Verdict.RUNTIME_ERROR, "numerics")
+    assert outcome.error.line
+
+
+def test_what_data_leave_unwritten_is_the_kernels_fault(job):
+    outcome = judge(job, reply(LOOP.format(count=128.0, step=128)), InputCache(0))
+    assert (outcome.verdict, outcome.error.code) == (Verdict.RUNTIME_ERROR, "tensor_output_not_written_to")
+
+
+@pytest.mark.parametrize(("name", "limit"), [("MAX_STEPS", 10), ("MAX_ELEMENTS", 1 << 21)])
+def test_a_loop_that_goes_on_too_long_is_a_timeout_that_no_clock_decides(name, limit, job, monkeypatch):
+    monkeypatch.setattr(program, name, limit)
+    outcome = judge(job, reply(LOOP.format(count=128.0, step=1)), InputCache(0))
+    assert (outcome.verdict, outcome.error.code) == (Verdict.TIMEOUT, "limit_work")
+
+
+def test_a_kernel_on_two_cores_does_not_compete_with_those_on_one(job):
+    outcome = judge(job, reply(f"{PROBLEM.kernel}\nkernel = silu[2]\n"), InputCache(0))
+    assert (outcome.verdict, outcome.error.code) == (Verdict.COMPILE_ERROR, "core_count")
+
+
+SPILLING = """import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tiles = [nl.silu(nl.load(x[0:128, :])) for _ in range({count})]
+    for i in range(2):
+        nl.store(out[i * 128 : (i + 1) * 128, :], nl.silu(nl.load(x[i * 128 : (i + 1) * 128, :])))
+    for tile in tiles:
+        nl.store(out[0:128, :], tile)
+    return out
+"""
+
+
+def test_a_legacy_kernel_that_the_compiler_would_spill_has_no_latency(job):
+    fits, spills = (judge(job, reply(SPILLING.format(count=n)), InputCache(0)) for n in (16, 32))
+    assert (fits.verdict, fits.error, fits.benchmark.predicted) == (Verdict.CORRECT, None, True)
+    assert (spills.verdict, spills.error.code, spills.benchmark) == (
+        Verdict.CORRECT,
+        "latency_unknown",
+        None,
+    )
+    assert json.loads(spills.profile)["counters"]["spill_reload_bytes"] > 0

@@ -43,6 +43,7 @@ def whole(*lines: str):
 
 TILE = "t = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.sbuf)"
 WIDE = "t = nl.ndarray((256, 8), dtype=x.dtype, buffer=nl.sbuf)"
+NUMPY = "import numpy as np"
 OTHER = "nl.ndarray({}, dtype={}, buffer=nl.shared_hbm)"
 
 CASES = {
@@ -114,11 +115,15 @@ CASES = {
     ),
     "too much memory while running": (
         Verdict.RUNTIME_ERROR, "numerics", "out_of_memory", None,
-        lambda kernel: kernel.replace(
-            "    for i_m in",
-            "    huge = nl.ndarray((1 << 15, 1 << 16), dtype=nl.float32, buffer=nl.private_hbm)\n"
-            "    nisa.dma_copy(dst=huge[0:128, 0:8], src=x[0:128, 0:8])\n"
-            "    for i_m in", 1),
+        whole(
+            "huge = nl.ndarray((1 << 15, 1 << 15), dtype=nl.float32, buffer=nl.private_hbm)",
+            "nisa.dma_copy(dst=huge[0:256, 0:2048], src=x)",
+            "nisa.dma_copy(dst=out, src=huge[0:256, 0:2048])",
+        ),
+    ),
+    "constants beyond what a program may hold": (
+        Verdict.COMPILE_ERROR, "trace", "program_too_large", None,
+        whole(NUMPY, "nl.shared_constant(np.zeros((1 << 9, 1 << 11), np.float32))"),
     ),
 }  # fmt: skip
 
@@ -127,7 +132,7 @@ CASES = {
 async def test_verdict(case, silu, make_evaluator, monkeypatch):
     verdict, stage, code, line, make = case
     monkeypatch.setattr(remote.local, "MAX_INSTRUCTIONS", 5000)
-    evaluator = make_evaluator(jail_limits=Limits(cpu_s=2, memory_bytes=1 << 30))
+    evaluator = make_evaluator(jail_limits=Limits(cpu_s=2, memory_bytes=1 << 30, answer_bytes=1 << 21))
     answer = await evaluator.evaluate(silu.request(make(silu.kernel)), silu.blobs)
     found = answer.evaluation
     assert (found.verdict, found.stage, found.error.code) == (verdict, stage, code), found.error
@@ -137,6 +142,31 @@ async def test_verdict(case, silu, make_evaluator, monkeypatch):
     assert found.profile is None
     assert not answer.artefacts
     assert all(error >= silu.problem.spec.rel_l2 for error in found.rel_l2.values())
+
+
+LEGACY = """import numpy as np
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+from neuronxcc.nki.language import par_dim
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=np.float32, buffer=nl.shared_hbm)
+    ones = nl.load(nl.shared_constant(np.ones((128, 1), dtype=np.float32)))
+    for i in nl.affine_range(x.shape[0] // 128):
+        tile = nl.load(x[i * 128 : (i + 1) * 128, :])
+        gate = nl.ndarray((par_dim(128), x.shape[1]), dtype=np.float32, buffer=nl.sbuf)
+        gate[...] = nl.divide(ones, nl.add(nl.exp(nl.negative(tile)), ones))
+        nl.store(out[i * 128 : (i + 1) * 128, :], nl.multiply(tile, gate))
+    return out
+"""
+
+
+async def test_a_legacy_kernel_with_numpy_is_traced_in_the_jail_and_judged(silu, evaluator):
+    found = (await evaluator.evaluate(silu.request(LEGACY), silu.blobs)).evaluation
+    assert found.correct, found.error
+    assert found.benchmark.predicted
 
 
 async def test_correct(silu, evaluator):
