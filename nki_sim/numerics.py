@@ -167,6 +167,7 @@ def _follow(program: Program, machine: Machine, todo: Plan) -> None:
     forms, first = program.form_ids.tolist(), program.cells.first.tolist()
     tensors, offsets = todo.tensors, todo.offsets
     views = todo.views
+    held: dict[int, Array] = {}
     for step in todo.steps:
         number = step.number
         start, end = first[number], first[number + 1]
@@ -175,6 +176,10 @@ def _follow(program: Program, machine: Machine, todo: Plan) -> None:
                 machine.execute(
                     actions[forms[number]], tensors[start:end], offsets[start:end], views[start:end]
                 )
+                if number in todo.agreeing:
+                    cell, other = todo.agreeing[number]
+                    held[number] = machine.view(tensors[cell], offsets[cell], views[cell]).copy()
+                    _compare(program.site(tensors[cell]).name, held, number, other)
             except KernelError as error:
                 raise located(error, int(program.lines[number])) from error
         elif step.product.result is not None:
@@ -182,6 +187,16 @@ def _follow(program: Program, machine: Machine, todo: Plan) -> None:
         else:
             _add_up(step.product, machine, machine.view(tensors[start], offsets[start], views[start]))
         machine.release(step.dead)
+
+
+def _compare(name: str, held: dict[int, Array], one: int, other: int) -> None:
+    """Two cores may write one place without an order only where they write the same."""
+    if other in held and held.pop(other).tobytes() != held.pop(one).tobytes():
+        raise KernelError(
+            "write_write_race",
+            f"two cores write different values to {name}, and nothing says which comes first",
+            hint="put nisa.core_barrier between the two, or give each core its own part",
+        )
 
 
 def _add_up(product: Product, machine: Machine, dst: Array) -> None:

@@ -19,6 +19,7 @@ from nki_sim.fusion import Block, Chain, Grid, grids
 from nki_sim.ir import Bools, Program
 from nki_sim.machine import View, action, view
 from nki_sim.products import Product
+from nki_sim.races import twins
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +33,17 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Steps in order, and for each cell of the program where its elements are, and how to view them."""
+    """Steps in order, and for each cell of the program where its elements are, and how to view them.
+
+    `agreeing` are instructions of two cores that must write the same, by number: the cell that each writes,
+    and the number of the other.
+    """
 
     steps: list[Step]
     tensors: list[int]
     offsets: list[int]
     views: list[View]
+    agreeing: dict[int, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,9 @@ class _Planner:
         self._forwarding = Forwarding(program, self._flow, self._writes, tracked)
         self._root = self._forwarding.root.tolist()
         writers = [cell for cells in self._flow.finals.values() for cell in cells]
-        self._live = needed(program, self._flow, [*writers, *self._with_indices()], self._root)
+        self._twins = twins(program)
+        wanted = [*writers, *self._with_indices(), *self._twins.reshape(-1).tolist()]
+        self._live = needed(program, self._flow, wanted, self._root)
         self._sums: dict[int, _Sum] = {}
         self._views: dict[tuple[int, Dims], View] = {}
         self._forms = [form for form in program.forms for _ in form.operands]
@@ -113,7 +121,13 @@ class _Planner:
         steps += [Step(product.number, product) for product in products]
         steps.sort(key=lambda step: step.number)
         self._serve(alone)
-        return Plan(self._releasing(steps), self._tensors, self._offsets, self._cell_views)
+        numbers = self._program.cells.instruction[self._twins].tolist()
+        agreeing = {
+            mine: (cell, other)
+            for cells, pair in zip(self._twins.tolist(), numbers, strict=True)
+            for cell, mine, other in zip(cells, pair, reversed(pair), strict=True)
+        }
+        return Plan(self._releasing(steps), self._tensors, self._offsets, self._cell_views, agreeing)
 
     def _place_sums(self, tensor: int, grid: Grid) -> None:
         cells = self._program.cells

@@ -1,6 +1,8 @@
 """Two cores of a launch that touch the same element of HBM, one writing, without having met in between.
 
-Cores meet at `core_barrier` and `sendrecv`. Between two meetings nothing orders them.
+Cores meet at `core_barrier` and `sendrecv`. Between two meetings nothing orders them. Where a kernel does not
+divide its work both store the same result: the run compares such writes of one line (`twins`), and only where
+they differ it matters which comes first.
 """
 
 from __future__ import annotations
@@ -23,11 +25,39 @@ def check(program: Program) -> Iterator[Violation]:
     shared = np.array([site.buffer in HBM_BUFFERS for site in program.sites], dtype=bool)
     fixed = np.array([item.index_step == 0 for item in program.operands], dtype=bool)
     chosen = np.flatnonzero(shared[program.tensor_sites[cells.tensor]] & fixed[cells.operand])
+    chosen = np.setdiff1d(chosen, twins(program))
     numbers = cells.instruction[chosen]
     kinds = np.where(cells.writes[chosen] & ~cells.reads[chosen], WRITE, READ)
     accesses = Accesses(chosen, program.cores[numbers], _epochs(program)[numbers], kinds)
     for clash in clashes(program, accesses, set()):
         yield _violation(program, clash)
+
+
+def twins(program: Program) -> Ints:
+    """Pairs [n, 2] of cells in program order: what one line writes to one place on each of two cores.
+
+    None in programs with data-dependent loops: these do not say how often a line is executed.
+    """
+    cells = program.cells
+    if program.partners or not program.cores.any():
+        return np.zeros((0, 2), dtype=np.int64)
+    places = np.array([site.buffer in HBM_BUFFERS for site in program.sites], dtype=bool)
+    fixed = np.array([item.index_step == 0 for item in program.operands], dtype=bool)
+    chosen = np.flatnonzero(
+        cells.writes & ~cells.reads & places[program.tensor_sites[cells.tensor]] & fixed[cells.operand]
+    )
+    numbers = cells.instruction[chosen]
+    cores = program.cores[numbers]
+    keys = (cells.tensor, cells.offset, cells.operand)
+    table = np.stack(
+        [*(key[chosen] for key in keys), program.lines[numbers], _epochs(program)[numbers]], axis=1
+    )
+    order = np.lexsort((numbers, *table.T))
+    table, cores, chosen = table[order], cores[order], chosen[order]
+    same = np.concatenate([[False], np.all(table[1:] == table[:-1], axis=1), [False]])
+    # Once on each of two cores; what one core writes there again may differ from round to round.
+    first = np.flatnonzero(same[1:-1] & ~same[:-2] & ~same[2:] & (cores[1:] != cores[:-1]))
+    return np.stack([chosen[first], chosen[first + 1]], axis=1)
 
 
 def _epochs(program: Program) -> Ints:

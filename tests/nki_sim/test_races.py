@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
-from nki_sim import checks, targets
+from nki_sim import checks, numerics, targets
 from nki_sim.deps import dependences
+from nki_sim.errors import KernelError
 from nki_sim.frontend import isa
 from nki_sim.ir import Program
 from nki_sim.schedule import schedule
@@ -120,3 +122,33 @@ def test_a_core_that_overflows_is_refused_alone(building: Build) -> None:
 
     (violation,) = checks.check(building(body, dialect="nki"), TRN2)
     assert (violation.code, violation.value) == ("sbuf_capacity", 320_000)
+
+
+SHARED = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((8, 16), dtype=nl.float32, buffer=nl.shared_hbm)
+    t = nl.ndarray((8, 16), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=x)
+    nisa.tensor_scalar(t, t, nl.multiply, 2.0 + {different} * nl.program_id(0))
+    nisa.dma_copy(dst=out, src=t)
+    {again}
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("different", "again", "agree"),
+    [(0, "pass", True), (1, "pass", False), (0, "nisa.dma_copy(dst=out[:, 0:8], src=t[:, 8:16])", True)],
+)
+def test_cores_may_store_the_same_result_both(different: int, again: str, agree: bool, tracing: Any) -> None:
+    """Whether they do depends on data, so the run compares."""
+    x = np.arange(128, dtype=np.float32).reshape(8, 16)
+    program = tracing(SHARED.format(different=different, again=again), x, lnc=2)
+    assert checks.check(program, TRN2) == []
+    if agree:
+        numerics.run(program, [x])
+        return
+    with pytest.raises(KernelError) as caught:
+        numerics.run(program, [x])
+    assert (caught.value.code, caught.value.line) == ("write_write_race", 13)
