@@ -115,7 +115,7 @@ def _flat(item: Operand, places: Ints) -> Ints:
 
 def _places(item: Operand, found: Ints) -> tuple[Ints, Bools]:
     """Places of a pattern that are among some elements, and which of these they are."""
-    if not distinct(item.dims):
+    if not distinct(item.dims) or any(step == 0 and count > 1 for step, count in item.dims):
         pattern = _pattern(item)
         return np.flatnonzero(np.isin(pattern, found)), np.isin(found, pattern)
     weights = np.cumprod([1, *(count for _, count in reversed(item.dims))])[-2::-1]

@@ -51,13 +51,16 @@ def _rank(item: Operand, target: Target) -> Iterator[Breach]:
         )  # fmt: skip
 
 
-def written_once(item: Operand) -> Iterator[Breach]:
+def written_once(item: Operand, *, repeats: bool) -> Iterator[Breach]:
     """Nothing is written twice: each dimension of the pattern steps over all that the smaller steps span.
 
-    Places that indices scatter to are for the run to compare.
+    With `repeats`, steps of 0 are no fault: engines write in order and the last element stays. Places that
+    indices scatter to are for the run to compare.
     """
     span = 1
     for step, count in sorted(pair for pair in item.dims[item.scattered :] if pair[1] > 1):
+        if step == 0 and repeats:
+            continue
         if step < span:
             yield Breach(
                 "write_overlap", f"{item.role} repeats {count} times {span} elements every {step}",
@@ -179,11 +182,17 @@ def same_shape(form: Form, target: Target) -> Iterator[Breach]:
         if (item.partitions, item.free) != (dst.partitions, free):
             wanted, found = f"{dst.partitions}x{free}", f"{item.partitions}x{item.free}"
             yield Breach(
-                "shape_mismatch",
+                _shape_code(item, dst),
                 f"{item.role} is {found}, it must be {wanted} for dst {dst.partitions}x{dst.free}",
                 item.role, wanted, found,
                 "scalars and reduced columns are [P, 1], all other operands have the shape of dst",
             )  # fmt: skip
+
+
+def _shape_code(item: Operand, dst: Operand) -> str:
+    if item.role == "scale":
+        return "activation_scale_scalar_or_vector"
+    return "shape_mismatch" if item.partitions == dst.partitions else "num_partition_mismatch"
 
 
 def one_bank(form: Form, target: Target) -> Iterator[Breach]:

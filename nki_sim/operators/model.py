@@ -136,7 +136,11 @@ class Operator:
         """Every rule that a form of this operator breaks on a target; shape rules first."""
         found = [breach for rule in (*COMMON_RULES, *self.rules) for breach in rule(form, target)]
         written = [item for item in form.operands if item.role in self.outputs]
-        return [*found, *(breach for item in written for breach in rules.written_once(item))]
+        for item in written:
+            # DMA moves elements in no order, and what is added up must be added once.
+            repeats = "dma" not in self.engines and not self.effect(form, item.role)[1]
+            found += rules.written_once(item, repeats=repeats)
+        return found
 
 
 def out(name: str = "dst", buffers: frozenset[str] = CHIP, *, required: bool = True) -> Argument:

@@ -73,7 +73,7 @@ PAIRS: dict[str, Pair] = {
     "start_partition": Pair("nisa.memset(t[33:65], 0.0)", "nisa.memset(t[32:64], 0.0)"),
     "num_partition_exceed_arch_limit": Pair("tile(rows=129)", "tile(rows=128)"),
     "write_overlap": Pair(
-        "nisa.tensor_copy(t.ap(pattern=[[512, 128], [0, 2], [1, 8]]), u[:, 0:16])",
+        "nisa.tensor_copy(t.ap(pattern=[[512, 128], [7, 2], [1, 8]]), u[:, 0:16])",
         "nisa.tensor_copy(t.ap(pattern=[[512, 128], [8, 2], [1, 8]]), u[:, 0:16])",
     ),
     "shape_mismatch": Pair(

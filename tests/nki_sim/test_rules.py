@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nki_sim import ArraySpec, checks, targets
@@ -163,11 +164,17 @@ CASES = [
             "nisa.scalar_tensor_tensor(a, b, nl.add, {}, nl.add, b)",
             "nisa.tensor_tensor_scan(a, b, b, {}, nl.add, nl.add)",
             "nisa.activation(a, nl.exp, b, bias={})",
-            "nisa.activation(a, nl.exp, b, scale={})",
             "nisa.activation(a, nl.exp, b, reduce_res={}, reduce_cmd=nisa.reduce_cmd.reset_reduce)",
             "nisa.activation_reduce(a, nl.exp, b, nl.add, c, bias={})",
-            "nisa.activation_reduce(a, nl.exp, b, nl.add, c, scale={})",
             "nisa.activation_reduce(a, nl.exp, b, nl.add, {})",
+        )
+    ),
+    *(
+        Case("activation_scale_scalar_or_vector", PAIR + COLUMN + call.format("c"),
+             PAIR + COLUMN + call.format("b"), id=call)
+        for call in (
+            "nisa.activation(a, nl.exp, b, scale={})",
+            "nisa.activation_reduce(a, nl.exp, b, nl.add, c, scale={})",
         )
     ),
     Case("shape_mismatch", PAIR + COLUMN + "nisa.scalar_tensor_tensor(a, b, nl.add, c, nl.add, b)",
@@ -203,10 +210,9 @@ CASES = [
     *(
         Case("write_overlap", f"{BIG}nisa.tensor_copy({good}, b)", f"{BIG}nisa.tensor_copy({bad}, b)", id=bad)
         for good, bad in (
-            ("big[:, 0:32, 0]", "big[:, 0:1, 0].broadcast(1, 32)"),
             ("big.ap([[512, 128], [4, 8], [1, 4]])", "big.ap([[512, 128], [3, 8], [1, 4]])"),
             ("big.ap([[512, 128], [1, 4], [4, 8]])", "big.ap([[512, 128], [1, 4], [3, 8]])"),
-            ("big.ap([[512, 128], [0, 1], [1, 32]])", "big.ap([[512, 128], [0, 2], [1, 16]])"),
+            ("big.ap([[512, 128], [0, 2], [1, 16]])", "big.ap([[512, 128], [8, 2], [1, 16]])"),
         )
     ),
     Case("write_overlap", tile("big", "(128, 64)") + "nisa.dma_copy(big[:, 0:32], x[:, 0:32])",
@@ -294,3 +300,22 @@ def test_powers_of_tensors_run_on_gpsimd_when_nothing_is_said(op: str, engine: s
         if form.op == "tensor_tensor"
     ]
     assert form.engine == engine
+
+
+def test_of_elements_written_to_one_place_the_last_stays(simulate: Any) -> None:
+    text = """
+    @nki.jit
+    def kernel(x):
+        t = nl.ndarray((8, 16), dtype=nl.float32, buffer=nl.sbuf)
+        one = nl.ndarray((8, 1), dtype=nl.float32, buffer=nl.sbuf)
+        total = nl.ndarray((8, 1), dtype=nl.float32, buffer=nl.sbuf)
+        out = nl.ndarray((8, 2), dtype=nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=t, src=x)
+        nisa.activation_reduce(one.ap([[1, 8], [0, 16]]), nl.square, t, nl.add, total)
+        nisa.dma_copy(dst=out[:, 0:1], src=one)
+        nisa.dma_copy(dst=out[:, 1:2], src=total)
+        return out
+    """
+    x = np.arange(128, dtype=np.float32).reshape(8, 16)
+    (found,) = simulate(text, x)
+    assert np.array_equal(found, np.stack([x[:, -1] ** 2, (x**2).sum(axis=1)], axis=1))
