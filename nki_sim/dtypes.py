@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class DType:
     """A data type by its NKI name; `itemsize` in bytes. `bool_` is an unsigned integer of 0 and 1.
 
-    It equals its name, and the types of that name of NumPy, ml_dtypes and torch.
+    It equals its name, and the types of that name of NumPy, ml_dtypes and torch. It is no dataclass, so that
+    `dataclasses.asdict` of what holds one leaves it whole.
     """
 
-    name: str
-    itemsize: int
-    kind: Literal["float", "int", "uint"]
+    __slots__ = ("itemsize", "kind", "name")
+
+    def __init__(self, name: str, itemsize: int, kind: Literal["float", "int", "uint"]) -> None:
+        self.name = name
+        self.itemsize = itemsize
+        self.kind = kind
 
     def __repr__(self) -> str:
         return f"nl.{self.name}"

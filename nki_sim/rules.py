@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import prod
 
 from nki_sim.forms import Form, Operand
 from nki_sim.targets import Target
@@ -81,11 +82,14 @@ def _partitions(item: Operand, target: Target) -> Iterator[Breach]:
 
 
 def _access_size(item: Operand, target: Target) -> Iterator[Breach]:
-    limit = target.psum_access_elements_max if item.buffer == "psum" else target.sbuf_access_elements_max
-    if item.free > limit:
+    limit, touched = target.sbuf_access_elements_max, item.free
+    if item.buffer == "psum":
+        # The limit is what a partition holds; elements that are read again do not count.
+        limit, touched = target.psum_access_elements_max, prod(count for step, count in item.dims[1:] if step)
+    if touched > limit:
         yield Breach(
-            "access_size", f"{item.role} touches {item.free} elements per partition, the limit is {limit}",
-            item.role, limit, item.free, "split the instruction along the free dimension",
+            "access_size", f"{item.role} touches {touched} elements per partition, the limit is {limit}",
+            item.role, limit, touched, "split the instruction along the free dimension",
         )  # fmt: skip
 
 

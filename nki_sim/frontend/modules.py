@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, NoReturn
 
+from nki_sim.dtypes import DTYPES, DType
 from nki_sim.frontend import api, isa, language, types
 from nki_sim.frontend.storage import fail
 from nki_sim.frontend.values import (
@@ -37,6 +38,21 @@ class _Refused(ModuleType):
         return missing
 
 
+class _DataTypes(ModuleType):
+    """A module that is also an annotation, `nki.dtype | None`: any data type."""
+
+    def __or__(self, other: Any) -> Any:
+        return DType | other
+
+    __ror__ = __or__
+
+
+def _data_types() -> ModuleType:
+    module = _DataTypes("nki.dtype", "The data types of `nki.language`.")
+    module.__dict__.update(DTYPES)
+    return module
+
+
 def _constants() -> ModuleType:
     module = ModuleType("nki.isa.constants", "The enumerations of `nki.isa`.")
     module.__dict__.update({item.__name__: item for item in _CONSTANTS})
@@ -51,6 +67,7 @@ def _modules() -> dict[str, ModuleType]:
         "nki.language": language,
         "nki.isa": isa,
         "nki.isa.constants": _constants(),
+        "nki.dtype": _data_types(),
         "nki.typing": types,
         "nki.collectives": _Refused("nki.collectives", collectives),
         "nki.compiler": _Refused("nki.compiler", compiler),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 
 from nki_sim import ArraySpec, numerics
 from nki_sim.arrays import NUMPY
-from nki_sim.dtypes import DTYPES, TRN3_DTYPES
+from nki_sim.dtypes import DTYPES, TRN3_DTYPES, DType
 from nki_sim.errors import KernelError
+from nki_sim.frontend.modules import MODULES
 
 FEW = settings(max_examples=10)
 
@@ -188,3 +190,18 @@ def test_memset_takes_what_a_boolean_may_be(tracing: Any) -> None:
 def test_numpy_takes_the_types_of_the_language(name: str) -> None:
     assert np.ones(2).astype(DTYPES[name]).dtype == NUMPY[name]
     assert np.zeros(2, DTYPES[name]).dtype == NUMPY[name]
+
+
+def test_types_stay_whole_where_dataclasses_hold_them() -> None:
+    @dataclasses.dataclass
+    class Case:
+        dtype: Any
+
+    assert dataclasses.asdict(Case(DTYPES["bfloat16"])) == {"dtype": DTYPES["bfloat16"]}
+
+
+def test_types_are_a_module_and_an_annotation_too() -> None:
+    module = MODULES["nki.dtype"]
+    assert module.float8_e4m3 is DTYPES["float8_e4m3"]
+    assert MODULES["nki"].dtype is module
+    assert module | None == DType | None

@@ -72,6 +72,14 @@ CASES = [
         tile("a", "(128, 65536)", dtype="nl.uint8") + "nisa.memset(a, 0.0)",
         tile("a", "(128, 65537)", dtype="nl.uint8") + "nisa.memset(a, 0.0)",
     ),
+    Case(
+        "access_size",
+        tile("a", "(128, 8192)") + tile("p", "(128, 512)", buffer="nl.psum") + "nisa.memset(p, 0.0)\n"
+        + "nisa.tensor_copy(a, p.ap([[512, 128], [1, 512], [0, 16]]))",
+        tile("a", "(128, 8192)") + tile("p", "(128, 8192)", dtype="nl.bfloat16", buffer="nl.psum")
+        + "nisa.memset(p, 0.0)",
+        id="of PSUM, without what is read again",
+    ),
     Case("matmul_size", matmul(128, 128, 512), matmul(128, 129 - 1, 513), id="moving"),
     Case("matmul_size", matmul(128, 128, 8), "sa = nl.ndarray((128, 129), nl.float32, nl.sbuf)\n"
          + tile("sb", "(128, 8)") + tile("acc", "(128, 8)", buffer="nl.psum")
