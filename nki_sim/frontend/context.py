@@ -28,7 +28,10 @@ def current() -> Recorder:
         KernelError: `nl` or `nisa` was called outside a traced kernel.
     """
     if not _current:
-        raise KernelError("not_tracing", "nki calls work only inside a kernel that is being traced")
+        raise KernelError(
+            "nki_api_outside_of_nki_kernel", "nki is called outside a kernel that is being traced",
+            hint="decorate the function with @nki.jit and call it with arrays, or from a kernel",
+        )  # fmt: skip
     return _current[-1]
 
 

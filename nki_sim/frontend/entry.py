@@ -67,6 +67,7 @@ def trace_bytes(
         recorder = kernel.recorder(
             chosen, filename, max_instructions=max_instructions, names=_assigned_names(tree)
         )
+        recorder.read(tree)
         return _run(kernel, args, kwargs or {}, recorder, place).program
 
 
@@ -107,9 +108,11 @@ def trace_function(
     filename = kernel.function.__code__.co_filename
     place = Place(filename, attended=True)
     with targeting(chosen), kernel_faults(place):
+        tree = _tree_of(filename)
         recorder = kernel.recorder(
-            chosen, filename, max_instructions=max_instructions, names=_names_in(filename)
+            chosen, filename, max_instructions=max_instructions, names=_assigned_names(tree)
         )
+        recorder.read(tree)
         return _run(kernel, args, kwargs or {}, recorder, place, views=True)
 
 
@@ -177,13 +180,13 @@ def _assigned_names(tree: ast.Module) -> dict[int, str]:
     return names
 
 
-def _names_in(filename: str) -> dict[int, str]:
-    """The names in a file of this process; none where its source cannot be read."""
+def _tree_of(filename: str) -> ast.Module:
+    """A file of this process; an empty one where its source cannot be read."""
     try:
         with open(filename, encoding="utf-8") as file:  # noqa: PTH123  the name may be no path at all
-            return _assigned_names(ast.parse(file.read()))
+            return ast.parse(file.read())
     except (OSError, SyntaxError, ValueError):
-        return {}
+        return ast.Module(body=[], type_ignores=[])
 
 
 def _find_kernel(namespace: dict[str, Any], entry: str | None) -> Kernel:

@@ -7,6 +7,7 @@ to the table of forms.
 
 from __future__ import annotations
 
+import ast
 import sys
 from array import array
 from collections.abc import Mapping, Sequence
@@ -73,7 +74,8 @@ class Recorder(Iterations):
         self.ordered = 0
         self.open_loops = 0
         self.dialect = "nki"
-        # Whether the kernel asks for its placements of tiles to be ignored.
+        # Whether the kernel places tiles itself, and whether it asks for that to be ignored.
+        self.placed = False
         self.auto_alloc = False
         self._constants: dict[int, bytes] = {}
         self._states = EngineStates(self._declare_state)
@@ -186,6 +188,10 @@ class Recorder(Iterations):
                 f"number of partitions {site.shape[0]} of {site.name} exceeds the limit of "
                 f"{self.target.partitions}", "tile the first dimension by 128",
             )  # fmt: skip
+
+    def read(self, tree: ast.Module) -> None:
+        """Learn from the kernel's source what its run does not show, in recorders that do."""
+        del tree
 
     # -- programs of a launch --------------------------------------------------------------------
 

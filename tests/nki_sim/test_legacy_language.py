@@ -259,7 +259,7 @@ def test_what_is_not_there_is_refused_by_name(name: str) -> None:
         ("nl.sum(a, axis=0)", "reduce_axis"),
         ("nl.exp(a, mask='x')", "unsupported_expression_in_mask"),
         ("nl.left_shift(a, 1)", "bitvec_dtype"),
-        ("nl.transpose(a, mask=False)", "unsupported_expression_in_mask"),
+        ("nl.transpose(a, mask='x')", "unsupported_expression_in_mask"),
     ],
 )
 def test_what_is_wrong_is_refused(body: str, code: str) -> None:

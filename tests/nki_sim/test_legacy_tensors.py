@@ -48,7 +48,8 @@ def ramp(*shape: int) -> Array:
 
 
 def output(like: Any, shape: Any = None) -> Any:
-    return nl.ndarray(shape or like.shape, dtype=like.dtype, buffer=nl.shared_hbm)
+    # Functions may not declare tensors in shared HBM.
+    return nl.ndarray(shape or like.shape, dtype=like.dtype, buffer=nl.hbm)
 
 
 # -- indexing ------------------------------------------------------------------------------------

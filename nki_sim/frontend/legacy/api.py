@@ -69,7 +69,10 @@ class LegacyKernel(current_api.Kernel):
         from nki_sim.frontend import simulate
 
         if self.mode == "trace":
-            fail("not_tracing", f"{self.__name__} is traced into other kernels", "call it from a kernel")
+            fail(
+                "nki_api_outside_of_nki_kernel", f"{self.__name__}, marked @nki.trace, is called with arrays",
+                "call it from a kernel; mark what is launched with @nki.jit",
+            )  # fmt: skip
         if self.mode == "benchmark":
             self.benchmark_result = BenchmarkResult(simulate.predicted_us(self, *args, **kwargs))
             return None

@@ -42,6 +42,7 @@ class Allocation:
         """(first partition, byte) of a block's tile; None where placements are dropped."""
         if current().auto_alloc:
             return None
+        current().placed = True
         # By keyword: functions may have more parameters, bound beforehand.
         found = self._function(idx=tuple(block), pdim_size=partitions, fdim_size=nbytes)
         return self._locate(found, nbytes)

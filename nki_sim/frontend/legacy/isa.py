@@ -158,11 +158,19 @@ def _issued(operator: Operator, given: Values, mask: Any, dtype: Any, runs_on: A
 
 # Columns of scalars that this namespace takes in any type; engines compute with them in float32.
 _SCALARS = ("bias", "operand0", "operand1", "initial", "prob")
+_BIAS = frozenset({"float32", "float16", "bfloat16"})
 
 
 def _widen_scalars(operator: Operator, given: Values) -> None:
     if any(str(getattr(given.get(name), "name", "")) in BITWISE for name in ("op0", "op1")):
         return
+    bias = given.get("bias")
+    if isinstance(bias, Tensor) and bias.storage.dtype not in _BIAS:
+        fail(
+            "activation_bias_invalid_type",
+            f"nisa.{operator.name}: bias ({bias.name}) is {bias.storage.dtype}, one of {sorted(_BIAS)} goes",
+            "make the bias with dtype=nl.float32",
+        )  # fmt: skip
     for name in _SCALARS:
         value = given.get(name)
         argument = operator.by_name.get(name)

@@ -9,6 +9,7 @@ from typing import Any
 from nki_sim.frontend.legacy.calls import columns_of, function_name, masked, value_of
 from nki_sim.frontend.legacy.index import Index
 from nki_sim.frontend.legacy.masks import Box, Condition
+from nki_sim.frontend.legacy.recorder import legacy
 from nki_sim.frontend.legacy.tiles import Tile, as_tile, where
 from nki_sim.frontend.lowering import matrix, reductions
 from nki_sim.frontend.lowering.elementwise import op_value
@@ -57,6 +58,8 @@ def _perf_mode(given: Any) -> matmul_perf_mode:
 def _nc_transpose(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
     data = on_chip("nisa.nc_transpose: data", value_of(given["data"]))
     chosen = engine or engines.unknown
+    if chosen is not engines.vector:
+        legacy().bar_transpose()
     boxes = where(mask, data.shape)
     result = matrix.transpose(data, dtype, where=boxes, on=chosen)
     return masked(result, matrix.turned(boxes), result.shape)

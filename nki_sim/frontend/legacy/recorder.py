@@ -7,6 +7,7 @@ a matmul that accumulates into zeros simply overwrites them.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
@@ -15,9 +16,10 @@ from typing import Any, NamedTuple
 from nki_sim.errors import KernelError
 from nki_sim.forms import merged
 from nki_sim.frontend.context import current
+from nki_sim.frontend.legacy.scopes import Scopes
 from nki_sim.frontend.psum import infer_accumulate
 from nki_sim.frontend.recorder import Recorder
-from nki_sim.frontend.tensor import Storage, Tensor, row_major
+from nki_sim.frontend.tensor import Storage, Tensor, fail, row_major
 from nki_sim.frontend.views import View
 from nki_sim.operators import OPERATORS, Operator
 
@@ -60,6 +62,21 @@ class LegacyRecorder(Recorder):
         self._foreign: set[int] = set()
         # Arguments that the kernel writes, and the line of the first instruction that does.
         self.written_inputs: dict[int, int] = {}
+        self._scopes = Scopes(ast.Module(body=[], type_ignores=[]))
+        # The first thing done that kernels that place their tiles may not do.
+        self._barred: KernelError | None = None
+
+    def read(self, tree: ast.Module) -> None:
+        self._scopes = Scopes(tree)
+
+    def nested(self) -> bool:
+        """Whether the line being executed is in a block, or in a function that the kernel calls."""
+        return self._scopes.nested(self.line(), self.kernel_line)
+
+    def bar_where_placed(self, code: str, message: str, hint: str, line: int | None = None) -> None:
+        """Refuse this at the end if the kernel places tiles itself, wherever it does so."""
+        if self._barred is None:
+            self._barred = KernelError(code, message, self.line() if line is None else line, hint)
 
     def argument(self, name: str, shape: Sequence[int], dtype: str) -> Tensor:
         from nki_sim.frontend.legacy.tiles import as_tile
@@ -76,10 +93,46 @@ class LegacyRecorder(Recorder):
 
     def emit(self, operator: Operator, given: dict[str, Any], line: int | None = None) -> None:
         self.flush()
+        line = self.line() if line is None else line
         for view in given.values():
             if getattr(view, "reach", None) is not None:
                 view.reach.refuse(view.name)
-        self._pending = Pending(operator, given, self.line() if line is None else line)
+            if isinstance(view, View) and not self._scopes.reaches(view.storage.site.line, line):
+                self._refuse_out_of_scope(view)
+        self._bar_hidden_operands(operator, given, line)
+        self._pending = Pending(operator, given, line)
+
+    def _refuse_out_of_scope(self, view: View) -> None:
+        made = view.storage.site.line
+        block = self._scopes.around(made)
+        if block is None or view.storage.id in self._constants:
+            return
+        fail(
+            "local_variable_used_out_of_scope",
+            f"{view.name}, made at line {made}, is used outside the block of lines {block.first} to "
+            f"{block.last} that it belongs to",
+            "declare it before the block with nl.ndarray and assign to it there: t[...] = ...",
+        )  # fmt: skip
+
+    def _bar_hidden_operands(self, operator: Operator, given: dict[str, Any], line: int) -> None:
+        """A bias of zeros, or an identity, which the compiler has no room for where kernels place tiles."""
+        if operator.name in {"activation", "activation_reduce"} and given.get("bias") is None:
+            self.bar_where_placed(
+                "bias_tensor_must_be_specified_in_allocation",
+                "an activation without a bias tile in a kernel that places its tiles",
+                "call nisa.activation with bias= a tile of zeros that has a place", line,
+            )  # fmt: skip
+        if operator.name == "nc_transpose" and getattr(given.get("engine"), "name", "") != "vector":
+            self.bar_transpose(line)
+
+    def bar_transpose(self, line: int | None = None) -> None:
+        """Transposes on the tensor engine multiply by an identity, which would need a place."""
+        self.bar_where_placed(
+            "transpose_on_tensor_engine_not_allowed_in_allocated_kernel",
+            "a transpose on the tensor engine in a kernel that places its tiles",
+            "call nisa.nc_matmul with an identity that has a place; up to 32x32 engine=nisa.vector_engine",
+            line,
+        )  # fmt: skip
 
     def flush(self) -> None:
         """Record the last instruction as it is."""
@@ -136,6 +189,8 @@ class LegacyRecorder(Recorder):
 
     def to_bytes(self, kernel: str, outputs: Sequence[int]) -> bytes:
         self.flush()
+        if self.placed and self._barred is not None:
+            raise self._barred
         return super().to_bytes(kernel, outputs)
 
     # -- fills -----------------------------------------------------------------------------------

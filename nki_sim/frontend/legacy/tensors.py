@@ -210,12 +210,24 @@ def ndarray(
                 "hbm_tensor_with_init_value", "creating an HBM tensor with an initial value is not supported",
                 "declare it with nl.ndarray and fill it with nl.store",
             )  # fmt: skip
+        if region == "shared_hbm" and legacy().nested():
+            fail(
+                "shared_hbm_must_in_kernel_level",
+                f"a tensor of shape {plain} in shared HBM is declared in a block or in a function",
+                "declare it in the kernel itself, before loops, conditions and calls",
+            )  # fmt: skip
         return as_tile(legacy().declare(plain, dtype, region, name))
     marked = [axis for axis, size in enumerate(sizes) if isinstance(size, par_dim)]
     if len(marked) > 1:
         fail("par_dim", f"shape {plain} has {len(marked)} partition dimensions", "mark one with nl.par_dim")
     axis = marked[0] if marked else 0
     tile = plain[axis:] if len(plain) - axis > 1 else (*plain[axis:], 1)
+    if place is not None and init_value is not None:
+        legacy().bar_where_placed(
+            "tensor_creation_on_scratchpad_with_init_value_not_allowed",
+            f"a tensor of shape {plain} is placed by the kernel and filled with {init_value}",
+            "declare it with nl.ndarray, then assign: t[...] = value",
+        )  # fmt: skip
     maker = _BlockMaker(legacy().site(tile, dtype, region, name), plain[:axis], init_value, place)
     return Blocks(maker, {}, ()) if axis else maker.make(())
 

@@ -20,7 +20,7 @@ def matmul(x: Any, y: Any, transpose_x: bool = False, *, where: Where = None) ->
     """
     left, right = on_chip("nl.matmul: x", x), on_chip("nl.matmul: y", y)
     if not transpose_x:
-        left = in_sbuf(transpose(left))
+        left = in_sbuf(transposed(left))
     wanted = promote(left, right)
     if "float32" in {str(left.dtype), str(right.dtype)}:
         left, right = cast(left, wanted), cast(right, wanted)
@@ -80,9 +80,27 @@ def transpose(x: Any, dtype: Any = None, *, where: Where = None, on: engine = en
     return result if dtype is None else cast(result, named(dtype), turned(where))
 
 
+def transposed(x: Any, dtype: Any = None, *, where: Where = None) -> Tensor:
+    """[F, P] from [P, F] of at most 128 each, as the language has it."""
+    data, limit = on_chip("nl.transpose: x", x), current().target.partitions
+    if data.ndim > _MATRIX:
+        fail(
+            "exceed_max_supported_dimension",
+            f"nl.transpose: x ({data.name}) of shape {data.shape} has more than {_MATRIX} dimensions",
+            "transpose one matrix at a time: nl.transpose(x[:, i])",
+        )  # fmt: skip
+    if data.shape[1] > limit:
+        fail(
+            "size_of_dimension_exceed_arch_limit",
+            f"nl.transpose: dimension 1 of x ({data.name}), {data.shape[1]}, exceeds the limit of {limit}",
+            "transpose parts of at most 128 columns: nl.transpose(x[:, nl.ds(i * 128, 128)])",
+        )  # fmt: skip
+    return transpose(data, dtype, where=where)
+
+
 def turned(where: Where) -> Where:
     """Boxes of a matrix as boxes of its transpose."""
     return None if where is None else [tuple(reversed(box)) for box in where]
 
 
-FUNCTIONS: dict[str, Callable[..., Tensor]] = {"matmul": matmul, "transpose": transpose}
+FUNCTIONS: dict[str, Callable[..., Tensor]] = {"matmul": matmul, "transpose": transposed}
