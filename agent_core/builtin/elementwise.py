@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agent_core.builtin.instructions import HINTS
 from agent_core.builtin.model import Kernel, Statement
 from agent_core.builtin.values import Affine, Symbol, Tensor, Value, View
 
@@ -50,13 +51,19 @@ def sole_writer(kernel: Kernel, tensor: Tensor) -> Statement | None:
     item = writers[0]
     written = next(access for access in item.accesses if access.writes and access.tensor.id == tensor.id)
     same_place = item.path == declared.path and item.guards == declared.guards
-    return item if same_place and written.view.whole and written.role == "dst" else None
+    filled = written.view.whole and written.role == "dst" and not written.reads
+    return item if same_place and filled else None
+
+
+def is_plain(item: Statement) -> bool:
+    """Whether an instruction has no arguments but those that its expression is made of."""
+    return item.texts.keys() <= _WORDS.get(item.op, frozenset()) | HINTS | {"engine"}
 
 
 def computed(item: Statement) -> Expression | None:
     """What an element-wise instruction computes, one step deep; None when it is not element-wise."""
     rule = _RULES.get(item.op)
-    return rule(item) if rule is not None and item.access("reduce_res") is None else None
+    return rule(item) if rule is not None and is_plain(item) else None
 
 
 def expanded(kernel: Kernel, expression: Expression, at: Statement) -> Expression:
@@ -80,10 +87,8 @@ def _unchanged(kernel: Kernel, expression: Expression, writer: Statement, at: St
         return all(_unchanged(kernel, item, writer, at) for item in expression.operands)
     if not isinstance(expression, Leaf):
         return True
-    users = kernel.users(expression.view.tensor)
-    return not any(
-        item.writes(expression.view.tensor) and writer.order < item.order < at.order for item in users
-    )
+    tensor = expression.view.tensor
+    return not (kernel.changes(tensor, writer, at) or kernel.rebinds(expression.text, writer, at))
 
 
 def _number(value: Value) -> float | None:
@@ -147,6 +152,14 @@ def _copy(item: Statement) -> Expression | None:
     return _operand(item, "src") if same else None
 
 
+_WORDS = {
+    "activation": frozenset({"dst", "op", "data", "bias", "scale"}),
+    "tensor_scalar": frozenset({"dst", "data", "op0", "operand0", "reverse0", "op1", "operand1", "reverse1"}),
+    "tensor_tensor": frozenset({"dst", "data1", "data2", "op"}),
+    "tensor_reduce": frozenset({"dst", "op", "data", "axis", "negate"}),
+    "reciprocal": frozenset({"dst", "data"}),
+    "tensor_copy": frozenset({"dst", "src"}),
+}
 _RULES = {
     "activation": _activation,
     "tensor_scalar": _tensor_scalar,

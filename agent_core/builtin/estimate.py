@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from math import prod
 
 from agent_core.builtin.model import Kernel, Statement
-from agent_core.builtin.values import Affine, Tensor, View
+from agent_core.builtin.values import Tensor
 from nki_sim.dtypes import DTYPES
-from nki_sim.forms import Form, Operand, ParamValue
 from nki_sim.operators import OPERATORS
 from nki_sim.targets import Target
 
@@ -89,8 +88,9 @@ def _chains(kernel: Kernel, costs: Costs) -> list[float]:
 
 def statement_ns(statement: Statement, target: Target) -> dict[str, float]:
     """Busy nanoseconds of one execution, by engine."""
-    form = form_of(statement)
-    cost = OPERATORS[statement.op].cost(form, target)
+    form = statement.form
+    assert form is not None
+    cost = OPERATORS[form.op].cost(form, target)
     if form.engine != "dma":
         return {form.engine: cost.busy_ns}
     share = cost.channels / target.dma_engines
@@ -108,17 +108,19 @@ def breaches(kernel: Kernel, target: Target) -> list[str]:
         for access in statement.accesses
         if access.tensor.buffer not in OPERATORS[statement.op].by_name[access.role].buffers
     ]
-    found += [
-        f"{statement.op}: {breach.message}"
-        for statement in kernel.operations()
-        for breach in OPERATORS[statement.op].breaches(form_of(statement), target)
-    ]
+    found += [message for statement in kernel.operations() for message in _broken(statement, target)]
     made = estimate(kernel, target)
     if made.sbuf_bytes > target.sbuf_usable_bytes:
         found.append(f"SBUF: {made.sbuf_bytes} bytes per partition, {target.sbuf_usable_bytes} are usable")
     if made.psum_banks > target.psum_banks:
         found.append(f"PSUM: {made.psum_banks} banks, there are {target.psum_banks}")
     return found
+
+
+def _broken(statement: Statement, target: Target) -> list[str]:
+    form = statement.form
+    assert form is not None
+    return [f"{form.op}: {breach.message}" for breach in OPERATORS[form.op].breaches(form, target)]
 
 
 def tile_bytes(tensor: Tensor) -> int:
@@ -130,31 +132,6 @@ def tile_banks(tensor: Tensor, target: Target) -> int:
     """PSUM banks of all copies; a copy takes whole banks."""
     each = prod(tensor.shape[1:]) * DTYPES[tensor.dtype].itemsize
     return prod(tensor.copies) * -(-each // target.psum_bank_bytes)
-
-
-def form_of(statement: Statement) -> Form:
-    """The statement as the simulator's cost table and rules want it."""
-    operands = tuple(_operand(access.role, access.view) for access in statement.accesses)
-    params = [(name, _param(name, value)) for name, value in statement.arguments.items()]
-    known = tuple((name, value) for name, value in params if value is not None)
-    return Form(statement.op, statement.engine, operands, known)
-
-
-def _operand(role: str, view: View) -> Operand:
-    tensor = view.tensor
-    dims = tuple((axis.step, axis.count) for axis in view.axes)
-    start = view.box[0].start
-    first = start.const if tensor.on_chip and start.is_const else 0
-    return Operand(role, dims, tensor.dtype, tensor.buffer, tensor.row, first)
-
-
-def _param(name: str, value: object) -> ParamValue | None:
-    if isinstance(value, Affine):
-        return (value.const,) if name in {"axis", "axes"} else value.const
-    if isinstance(value, tuple):
-        return tuple(item.const for item in value if isinstance(item, Affine))
-    leaf = getattr(value, "leaf", value)
-    return leaf if isinstance(leaf, bool | int | float | str) else None
 
 
 def _tensors(kernel: Kernel) -> list[Tensor]:

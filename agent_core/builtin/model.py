@@ -6,6 +6,7 @@ syntax and leaves the rest, comments included, as it was written.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,6 +16,7 @@ from math import prod
 import libcst as cst
 
 from agent_core.builtin.values import Affine, Tensor, Value, View
+from nki_sim.forms import Form
 
 
 class Kind(StrEnum):
@@ -32,11 +34,12 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One operand of one instruction."""
+    """One operand of one instruction; what is written may be read, too, or stay in part."""
 
     role: str
     view: View
     writes: bool
+    reads: bool
 
     @property
     def tensor(self) -> Tensor:
@@ -54,8 +57,8 @@ class Statement:
     guards: tuple[Guard, ...] = ()
     uses: frozenset[str] = frozenset()
     binds: frozenset[str] = frozenset()
-    op: str = ""
-    engine: str = ""
+    form: Form | None = None
+    """An instruction as the simulator's cost table and rules want it."""
     arguments: Mapping[str, Value] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     """Source of each keyword argument of an instruction or declaration."""
@@ -63,6 +66,14 @@ class Statement:
     tensor: Tensor | None = None
     """What a declaration declares."""
     reason: str = ""
+
+    @property
+    def op(self) -> str:
+        return self.form.op if self.form is not None else ""
+
+    @property
+    def engine(self) -> str:
+        return self.form.engine if self.form is not None else ""
 
     @property
     def trips(self) -> int:
@@ -182,6 +193,32 @@ class Kernel:
     def users(self, tensor: Tensor) -> list[Statement]:
         """The instructions that touch a tensor, in source order."""
         return [item for item in self.statements if item.touches(tensor)]
+
+    def changes(self, tensor: Tensor, first: Statement, last: Statement) -> bool:
+        """Whether something between two statements may write a tensor."""
+        return any(
+            item.writes(tensor)
+            or (item.kind is Kind.OPAQUE and (tensor.id in self.escaping or tensor.name in item.uses))
+            for item in self._between(first, last)
+        )
+
+    def rebinds(self, text: str, first: Statement, last: Statement) -> bool:
+        """Whether a name in an expression may mean something else at `last` than at `first`."""
+        names = set(re.findall(r"[A-Za-z_]\w*", text))
+        return any(
+            names & (item.binds | {loop.var for loop in item.path if loop not in first.path})
+            for item in self._between(first, last)
+        )
+
+    def _between(self, first: Statement, last: Statement) -> list[Statement]:
+        return [item for item in self.statements if first.order < item.order < last.order]
+
+    @cached_property
+    def unread(self) -> str:
+        """Source of all that the reader has not followed: opaque statements, other functions."""
+        walls: list[cst.CSTNode] = [item.node for item in self.statements if item.kind is Kind.OPAQUE]
+        others = [item for item in self.module.body if item is not self.function]
+        return "\n".join(self.module.code_for_node(item) for item in [*walls, *others])
 
     def label(self, item: Loop | Tensor) -> str:
         """A name for people that is unique in the kernel: the variable, numbered when it is bound again."""

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from agent_core.builtin.evaluate import Evaluator, shape_of
-from agent_core.builtin.model import Access, Constant, Guard, Kernel, Kind, Loop, Node, Statement
-from agent_core.builtin.values import Affine, Symbol, Tensor, Unreadable, Value, View
-from nki_sim.operators import OPERATORS
+from agent_core.builtin.instructions import accesses_of, form_of, operator_of
+from agent_core.builtin.model import Constant, Guard, Kernel, Kind, Loop, Node, Statement
+from agent_core.builtin.values import Affine, Symbol, Tensor, Unreadable, Value
 from nki_sim.targets import Target
 
 LIBRARIES = {"nki": "nki", "nki.isa": "nisa", "nki.language": "nl"}
@@ -162,12 +162,14 @@ class _Reader:
         identity = f"{name}@{len(self._evaluator.trips)}"
         loop = Loop(identity, name, start, step, trips, first, stop, item, tuple(self._path))
         self._evaluator.trips[loop.id] = trips
+        # Until the body binds them, its names hold what the iteration before left; after it, the last one.
+        body = self._parse(item)
+        self._forget(body)
         self._set(name, start + Affine(0, ((loop.id, step),)))
         self._path.append(loop)
         loop.body.extend(self._block(item.body.body))
         self._path.pop()
-        # The last iteration's value would remain; no rewrite follows uses after the loop.
-        self._evaluator.names.pop(name, None)
+        self._forget(body)
         return loop
 
     def _guard(self, item: cst.If) -> Guard | None:
@@ -202,10 +204,17 @@ class _Reader:
         return loop if loop is not None and rest == 0 and 0 <= number < loop.trips else None
 
     def _opaque(self, item: cst.BaseStatement, reason: str) -> Statement:
-        names = _names(self._parse(item))
+        parsed = self._parse(item)
+        names = _names(parsed)
         for name in names:
             self._bound[name] = self._bound.get(name, 0) + 1
+        self._forget(parsed)
         return replace(self._statement(item, Kind.OPAQUE, names), binds=names, reason=reason)
+
+    def _forget(self, parsed: Sequence[ast.stmt]) -> None:
+        """What these statements bind means something that is not known."""
+        for name in _bindings(parsed):
+            self._evaluator.names.pop(name, None)
 
     def _statement(self, item: cst.BaseStatement, kind: Kind, uses: frozenset[str]) -> Statement:
         self._order += 1
@@ -303,31 +312,21 @@ class _Reader:
     # -- instructions ----------------------------------------------------------------------------
 
     def _instruction(self, item: cst.SimpleStatementLine, call: ast.Call) -> Statement:
-        called = self._evaluator.value(call.func)
-        operator = OPERATORS.get(called.leaf) if isinstance(called, Symbol) else None
-        if operator is None or not isinstance(called, Symbol) or called.path != f"nisa.{called.leaf}":
+        operator = operator_of(self._evaluator.value(call.func))
+        if operator is None:
             raise Unreadable(f"the call `{ast.unparse(call.func)}`")
         words = self._words(call, [argument.name for argument in operator.signature])
-        accesses, arguments = [], {}
-        for name, node in words.items():
-            view = self._evaluator.view(node)
-            if isinstance(view, View):
-                accesses.append(Access(name, view, writes=name in operator.outputs))
-            else:
-                arguments[name] = self._evaluator.value(node)
-        engine = arguments.pop("engine", None)
-        if isinstance(engine, Symbol) and engine.leaf != "unknown":
-            chosen = engine.leaf
-        else:
-            named = ((name, value.leaf) for name, value in arguments.items() if isinstance(value, Symbol))
-            chosen = operator.default_engine(tuple(named))
+        seen = {name: self._evaluator.view(node) for name, node in words.items()}
+        views = {name: view for name, view in seen.items() if view is not None}
+        arguments = {name: self._evaluator.value(words[name]) for name in words if name not in views}
+        form = form_of(operator, views, arguments)
+        arguments.pop("engine", None)
         return replace(
             self._statement(item, Kind.OPERATE, _names([ast.Expr(call)])),
-            op=operator.name,
-            engine="dma" if operator.engines == ("dma",) else chosen,
+            form=form,
             arguments=arguments,
             texts=dict(zip(words, self._argument_codes(item), strict=True)),
-            accesses=tuple(accesses),
+            accesses=tuple(accesses_of(operator, form, views, arguments)),
         )
 
     def _argument_codes(self, item: cst.SimpleStatementLine) -> list[str]:
@@ -380,3 +379,15 @@ def _array_call(node: ast.expr) -> ast.Call:
 
 def _names(parsed: Sequence[ast.stmt]) -> frozenset[str]:
     return frozenset(node.id for item in parsed for node in ast.walk(item) if isinstance(node, ast.Name))
+
+
+def _bindings(parsed: Sequence[ast.stmt]) -> set[str]:
+    """Every name that statements bind, in whatever way."""
+    nodes = [node for item in parsed for node in ast.walk(item)]
+    names = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    names |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    names |= {(node.asname or node.name).partition(".")[0] for node in nodes if isinstance(node, ast.alias)}
+    caught = [
+        node.name for node in nodes if isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar)
+    ]
+    return names | {name for name in caught if name}

@@ -152,7 +152,8 @@ def _is_plain_load(item: Statement) -> bool:
     dst, src = item.access("dst"), item.access("src")
     if dst is None or src is None or src.tensor.on_chip:
         return False
-    return dst.view.whole and dst.view.plain and src.view.plain and dst.view.shape == src.view.shape
+    filled = dst.view.whole and dst.view.plain and not dst.reads
+    return filled and src.view.plain and dst.view.shape == src.view.shape
 
 
 # -- emitting ------------------------------------------------------------------------------------

@@ -70,5 +70,5 @@ def _check(kernel: Kernel, tensor: Tensor, loop: Loop) -> None:
 
 def _fills(item: Statement, tensor: Tensor) -> bool:
     mine = [access for access in item.accesses if access.tensor.id == tensor.id]
-    added = item.op == "nc_matmul"
-    return not added and all(access.writes and access.view.whole for access in mine) and not tensor.copies
+    filled = all(access.writes and not access.reads and access.view.whole for access in mine)
+    return filled and not tensor.copies

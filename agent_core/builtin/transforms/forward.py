@@ -62,6 +62,8 @@ def _into(kernel: Kernel, copy: Statement) -> str:
         raise Refused(f"{source.name} is not made in one place for this copy alone")
     if source.dtype != goal.dtype or dst.view.shape != src.view.shape:
         raise Refused("the copy converts or reshapes")
+    if kernel.rebinds(copy.texts["dst"], writer, copy):
+        raise Refused(f"{copy.texts['dst']} means something else where {source.name} is made")
     touched = [item for item in kernel.users(goal) if writer.order <= item.order < copy.order]
     declared = kernel.declarations.get(goal.id)
     if touched or declared is None or goal.id in kernel.escaping:
@@ -93,12 +95,9 @@ def _from(kernel: Kernel, copy: Statement) -> str:
     if src.tensor.dtype != goal.dtype or not src.view.whole or not src.view.plain or src.tensor.copies:
         raise Refused("the copy converts, or takes part of a tile")
     readers = [item for item in kernel.users(goal) if item is not copy]
-    last = max((item.order for item in readers), default=copy.order)
-    changed = [
-        item
-        for item in kernel.users(src.tensor)
-        if item.writes(src.tensor) and copy.order < item.order <= last
-    ]
+    end = max(readers, key=lambda item: item.order, default=copy)
+    changed = kernel.changes(src.tensor, copy, end) or end.writes(src.tensor)
+    changed = changed or kernel.rebinds(src.tensor.name, copy, end)
     home = kernel.declarations.get(src.tensor.id)
     if changed or home is None or any(item.path != copy.path for item in readers):
         raise Refused(f"{src.tensor.name} does not stay as it is until the copy's last use")

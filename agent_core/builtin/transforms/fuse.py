@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import ClassVar, NamedTuple
 
 import libcst as cst
 
 from agent_core.builtin import syntax
-from agent_core.builtin.elementwise import sole_writer
+from agent_core.builtin.elementwise import is_plain, sole_writer
 from agent_core.builtin.model import Kernel, Node, Statement
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
 from agent_core.builtin.values import Affine, Symbol
@@ -75,10 +76,14 @@ def _check_pair(kernel: Kernel, first: Statement, second: Statement) -> None:
         raise Refused(f"{second.op} does not take all of {made.tensor.name} in the same place")
     if made.tensor.dtype != "float32":
         raise Refused(f"{made.tensor.name} is rounded to {made.tensor.dtype} in between")
+    if not is_plain(first):
+        raise Refused(f"{first.op} has arguments that the fused instruction has no place for")
     for access in first.accesses:
-        between = [item for item in kernel.users(access.tensor) if first.order < item.order < second.order]
-        if not access.writes and any(item.writes(access.tensor) for item in between):
+        text = first.texts[access.role]
+        if not access.writes and kernel.changes(access.tensor, first, second):
             raise Refused(f"{access.tensor.name} changes in between")
+        if kernel.rebinds(text, first, second):
+            raise Refused(f"{text} means something else after {first.op}")
 
 
 def _symbol(item: Statement, role: str) -> str:
@@ -135,8 +140,6 @@ def _square_and_sum(kernel: Kernel, pair: Pair) -> tuple[cst.BaseStatement, bool
 
 def _activation_and_sum(kernel: Kernel, pair: Pair) -> tuple[cst.BaseStatement, bool]:
     first = pair.first
-    if {"reduce_op", "reduce_res"} & first.texts.keys():
-        raise Refused("the activation reduces already")
     extra = {name: first.texts[name] for name in ("bias", "scale") if name in first.texts}
     function = f"{kernel.nl}.{_symbol(first, 'op')}"
     return _activation_reduce(kernel, pair, function, first.texts["data"], extra), True
@@ -149,6 +152,10 @@ def _activation_reduce(
     made, result = first.access("dst"), second.access("dst")
     assert made is not None
     assert result is not None
+    if re.search(r"\breduce_(cmd|res)\b", kernel.unread):
+        raise Refused("the kernel may keep sums in the engine's registers, which this would overwrite")
+    if not is_plain(second):
+        raise Refused(f"{second.op} has arguments that an activation has no place for")
     if _symbol(second, "op") != "add" or second.arguments.get("negate"):
         raise Refused("an activation reduces by adding")
     axis = second.arguments.get("axis")

@@ -105,11 +105,82 @@ def test_a_condition_on_one_iteration_is_a_guard():
         ("t = nl.ndarray((128, n), dtype=x.dtype, buffer=nl.sbuf, address=3)", "the declaration"),
         ("a = b = 1", "a chained assignment"),
         ("t = x.ap([[1, 2]], 0)", "the view"),
+        ("nisa.tensor_copy(dst=out, src=x, unheard=1)", "the argument unheard of tensor_copy"),
+        ("nisa.tensor_copy(dst=out)", "tensor_copy without src"),
+        ("nisa.tensor_copy(dst=out, src=x, engine=nisa.engine.tensor)", "on the engine tensor"),
+        ("nisa.activation(dst=out, op=nl.unheard_of, data=x)", "the argument op of activation"),
+        ("nisa.dma_compute(dst=out, srcs=[x, x], reduce_op=nl.add)", "the argument srcs of dma_compute"),
+        ("nisa.sendrecv(dst=out, src=x, send_to_rank=1, recv_from_rank=1, pipe_id=0)", "the call"),
+        ("nisa.core_barrier(out, (0, 1))", "the call `nisa.core_barrier`"),
+        ("register = nisa.register_alloc(0)", "the call `nisa.register_alloc`"),
+        ("nl.fori_loop(0, 4, print)", "the call `nl.fori_loop`"),
+        ("nisa.rng(dst=out)", "rng with rng_state"),
+        ("nisa.set_rng_seed(src_seeds=x)", "writes no tensor"),
+        ("nisa.activation(dst=out, op=nl.exp, data=x, reduce_cmd=nisa.reduce_cmd.reset)", "reduce_regs"),
+        ("nisa.activation(dst=out, op=nl.exp, data=x, reduce_res=x)", "reduce_regs"),
+        (
+            "nisa.activation(dst=out, op=nl.exp, data=x, reduce_cmd=nisa.reduce_cmd.reduce, reduce_res=x)",
+            "reduce_regs, memory that outlives the instruction",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_a_wall_with_a_reason(body: str, reason: str):
     (found,) = walls(kernel(body))
     assert reason in found
+
+
+@pytest.mark.parametrize(
+    ("call", "reads"),
+    [
+        ("tensor_copy(dst=out, src=x)", False),
+        ("tensor_copy_predicated(dst=out, src=x, predicate=x)", True),
+        ("dma_copy(dst=out, src=x, oob_mode=nisa.oob_mode.skip)", False),
+        ("nc_matmul(dst=out, stationary=x, moving=x)", True),
+        ("nc_matmul(dst=out, stationary=x, moving=x, accumulate=True)", True),
+        ("nc_matmul(dst=out, stationary=x, moving=x, accumulate=False)", False),
+        ("activation(dst=out, op=nl.exp, data=x)", False),
+    ],
+)
+def test_what_stays_of_a_destination_is_read(call: str, reads: bool):
+    (found,) = kernel(f"nisa.{call}").operations()
+    dst = found.access("dst")
+    assert dst is not None
+    assert (dst.writes, dst.reads) == (True, reads)
+
+
+def test_a_sum_that_is_reset_and_stored_is_read_like_any_result():
+    (found,) = kernel(
+        "nisa.activation(dst=out, op=nl.exp, data=x, reduce_op=nl.add, "
+        "reduce_cmd=nisa.reduce_cmd.reset_reduce, reduce_res=x)"
+    ).operations()
+    assert found.form is not None
+    assert found.form.param("reduce_cmd") == "reset_reduce"
+    assert [item.role for item in found.accesses if item.writes] == ["dst", "reduce_res"]
+
+
+def test_what_left_out_arguments_stand_for_is_in_the_form():
+    (found,) = kernel("nisa.tensor_reduce(dst=out, op=nl.sum, data=x, axis=-1)").operations()
+    assert found.form is not None
+    assert found.form.params == (("op", "add"), ("axis", (1,)), ("negate", False))
+    assert found.engine == "vector"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "nisa.tensor_copy(dst=t, src=x)\nt = out",
+        "t = helper(x)\nnisa.tensor_copy(dst=t, src=x)",
+        "if m > 1:\n    t = out\nnisa.tensor_copy(dst=t, src=x)",
+        "for q in range(2):\n    t = out\nnisa.tensor_copy(dst=t, src=x)",
+        "with helper(x) as t:\n    pass\nnisa.tensor_copy(dst=t, src=x)",
+    ],
+)
+def test_a_name_that_may_mean_another_tensor_is_not_followed(body: str):
+    lines = textwrap.indent(body, "    " * 2).strip()
+    source = HEADER + BODY.format(body=lines).replace("    for i", "    t = x\n    for i")
+    found = read(source, [ArrayArgument((512, 256), "float32")], TARGET)
+    assert "the name `t`" in walls(found)
+    assert not list(found.operations())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,125 @@
+"""Kernels that tempt rewrites: state between instructions, names bound again, what a reader cannot follow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from agent_core.builtin.explore import explore
+from agent_core.builtin.reader import read
+from tests.support.kernels import HEADER, TARGET, Array, Sample, error
+
+TILE = "{} = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)"
+COLUMN = "{} = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)"
+
+
+def sample(body: list[str], meaning) -> Sample:
+    """A kernel on x[512, 256], its body run for four tiles of rows; `row` is the window of one."""
+    lines = [
+        "m, n = x.shape",
+        "out = nl.ndarray((m, n), dtype=x.dtype, buffer=nl.shared_hbm)",
+        "for i in nl.affine_range(m // 128):",
+        *(f"    {line}" for line in [TILE.format("a"), "nisa.dma_copy(dst=a, src=x[ROW])", *body]),
+        "return out",
+    ]
+    text = "\n".join(f"    {line}" for line in lines).replace("ROW", "i * 128 : (i + 1) * 128, :")
+    return Sample(f"{HEADER}\n@nki.jit\ndef kernel(x):\n{text}\n", ((512, 256),), meaning)
+
+
+def summed(x: Array) -> Array:
+    """The rows plus their sum and that of their squares."""
+    return x + x.sum(axis=1, keepdims=True) + (x * x).sum(axis=1, keepdims=True)
+
+
+STORE = "nisa.dma_copy(dst=out[ROW], src={})"
+PAIR = [
+    TILE.format("squares"), "nisa.tensor_tensor(dst=squares, data1=a, data2=a, op=nl.multiply)",
+    COLUMN.format("total"), "nisa.tensor_reduce(dst=total, op=nl.add, data=squares, axis=1)",
+]  # fmt: skip
+REGISTER = "nisa.activation(dst=copied, op=nl.copy, data=a, reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.{})"
+
+TRAPS = {
+    # A sum waits in the accumulation registers while others could take its place.
+    "registers": sample(
+        [
+            TILE.format("copied"), COLUMN.format("rows"), REGISTER.format("reset_reduce"), *PAIR,
+            "nisa.activation(dst=copied, op=nl.copy, data=a, reduce_op=nl.add, reduce_res=rows)",
+            "nisa.tensor_scalar(dst=copied, data=a, op0=nl.add, operand0=rows, op1=nl.add, operand1=total)",
+            STORE.format("copied"),
+        ],
+        summed,
+    ),
+    # The name of an operand means another tile between producer and consumer.
+    "bound again": sample(
+        [
+            TILE.format("b"), "nisa.tensor_scalar(dst=b, data=a, op0=nl.multiply, operand0=2.0)",
+            TILE.format("a"), "nisa.memset(dst=a, value=1.0)",
+            TILE.format("c"), "nisa.activation(dst=c, op=nl.exp, data=b)",
+            "nisa.tensor_tensor(dst=c, data1=c, data2=a, op=nl.add)", STORE.format("c"),
+        ],
+        lambda x: np.exp(2 * x) + 1,
+    ),
+    "bound again by a loop": sample(
+        [
+            COLUMN.format("s"), "nisa.tensor_copy(dst=s, src=a[:, 0:1])",
+            TILE.format("b"), "nisa.tensor_scalar(dst=b, data=a, op0=nl.multiply, operand0=s)",
+            COLUMN.format("s"), "for q in range(2):", "    nisa.memset(dst=s, value=3.0)",
+            TILE.format("c"), "nisa.activation(dst=c, op=nl.tanh, data=b)",
+            "nisa.tensor_scalar(dst=c, data=c, op0=nl.add, operand0=s)", STORE.format("c"),
+        ],
+        lambda x: np.tanh(x * x[:, :1]) + 3,
+    ),
+    # Each iteration reads what the one before has left under a name.
+    "carried by a name": sample(
+        [
+            "current = a", "for q in range(3):", f"    {TILE.format('following')}",
+            "    nisa.tensor_scalar(dst=following, data=current, op0=nl.multiply, operand0=0.5)",
+            "    current = following", STORE.format("current"),
+        ],
+        lambda x: x / 8,
+    ),
+    # What nobody can read changes a tile between a copy and its reader.
+    "changed behind a wall": sample(
+        [
+            TILE.format("b"), "nisa.tensor_copy(dst=b, src=a)", "if m > 1:",
+            "    nisa.memset(dst=a, value=0.0)", TILE.format("c"),
+            "nisa.activation(dst=c, op=nl.exp, data=b)",
+            "nisa.tensor_tensor(dst=c, data1=c, data2=a, op=nl.add)", STORE.format("c"),
+        ],
+        np.exp,
+    ),
+    # A predicated copy keeps elements of its destination.
+    "written in part": sample(
+        [
+            TILE.format("b"), "nisa.tensor_scalar(dst=b, data=a, op0=nl.multiply, operand0=0.5)",
+            "mask = nl.ndarray((128, 256), dtype=nl.uint8, buffer=nl.sbuf)",
+            "nisa.tensor_scalar(dst=mask, data=a, op0=nl.greater, operand0=0.0)",
+            "nisa.tensor_copy_predicated(dst=b, src=a, predicate=mask)",
+            TILE.format("c"), "nisa.tensor_copy(dst=c, src=b)", STORE.format("c"),
+        ],
+        lambda x: np.where(x > 0, x, 0.5 * x),
+    ),
+    # Nobody knows before the kernel runs how often it doubles.
+    "a loop on the device": sample(
+        [
+            "count = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)",
+            "nisa.memset(dst=count, value=2)", "limit = nisa.register_alloc()",
+            "nisa.register_load(limit, count)", TILE.format("b"),
+            "nisa.tensor_scalar(dst=b, data=a, op0=nl.multiply, operand0=0.25)",
+            "for step in nl.dynamic_range(limit):",
+            "    nisa.tensor_scalar(dst=b, data=b, op0=nl.multiply, operand0=2.0)",
+            TILE.format("c"), "nisa.activation(dst=c, op=nl.exp, data=b)", STORE.format("c"),
+        ],
+        np.exp,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("trap", TRAPS.values(), ids=TRAPS.keys())
+def test_no_rewrite_falls_into_a_trap(trap: Sample):
+    assert error(trap, trap.source) < 2e-5
+    children, refusals = explore(read(trap.source, trap.arguments, TARGET), trap.arguments, TARGET)
+    for child in children:
+        wrong = f"{child.transform.id} {child.site} {child.choice}\n{child.source}"
+        assert error(trap, child.source) < 2e-5, wrong
+    assert children or refusals
