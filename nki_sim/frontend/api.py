@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
+from types import CodeType
 from typing import Any, ClassVar
 
 from nki_sim.dtypes import DType
@@ -35,6 +37,16 @@ class Kernel:
         self.function = function
         self.grid = grid
         self.__name__ = getattr(function, "__name__", "kernel")
+
+    @property
+    def code(self) -> CodeType | None:
+        """The Python code behind partial calls, wrappers and objects with a `__call__`; None without any."""
+        found = inspect.unwrap(self.function)
+        while isinstance(found, functools.partial):
+            found = inspect.unwrap(found.func)
+        if not hasattr(found, "__code__"):
+            found = type(found).__call__
+        return getattr(found, "__code__", None)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if tracing():

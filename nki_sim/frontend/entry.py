@@ -105,7 +105,7 @@ def trace_function(
         TargetError: unknown target.
     """
     chosen = targets.load(target)
-    filename = kernel.function.__code__.co_filename
+    filename = kernel.code.co_filename if kernel.code else ""
     place = Place(filename, attended=True)
     with targeting(chosen), kernel_faults(place):
         tree = _tree_of(filename)
@@ -127,7 +127,7 @@ def _run(
 ) -> Traced:
     """Trace every program of the launch; what the first one returns are the outputs."""
     views = views or kernel.dialect == "neuronxcc"
-    place.line = getattr(getattr(kernel.function, "__code__", None), "co_firstlineno", 0)
+    place.line = kernel.code.co_firstlineno if kernel.code else 0
     recorder.kernel_line = place.line
     recorder.grid = kernel.grid
     recorder.auto_alloc = getattr(kernel.function, "auto_alloc", False)

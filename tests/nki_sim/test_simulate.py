@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import importlib.util
 import textwrap
 from collections.abc import Iterator
@@ -304,3 +305,20 @@ def test_classes_of_kernels_take_their_fields_by_place_or_name() -> None:
     assert (made.bias, made.name, made.level, Options().bias) == (1, "other", 3, None)
     with pytest.raises(TypeError, match="bias"):
         Options(colour=3)
+
+
+class Scaled:
+    """A kernel that is an object."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def __call__(self, x: Any) -> Any:
+        return copied(x, self.factor)
+
+
+@pytest.mark.parametrize(
+    "kernel", [Scaled(2.0), functools.partial(copied, factor=2.0), functools.partial(Scaled(2.0))]
+)
+def test_whatever_can_be_called_is_a_kernel(kernel: Any) -> None:
+    assert np.array_equal(nki.simulate(kernel)(X), 2 * X)
