@@ -95,9 +95,9 @@ def operands_of(operator: Operator, argument: Argument, view: Tensor) -> list[Op
 
 def _operand(role: str, view: View, index_step: int = 0) -> Operand:
     storage = view.storage
-    _, dims, start, column = view.sig[:4]
+    start, column = view.place
     buffer = storage.site.buffer
-    return Operand(role, dims, storage.dtype, buffer, storage.row, start, column, index_step)
+    return Operand(role, view.dims, storage.dtype, buffer, storage.row, start, column, index_step)
 
 
 def _memory_hint(buffer: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from nki_sim import wire
 from nki_sim.dtypes import DTYPES
 from nki_sim.errors import LimitError, printable
-from nki_sim.forms import BUFFERS, HBM_BUFFERS, MAX_NAME, Dims, Form, Operand, Params, ParamValue, Site
+from nki_sim.forms import BUFFERS, HBM_BUFFERS, MAX_NAME, Form, Operand, Params, ParamValue, Site
 from nki_sim.frontend.context import current, recording
 from nki_sim.frontend.iterations import Iterations
 from nki_sim.frontend.operands import (
@@ -31,15 +31,27 @@ from nki_sim.frontend.operands import (
     operands_of,
 )
 from nki_sim.frontend.state import EngineStates
-from nki_sim.frontend.storage import Layout, layout_of
+from nki_sim.frontend.storage import layout_of
 from nki_sim.frontend.streams import Replay, Stream, Sync, merged, receive
 from nki_sim.frontend.tensor import Storage, Tensor, fail, row_major
 from nki_sim.frontend.values import normalise, spread
-from nki_sim.frontend.views import View
+from nki_sim.frontend.views import Lookup, View
 from nki_sim.operators import OPERATORS, Operator
 from nki_sim.targets import Target
 
 __all__ = ["Recorder", "current", "recording"]
+
+
+class Declaration:
+    """A site as the recorder keeps it: what all its tensors share, its number once there is one (-1)."""
+
+    __slots__ = ("dims", "layout", "number", "site")
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.layout = layout_of(site, site.dtype)
+        self.dims = row_major(site.shape)
+        self.number = -1
 
 
 class Recorder(Iterations):
@@ -56,11 +68,14 @@ class Recorder(Iterations):
         self.kernel_line = 0
         self._names = names or {}
         self._limit = max_instructions
-        # Declarations by what they say, and what all tensors of one share: number, layout, pattern.
-        self._declared: dict[tuple[Any, ...], Site] = {}
-        self._sites: dict[Site, tuple[int, Layout, Dims]] = {}
+        # Declarations by what their calls say and by what that means, and the sites that have tensors.
+        self._called: dict[tuple[Any, ...], Declaration] = {}
+        self._declared: dict[Site, Declaration] = {}
+        self._sites: list[Site] = []
         self._forms: dict[str, tuple[int, Form]] = {}
         self._seen: dict[tuple[Any, ...], int] = {}
+        # Calls by the operator and the names of their arguments: a number, and those that matter.
+        self._calls: dict[tuple[str, ...], tuple[int, tuple[str, ...]]] = {}
         self._tensor_sites = array("I")
         self._stream = Stream()
         self._streams = [self._stream]
@@ -91,9 +106,10 @@ class Recorder(Iterations):
         address: tuple[int, int] | None = None,
     ) -> Tensor:
         """A new tensor, as `nl.ndarray` makes it."""
-        return self.allocate(self.site(shape, dtype, buffer, name, address=address))
+        found = self.declaration(shape, dtype, buffer, name, address=address)
+        return self.allocate(found.site) if buffer == "shared_hbm" else self._another(found)
 
-    def site(
+    def declaration(
         self,
         shape: Sequence[int],
         dtype: Any,
@@ -102,27 +118,34 @@ class Recorder(Iterations):
         line: int | None = None,
         *,
         address: tuple[int, int] | None = None,
-    ) -> Site:
-        """A declaration at a line (the one being executed), checked; it takes no room before `allocate`."""
+    ) -> Declaration:
+        """A declaration at a line (the one being executed), checked; it takes no room yet."""
         line = self.line() if line is None else line
         sizes = tuple(shape) if isinstance(shape, list) else shape
         key = (line, sizes, dtype, buffer, name, address)
         try:
-            found = self._declared.get(key)
+            found = self._called.get(key)
         except TypeError:  # what cannot be looked up is no declaration, which the checks say by name
-            return self._new_site(*key)
+            return self._new_declaration(*key)
         if found is None:
-            found = self._declared[key] = self._new_site(*key)
+            found = self._called[key] = self._new_declaration(*key)
         return found
 
-    def _new_site(  # noqa: PLR0917  the key of a declaration
+    def _new_declaration(  # noqa: PLR0917  the key of a declaration
         self, line: int, shape: Any, dtype: Any, buffer: str, name: Any, address: Any
-    ) -> Site:
+    ) -> Declaration:
         called = name or self._names.get(line, f"tensor_{line}")
         place = None if address is None else checked_address(address, called, buffer)
         site = Site(checked_name(called), checked_shape(shape), dtype_name(dtype), buffer, line, place)
         self._check_site(site)
-        return site
+        return self.declared(site)
+
+    def declared(self, site: Site) -> Declaration:
+        """The one declaration of a site."""
+        found = self._declared.get(site)
+        if found is None:
+            found = self._declared[site] = Declaration(site)
+        return found
 
     def argument(self, name: str, shape: Sequence[int], dtype: str) -> Tensor:
         """A kernel argument in HBM; every program of a launch gets the same ones."""
@@ -149,11 +172,17 @@ class Recorder(Iterations):
         return self._shared.next(site, self._new_tensor) if shared else self._new_tensor(site)
 
     def _new_tensor(self, site: Site) -> Tensor:
-        found = self._sites.get(site)
-        if found is None:
-            layout = layout_of(site, site.dtype)
-            found = self._sites[site] = (len(self._sites), layout, row_major(site.shape))
-        return Tensor(Storage(self._next_number(found[0]), site, found[1]), 0, found[2])
+        return self._another(self.declared(site))
+
+    def _another(self, declaration: Declaration) -> Tensor:
+        return Tensor(self.storage(declaration), 0, declaration.dims)
+
+    def storage(self, declaration: Declaration) -> Storage:
+        """One more tensor of a declaration."""
+        if declaration.number < 0:
+            declaration.number = len(self._sites)
+            self._sites.append(declaration.site)
+        return Storage(self._next_number(declaration.number), declaration.site, declaration.layout)
 
     def _next_number(self, site: int) -> int:
         """The number of a new tensor of a site."""
@@ -239,32 +268,45 @@ class Recorder(Iterations):
             given[operator.state.name] = self._states.view(
                 operator, given, engine=engine, core=self.core, line=self.line()
             )
-        cells: list[View] = []
-        key: list[Any] = [operator.name, given.get("engine")]
-        for argument in operator.arguments:
-            value = given.get(argument.name)
+        call = operator.name, *given
+        number, names = self._calls.get(call) or self._new_call(operator, call)
+        key: list[Any] = [number, given.get("engine")]
+        tensors, offsets = [], []
+        for name in names:
+            value = given[name]
             if value is None:
                 key.append(None)
             elif isinstance(value, Tensor):
-                cells.append(value)
-                key.append(value.sig)
+                storage, offset = value.storage, value.offset
+                start = offset // storage.row if storage.on_chip else 0
+                key += (storage.kind, value.dims, start, offset % storage.row if storage.banked else 0)
+                tensors.append(storage.id)
+                offsets.append(offset)
                 if value.lookup is not None:
-                    cells.append(value.lookup.source)
+                    source = value.lookup.source
+                    key.append((Lookup, value.lookup.step, source.storage.kind, source.dims, source.place))
+                    tensors.append(source.storage.id)
+                    offsets.append(source.offset)
             else:
                 key.append(as_key(value))
+        signature = tuple(key)
         try:
-            form = self._seen.get(tuple(key))
+            form = self._seen.get(signature)
         except TypeError:
             fail("argument_type", f"nisa.{operator.name}: an argument is neither a tensor nor a constant")
         if form is None:
-            form = self._seen[tuple(key)] = self._new_form(operator, given)
+            form = self._seen[signature] = self._new_form(operator, given)
         stream.forms.append(form)
         stream.lines.append(self.line() if line is None else line)
         stream.cores.append(self.core)
         stream.nodes.append(self._node if self._node >= 0 else self._record_iterations())
-        for view in cells:
-            stream.tensors.append(view.storage.id)
-            stream.offsets.append(view.offset)
+        stream.tensors.extend(tensors)
+        stream.offsets.extend(offsets)
+
+    def _new_call(self, operator: Operator, call: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+        """A number for calls with these names, and those that become operands and parameters, in order."""
+        names = tuple(argument.name for argument in operator.arguments if argument.name in call[1:])
+        return self._calls.setdefault(call, (len(self._calls), names))
 
     def flush(self) -> None:
         """Record what is held back, in recorders that do so."""
@@ -328,17 +370,22 @@ class Recorder(Iterations):
         """Arguments that an instruction writes, in their order."""
         forms = [form for _, form in self._forms.values()]
         writes = [
-            [form.op in OPERATORS and OPERATORS[form.op].effect(form, item.role)[0] for item in form.operands]
+            [
+                cell
+                for cell, item in enumerate(form.operands)
+                if item.buffer == "hbm" and OPERATORS[form.op].effect(form, item.role)[0]
+            ]
             for form in forms
         ]
         inputs, found = set(self.inputs), set()
+        counts = [len(form.operands) for form in forms]
         for stream in self._streams:
             at = 0
             for form in stream.forms:
-                for cell, write in enumerate(writes[form], at):
-                    if write and stream.tensors[cell] in inputs:
-                        found.add(stream.tensors[cell])
-                at += len(writes[form])
+                for cell in writes[form]:
+                    if stream.tensors[at + cell] in inputs:
+                        found.add(stream.tensors[at + cell])
+                at += counts[form]
         return [number for number in self.inputs if number in found]
 
     def to_bytes(self, kernel: str, outputs: Sequence[int]) -> bytes:

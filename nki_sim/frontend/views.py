@@ -30,22 +30,24 @@ class Lookup:
 class View:
     """A storage seen through an access pattern; `lookup` is not None where the address depends on data."""
 
-    __slots__ = ("dims", "lookup", "offset", "sig", "storage")
+    __slots__ = ("dims", "lookup", "offset", "storage")
 
     def __init__(self, storage: Storage, offset: int, dims: Dims) -> None:
         self.storage = storage
         self.offset = offset
         self.dims = dims
         self.lookup: Lookup | None = None
-        start = offset // storage.row if storage.on_chip else 0
-        column = offset % storage.row if storage.banked else 0
-        self.sig: tuple[Any, ...] = (storage.kind, dims, start, column)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The first partition, and the first element's place in its row where banks matter."""
+        storage = self.storage
+        start = self.offset // storage.row if storage.on_chip else 0
+        return start, self.offset % storage.row if storage.banked else 0
 
     def looked_up(self, lookup: Lookup | None) -> Self:
         """This new view, whose address depends on data from here on."""
-        if lookup is not None:
-            self.lookup = lookup
-            self.sig = (*self.sig, lookup.step, lookup.source.sig)
+        self.lookup = lookup
         return self
 
     def seen(self, offset: int, dims: Dims) -> Self:

@@ -69,7 +69,8 @@ class Linear:
 
 
 _interned: dict[tuple[Shape, Shape], Linear] = {}
-_aranges: dict[tuple[int, ...], Index] = {}
+_aranges: dict[Any, Index] = {}
+_COLUMN, _ROW = (slice(None), None), (None, slice(None))
 
 
 def linear(shape: Shape, coefficients: Shape) -> Linear:
@@ -112,7 +113,8 @@ class Index:
     def __init__(self, linear: Linear, constant: int) -> None:
         self.linear = linear
         self.constant = constant
-        self._views: dict[tuple[bool, ...], Index] | None = None
+        # As a column and as a row, once somebody asked.
+        self._views: list[Index | None] | None = None
 
     @property
     def shape(self) -> Shape:
@@ -129,13 +131,17 @@ class Index:
     # -- axes ------------------------------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> Index:
-        keys = key if type(key) is tuple else (key,)
-        new = tuple([item is None for item in keys])
+        if key == _COLUMN:
+            place = 0
+        elif key == _ROW:
+            place = 1
+        else:
+            return self._placed(key if type(key) is tuple else (key,))
         if self._views is None:
-            self._views = {}
-        view = self._views.get(new)
-        if view is None or len(keys) - sum(new) > 1:
-            view = self._views[new] = self._placed(keys)
+            self._views = [None, None]
+        view = self._views[place]
+        if view is None:
+            view = self._views[place] = self._placed(key)
         return view
 
     def _placed(self, keys: tuple[Any, ...]) -> Index:
@@ -256,7 +262,7 @@ def _whole(value: Any, sign: str) -> int:
 
 def arange(start: int, stop: int | None = None, step: int = 1) -> Index:
     """Positions start, start + step, ... below stop, as one axis; `[:, None]` makes it the partition axis."""
-    key = (start, step) if stop is None else (start, stop, step)
+    key = start if stop is None and step == 1 else (start, stop, step)
     made = _aranges.get(key)
     if made is None:
         made = _aranges[key] = _arange(*((0, start) if stop is None else (start, stop)), step)

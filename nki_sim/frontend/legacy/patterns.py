@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 Found = tuple[int, Dims, Lookup | None, "Reach | None"]
 """Offset, dimensions, data-dependent part, and where it leaves the tensor."""
 
+_MATRIX = 2
+"""Keys of an access to a matrix."""
+
 
 class Reach:
     """Where a pattern leaves its tensor: dimensions as (size, first index, step per axis), none off chip.
@@ -65,7 +68,14 @@ class Reach:
 
 def look_up(tile: Tile, key: Any) -> Found:
     """Offset, dimensions, lookup and reach of `tile[key]`."""
-    keys = key if isinstance(key, tuple) else (key,)
+    keys = key if type(key) is tuple else (key,)
+    if len(keys) == _MATRIX and type(keys[0]) is Index is type(keys[1]) and tile.patterns:
+        # What nearly every access of nearly every kernel is, worked out before, and inside its tensor.
+        (one, two), known = keys, tile.patterns.get((keys[0].linear, keys[1].linear))
+        if known is not None and tile.reach is None:
+            (step, low, high), (stride, least, most) = known.spans
+            if low <= one.constant <= high and least <= two.constant <= most:
+                return tile.offset + step * one.constant + stride * two.constant, known.dims, None, None
     linears: list[Linear | None] = []
     constants: list[int] = []
     for item in keys:
@@ -100,6 +110,8 @@ class Pattern(NamedTuple):
 
 def _pattern(tile: Tile, linears: tuple[Linear | None, ...]) -> Pattern | None:
     """The pattern of index expressions on a tile; None for keys of integers alone, and for short ones."""
+    if tile.patterns is None:
+        tile.patterns = {}
     found = tile.patterns.get(linears)
     if found is None:
         if len(linears) != len(tile.dims) or all(item is None for item in linears):

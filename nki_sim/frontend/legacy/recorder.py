@@ -36,12 +36,8 @@ class Fill(NamedTuple):
     iteration: int
 
 
-class Pending(NamedTuple):
-    """An instruction that is recorded when the next one comes: until then its result may go elsewhere."""
-
-    operator: Operator
-    given: dict[str, Any]
-    line: int
+Pending = tuple[Operator, dict[str, Any], int]
+"""An instruction, its arguments and line, recorded when the next one comes: its result may go elsewhere."""
 
 
 class LegacyRecorder(Recorder):
@@ -63,6 +59,8 @@ class LegacyRecorder(Recorder):
         # Arguments that the kernel writes, and the line of the first instruction that does.
         self.written_inputs: dict[int, int] = {}
         self._scopes = Scopes(ast.Module(body=[], type_ignores=[]))
+        # Lines of tensors and of instructions that may use them.
+        self._in_scope: set[tuple[int, int]] = set()
         # The first thing done that kernels that place their tiles may not do.
         self._barred: KernelError | None = None
 
@@ -95,15 +93,20 @@ class LegacyRecorder(Recorder):
         self.flush()
         line = self.line() if line is None else line
         for view in given.values():
-            if getattr(view, "reach", None) is not None:
-                view.reach.refuse(view.name)
-            if isinstance(view, View) and not self._scopes.reaches(view.storage.site.line, line):
-                self._refuse_out_of_scope(view)
+            if isinstance(view, Tensor):
+                _refuse_reach(view)
+                if view.lookup is not None:
+                    _refuse_reach(view.lookup.source)
+                if (view.storage.site.line, line) not in self._in_scope:
+                    self._check_scope(view, line)
         self._bar_hidden_operands(operator, given, line)
-        self._pending = Pending(operator, given, line)
+        self._pending = operator, given, line
 
-    def _refuse_out_of_scope(self, view: View) -> None:
+    def _check_scope(self, view: View, line: int) -> None:
         made = view.storage.site.line
+        if self._scopes.reaches(made, line):
+            self._in_scope.add((made, line))
+            return
         block = self._scopes.around(made)
         if block is None or view.storage.id in self._constants:
             return
@@ -116,6 +119,8 @@ class LegacyRecorder(Recorder):
 
     def _bar_hidden_operands(self, operator: Operator, given: dict[str, Any], line: int) -> None:
         """A bias of zeros, or an identity, which the compiler has no room for where kernels place tiles."""
+        if self._barred is not None:
+            return
         if operator.name in {"activation", "activation_reduce"} and given.get("bias") is None:
             self.bar_where_placed(
                 "bias_tensor_must_be_specified_in_allocation",
@@ -245,7 +250,7 @@ class LegacyRecorder(Recorder):
         """Make the last instruction write `goal` instead of its whole result tile; False when it cannot."""
         if self._pending is None:
             return False
-        operator, given, line = self._pending
+        operator, given, _ = self._pending
         written = given.get("dst")
         # A tile that earlier instructions wrote too would lose what they wrote.
         alone = result.storage.id not in self._written
@@ -257,13 +262,14 @@ class LegacyRecorder(Recorder):
         for view in given.values():
             if view is not written and isinstance(view, Tensor) and _collide(place, view, result):
                 return False
-        self._pending = Pending(operator, {**given, "dst": place, **changes}, line)
+        given["dst"] = place
+        given.update(changes)
         self._spare.append(result.storage.id)
         return True
 
     def inherits_type(self, result: Tensor) -> bool:
         """Whether the last instruction reads a tile of its result's type."""
-        given = self._pending.given.values() if self._pending else ()
+        given = self._pending[1].values() if self._pending else ()
         return any(
             isinstance(view, Tensor) and view.storage is not result.storage and view.dtype == result.dtype
             for view in given
@@ -272,7 +278,7 @@ class LegacyRecorder(Recorder):
     @property
     def last_operator(self) -> str:
         """The name of the instruction whose result may still go elsewhere, empty when there is none."""
-        return self._pending.operator.name if self._pending else ""
+        return self._pending[0].name if self._pending else ""
 
 
 def legacy() -> LegacyRecorder:
@@ -284,6 +290,12 @@ def legacy() -> LegacyRecorder:
     recorder = current()
     assert isinstance(recorder, LegacyRecorder), "the launch of legacy kernels installs their recorder"
     return recorder
+
+
+def _refuse_reach(view: View) -> None:
+    reach = getattr(view, "reach", None)
+    if reach is not None:
+        reach.refuse(view.name)
 
 
 def _infer_accumulate(given: dict[str, Any]) -> None:
@@ -314,10 +326,10 @@ def _overwrites(operator: Operator, given: dict[str, Any], role: str) -> bool:
 
 def _collide(written: Tensor, read: Tensor, result: Tensor) -> bool:
     """Whether an instruction would overwrite elements of an operand that it still has to read."""
-    if read.storage.id not in {written.storage.id, result.storage.id}:
-        return False
     if read.storage.id == result.storage.id:
         return True
+    if read.storage.id != written.storage.id:
+        return False
     if written.offset == read.offset and merged(written.dims) == merged(read.dims):
         return False
     row = written.storage.row

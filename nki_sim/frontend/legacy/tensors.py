@@ -7,15 +7,18 @@ first touch on; the tensor itself is no tile and takes no room.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from itertools import product
 from operator import index as to_int
+from operator import lt
 from typing import Any, NoReturn
 
-from nki_sim.forms import HBM_BUFFERS, Site
+from nki_sim.forms import HBM_BUFFERS
 from nki_sim.frontend.legacy.index import INTEGERS, Index
 from nki_sim.frontend.legacy.patterns import expanded
 from nki_sim.frontend.legacy.recorder import legacy
 from nki_sim.frontend.legacy.tiles import ASSIGNED, Tile, as_tile, store
+from nki_sim.frontend.recorder import Declaration
 from nki_sim.frontend.tensor import fail
 
 
@@ -61,7 +64,7 @@ class Blocks:
         keys = key if isinstance(key, tuple) else (key,)
         at = self._maker.rank - len(self._prefix)
         number = self._prefix + keys[:at]
-        tile = self._made.get(number) if _plain(number) else None
+        tile = self._made.get(number) if INTEGERS.issuperset(map(type, number)) else None
         if tile is None:
             if len(number) != self._maker.rank or not self._maker.holds(number):
                 return self._found(keys)
@@ -142,12 +145,15 @@ def _plain(block: tuple[Any, ...]) -> bool:
 class _BlockMaker:
     """Makes the tiles of a tensor's blocks."""
 
-    __slots__ = ("_fill", "_iteration", "_patterns", "_place", "_site", "rank", "shape")
+    __slots__ = ("_declaration", "_fill", "_iteration", "_patterns", "_place", "_site", "rank", "shape")
 
-    def __init__(self, site: Site, blocks: tuple[int, ...], fill: float | None, place: Any) -> None:
+    def __init__(
+        self, declaration: Declaration, blocks: tuple[int, ...], fill: float | None, place: Any
+    ) -> None:
+        self._declaration = declaration
+        self._site = site = declaration.site
         self.shape = (*blocks, *site.shape)
         self.rank = len(blocks)
-        self._site = site
         self._fill = fill
         self._place = place
         self._iteration = legacy().iteration
@@ -171,21 +177,18 @@ class _BlockMaker:
 
     def holds(self, number: tuple[Any, ...]) -> bool:
         """Whether these are plain indices of a block."""
-        return _plain(number) and all(
-            0 <= item < size for item, size in zip(number, self.shape, strict=False)
-        )
+        return _plain(number) and min(number) >= 0 and all(map(lt, number, self.shape))
 
     def make(self, number: tuple[int, ...]) -> Tile:
         recorder = legacy()
-        site = self._site
+        declaration, site = self._declaration, self._site
         if self._place is not None:
             address = self._place(number, site.shape[0], site.partition_bytes)
-            site = Site(site.name, site.shape, site.dtype, site.buffer, site.line, address)
-        made = recorder.allocate(site)
-        tile = Tile(made.storage, made.offset, made.dims, None, self._patterns)
+            declaration = recorder.declared(replace(site, address=address))
+        storage = recorder.storage(declaration)
         if self._fill is not None:
-            recorder.fill(tile.storage, self._fill, site.line, self._iteration)
-        return tile
+            recorder.fill(storage, self._fill, site.line, self._iteration)
+        return Tile(storage, 0, declaration.dims, None, self._patterns)
 
 
 def ndarray(
@@ -228,7 +231,7 @@ def ndarray(
             f"a tensor of shape {plain} is placed by the kernel and filled with {init_value}",
             "declare it with nl.ndarray, then assign: t[...] = value",
         )  # fmt: skip
-    maker = _BlockMaker(legacy().site(tile, dtype, region, name), plain[:axis], init_value, place)
+    maker = _BlockMaker(legacy().declaration(tile, dtype, region, name), plain[:axis], init_value, place)
     return Blocks(maker, {}, ()) if axis else maker.make(())
 
 

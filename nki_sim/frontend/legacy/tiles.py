@@ -41,30 +41,28 @@ class Tile(Tensor):
         reach: Reach | None = None,
         patterns: dict[Any, Any] | None = None,
     ) -> None:
+        # As the class above does, without a call: most of a kernel's time goes into making tiles.
+        self.storage = storage
+        self.offset = offset
+        self.dims = dims
+        self.lookup = None
         self.reach = reach
         # Of index expressions on tiles of these dimensions; blocks of a tensor share them.
-        self.patterns: dict[Any, Any] = {} if patterns is None else patterns
+        self.patterns = patterns
         # Whether this is what an operator returned, whole, and not a view of something declared.
         self.fresh = False
         # The boxes that a masked operation filled; None for all.
         self.kept: list[Box] | None = None
-        if reach is None:
-            super().__init__(storage, offset, dims)
-        else:
-            self.storage, self.offset, self.dims, self.lookup = storage, offset, dims, None
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "sig" and self.reach is not None:
-            self.reach.refuse(self.name)
-        raise AttributeError(f"tiles have no {name!r}")
 
     # -- indexing and assignment -----------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> Tile:
-        if isinstance(key, Mask):
+        if type(key) is not tuple and isinstance(key, Mask):
             return self.masked(key)
         offset, dims, lookup, reach = patterns.look_up(self, key)
-        return Tile(self.storage, offset, dims, reach).looked_up(lookup)
+        made = Tile(self.storage, offset, dims, reach)
+        made.lookup = lookup
+        return made
 
     def seen(self, offset: int, dims: Dims) -> Self:
         """The same storage and lookup through another pattern."""
@@ -187,14 +185,15 @@ def as_tile(view: Tensor) -> Tile:
     if type(view) is Tile:
         return view
     dims = view.dims if len(view.dims) > 1 or not view.storage.on_chip else (*view.dims, (1, 1))
-    made = Tile(view.storage, view.offset, dims).looked_up(view.lookup)
+    made = Tile(view.storage, view.offset, dims)
+    made.lookup = view.lookup
     made.fresh = True
     return made
 
 
 def operand(value: Any) -> Any:
     """What an instruction takes for a value: a tile for a tensor, numbers and constants as they are."""
-    return value.tile() if hasattr(value, "tile") else value
+    return value if type(value) is Tile or not hasattr(value, "tile") else value.tile()
 
 
 def where(mask: Any, shape: Sequence[int]) -> list[Box] | None:
@@ -217,10 +216,11 @@ def where(mask: Any, shape: Sequence[int]) -> list[Box] | None:
 
 def store(goal: Tile, value: Any, *, unshared: bool) -> None:
     """`goal[...] = value`: the last instruction redirected, or a copy, or a fill."""
-    if hasattr(value, "reduce_into"):
-        value.reduce_into(goal)
-        return
-    value = operand(value)
+    if type(value) is not Tile:
+        if hasattr(value, "reduce_into"):
+            value.reduce_into(goal)
+            return
+        value = operand(value)
     if isinstance(value, Tensor):
         _store_tile(goal, value, unshared=unshared)
     else:
@@ -231,14 +231,16 @@ def _store_tile(goal: Tile, value: Tensor, *, unshared: bool) -> None:
     if value.storage is goal.storage and value.offset == goal.offset and value.dims == goal.dims:
         return
     _check_memories(goal, value)
-    view = conform(goal, value.shape)
-    kept = getattr(value, "kept", None)
-    alone = unshared and getattr(value, "fresh", False) and (kept is None or len(kept) == 1)
-    if alone and view.shape == value.shape and _takes_type(view, value):
+    shape = value.shape
+    view = conform(goal, shape)
+    same = view is goal or view.shape == shape
+    fresh, kept = (value.fresh, value.kept) if isinstance(value, Tile) else (False, None)
+    alone = unshared and fresh and (kept is None or len(kept) == 1)
+    if alone and same and _takes_type(view, value):
         changes = {"accumulate": False} if _is_product(value) else {}
         if legacy().redirect(value, view, **changes):
             return
-    if view.shape != value.shape:
+    if not same:
         value = value.broadcast_to(view.shape)
     for box in [()] if kept is None else kept:
         part = tuple(slice(*span) for span in box)
