@@ -1,13 +1,15 @@
 """The process in which one script of a corpus runs: `python -m benchmarks.corpora.drive SCRIPT`.
 
 A script that calls one of its functions with a kernel at its top level (`check("accuracy", kernel_v1)`) is
-asked the same about every other kernel in its namespace that takes the same parameters.
+asked the same about every other kernel in its namespace that takes the same parameters, about each in a copy
+of the process: what one leaves in the modules that they share is not there for the next.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -33,8 +35,21 @@ def main(script: Path) -> int:
     for expression in _calls(ast.parse(source)):
         for name in _others(expression, namespace):
             code = compile(ast.unparse(_renamed(expression, namespace, name)), str(script), "eval")
-            _reported(lambda code=code: eval(code, namespace))
+            _in_a_copy(lambda code=code: _reported(lambda: eval(code, namespace)))
     return int(not good)
+
+
+def _in_a_copy(action: Callable[[], Any]) -> None:
+    """Run this in a fork and wait for its end."""
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    try:
+        action()
+    finally:
+        sys.stdout.flush()
+        os._exit(0)
 
 
 def _reported(action: Callable[[], Any]) -> bool:

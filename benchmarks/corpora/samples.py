@@ -1,4 +1,4 @@
-"""nki-samples: tutorials by their own scripts, unit tests with the marker `simulation` by its own suite.
+"""nki-samples: scripts of tutorials and contributions, and tests with the marker `simulation` by its suite.
 
 A tutorial's script compares kernels with NumPy, PyTorch or JAX itself; where such a package is absent, the
 script is left out and its kernels say so.
@@ -16,13 +16,16 @@ from benchmarks.corpora.outcome import Outcome
 from benchmarks.corpora.processes import Command, Ended, Limits, each, run
 
 PACKAGES = "src"
-SCRIPTS = "tutorials"
+PLACES = (PACKAGES, "contributed")
+"""Folders with kernels."""
+SCRIPTS = frozenset({"tutorials", "contributed"})
+"""Folders whose files say themselves, when they are run, whether their kernels are right."""
 
 
 def outcomes(options: argparse.Namespace, limits: Limits) -> list[Outcome]:
-    """Run scripts and test modules of a checkout and say what became of each kernel under `src`."""
+    """Run scripts and test modules of a checkout and say what became of each kernel in its folders."""
     root: Path = options.corpus
-    book = ledger.Ledger(sources.python_files(root / PACKAGES), root / PACKAGES)
+    book = ledger.Ledger(_files(root), root)
     files = [*scripts(root), *tests(root)]
     suite = suites.Suite(
         root=root,
@@ -34,7 +37,7 @@ def outcomes(options: argparse.Namespace, limits: Limits) -> list[Outcome]:
     )
 
     def one(file: Path) -> None:
-        run_file = script if SCRIPTS in file.parts else suites.module
+        run_file = script if SCRIPTS.intersection(file.parts) else suites.module
         complaint = run_file(suite, file, limits, book)
         if complaint:
             book.blame(file.read_text(errors="replace"), f"{file.name}: {complaint}")
@@ -44,9 +47,12 @@ def outcomes(options: argparse.Namespace, limits: Limits) -> list[Outcome]:
 
 
 def scripts(root: Path) -> list[Path]:
-    """Files of tutorials that do something when they are run."""
-    found = sources.python_files(root / PACKAGES)
-    return [file for file in found if SCRIPTS in file.parts and sources.acts(file)]
+    """Files of tutorials and contributions that do something when they are run."""
+    return [file for file in _files(root) if SCRIPTS.intersection(file.parts) and sources.acts(file)]
+
+
+def _files(root: Path) -> list[Path]:
+    return [file for place in PLACES for file in sources.python_files(root / place)]
 
 
 def tests(root: Path) -> list[Path]:

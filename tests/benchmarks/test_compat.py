@@ -345,6 +345,30 @@ def test_scripts_and_marked_tests_of_a_checkout_are_run(checkout: Path, capsys: 
     assert (status, result["traced"], result["correct"]) == (1, 3, 2)
 
 
+SHARING = """
+import numpy as np
+
+calls = []
+
+def check(kernel):
+    calls.append(kernel)
+    assert len(calls) <= 2, "another kernel was here"
+    x = np.ones((128, 16), dtype=np.float32)
+    assert np.allclose(kernel(x), 2 * x)
+
+check(first)
+"""
+
+
+def test_kernels_of_a_contribution_do_not_see_what_others_left(tmp_path: Path, capsys: Any) -> None:
+    script = tmp_path / "contributed/three.py"
+    names = ("first", "second", "third")
+    kernel(script)
+    script.write_text("".join(KERNEL.format(name=name, factor="2.0") for name in names) + SHARING)
+    status, result = result_of(capsys, "--corpus", tmp_path, "--kind", "nki-samples")
+    assert (status, result["found"], result["correct"]) == (0, 3, 3), reasons(result)
+
+
 def test_a_script_that_needs_an_absent_package_says_so(checkout: Path, capsys: Any) -> None:
     script = next(checkout.rglob("run_double.py"))
     script.write_text("import jax_that_is_absent\n" + script.read_text())

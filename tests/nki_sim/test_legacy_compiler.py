@@ -36,6 +36,10 @@ def test_without_tiles_every_block_is_at_the_base() -> None:
     assert {ncc.sbuf.mod_alloc(base_addr=8).place((i, 3), 128, 512) for i in range(3)} == {(0, 8)}
 
 
+def test_a_tensor_without_block_dimensions_lies_at_the_base() -> None:
+    assert ncc.sbuf.mod_alloc(base_addr=8, num_free_tiles=(4,)).place((), 128, 512) == (0, 8)
+
+
 def test_blocks_of_psum_go_round_over_banks() -> None:
     place = ncc.psum.mod_alloc(base_bank=1, num_bank_tiles=(2,)).place
     assert [place((i,), 128, 2048) for i in range(3)] == [(0, 2048), (0, 4096), (0, 2048)]

@@ -217,6 +217,14 @@ def test_matmul_transposes_its_left_operand_unless_told(
     close(evaluate("fn['matmul'](a, b, transpose_x=True)", turned, y) / k, wanted / k, rtol=1e-5)
 
 
+def test_matmul_takes_operands_from_psum(evaluate: Any) -> None:
+    x, y = draw(1, (40, 60)), draw(2, (50, 60))
+    wanted = x.astype(np.float64) @ y.T
+    close(evaluate("fn['matmul'](a, fn['transpose'](b))", x, y) / 60, wanted / 60, rtol=1e-5)
+    both = "fn['matmul'](fn['transpose'](a), fn['transpose'](b), transpose_x=True)"
+    close(evaluate(both, x, y) / 60, wanted / 60, rtol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, BF16])
 @pytest.mark.parametrize("shape", [(20, 30), (32, 32), (128, 64), (33, 128)])
 def test_transpose(shape: Any, dtype: Any, evaluate: Any) -> None:

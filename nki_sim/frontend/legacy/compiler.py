@@ -82,11 +82,14 @@ def _in_psum(found: Any, nbytes: int) -> Address:
 
 
 def _modulo(base: int, tiles: Sequence[int], scale: int) -> Callable[[Sequence[int]], int]:
-    """base + scale * (the block index modulo `tiles`, as one row-major number); no tiles mean one."""
+    """base + scale * (the block index modulo `tiles`, as one row-major number); no tiles mean one.
+
+    The documented formula pairs indices with tiles: a tensor without block dimensions lies at the base.
+    """
     counts = tuple(tiles)
 
     def number(block: Sequence[int]) -> int:
-        if counts and len(counts) != len(block):
+        if counts and block and len(counts) != len(block):
             fail(
                 "allocation", f"{counts} tiles for {len(block)} block dimensions",
                 "give one number of tiles for each block dimension, or none",

@@ -245,7 +245,7 @@ def refuse_condition() -> NoReturn:
     fail(
         "control_flow_condition_depending_on_arange",
         "control flow that depends on nl.arange or nl.mgrid is not supported",
-        "pass the condition as mask= to the instructions",
+        "pass the condition as mask= to the instructions; join conditions with & rather than `and`",
     )  # fmt: skip
 
 

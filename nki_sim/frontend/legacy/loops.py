@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from nki_sim.frontend.legacy.index import LoopIndex
 from nki_sim.frontend.legacy.masks import Box
+from nki_sim.frontend.legacy.rebound import Rebound
 from nki_sim.frontend.legacy.recorder import legacy
 from nki_sim.frontend.legacy.tiles import Tile, conform, operand, store, where
 from nki_sim.frontend.tensor import fail
@@ -23,18 +25,30 @@ def _bounds(start: Any, stop: Any, step: Any) -> range:
         )  # fmt: skip
 
 
-def sequential_range(start: Any, stop: Any = None, step: Any = 1) -> Iterator[LoopIndex]:
-    """Iterations in order; what one leaves in memory the next may use."""
+def sequential_range(
+    start: Any, stop: Any = None, step: Any = 1, *, directives: Any = None
+) -> Iterator[LoopIndex]:
+    """Iterations in order; what one leaves in memory the next may use. `directives` are for the compiler."""
+    del directives
     around = legacy().iteration
-    for value in _bounds(start, stop, step):
+    numbers = Rebound(sys._getframe(1))  # noqa: SLF001
+    for count, value in enumerate(_bounds(start, stop, step)):
+        if count:
+            numbers.restore(sys._getframe(1))  # noqa: SLF001
         yield LoopIndex.of(value, around)
 
 
-def affine_range(start: Any, stop: Any = None, step: Any = 1) -> Iterator[LoopIndex]:
+def affine_range(
+    start: Any, stop: Any = None, step: Any = 1, *, directives: Any = None
+) -> Iterator[LoopIndex]:
     """Iterations that may run in any order: they depend on each other by `+=` and reductions only."""
+    del directives
     recorder = legacy()
     loop, around = recorder.new_loop(), recorder.iteration
+    numbers = Rebound(sys._getframe(1))  # noqa: SLF001
     for count, value in enumerate(_bounds(start, stop, step)):
+        if count:
+            numbers.restore(sys._getframe(1))  # noqa: SLF001
         recorder.enter_iteration(loop, count)
         try:
             yield LoopIndex.of(value, around)

@@ -18,9 +18,8 @@ def matmul(x: Any, y: Any, transpose_x: bool = False, *, where: Where = None) ->
 
     x is [M, K], or [K, M] with `transpose_x`; y is [K, N]. The boxes of `where` are over y.
     """
-    left, right = on_chip("nl.matmul: x", x), on_chip("nl.matmul: y", y)
-    if not transpose_x:
-        left = in_sbuf(transposed(left))
+    left, right = on_chip("nl.matmul: x", x), in_sbuf(on_chip("nl.matmul: y", y), where)
+    left = in_sbuf(left if transpose_x else transposed(left))
     wanted = promote(left, right)
     if "float32" in {str(left.dtype), str(right.dtype)}:
         left, right = cast(left, wanted), cast(right, wanted)
