@@ -12,11 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nki_sim.errors import LimitError
 from nki_sim.ir import LOOP_MARKS, MAX_CORES, Program
 from nki_sim.placement import shift, spaces
 from nki_sim.regions import Box, boxes, neighbours
 
 _ALONE = ([[0]], [[0]])
+
+MAX_WAITS = 1 << 24
+"""Pairs of instructions of which one waits for the other because of one tensor."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,18 +87,29 @@ def _sweep(
     near, inside = _ALONE if len(regions) == 1 else neighbours(np.array(list(regions), dtype=np.int64))
     writer = [-1] * len(regions)
     readers: list[list[int]] = [[] for _ in regions]
+    # How many of them nobody need wait for: all do already, or all writers of a region do.
+    settled = [0] * len(regions)
+    waited: list[dict[int, int]] = [{} for _ in regions]
+    total = 0
     for at, number, write, read in zip(region, numbers, writes, reads, strict=True):
         waits = found[number]
         for other in near[at]:
             if writer[other] >= 0:
                 waits.add(writer[other])
             if write:
-                waits.update(readers[other])
+                waits.update(readers[other][max(settled[other], waited[at].get(other, 0)) :])
+                waited[at][other] = len(readers[other])
         if write:
             for other in inside[at]:
                 writer[other] = -1
-                readers[other] = []
+                settled[other] = len(readers[other])
             writer[at] = number
         elif read:
             readers[at].append(number)
         waits.discard(number)
+        total += len(waits)
+        if total > MAX_WAITS:
+            raise LimitError(
+                "limit_work", f"instructions wait for each other in more than {MAX_WAITS} pairs",
+                hint="access tensors in tiles that are the same each time",
+            )  # fmt: skip

@@ -2,9 +2,9 @@
 
 Exact element by element. Accesses that cover boxes of rows and columns are compared as boxes; only where
 patterns with gaps overlap without covering each other are elements counted, in tensors of at most
-`MAX_BITS` elements. Larger ones, data-dependent addresses and loops whose bounds depend on data are answered
-on the safe side: every write that may reach the access. Time and memory grow with the number of operands
-and of overlapping pairs of distinct regions, not with the size of tensors.
+`MAX_BITS` elements. Larger ones, what lies beyond `MAX_COMPARED`, data-dependent addresses and loops whose
+bounds depend on data are answered on the safe side: every write that may reach the access. Time and memory
+grow with the number of operands and of overlapping pairs of distinct regions, not with the size of tensors.
 """
 
 from __future__ import annotations
@@ -16,12 +16,19 @@ from itertools import pairwise
 import numpy as np
 
 from nki_sim.dtypes import DTYPES
+from nki_sim.errors import LimitError
 from nki_sim.forms import Dims, Site, merged
 from nki_sim.ir import Bools, Ints, Program
 from nki_sim.operators import OPERATORS
 from nki_sim.regions import Box, boxes, in_bytes, neighbours
 
 MAX_BITS = 1 << 24
+
+MAX_COMPARED = 1 << 22
+"""Overlapping writes of which it is worked out whether a read sees them."""
+
+MAX_SOURCES = 1 << 24
+"""Writes that reach reads of several, all together."""
 
 Pattern = tuple[Dims, int]
 """An access pattern and its first element."""
@@ -91,8 +98,10 @@ def needed(program: Program, traced: Flow, wanted: Iterable[int], root: Sequence
         if found[number]:
             continue
         found[number] = True
-        if starts is not None and starts[number] >= 0:
-            todo.extend(range(starts[number], program.partners[starts[number]] + 1))
+        if starts is not None and starts[number] == number:
+            todo.extend(range(number, program.partners[number] + 1))
+        elif starts is not None and starts[number] >= 0:
+            todo.append(starts[number])
         for cell in range(first[number], first[number + 1]):
             if reads[cell]:
                 origin = cell if root is None else root[cell]
@@ -162,6 +171,7 @@ class _Tracer:
         self._soft = soft_writes(program).tolist()
         self._single = np.full(len(cells.tensor), -1, dtype=np.int64)
         self._several: dict[int, tuple[int, ...]] = {}
+        self._left, self._sources = MAX_COMPARED, 0
         self._finals: dict[int, tuple[int, ...]] = dict.fromkeys(program.outputs, ())
         self._memo: dict[tuple[Site, Key, tuple[Key, ...]], list[int]] = {}
 
@@ -293,6 +303,12 @@ class _Tracer:
             self._single[cell] = found[0][0]
         else:
             self._several[cell] = tuple(sorted([*(number for number, _ in found), *soft]))
+            self._sources += len(self._several[cell])
+            if self._sources > MAX_SOURCES:
+                raise LimitError(
+                    "limit_work", f"reads see more than {MAX_SOURCES} writes",
+                    hint="read tensors in the tiles in which they are written",
+                )  # fmt: skip
 
     def _survivors(
         self, history: _History, region: int, found: list[tuple[int, int]]
@@ -303,7 +319,10 @@ class _Tracer:
         keys = history.keys
         key = (history.site, keys[region], tuple(keys[other] for _, other in found))
         kept = self._memo.get(key)
+        if kept is None and self._left < len(found):
+            return found
         if kept is None:
+            self._left -= len(found)
             kept = self._memo[key] = _visible(history, region, [other for _, other in found])
         return [found[at] for at in kept]
 

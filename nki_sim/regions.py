@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from nki_sim.dtypes import DTYPES
+from nki_sim.errors import LimitError
 from nki_sim.forms import Dims, Operand
 from nki_sim.ir import Bools, Ints, Program
 
@@ -16,6 +17,12 @@ Box = tuple[int, ...]
 """(row, end row, column, end column)."""
 
 _CHUNK = 512
+
+MAX_PAIRS = 1 << 23
+"""Overlapping pairs of distinct boxes of one tensor that are worked out."""
+
+MAX_COMPARED = 1 << 31
+"""Pairs that are compared for that."""
 
 
 def boxes(program: Program, order: Ints) -> Ints:
@@ -85,12 +92,25 @@ def in_bytes(item: Operand) -> Dims:
 
 
 def neighbours(boxes: Ints) -> tuple[list[list[int]], list[list[int]]]:
-    """Per box: the boxes that overlap it (itself among them), and those that it encloses."""
+    """Per box: the boxes that overlap it (itself among them), and those that it encloses.
+
+    Raises:
+        LimitError: there are too many pairs.
+    """
     near: list[list[int]] = [[] for _ in range(len(boxes))]
     inside: list[list[int]] = [[] for _ in range(len(boxes))]
+    pairs = compared = 0
     for rows in _bands(boxes, np.arange(len(boxes)), axis=0):
         for group in _bands(boxes, rows, axis=2):
-            _compare(boxes, group, near, inside)
+            compared += len(group) ** 2
+            pairs += (
+                _compare(boxes, group, near, inside, MAX_PAIRS - pairs) if compared <= MAX_COMPARED else 0
+            )
+            if pairs > MAX_PAIRS or compared > MAX_COMPARED:
+                raise LimitError(
+                    "limit_work", f"{len(boxes)} regions of a tensor overlap in more than {MAX_PAIRS} pairs",
+                    hint="access tensors in tiles that are the same each time",
+                )  # fmt: skip
     return near, inside
 
 
@@ -102,18 +122,24 @@ def _bands(boxes: Ints, chosen: Ints, *, axis: int) -> list[Ints]:
     return np.split(order, cuts)
 
 
-def _compare(boxes: Ints, group: Ints, near: list[list[int]], inside: list[list[int]]) -> None:
+def _compare(boxes: Ints, group: Ints, near: list[list[int]], inside: list[list[int]], most: int) -> int:
+    """Fill in the boxes of a group; how many overlapping pairs there are, no more once over `most`."""
     if len(group) == 1:
         near[group[0]] = inside[group[0]] = [int(group[0])]
-        return
+        return 1
     others = boxes[group]
+    pairs = 0
     for first in range(0, len(group), _CHUNK):
         part = group[first : first + _CHUNK]
         overlaps = _overlap(boxes[part][:, None, :], others)
+        pairs += int(np.count_nonzero(overlaps))
+        if pairs > most:
+            break
         encloses = _encloses(boxes[part][:, None, :], others)
         for number, over, enclosed in zip(part.tolist(), overlaps, encloses, strict=True):
             near[number] = group[over].tolist()
             inside[number] = group[enclosed].tolist()
+    return pairs
 
 
 def _overlap(part: Ints, boxes: Ints) -> Bools:
