@@ -1,6 +1,7 @@
 """On-chip memory as a stream of tiles in program order: who gets room when, and how much is in use.
 
-SBUF is counted in bytes per partition, PSUM in banks. A tile lives from its first access to its last.
+SBUF is counted in bytes per partition, PSUM in banks. A tile lives from its first access to its last. In SBUF
+a tile is a rectangle of partitions and bytes: those of few partitions lie above one another.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 
 from nki_sim.forms import Site
 from nki_sim.ir import Ints, Program
+from nki_sim.rules import start_step
 from nki_sim.targets import Target
 
 MEMORIES = ("sbuf", "psum")
@@ -23,9 +25,10 @@ def capacity(memory: str, target: Target) -> int:
 
 
 def size(site: Site, target: Target) -> int:
-    """What one tile takes, in the unit of `capacity`."""
+    """What one tile takes, in the unit of `capacity`: of SBUF its share, by where tiles so high may start."""
     if site.buffer == "sbuf":
-        return site.partition_bytes
+        fits = site.partition_bytes <= target.sbuf_usable_bytes
+        return site.partition_bytes // (target.partitions // start_step(site.shape[0]) if fits else 1)
     return -(-site.partition_bytes // target.psum_bank_bytes)
 
 

@@ -38,11 +38,11 @@ def test_a_correct_kernel_breaks_nothing(tracing: Any, texts: Any) -> None:
     assert found(tracing(texts.matmul, *args)) == []
 
 
-def capacity(words: int, count: int) -> str:
+def capacity(words: int, count: int, partitions: int = 128) -> str:
     return kernel(f"""
 tiles = []
 for i in range({count}):
-    t = nl.ndarray((128, {words}), dtype=nl.float32, buffer=nl.sbuf)
+    t = nl.ndarray(({partitions}, {words}), dtype=nl.float32, buffer=nl.sbuf)
     nisa.memset(t, 0.0)
     tiles.append(t)
 nisa.dma_copy(dst=out, src=x)
@@ -62,6 +62,22 @@ def test_sbuf_overflow_names_the_tiles_that_take_the_room(tracing: Any) -> None:
     assert (violation.code, violation.tensor) == ("sbuf_capacity", "t")
     assert (violation.limit, violation.value) == (TRN2.sbuf_usable_bytes, TRN2.sbuf_usable_bytes + 16)
     assert f"4 x {4 * words + 4}" in violation.message
+
+
+@pytest.mark.parametrize(
+    ("partitions", "count", "fits"),
+    [(64, 2, True), (64, 3, False), (65, 1, True), (65, 2, False), (32, 4, True), (32, 5, False)],
+)
+def test_tiles_of_few_partitions_lie_above_one_another(
+    tracing: Any, partitions: int, count: int, fits: bool
+) -> None:
+    body = capacity(TRN2.sbuf_usable_bytes // 4, count, partitions)
+    assert [item.code for item in found(tracing(body, X))] == ([] if fits else ["sbuf_capacity"])
+
+
+def test_no_tile_is_longer_than_a_partition(tracing: Any) -> None:
+    body = capacity(TRN2.sbuf_usable_bytes // 4 + 1, 1, partitions=1)
+    assert only(tracing(body, X)).value == TRN2.sbuf_usable_bytes + 4
 
 
 def test_tiles_of_past_iterations_give_their_room_back(tracing: Any) -> None:
