@@ -70,11 +70,9 @@ class Tensor(View):
             "write with an instruction: nisa.tensor_copy(dst=..., src=...)",
         )  # fmt: skip
 
-    def __bool__(self) -> NoReturn:  # noqa: PLE0304  it always refuses
-        fail(
-            "ambiguous_tensor_truth_value", f"the truth value of {self.name} is not known while tracing",
-            "conditions may depend on shapes, not on data",
-        )  # fmt: skip
+    def __bool__(self) -> bool:
+        """A tensor is there: `if bias:` asks whether an optional one was given, as kernels are compiled."""
+        return True
 
     def _no_arithmetic(self, *_: object) -> NoReturn:
         fail(

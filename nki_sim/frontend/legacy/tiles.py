@@ -126,7 +126,10 @@ class Tile(Tensor):
                 "dynamic_control_flow_not_supported", f"control flow depends on the value of {self.name}",
                 "conditions may depend on shapes and loop variables, not on data",
             )  # fmt: skip
-        super().__bool__()
+        fail(
+            "ambiguous_tensor_truth_value", f"the truth value of {self.name} is not known while tracing",
+            "conditions may depend on shapes, not on data",
+        )  # fmt: skip
 
 
 def _language(name: str) -> Any:
