@@ -7,7 +7,7 @@ what is computed from them (`undefined`), and are a fault in an output, an addre
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from nki_sim.forms import Operand, merged
 from nki_sim.ir import LOOP_MARKS, Bools, Program
 from nki_sim.memory import lifetimes
 from nki_sim.operators import OPERATORS
-from nki_sim.regions import in_bytes
+from nki_sim.regions import in_bytes, marks
 from nki_sim.undefined import decides, spoiled
 
 Finding = tuple[str, int, int, int]
@@ -182,7 +182,7 @@ class _Walk:
             return
         cover = covers.get(tensor)
         if cover is None:
-            cover = covers[tensor] = _Cover(np.full(size, tensor in covers, dtype=bool), size)
+            cover = covers[tensor] = _Cover(marks(size) | (tensor in covers), size)
         if places is None:
             cover.write(offset * unit, index, item)
         else:
@@ -205,10 +205,13 @@ class _Walk:
     def _outputs(self) -> Iterator[Finding]:
         for tensor in self._program.outputs:
             cover = self._covers.get(tensor)
-            if cover is not None and cover.foul is not None and cover.foul.any():
-                yield "uninitialised_read", *self._origins[tensor], int(cover.foul.sum())
-            elif tensor not in self._covers or cover is not None:
-                missing = self._sizes[tensor] if cover is None else len(cover.bits) - int(cover.bits.sum())
+            foul = 0 if cover is None or cover.foul is None else int(cover.foul.sum())
+            if foul:
+                yield "uninitialised_read", *self._origins[tensor], foul
+            missing = 0 if tensor in self._covers else self._sizes[tensor]
+            if cover is not None:
+                missing = len(cover.bits) - int(cover.bits.sum()) - foul
+            if missing:
                 yield "tensor_output_not_written_to", tensor, -1, missing
 
     def _leave(self, tensor: int, *, spoiled: bool = False) -> None:
@@ -252,7 +255,7 @@ class _Accesses:
         self.strict = [item.role in deciding[form] for form, item in pairs]
         self.marks = [LOOP_MARKS.get(form.op, 0) for form, _ in pairs]
 
-    def steps(self) -> Iterator[tuple[int, int, int, int, bool, bool]]:
+    def steps(self) -> Iterable[tuple[int, int, int, int, bool, bool]]:
         """(instruction, operand, tensor, offset, whether it writes, whether a read is also a write)."""
         cells = self._program.cells
         reads, writes = np.flatnonzero(cells.reads), np.flatnonzero(cells.writes)
@@ -264,7 +267,7 @@ class _Accesses:
             cells.instruction[chosen], cells.operand[chosen], cells.tensor[chosen], cells.offset[chosen],
             kinds, cells.writes[chosen] & ~kinds,
         )  # fmt: skip
-        yield from zip(*(column.tolist() for column in columns), strict=True)
+        return zip(*(column.tolist() for column in columns), strict=True)
 
     def cell(self, number: int, operand: int) -> int:
         """The cell of an instruction's operand."""
@@ -301,7 +304,7 @@ class _Accumulation:
         if foreign is None:
             if self._matmul[index]:
                 return False
-            foreign = self._foreign[tensor] = np.zeros(self._program.site(tensor).size, dtype=bool)
+            foreign = self._foreign[tensor] = marks(self._program.site(tensor).size)
         if self._moved[index]:
             return False
         view = _view(foreign, offset, self._program.operands[index])

@@ -86,16 +86,17 @@ def kernel(x):
 
 
 def account(program: list[Step], x: Any) -> tuple[Any, bool]:
-    """The output, NaN where nobody wrote, and whether anything unwritten was read."""
+    """The output, NaN where nobody wrote, and whether it holds what depends on unwritten elements."""
     tiles = [np.full((ROWS, COLUMNS), np.nan, np.float32) for _ in range(3)]
     written = [np.zeros((ROWS, COLUMNS), bool) for _ in range(3)]
     out = np.full((ROWS, COLUMNS), np.nan, np.float32)
-    unwritten = False
+    undefined = np.zeros((ROWS, COLUMNS), bool)
     for step in program:
         (ta, tb, tc), (a, b, c) = step.tiles, [index_of(box) for box in step.boxes]
         used = {"copy": 1, "scale": 1, "square": 1, "store": 1, "add": 2}.get(step.op, 0)
+        known = np.ones((a[0].stop - a[0].start, step.boxes[0][3]), bool)
         for tile, box in ((tb, b), (tc, c))[:used]:
-            unwritten |= not written[tile][box].all()
+            known &= written[tile][box]
         left, right = tiles[tb][b].copy(), tiles[tc][c].copy()
         results = {
             "load": lambda b=b: x[b],
@@ -108,9 +109,11 @@ def account(program: list[Step], x: Any) -> tuple[Any, bool]:
         }
         goal = out if step.op == "store" else tiles[ta]
         goal[a] = results[step.op]()
-        if step.op != "store":
-            written[ta][a] = True
-    return out, unwritten
+        if step.op == "store":
+            undefined[a] = ~known
+        else:
+            written[ta][a] = known
+    return out, bool(undefined.any())
 
 
 PROGRAMS = st.lists(steps(), min_size=1, max_size=14)
