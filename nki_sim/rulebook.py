@@ -46,7 +46,7 @@ def _rules_of(node: ast.AST) -> Iterator[Rule]:
     if isinstance(node, ast.Call) and len(node.args) > 1 and _name(node.func) in _REPORTERS:
         texts = [text for text in map(template, node.args[1:]) if text]
         fix = next((template(item.value) for item in node.keywords if item.arg == "hint"), "")
-        for code in _codes(node.args[0]):
+        for code in codes(node.args[0]):
             yield Rule(
                 code, texts[0] if texts else "what Python says", fix or (texts[-1] if len(texts) > 1 else "")
             )
@@ -62,10 +62,10 @@ def _name(function: ast.expr) -> str:
     return function.id if isinstance(function, ast.Name) else str(getattr(function, "attr", ""))
 
 
-def _codes(node: ast.expr) -> list[str]:
+def codes(node: ast.expr) -> list[str]:
     """A literal, either branch of a choice, or the literal parts of a code that is put together."""
     if isinstance(node, ast.IfExp):
-        return [*_codes(node.body), *_codes(node.orelse)]
+        return [*codes(node.body), *codes(node.orelse)]
     if isinstance(node, ast.JoinedStr):
         return [template(node)]
     found = node.value if isinstance(node, ast.Constant) else None

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import nki_sim
-from nki_sim import ArraySpec, numerics, targets
+from nki_sim import ArraySpec, checks, numerics, targets
 from nki_sim.arrays import NUMPY
+from nki_sim.errors import KernelError
 from nki_sim.frontend import isa
 from nki_sim.frontend.recorder import Recorder, recording
 from nki_sim.ir import Program
@@ -138,6 +139,26 @@ class Texts:
 @pytest.fixture(scope="session")
 def texts() -> type[Texts]:
     return Texts
+
+
+@pytest.fixture(scope="session")
+def refusals() -> Callable[..., set[str]]:
+    """refusals(source): the codes of what a kernel of one [128, 512] float32 array is refused for.
+
+    It is traced, checked, and run when nothing was found until then.
+    """
+
+    def found(source: str, target: str = "trn2", **options: Any) -> set[str]:
+        try:
+            program = nki_sim.trace(source, args=[ArraySpec((128, 512), "float32")], target=target, **options)
+            broken = {item.code for item in checks.check(program, targets.load(target))}
+            if not broken:
+                numerics.run(program, [np.ones((128, 512), np.float32)])
+        except KernelError as error:
+            return {error.code}
+        return broken
+
+    return found
 
 
 class Builder:

@@ -414,3 +414,15 @@ def test_masked_transposes_and_products_write_what_is_left(rows: int | None) -> 
     assert np.array_equal(found[:, :kept], x[:kept].T)
     assert np.all(found[:, kept:64] == 7)
     assert np.allclose(found[:, 64:], x.T @ x if kept else 0, rtol=1e-5)
+
+
+def test_filling_a_tile_again_leaves_earlier_reads_alone() -> None:
+    def kernel(x: Any) -> Any:
+        y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        t = nl.zeros(x.shape, dtype=x.dtype)
+        read = nl.exp(t)
+        t[...] = 5.0
+        nl.store(y, read)
+        return y
+
+    assert np.array_equal(run(kernel, ramp(4, 8)), np.ones((4, 8), F32))

@@ -201,7 +201,14 @@ class LegacyRecorder(Recorder):
     # -- fills -----------------------------------------------------------------------------------
 
     def fill(self, storage: Storage, value: float, line: int, iteration: int) -> None:
-        """The whole tile holds `value` from here on; a memset comes before its first use, if it is needed."""
+        """The whole tile holds `value` from here on; a memset comes before its first use, if it is needed.
+
+        One of another iteration is not dropped: that both fill the tile is for the rules to judge.
+        """
+        self.flush()
+        earlier = self._fills.get(storage.id)
+        if earlier is not None and earlier.iteration != iteration:
+            self._write(earlier)
         storage.started = 0
         self._foreign.discard(storage.id)
         self._fills[storage.id] = Fill(storage, value, line, iteration)
@@ -257,7 +264,7 @@ class LegacyRecorder(Recorder):
         if written is None or written.storage is not result.storage or not alone:
             return False
         place = _placed(written, result, goal)
-        if place is None or not _writes(operator, goal.buffer):
+        if place is None or not _writes(operator, given.get("engine"), goal.buffer):
             return False
         for view in given.values():
             if view is not written and isinstance(view, Tensor) and _collide(place, view, result):
@@ -310,10 +317,12 @@ def _infer_accumulate(given: dict[str, Any]) -> None:
         infer_accumulate(given)
 
 
-def _writes(operator: Operator, buffer: str) -> bool:
-    """Whether all engines of an instruction write to a memory: the tensor engine only to PSUM, GpSimd not."""
+def _writes(operator: Operator, engine: Any, buffer: str) -> bool:
+    """Whether an instruction's engine writes to a memory: the tensor engine only to PSUM, GpSimd not."""
     barred = "gpsimd" if buffer == "psum" else "tensor"
-    return buffer in operator.by_name["dst"].buffers and barred not in operator.engines[:1]
+    name = getattr(engine, "name", "unknown")
+    runs = operator.engines[0] if name == "unknown" else name
+    return buffer in operator.by_name["dst"].buffers and barred != runs
 
 
 def _overwrites(operator: Operator, given: dict[str, Any], role: str) -> bool:
