@@ -99,7 +99,7 @@ UNARY: dict[str, Any] = {
     "abs": np.abs, "relu": lambda x: np.maximum(x, 0), "negative": np.negative,
     "reciprocal": np.reciprocal, "copy": lambda x: x,
     "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "sin": np.sin, "cos": np.cos, "tan": np.tan,
-    "sign": np.sign,
+    "sign": np.sign, "arctan": np.arctan,
 }  # fmt: skip
 POSITIVE = {"log", "sqrt", "rsqrt"}
 
@@ -139,8 +139,17 @@ def test_sines_hold_far_beyond_the_engine_s_range(size: float, seed: int, *, eva
 @given(exponent=st.integers(-30, 20), seed=st.integers(0, 999))
 def test_integral_parts_are_exact_at_every_size(exponent: int, seed: int, *, evaluate: Any) -> None:
     a = (draw(seed, (8, 16), low=-1, high=1) * np.float32(2.0**exponent)).astype(np.float32)
+    a[0, :4] = np.array([np.inf, -np.inf, np.nan, 2.0**24], np.float32)
     for name in ("floor", "ceil", "trunc"):
         np.testing.assert_array_equal(evaluate(f"fn['{name}'](a)", a), UNARY[name](a))
+
+
+@FEW
+@given(exponent=st.integers(-40, 126), seed=st.integers(0, 999))
+def test_arctangents_hold_at_every_size(exponent: int, seed: int, *, evaluate: Any) -> None:
+    a = (draw(seed, (8, 16), low=-1, high=1) * np.float32(2.0**exponent)).astype(np.float32)
+    a[0, :3] = np.array([np.inf, -np.inf, 0.0], np.float32)
+    np.testing.assert_allclose(evaluate("fn['arctan'](a)", a), np.arctan(a.astype(np.float64)), rtol=1e-6)
 
 
 REDUCTIONS: dict[str, Any] = {

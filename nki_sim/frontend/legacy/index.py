@@ -164,12 +164,16 @@ class Index:
 
     # -- arithmetic ------------------------------------------------------------------------------
 
-    def __add__(self, other: Any) -> Index:
+    def __add__(self, other: Any) -> Any:
         if type(other) in INTEGERS:
             return Index(self.linear, self.constant + other)
         if type(other) is Index:
             return Index(self.linear.plus(other.linear), self.constant + other.constant)
-        return NotImplemented if _is_tensor(other) else Index(self.linear, self.constant + _whole(other, "+"))
+        if _is_tensor(other):
+            return Shifted(other, self)
+        return (
+            other + self if type(other) is Shifted else Index(self.linear, self.constant + _whole(other, "+"))
+        )
 
     __radd__ = __add__
 
@@ -185,7 +189,8 @@ class Index:
         return self * -1
 
     def __sub__(self, other: Any) -> Index:
-        return NotImplemented if _is_tensor(other) else self + -other
+        made: Index = NotImplemented if _is_tensor(other) else self + -other
+        return made
 
     def __rsub__(self, other: Any) -> Index:
         made: Index = -self + other
@@ -238,6 +243,30 @@ class Index:
 
     def __iter__(self) -> NoReturn:
         fail("iterate_index", "an index expression cannot be iterated", "loop over nl.affine_range")
+
+
+class Shifted:
+    """An index expression moved by the integer that a tile of one element holds: `offsets[0, k] + i_f`."""
+
+    __slots__ = ("index", "source")
+
+    def __init__(self, source: Any, index: Index) -> None:
+        if source.size != 1:
+            fail(
+                "indirect_indices_free_dim",
+                f"{source.name} of shape {source.shape} is added to an index expression",
+                "one element moves a whole pattern: offsets[0, k] + nl.arange(n)[None, :]",
+            )  # fmt: skip
+        self.source = source
+        self.index = index
+
+    def __add__(self, other: Any) -> Shifted:
+        return Shifted(self.source, self.index + other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Shifted:
+        return Shifted(self.source, self.index - other)
 
 
 def refuse_condition() -> NoReturn:

@@ -12,7 +12,7 @@ from operator import index as to_int
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from nki_sim.forms import Dims
-from nki_sim.frontend.legacy.index import INTEGERS, Index, Linear, broadcast, linear
+from nki_sim.frontend.legacy.index import INTEGERS, Index, Linear, Shifted, broadcast, linear
 from nki_sim.frontend.tensor import DynamicSlice, Lookup, fail
 from nki_sim.frontend.views import View
 
@@ -189,7 +189,8 @@ def _other(tile: Tile, keys: tuple[Any, ...]) -> Found:
         return look_up(tile, tuple(to_int(item) if hasattr(item, "__index__") else item for item in keys))
     if len(keys) > len(tile.dims) and not any(item is None or item is Ellipsis for item in keys):
         fail("too_many_indices", f"{len(keys)} indices on {tile.name}, which has {len(tile.dims)} dimensions")
-    if any(isinstance(item, View) for item in keys) and any(type(item) is Index for item in keys):
+    looked_up = any(isinstance(item, View) for item in keys) and any(type(item) is Index for item in keys)
+    if looked_up or any(type(item) is Shifted for item in keys):
         return gathered(tile, keys)
     if any(type(item) is Index for item in keys):
         fail(
@@ -249,8 +250,11 @@ def gathered(tile: Tile, keys: tuple[Any, ...]) -> Found:
 
     One integer moves the whole pattern; a column of them gives each place of the first axis its own.
     """
-    axes = [axis for axis, item in enumerate(keys) if isinstance(item, View)]
+    axes = [axis for axis, item in enumerate(keys) if isinstance(item, View | Shifted)]
     source, axis = keys[axes[0]], axes[0]
+    fixed: int | Index = 0
+    if isinstance(source, Shifted):
+        source, fixed = source.source, source.index
     if len(axes) != 1 or tile.lookup is not None:
         fail(
             "indirect_indices_free_dim", f"{len(axes)} dimensions of {tile.name} are looked up in tiles",
@@ -258,7 +262,8 @@ def gathered(tile: Tile, keys: tuple[Any, ...]) -> Found:
         )  # fmt: skip
     if source.size == 1:
         lookup = _moved(tile, source, axis)
-        return (*look_up(tile, (*keys[:axis], 0, *keys[axis + 1 :]))[:2], lookup, None)
+        offset, dims, _, reach = look_up(tile, (*keys[:axis], fixed, *keys[axis + 1 :]))
+        return offset, dims, lookup, reach
     tile.check_index(source)
     count = source.shape[0]
     over = Index(linear((count, 1), (0, 0)), 0)

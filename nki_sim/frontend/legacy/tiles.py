@@ -19,6 +19,7 @@ from typing import Any, NoReturn, Self
 
 from nki_sim.forms import Dims
 from nki_sim.frontend.legacy import patterns
+from nki_sim.frontend.legacy.index import Index
 from nki_sim.frontend.legacy.masks import Box, Mask
 from nki_sim.frontend.legacy.patterns import Reach
 from nki_sim.frontend.legacy.recorder import legacy
@@ -140,6 +141,8 @@ def _language(name: str) -> Any:
 
 def _binary(name: str, *, swapped: bool = False) -> Any:
     def compute(self: Tile, other: Any) -> Any:
+        if name == "add" and isinstance(other, Index):
+            return other + self
         left, right = (other, self) if swapped else (self, other)
         return _language(name)(left, right)
 

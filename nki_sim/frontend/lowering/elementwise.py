@@ -125,15 +125,25 @@ def scaled(op0: str, operand0: float, op1: str | None = None, operand1: float | 
     return emit
 
 
-def _without_fraction(op: str, divisor: float) -> Recipe:
-    """x - (x op divisor): what is left when the remainder goes."""
+def _without_remainder(result: Tensor, x: Tensor, near: Tensor, op: str, by: float, *, where: Where) -> None:
+    """x - (near op by)."""
+    issue(
+        "scalar_tensor_tensor", where, dst=result, data=near, op0=op_value(op), operand0=by,
+        op1=op_value("subtract"), operand1=x, reverse1=True,
+    )  # fmt: skip
+
+
+_INTEGRAL = 2.0**23
+"""From here on every float32 is an integer."""
+
+
+def _integral(op: str, divisor: float) -> Recipe:
+    """x without its fraction, x - (x op divisor), also of infinity, which has no remainder."""
 
     def emit(result: Tensor, x: Tensor, where: Where) -> None:
-        x = in_sbuf(x, where)
-        issue(
-            "scalar_tensor_tensor", where, dst=result, data=x, op0=op_value(op), operand0=divisor,
-            op1=op_value("subtract"), operand1=x, reverse1=True,
-        )  # fmt: skip
+        x, near = in_sbuf(x, where), tile(x.shape, "float32")
+        scaled("minimum", _INTEGRAL, "maximum", -_INTEGRAL)(near, x, where)
+        _without_remainder(result, x, near, op, divisor, where=where)
 
     return emit
 
@@ -147,7 +157,7 @@ def _sine(shift: float) -> Recipe:
     def emit(result: Tensor, x: Tensor, where: Where) -> None:
         moved, angle = tile(x.shape, "float32"), tile(x.shape, "float32")
         scaled("add", shift + math.pi)(moved, x, where)
-        _without_fraction("mod", 2 * math.pi)(moved, moved, where)
+        _without_remainder(moved, moved, moved, "mod", 2 * math.pi, where=where)
         issue(
             "scalar_tensor_tensor", where, dst=angle, data=x, op0=op_value("add"), operand0=shift,
             op1=op_value("subtract"), operand1=moved,
@@ -164,6 +174,25 @@ def _tangent(result: Tensor, x: Tensor, where: Where) -> None:
     for part, shift in zip(parts, (0.0, math.pi / 2), strict=True):
         _sine(shift)(part, x, where)
     issue("tensor_tensor", where, dst=result, data1=parts[0], data2=parts[1], op=op_value("divide"))
+
+
+_STEEP = 2.0**30
+"""Beyond this the arctangent is half a turn's half, as float32 has it."""
+
+
+def _arctangent(result: Tensor, x: Tensor, where: Where) -> None:
+    """2 arctan(x / (1 + sqrt(1 + x^2))): an argument below 1, where the ScalarE's arctangent holds."""
+    slope, root = tile(x.shape, "float32"), tile(x.shape, "float32")
+    scaled("minimum", _STEEP, "maximum", -_STEEP)(slope, x, where)
+    issue("tensor_tensor", where, dst=root, data1=slope, data2=slope, op=op_value("multiply"))
+    scaled("add", 1.0)(root, root, where)
+    activation("sqrt")(root, root, where)
+    issue(
+        "scalar_tensor_tensor", where, dst=slope, data=root, op0=op_value("add"), operand0=1.0,
+        op1=op_value("divide"), operand1=slope, reverse1=True,
+    )  # fmt: skip
+    activation("arctan")(slope, slope, where)
+    scaled("multiply", 2.0)(result, slope, where)
 
 
 def _reciprocal(result: Tensor, x: Tensor, where: Where) -> None:
@@ -186,12 +215,13 @@ UNARY: dict[str, Recipe] = {
     "negative": scaled("multiply", -1.0),
     "logical_not": scaled("equal", 0.0),
     "invert": _invert,
-    "floor": _without_fraction("mod", 1.0),
-    "ceil": _without_fraction("mod", -1.0),
-    "trunc": _without_fraction("fmod", 1.0),
+    "floor": _integral("mod", 1.0),
+    "ceil": _integral("mod", -1.0),
+    "trunc": _integral("fmod", 1.0),
     "sin": _sine(0.0),
     "cos": _sine(math.pi / 2),
     "tan": _tangent,
+    "arctan": _arctangent,
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from nki_sim.frontend.recorder import current
 from nki_sim.frontend.tensor import Tensor, fail
 from nki_sim.operators import OPERATORS
+from nki_sim.rules import start_step
 
 Box = tuple[tuple[int, int], ...]
 """First and one past the last element along each axis of a tile."""
@@ -37,9 +38,24 @@ def issue(name: str, where: Where = None, *, rows: frozenset[str] = frozenset(),
         return
     sizes, tiles = broadcast(*(item for item in given.values() if isinstance(item, Tensor)), strict=False)
     places = dict(zip([key for key, item in given.items() if isinstance(item, Tensor)], tiles, strict=True))
-    for box in dict.fromkeys(_seen(box, sizes) for box in where):
+    boxes = list(dict.fromkeys(_seen(box, sizes) for box in where))
+    if len(boxes) > 1 and "dma" not in operator.engines:
+        _check_starts(name, boxes)
+    for box in boxes:
         parts = {key: _clipped(item, box, sizes, key in rows) for key, item in places.items()}
         current().emit(operator, {**given, **parts})
+
+
+def _check_starts(name: str, boxes: Sequence[Box]) -> None:
+    """Steps of a staircase, which a mask over two axes leaves, begin where engines can begin."""
+    for (first, last), *_ in boxes:
+        if first % start_step(last - first):
+            fail(
+                "unsupported_expression_in_mask",
+                f"nisa.{name}: a mask over two axes leaves steps of which one has partitions {first} to "
+                f"{last - 1}, engines begin at partition 0, 32, 64 or 96",
+                "compute the whole tile and choose with nisa.affine_select",
+            )  # fmt: skip
 
 
 def _seen(box: Box, sizes: Sequence[int]) -> Box:
