@@ -182,7 +182,10 @@ class _Walk:
             return
         cover = covers.get(tensor)
         if cover is None:
-            cover = covers[tensor] = _Cover(marks(size) | (tensor in covers), size)
+            bits = marks(size)
+            if tensor in covers:
+                bits[...] = True
+            cover = covers[tensor] = _Cover(bits, size)
         if places is None:
             cover.write(offset * unit, index, item)
         else:

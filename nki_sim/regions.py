@@ -24,6 +24,9 @@ MAX_PAIRS = 1 << 23
 MAX_COMPARED = 1 << 31
 """Pairs that are compared for that."""
 
+MAX_MARKS = 1 << 30
+"""Elements of one tensor that are looked at one by one."""
+
 
 def boxes(program: Program, order: Ints) -> Ints:
     """The boxes of some cells: [cell, (row, end row, column, end column)].
@@ -83,6 +86,20 @@ def _extent(item: Operand) -> tuple[int, int]:
         else:
             columns += step * (count - 1)
     return rows, columns
+
+
+def marks(size: int) -> Bools:
+    """One bit per element of a tensor, or per byte, none of them set.
+
+    Raises:
+        LimitError: there are too many to look at one by one.
+    """
+    if size > MAX_MARKS:
+        raise LimitError(
+            "limit_memory", f"a tensor of {size} elements is looked at one by one, the limit is {MAX_MARKS}",
+            hint="try smaller inputs",
+        )  # fmt: skip
+    return np.zeros(size, dtype=bool)
 
 
 def in_bytes(item: Operand) -> Dims:
