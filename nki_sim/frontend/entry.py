@@ -15,6 +15,7 @@ from typing import Any
 
 from nki_sim import targets
 from nki_sim.errors import KernelError
+from nki_sim.frontend.annotations import compiled
 from nki_sim.frontend.api import Kernel
 from nki_sim.frontend.bind import bind, outputs
 from nki_sim.frontend.context import recording, targeting
@@ -64,7 +65,7 @@ def trace_bytes(
     place = Place(filename)
     with _namespaces(source), targeting(chosen), kernel_faults(place):
         namespace: dict[str, Any] = {"__name__": "kernel", "__file__": filename}
-        exec(compile(tree, filename, "exec", dont_inherit=True), namespace)  # noqa: S102  running the kernel is the purpose
+        exec(compiled(tree, filename, namespace), namespace)  # noqa: S102  running the kernel is the purpose
         kernel = _find_kernel(namespace, entry)
         kernel = kernel if lnc is None else kernel[lnc]
         recorder = kernel.recorder(
@@ -85,7 +86,7 @@ def kernel_of(source: str, filename: str, entry: str | None = None) -> Iterator[
     with _namespaces(source):
         with kernel_faults(Place(filename)):
             namespace: dict[str, Any] = {"__name__": "kernel", "__file__": filename}
-            exec(compile(tree, filename, "exec", dont_inherit=True), namespace)  # noqa: S102  running the kernel is the purpose
+            exec(compiled(tree, filename, namespace), namespace)  # noqa: S102  running the kernel is the purpose
             kernel = _find_kernel(namespace, entry)
         yield kernel
 

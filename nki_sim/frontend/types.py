@@ -6,7 +6,6 @@ import inspect
 from typing import Any
 
 from nki_sim.frontend.storage import fail
-from nki_sim.frontend.tensor import Tensor
 
 _NO_DEFAULTS = (property, staticmethod, classmethod, list, dict, set)
 
@@ -52,24 +51,25 @@ class TensorType:
     """An annotation: a tensor, of a shape when one is given; `nt.tensor[128, 512]`."""
 
     def __init__(self, name: str, shape: tuple[Any, ...] | None = None) -> None:
-        self._name = name
+        self.name = name
         self._shape = shape
 
     def __getitem__(self, shape: Any) -> TensorType:
-        return TensorType(self._name, shape if isinstance(shape, tuple) else (shape,))
+        return TensorType(self.name, shape if isinstance(shape, tuple) else (shape,))
 
     def __repr__(self) -> str:
-        return f"nt.{self._name}{'' if self._shape is None else list(self._shape)}"
+        return f"nt.{self.name}{'' if self._shape is None else list(self._shape)}"
 
     def check(self, name: str, value: Any) -> None:
-        """Refuse an argument of another shape; sizes that are no integers stand for any."""
-        if self._shape is None or not isinstance(value, Tensor):
+        """Refuse a tensor of another shape; sizes that are no integers stand for any."""
+        shape = getattr(value, "shape", None)
+        if self._shape is None or shape is None:
             return
-        pairs = list(zip(self._shape, value.shape, strict=False))
-        if len(self._shape) != value.ndim or any(type(a) is int and a != b for a, b in pairs):
+        pairs = list(zip(self._shape, shape, strict=False))
+        if len(self._shape) != len(shape) or any(type(a) is int and a != b for a, b in pairs):
             fail(
-                "annotation_shape_mismatch", f"{name} has shape {value.shape}, it is annotated {self!r}",
-                "call the kernel with an array of that shape, or change the annotation",
+                "annotation_shape_mismatch", f"{name} has shape {shape}, it is annotated {self!r}",
+                "make the tensor of that shape, or change the annotation",
             )  # fmt: skip
 
 

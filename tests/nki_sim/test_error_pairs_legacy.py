@@ -159,6 +159,10 @@ PAIRS: dict[str, tuple[str, str]] = {
     ),
     "store_dst_shape_smaller": ("column[...] = t", "t[...] = column"),
     "unsupported_memory": ("nl.exp(scratch)", "nl.exp(t)"),
+    "annotation_shape_mismatch ": (
+        "data: nt.tensor[128, 512] = nl.zeros((nl.par_dim(128), 128), dtype=np.float32)",
+        "data: nt.tensor[128, 128] = nl.zeros((nl.par_dim(128), 128), dtype=np.float32)",
+    ),
     "annotation_shape_mismatch": ("t.assert_shape((128, 511))", "t.assert_shape((128, 512))"),
     "shared_hbm_must_in_kernel_level": ("declared()", "nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.hbm)"),
     "shared_hbm_must_in_kernel_level ": (
@@ -241,7 +245,7 @@ PAIRS: dict[str, tuple[str, str]] = {
     ),
     "mutable_parameter_not_returned": (
         WRITES.format(note=": nt.mutable_tensor", goal="x", result="out"),
-        WRITES.format(note=": nt.mutable_tensor", goal="x", result="out, x"),
+        WRITES.format(note=": nt.mutable_tensor[128, 512]", goal="x", result="out, x"),
     ),
     "tensor_output_not_written_to": (
         f"{MORE}nl.store(more[0:7], blocks[0][0:7])\nout = out, more",

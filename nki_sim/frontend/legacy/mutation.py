@@ -9,6 +9,7 @@ from typing import Any
 from nki_sim.errors import KernelError
 from nki_sim.frontend.legacy.typing import mutable_tensor
 from nki_sim.frontend.tensor import Tensor
+from nki_sim.frontend.types import TensorType
 
 
 def check_mutations(
@@ -41,4 +42,6 @@ def check_mutations(
 def _is_mutable(annotation: Any) -> bool:
     if isinstance(annotation, str):
         return annotation.rpartition(".")[2].startswith("mutable_tensor")
+    if isinstance(annotation, TensorType):
+        return annotation.name == mutable_tensor.__name__
     return isinstance(annotation, type) and issubclass(annotation, mutable_tensor)
