@@ -163,13 +163,13 @@ class _Reader:
         loop = Loop(identity, name, start, step, trips, first, stop, item, tuple(self._path))
         self._evaluator.trips[loop.id] = trips
         # Until the body binds them, its names hold what the iteration before left; after it, the last one.
-        body = self._parse(item)
-        self._forget(body)
+        bound = _bindings(self._parse(item))
+        self._forget(bound)
         self._set(name, start + Affine(0, ((loop.id, step),)))
         self._path.append(loop)
         loop.body.extend(self._block(item.body.body))
         self._path.pop()
-        self._forget(body)
+        self._forget(bound)
         return loop
 
     def _guard(self, item: cst.If) -> Guard | None:
@@ -208,12 +208,12 @@ class _Reader:
         names = _names(parsed)
         for name in names:
             self._bound[name] = self._bound.get(name, 0) + 1
-        self._forget(parsed)
+        self._forget(_bindings(parsed))
         return replace(self._statement(item, Kind.OPAQUE, names), binds=names, reason=reason)
 
-    def _forget(self, parsed: Sequence[ast.stmt]) -> None:
-        """What these statements bind means something that is not known."""
-        for name in _bindings(parsed):
+    def _forget(self, names: set[str]) -> None:
+        """From here on these names mean something that is not known."""
+        for name in names:
             self._evaluator.names.pop(name, None)
 
     def _statement(self, item: cst.BaseStatement, kind: Kind, uses: frozenset[str]) -> Statement:

@@ -35,6 +35,9 @@ class Engine(Transform[Statement]):
         others = [name for name in OPERATORS[place.op].engines if name != place.engine]
         if place.op == "nc_transpose":
             raise Refused("the vector engine transposes 32x32 blocks, not whole tiles")
+        wide = [access.tensor for access in place.accesses if access.tensor.dtype in {"int32", "uint32"}]
+        if wide:
+            raise Refused(f"{wide[0].name} holds integers, of which engines keep different numbers of bits")
         return tuple({"engine": name} for name in others)
 
     def apply(self, kernel: Kernel, target: Target, place: Statement, choice: Choice) -> str:

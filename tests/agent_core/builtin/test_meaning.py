@@ -16,7 +16,7 @@ from tests.support.kernels import TARGET, Sample, error, samples
 TOLERANCE = 2e-5
 # No shrinking: an example takes up to a second, and the failing source is in the message as it is.
 heavy = settings(
-    max_examples=40,
+    max_examples=20,
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

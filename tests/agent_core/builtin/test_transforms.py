@@ -241,6 +241,21 @@ def test_engine_names_the_other_engine():
     assert "GpSimd cannot access" in refusal(PRODUCT, "engine", "tensor_copy to done")
 
 
+def test_engine_leaves_integers_where_they_are_exact():
+    source = """
+    @nki.jit
+    def kernel(a, b):
+        out = nl.ndarray((128, 64), dtype=nl.int32, buffer=nl.shared_hbm)
+        t = nl.ndarray((128, 64), dtype=nl.int32, buffer=nl.sbuf)
+        nisa.iota(dst=t, pattern=[[1, 64]])
+        nisa.tensor_tensor(dst=t, data1=t, data2=t, op=nl.multiply)
+        nisa.dma_copy(dst=out, src=t)
+        return out
+    """
+    assert not sites(source, "engine")
+    assert "t holds integers" in refusal(source, "engine", "tensor_tensor to t")
+
+
 def test_fuse_moves_a_scale_into_the_activation():
     source = rows(f"""
         {tile("half")}
