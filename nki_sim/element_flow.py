@@ -13,10 +13,17 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from nki_sim.errors import InputError
+from nki_sim.errors import InputError, LimitError
 from nki_sim.flow import Flow, distinct, flow, soft_writes
 from nki_sim.forms import Form, Operand
 from nki_sim.ir import Bools, Ints, Program
+from nki_sim.regions import marks
+
+MAX_WORK = 1 << 28
+"""Elements of operands that are looked at to follow one element of an output."""
+
+_INSTRUCTION = 1 << 12
+"""Elements that take as long to look at as an instruction takes beside them."""
 
 Reach = Callable[[Form, Operand, Ints, Operand], Ints]
 """(form, output, places of it, operand) -> places of the operand; places count elements in pattern order."""
@@ -49,6 +56,15 @@ class _Demands:
         self._wanted: dict[int, Bools] = {}
         self._done: dict[int, Bools] = {}
         self._inputs: dict[int, Bools] = {}
+        self._left = MAX_WORK
+
+    def _spend(self, places: int) -> None:
+        self._left -= places
+        if self._left < 0:
+            raise LimitError(
+                "limit_work", f"following one element touches more than {MAX_WORK} others",
+                hint="ask for tiles, without an element, or try smaller inputs",
+            )  # fmt: skip
 
     def follow(self, tensor: int, found: Ints) -> dict[str, Ints]:
         self._ask(tensor, self._flow.finals[tensor], found)
@@ -74,6 +90,7 @@ class _Demands:
                 continue
             item = program.operands[cells.operand[other]]
             tensor = int(cells.tensor[other])
+            self._spend(_INSTRUCTION + min(item.elements, program.site(tensor).size))
             if item.index_step or out.index_step or tensor in program.reinterpreted:
                 found = np.arange(program.site(tensor).size)
             else:
@@ -87,6 +104,7 @@ class _Demands:
         for cell in reversed(writers):
             item = self._program.operands[cells.operand[cell]]
             if self._soft[cell] or mixed:
+                self._spend(item.elements)
                 places = np.arange(item.elements)
             else:
                 places, inside = _places(item, found - int(cells.offset[cell]))
@@ -95,11 +113,12 @@ class _Demands:
                 self._want(cell, places, item.elements)
         if tensor in self._program.inputs and len(found):
             size = self._program.site(tensor).size
-            self._inputs.setdefault(tensor, np.zeros(size, dtype=bool))[found] = True
+            self._inputs.setdefault(tensor, marks(size))[found] = True
 
     def _want(self, cell: int, places: Ints, count: int) -> None:
         if cell not in self._wanted:
-            self._wanted[cell] = np.zeros(count, dtype=bool)
+            self._spend(count)
+            self._wanted[cell] = marks(count)
             heappush(self._heap, -cell)
         self._wanted[cell][places] = True
 

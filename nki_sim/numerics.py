@@ -26,9 +26,12 @@ from nki_sim.plan import Plan, plan
 from nki_sim.products import Product, multiply
 
 MAX_BYTES = 16 << 30
-MAX_ELEMENTS = 1 << 40
-MAX_STEPS = 1 << 23
+MAX_ELEMENTS = 1 << 36
+MAX_STEPS = 1 << 21
 """Instructions that a program with data-dependent loops may execute."""
+
+_OVERSIZE = 1 << 20
+"""Bytes per partition beyond which a tile, in programs whose compiler spills, counts like one in HBM."""
 
 _plans: WeakKeyDictionary[Program, dict[frozenset[int], Plan]] = WeakKeyDictionary()
 _tracked: WeakKeyDictionary[Program, list[frozenset[int]]] = WeakKeyDictionary()
@@ -50,8 +53,9 @@ def run(
 
     Raises:
         InputError: number, shape or type of the inputs is wrong.
-        LimitError: the tensors in HBM exceed `max_bytes`, or all operands together `max_elements`, or loops
-            whose bounds depend on data take more than `max_steps` instructions.
+        LimitError: tensors in HBM (and tiles far larger than SBUF) exceed `max_bytes`, or all operands
+            together `max_elements`, or loops whose bounds depend on data take more than `max_steps`
+            instructions.
         KernelError: what depends on data breaks a rule: an address out of bounds, unwritten elements read.
     """
     if only is not None:
@@ -67,6 +71,8 @@ def run(
         try:
             _execute(program, machine, tracked, max_elements=max_elements, max_steps=max_steps)
             break
+        except MemoryError as error:
+            raise LimitError("limit_memory", "the program needs more memory than there is") from error
         except KernelError as error:
             # Elements that nobody wrote and that leave the tracked tensors: look where they go.
             if error.code != "uninitialised_read" or tracked is stages[-1]:
@@ -116,10 +122,10 @@ def _check_size(program: Program, max_bytes: int) -> None:
     total = sum(
         site.size * NUMPY[site.dtype].itemsize * count
         for site, count in zip(program.sites, counts, strict=True)
-        if site.buffer in HBM_BUFFERS
+        if site.buffer in HBM_BUFFERS or site.partition_bytes > _OVERSIZE
     )
     if total > max_bytes:
-        raise LimitError("limit_memory", f"tensors in HBM take {total} bytes, the limit is {max_bytes}")
+        raise LimitError("limit_memory", f"tensors take {total} bytes, the limit is {max_bytes}")
 
 
 def _place(program: Program, machine: Machine, inputs: Sequence[Array]) -> None:

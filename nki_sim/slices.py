@@ -16,7 +16,7 @@ from nki_sim.errors import InputError
 from nki_sim.flow import Flow, flow, needed, soft_writes
 from nki_sim.forms import Dims
 from nki_sim.ir import Bools, Program
-from nki_sim.regions import in_bytes
+from nki_sim.regions import in_bytes, marks
 
 Box = tuple[tuple[int, int], ...]
 """(first, end) along each dimension of an output."""
@@ -76,7 +76,7 @@ def _writers(program: Program, traced: Flow, at: int, boxes: Sequence[Box]) -> l
 
 def _marked(program: Program, tensor: int, boxes: Sequence[Box]) -> Bools:
     site = program.site(tensor)
-    bits = np.zeros(site.shape, dtype=bool)
+    bits = marks(site.size).reshape(site.shape)
     for box in boxes:
         inside = [0 <= first < end <= size for (first, end), size in zip(box, site.shape, strict=False)]
         if len(box) != len(site.shape) or not all(inside):

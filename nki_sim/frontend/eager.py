@@ -30,8 +30,8 @@ from nki_sim.interpret import Columns, Interpreter
 from nki_sim.ir import Program
 from nki_sim.machine import Action, Machine, action
 
-MAX_STEPS = 1 << 23
-MAX_ELEMENTS = 1 << 40
+MAX_STEPS = 1 << 21
+MAX_ELEMENTS = 1 << 36
 
 
 def eager(kernel: Any, inputs: Sequence[Any], target: str = "trn2", *, entry: str | None = None) -> Any:
