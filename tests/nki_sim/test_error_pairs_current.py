@@ -204,10 +204,6 @@ PAIRS: dict[str, tuple[str, str]] = {
     ),
     # launches
     "lnc": ("nisa.core_barrier(out, (0, 1))", "nl.num_programs()"),
-    "loop_sync": (
-        LAUNCHED.format(body="    nl.fori_loop(0, register, swap)"),
-        LAUNCHED.format(body="    swap()"),
-    ),
     "core_sync_mismatch": (
         LAUNCHED.format(body="    if rank:\n        swap()"),
         LAUNCHED.format(body="    swap()"),
