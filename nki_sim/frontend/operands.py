@@ -8,13 +8,19 @@ from typing import Any
 
 from nki_sim.dtypes import DTYPES, TRN3_DTYPES, spelled
 from nki_sim.errors import printable
-from nki_sim.forms import HBM_BUFFERS, MAX_NAME, Operand, index_role
+from nki_sim.forms import BUFFERS, HBM_BUFFERS, MAX_NAME, Operand, Site, index_role
 from nki_sim.frontend.storage import fail
 from nki_sim.frontend.tensor import Tensor
+from nki_sim.frontend.values import Function
 from nki_sim.frontend.views import View
 from nki_sim.operators import Argument, Operator
+from nki_sim.targets import Target
 
 MAX_ELEMENTS = 1 << 40
+
+
+# Constants that are their own signature, together with their type.
+PLAIN = frozenset({bool, int, Function})
 
 
 def as_key(value: Any) -> Any:
@@ -49,6 +55,29 @@ def checked_shape(shape: Any) -> tuple[int, ...]:
     if not sizes or total > MAX_ELEMENTS:
         fail("shape", f"shape {sizes} has {total} elements, the limit is {MAX_ELEMENTS}")
     return sizes
+
+
+def check_site(site: Site, target: Target) -> None:
+    """Refuse declarations in memories that are not there, and tiles that no memory on chip holds."""
+    if site.buffer not in BUFFERS:
+        fail(
+            "unsupported_memory",
+            f"{site.name} in {site.buffer!r}",
+            f"one of {', '.join(sorted(BUFFERS))}",
+        )
+    if site.buffer in HBM_BUFFERS:
+        return
+    if len(site.shape) < 2:
+        fail(
+            "tile_rank", f"{site.name} of shape {site.shape} is one-dimensional on chip",
+            "tiles have a partition dimension and a free dimension: (128, n)",
+        )  # fmt: skip
+    if site.shape[0] > target.partitions:
+        fail(
+            "num_partition_exceed_arch_limit",
+            f"number of partitions {site.shape[0]} of {site.name} exceeds the limit of "
+            f"{target.partitions}", "tile the first dimension by 128",
+        )  # fmt: skip
 
 
 def checked_name(name: Any) -> str:

@@ -11,17 +11,19 @@ import ast
 import sys
 from array import array
 from collections.abc import Mapping, Sequence
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from nki_sim import wire
 from nki_sim.dtypes import DTYPES
 from nki_sim.errors import LimitError, printable
-from nki_sim.forms import BUFFERS, HBM_BUFFERS, MAX_NAME, Form, Operand, Params, ParamValue, Site
+from nki_sim.forms import MAX_NAME, Form, Operand, Params, ParamValue, Site
 from nki_sim.frontend.context import current, recording
 from nki_sim.frontend.iterations import Iterations
 from nki_sim.frontend.operands import (
+    PLAIN,
     as_key,
+    check_site,
     checked_address,
     checked_name,
     checked_shape,
@@ -31,27 +33,15 @@ from nki_sim.frontend.operands import (
     operands_of,
 )
 from nki_sim.frontend.state import EngineStates
-from nki_sim.frontend.storage import layout_of
-from nki_sim.frontend.streams import Replay, Stream, Sync, merged, receive
-from nki_sim.frontend.tensor import Storage, Tensor, fail, row_major
+from nki_sim.frontend.storage import Declaration
+from nki_sim.frontend.streams import Replay, Stream, Sync, merged, operands_at
+from nki_sim.frontend.tensor import Storage, Tensor, fail
 from nki_sim.frontend.values import normalise, spread
 from nki_sim.frontend.views import Lookup, View
 from nki_sim.operators import OPERATORS, Operator
 from nki_sim.targets import Target
 
 __all__ = ["Recorder", "current", "recording"]
-
-
-class Declaration:
-    """A site as the recorder keeps it: what all its tensors share, its number once there is one (-1)."""
-
-    __slots__ = ("dims", "layout", "number", "site")
-
-    def __init__(self, site: Site) -> None:
-        self.site = site
-        self.layout = layout_of(site, site.dtype)
-        self.dims = row_major(site.shape)
-        self.number = -1
 
 
 class Recorder(Iterations):
@@ -93,6 +83,8 @@ class Recorder(Iterations):
         self.placed = False
         self.auto_alloc = False
         self._constants: dict[int, bytes] = {}
+        # Places in the kernel's code and their lines; the code is kept, so that its number stays its own.
+        self._lines: dict[tuple[int, int], tuple[CodeType, int]] = {}
         self._states = EngineStates(self._declare_state)
 
     # -- tensors ---------------------------------------------------------------------------------
@@ -137,7 +129,7 @@ class Recorder(Iterations):
         called = name or self._names.get(line, f"tensor_{line}")
         place = None if address is None else checked_address(address, called, buffer)
         site = Site(checked_name(called), checked_shape(shape), dtype_name(dtype), buffer, line, place)
-        self._check_site(site)
+        check_site(site, self.target)
         return self.declared(site)
 
     def declared(self, site: Site) -> Declaration:
@@ -197,27 +189,6 @@ class Recorder(Iterations):
             self._constants[state.storage.id] = data
         return state
 
-    def _check_site(self, site: Site) -> None:
-        if site.buffer not in BUFFERS:
-            fail(
-                "unsupported_memory",
-                f"{site.name} in {site.buffer!r}",
-                f"one of {', '.join(sorted(BUFFERS))}",
-            )
-        if site.buffer in HBM_BUFFERS:
-            return
-        if len(site.shape) < 2:
-            fail(
-                "tile_rank", f"{site.name} of shape {site.shape} is one-dimensional on chip",
-                "tiles have a partition dimension and a free dimension: (128, n)",
-            )  # fmt: skip
-        if site.shape[0] > self.target.partitions:
-            fail(
-                "num_partition_exceed_arch_limit",
-                f"number of partitions {site.shape[0]} of {site.name} exceeds the limit of "
-                f"{self.target.partitions}", "tile the first dimension by 128",
-            )  # fmt: skip
-
     def read(self, tree: ast.Module) -> None:
         """Learn from the kernel's source what its run does not show, in recorders that do."""
         del tree
@@ -235,9 +206,14 @@ class Recorder(Iterations):
 
     def synchronise(self, name: str, key: tuple[Any, ...], **what: Any) -> None:
         """The program waits here for the other one, which must do the same."""
-        if self.open_loops:
-            fail("loop_sync", f"nisa.{name} in a loop of the device", "unroll the loop: give it known bounds")
         self._stream.syncs.append(Sync(name, key, self.line(), self._stream.end, **what))
+
+    def mark_loop(self, name: str, condition: Tensor) -> None:
+        """A loop of the device begins or ends here."""
+        self.open_loops += 1 if name == "loop_begin" else -1
+        at = self._stream.end
+        self.emit(OPERATORS[name], {"condition": condition})
+        self._stream.mark(name, condition, self.line(), at)
 
     def _merged(self) -> Stream:
         if self.open_loops:
@@ -249,7 +225,9 @@ class Recorder(Iterations):
             if isinstance(item[0], Sync):
                 for core, place in enumerate(item):
                     self.core = core
-                    self.emit(OPERATORS[place.name], receive(item, core), place.line)
+                    operands = operands_at(item, core)
+                    if operands is not None:
+                        self.emit(OPERATORS[place.name], operands, place.line)
             else:
                 self._stream.extend(*item)
         return self._stream
@@ -287,6 +265,8 @@ class Recorder(Iterations):
                     key.append((Lookup, value.lookup.step, source.storage.kind, source.dims, source.place))
                     tensors.append(source.storage.id)
                     offsets.append(source.offset)
+            elif type(value) in PLAIN:
+                key += (type(value), value)
             else:
                 key.append(as_key(value))
         signature = tuple(key)
@@ -361,8 +341,14 @@ class Recorder(Iterations):
         # The only way to a caller's line that costs nothing.
         frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
         while frame is not None:
-            if frame.f_code.co_filename == self.filename:
-                return frame.f_lineno
+            code = frame.f_code
+            if code.co_filename == self.filename:
+                # Python finds a line by walking the table of the whole function: once for each place.
+                place = id(code), frame.f_lasti
+                found = self._lines.get(place)
+                if found is None:
+                    found = self._lines[place] = code, frame.f_lineno
+                return found[1]
             frame = frame.f_back
         return 0
 

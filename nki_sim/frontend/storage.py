@@ -44,6 +44,18 @@ def layout_of(site: Site, dtype: str) -> Layout:
     return dtype, itemsize, row, site.size * declared // itemsize, region, kind, on_chip, region == "psum"
 
 
+class Declaration:
+    """A site as the recorder keeps it: what all its tensors share, its number once there is one (-1)."""
+
+    __slots__ = ("dims", "layout", "number", "site")
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.layout = layout_of(site, site.dtype)
+        self.dims = row_major(site.shape)
+        self.number = -1
+
+
 class Storage:
     """One allocated tensor as elements of one data type; `kind` interns (row, dtype, buffer).
 

@@ -38,11 +38,11 @@ def _nc_matmul(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
     flags = {name: value for name, value in given.items() if value not in (None, ()) and name != "name"}
     if "perf_mode" in flags:
         flags["perf_mode"] = _perf_mode(flags["perf_mode"])
-    boxes = where(mask, moving.shape)
+    boxes = None if mask is None else where(mask, moving.shape)
     if boxes != []:
         stationary, moving = in_sbuf(stationary), in_sbuf(moving, boxes)
     result = matrix.product(stationary, moving, boxes, **flags)
-    return masked(result, columns_of(result, boxes), result.shape)
+    return as_tile(result) if boxes is None else masked(result, columns_of(result, boxes), result.shape)
 
 
 def _perf_mode(given: Any) -> matmul_perf_mode:

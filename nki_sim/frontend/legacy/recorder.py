@@ -94,7 +94,8 @@ class LegacyRecorder(Recorder):
         line = self.line() if line is None else line
         for view in given.values():
             if isinstance(view, Tensor):
-                _refuse_reach(view)
+                if getattr(view, "reach", None) is not None:
+                    _refuse_reach(view)
                 if view.lookup is not None:
                     _refuse_reach(view.lookup.source)
                 if (view.storage.site.line, line) not in self._in_scope:
@@ -181,11 +182,13 @@ class LegacyRecorder(Recorder):
         super().begin_program(place, core)
 
     def enter_iteration(self, loop: int, index: int) -> None:
-        self.flush()
+        if self._pending is not None:
+            self.flush()
         super().enter_iteration(loop, index)
 
     def leave_iteration(self) -> None:
-        self.flush()
+        if self._pending is not None:
+            self.flush()
         super().leave_iteration()
 
     def inputs_written(self) -> list[int]:
@@ -266,8 +269,10 @@ class LegacyRecorder(Recorder):
         place = _placed(written, result, goal)
         if place is None or not _writes(operator, given.get("engine"), goal.buffer):
             return False
+        own = result.storage.id, place.storage.id
         for view in given.values():
-            if view is not written and isinstance(view, Tensor) and _collide(place, view, result):
+            read = isinstance(view, Tensor) and view is not written and view.storage.id in own
+            if read and _collide(place, view, result):
                 return False
         given["dst"] = place
         given.update(changes)
@@ -334,11 +339,9 @@ def _overwrites(operator: Operator, given: dict[str, Any], role: str) -> bool:
 
 
 def _collide(written: Tensor, read: Tensor, result: Tensor) -> bool:
-    """Whether an instruction would overwrite elements of an operand that it still has to read."""
+    """Whether an instruction would overwrite elements of an operand there that it still has to read."""
     if read.storage.id == result.storage.id:
         return True
-    if read.storage.id != written.storage.id:
-        return False
     if written.offset == read.offset and merged(written.dims) == merged(read.dims):
         return False
     row = written.storage.row

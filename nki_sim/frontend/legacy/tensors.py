@@ -18,7 +18,7 @@ from nki_sim.frontend.legacy.index import INTEGERS, Index
 from nki_sim.frontend.legacy.patterns import expanded
 from nki_sim.frontend.legacy.recorder import legacy
 from nki_sim.frontend.legacy.tiles import ASSIGNED, Tile, as_tile, store
-from nki_sim.frontend.recorder import Declaration
+from nki_sim.frontend.storage import Declaration
 from nki_sim.frontend.tensor import fail
 
 

@@ -238,8 +238,9 @@ def _store_tile(goal: Tile, value: Tensor, *, unshared: bool) -> None:
         return
     _check_memories(goal, value)
     shape = value.shape
-    view = conform(goal, shape)
-    same = view is goal or view.shape == shape
+    same = goal.shape == shape
+    view = goal if same else conform(goal, shape)
+    same = same or view.shape == shape
     fresh, kept = (value.fresh, value.kept) if isinstance(value, Tile) else (False, None)
     alone = unshared and fresh and (kept is None or len(kept) == 1)
     if alone and same and _takes_type(view, value):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from nki_sim.frontend.lowering.emit import Where, cast, in_sbuf, issue, on_chip, tile
+from nki_sim.frontend.lowering.emit import Box, Where, cast, in_sbuf, issue, on_chip, tile
 from nki_sim.frontend.lowering.promotion import named, promote
 from nki_sim.frontend.recorder import current
 from nki_sim.frontend.tensor import Tensor, fail
@@ -33,7 +33,10 @@ def product(stationary: Tensor, moving: Tensor, where: Where = None, **flags: An
     """
     first = 2 if flags.get("perf_mode") is matmul_perf_mode.double_row else 1
     result = tile((prod(stationary.shape[first:]), *moving.shape[first:]), "float32", "psum")
-    if where is not None and first > 1:
+    if where is None:
+        issue("nc_matmul", dst=result, stationary=stationary, moving=moving, accumulate=False, **flags)
+        return result
+    if first > 1:
         fail("unsupported_expression_in_mask", "double_row takes no mask", "pass a part of the moving tile")
     for left, right, dst in _clipped(stationary, moving, result, where):
         issue("nc_matmul", dst=dst, stationary=left, moving=right, accumulate=False, **flags)
@@ -41,10 +44,8 @@ def product(stationary: Tensor, moving: Tensor, where: Where = None, **flags: An
 
 
 def _clipped(
-    left: Tensor, right: Tensor, result: Tensor, where: Where
+    left: Tensor, right: Tensor, result: Tensor, where: Sequence[Box]
 ) -> list[tuple[Tensor, Tensor, Tensor]]:
-    if where is None:
-        return [(left, right, result)]
     parts = []
     for (first, last), *free in where:
         spans = tuple(slice(*span) for span in free)
