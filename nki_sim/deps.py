@@ -57,7 +57,7 @@ def dependences(program: Program) -> Dependences:
 def _fence(program: Program, found: list[set[int]]) -> None:
     """Walls wait for all that was issued before, and all that is issued behind them waits for them.
 
-    Loop markers are walls of their core, barriers of all cores.
+    Loop markers are walls of the cores that run the loop, barriers of all cores.
     """
     walls = np.array(
         [form.op in LOOP_MARKS or form.op == "core_barrier" for form in program.forms], dtype=bool
@@ -65,14 +65,18 @@ def _fence(program: Program, found: list[set[int]]) -> None:
     if not walls.any():
         return
     is_wall, all_cores = walls[program.form_ids].tolist(), range(MAX_CORES)
+    pairs = {
+        number for number in program.partners if len(program.forms[program.form_ids[number]].operands) > 1
+    }
     since: list[list[int]] = [[] for _ in all_cores]
     last: list[set[int]] = [set() for _ in all_cores]
     for number, core in enumerate(program.cores.tolist()):
         if is_wall[number]:
-            own = number in program.partners
+            own = number in program.partners and number not in pairs
             for other in (core,) if own else all_cores:
                 found[number].update(since[other])
-            since[core], last[core] = [number], {number}
+            for other in all_cores if number in pairs else (core,):
+                since[other], last[other] = [number], {number}
         else:
             found[number].update(last[core])
             since[core].append(number)

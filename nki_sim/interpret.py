@@ -49,10 +49,20 @@ class Interpreter:
             except KernelError as error:
                 raise located(error, columns.lines[number]) from error
             if number in partners:
-                goes_on = bool(self._machine.array(tensors[0])[0])
+                goes_on = self._goes_on(tensors, columns.lines[number])
                 at_end = partners[number] < number
                 number = partners[number] if goes_on == at_end else number
             number += 1
+
+    def _goes_on(self, conditions: Sequence[int], line: int) -> bool:
+        """What the registers of a loop's mark say, one of each core that runs it."""
+        first, *others = [bool(self._machine.array(register)[0]) for register in conditions]
+        if any(other != first for other in others):
+            raise KernelError(
+                "core_sync_mismatch", "one core leaves a loop in which it meets the other one, which waits "
+                "for ever", line, "give the loop as many rounds on both cores",
+            )  # fmt: skip
+        return first
 
     def _count(self, act: Action) -> None:
         self._steps += 1

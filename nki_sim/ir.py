@@ -119,7 +119,7 @@ class Program:
         """For each `loop_begin` its `loop_end`, and the other way round, by instruction number.
 
         Raises:
-            IRError: a marker has no partner, or a loop holds instructions of two cores.
+            IRError: a marker has no partner, or a loop with one condition holds instructions of two cores.
         """
         marks = np.array([LOOP_MARKS.get(form.op, 0) for form in self.forms], dtype=np.int64)
         found: dict[int, int] = {}
@@ -131,7 +131,8 @@ class Program:
             if not open_loops:
                 raise IRError(f"instruction {number} ends a loop that no instruction begins")
             begin = open_loops.pop()
-            if len(set(self.cores[begin : number + 1].tolist())) > 1:
+            alone = any(len(self.forms[self.form_ids[mark]].operands) == 1 for mark in (begin, number))
+            if alone and len(set(self.cores[begin : number + 1].tolist())) > 1:
                 raise IRError(f"the loop of instructions {begin} to {number} holds two cores")
             found[begin], found[number] = number, begin
         if open_loops:

@@ -26,11 +26,14 @@ def check(program: Program) -> Iterator[Violation]:
     fixed = np.array([item.index_step == 0 for item in program.operands], dtype=bool)
     chosen = np.flatnonzero(shared[program.tensor_sites[cells.tensor]] & fixed[cells.operand])
     chosen = np.setdiff1d(chosen, twins(program))
-    numbers = cells.instruction[chosen]
-    kinds = np.where(cells.writes[chosen] & ~cells.reads[chosen], WRITE, READ)
-    accesses = Accesses(chosen, program.cores[numbers], _epochs(program)[numbers], kinds)
-    for clash in clashes(program, accesses, set()):
-        yield _violation(program, clash)
+    seen: set[int] = set()
+    for begin, end, scopes in _stretches(program):
+        part = chosen[(cells.instruction[chosen] >= begin) & (cells.instruction[chosen] < end)]
+        numbers = cells.instruction[part]
+        kinds = np.where(cells.writes[part] & ~cells.reads[part], WRITE, READ)
+        accesses = Accesses(part, program.cores[numbers], scopes[numbers], kinds)
+        for clash in clashes(program, accesses, seen):
+            yield _violation(program, clash)
 
 
 def twins(program: Program) -> Ints:
@@ -58,6 +61,19 @@ def twins(program: Program) -> Ints:
     # Once on each of two cores; what one core writes there again may differ from round to round.
     first = np.flatnonzero(same[1:-1] & ~same[:-2] & ~same[2:] & (cores[1:] != cores[:-1]))
     return np.stack([chosen[first], chosen[first + 1]], axis=1)
+
+
+def _stretches(program: Program) -> Iterator[tuple[int, int, Ints]]:
+    """First instruction, end and scopes of the program, and of each loop in which cores meet.
+
+    What follows the last meeting of a round has no order with what precedes the first one of the next.
+    """
+    epochs = _epochs(program)
+    yield 0, len(program), epochs
+    for begin, end in program.loops:
+        inside = epochs[begin : end + 1]
+        if inside.min() < inside.max():
+            yield begin, end, np.where(epochs == inside.max(), inside.min(), epochs)
 
 
 def _epochs(program: Program) -> Ints:

@@ -14,7 +14,6 @@ from nki_sim.frontend.recorder import current
 from nki_sim.frontend.registers import NkiScalar, VirtualRegister
 from nki_sim.frontend.storage import fail
 from nki_sim.frontend.tensor import Tensor
-from nki_sim.operators import OPERATORS
 
 
 def affine_range(start: int, stop: int | None = None, step: int = 1) -> range:
@@ -103,8 +102,7 @@ def _mark(name: str, condition: Tensor) -> None:
             "loops of the device cannot stand in nl.no_reorder()",
             "put it into the body",
         )
-    recorder.open_loops += 1 if name == "loop_begin" else -1
-    recorder.emit(OPERATORS[name], {"condition": condition})
+    recorder.mark_loop(name, condition)
 
 
 def _check_step(what: str, step: Any) -> None:

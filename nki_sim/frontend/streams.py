@@ -23,6 +23,8 @@ class Sync:
     """A place where a program waits for the other: `at` is (instructions, operands) recorded before it.
 
     `key` is the same on both cores: the instruction and its pipe. `src` and `dst` are what a sendrecv moves.
+    The marks of a loop with such places in it are places too; `condition` is their register, and `end` is
+    what is recorded with the mark itself, which one of both cores replaces.
     """
 
     name: str
@@ -32,6 +34,8 @@ class Sync:
     engine: Any
     src: Tensor | None = None
     dst: Tensor | None = None
+    condition: Tensor | None = None
+    end: tuple[int, int] | None = None
 
 
 @dataclass(slots=True)
@@ -50,6 +54,16 @@ class Stream:
     def end(self) -> tuple[int, int]:
         """(instructions, operands) so far."""
         return len(self.forms), len(self.tensors)
+
+    def mark(self, name: str, condition: Tensor, line: int, at: tuple[int, int]) -> None:
+        """A loop of the device begins or ends with the instruction recorded since `at`.
+
+        Loops without a place to meet stay what they are; the mark of a begin is taken back at their end.
+        """
+        if name == "loop_end" and self.syncs[-1].name == "loop_begin":
+            self.syncs.pop()
+        else:
+            self.syncs.append(Sync(name, (), line, at, None, condition=condition, end=self.end))
 
     def extend(self, other: Stream, start: tuple[int, int], end: tuple[int, int]) -> None:
         """Add a piece of another stream."""
@@ -106,7 +120,7 @@ def merged(streams: list[Stream]) -> Iterator[Piece | Places]:
     for number in range(min(counts)):
         places = tuple(stream.syncs[number] for stream in streams)
         yield from _pieces(streams, starts, [place.at for place in places])
-        starts = [place.at for place in places]
+        starts = [place.end or place.at for place in places]
         _check(places)
         yield places
     if len(set(counts)) > 1:
@@ -131,7 +145,7 @@ def _pieces(
 def _check(places: Places) -> None:
     first, *others = places
     for other in others:
-        if other.key != first.key:
+        if (other.name, other.key) != (first.name, first.key):
             raise KernelError(
                 "core_sync_mismatch",
                 f"core 0 is at {_place(first)} (line {first.line}) while core 1 is at {_place(other)}",
@@ -150,8 +164,10 @@ def _place(place: Sync) -> str:
     return f"nisa.{place.name}{place.key}"
 
 
-def receive(places: Places, core: int) -> dict[str, Any]:
-    """The operands of the instruction that a place becomes on a core."""
+def operands_at(places: Places, core: int) -> dict[str, Any] | None:
+    """The operands of the instruction that a place becomes on a core; None where it becomes none there."""
+    if places[0].condition is not None:
+        return None if core else {"condition": places[0].condition, "other": places[1].condition}
     place, other = places[core], places[1 - core]
     moves = {} if place.dst is None else {"dst": place.dst, "src": other.src}
     return {**moves, "engine": place.engine}

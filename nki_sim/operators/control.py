@@ -14,6 +14,10 @@ REGISTER = frozenset({"register"})
 MEMORY = HBM_BUFFERS | {"sbuf"}
 
 
+# A loop in which the cores of a launch meet is one loop of both: each decides with its own condition.
+_CONDITIONS = tensor("condition", REGISTER), Argument("other", "tensor", required=False, buffers=REGISTER)
+
+
 def _value(name: str) -> Argument:
     return Argument(name, "tensor_or_int", buffers=REGISTER)
 
@@ -37,11 +41,11 @@ ENTRIES = (
         costs.sync, (rules.register_widths,), "left op right, wrapping at the width of dst", internal=True,
     ),
     Operator(
-        "loop_begin", ("sync",), (tensor("condition", REGISTER),), costs.sync, (),
+        "loop_begin", ("sync",), _CONDITIONS, costs.sync, (),
         "go on behind the matching loop_end when the register is 0", internal=True,
     ),
     Operator(
-        "loop_end", ("sync",), (tensor("condition", REGISTER),), costs.sync, (),
+        "loop_end", ("sync",), _CONDITIONS, costs.sync, (),
         "go back behind the matching loop_begin when the register is not 0", internal=True,
     ),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nki_sim import targets
+from nki_sim import checks, targets
 from nki_sim.errors import KernelError
 from nki_sim.frontend import isa as nisa
 from nki_sim.frontend import language as nl
@@ -119,7 +119,8 @@ def one_more(rank: int, here: Any, there: Any) -> None:
 
 
 def looping(rank: int, here: Any, there: Any) -> None:
-    nl.fori_loop(0, nisa.register_alloc(2), lambda i: swap(rank, here, there))
+    if rank:
+        nl.fori_loop(0, nisa.register_alloc(2), lambda i: swap(rank, here, there))
 
 
 def uneven(rank: int, here: Any, there: Any) -> None:
@@ -142,7 +143,7 @@ def wide(rank: int, here: Any, there: Any) -> None:
         (one_more, "core_sync_mismatch"),
         (lambda rank, here, there: swap(rank, here, there, pipe=rank), "core_sync_mismatch"),
         (uneven, "shape_mismatch"),
-        (looping, "loop_sync"),
+        (looping, "core_sync_mismatch"),
         (shared, "shared_hbm_mismatch"),
         (wide, "sendrecv_size"),
         (lambda rank, here, there: swap(rank, here, here), "sendrecv_overlap"),
@@ -150,7 +151,7 @@ def wide(rank: int, here: Any, there: Any) -> None:
         (lambda rank, here, there: swap(rank, here, there, pipe="a"), "argument_type"),  # type: ignore[arg-type]
         (lambda rank, here, there: swap(rank, 3, there), "argument_type"),
         (lambda rank, here, there: nisa.sendrecv(here, there, 1 - rank, 1 - rank, 0, "dma"), "argument_type"),
-        (lambda rank, here, there: nisa.core_barrier(here, (0, 1)), "unsupported_memory"),
+        (lambda rank, here, there: nisa.core_barrier("here", (0, 1)), "argument_type"),
         (lambda rank, here, there: split[2](here), "nested_kernel_with_spmd_grid"),
         (lambda rank, here, there: nl.program_id(1), "axis"),
         (lambda rank, here, there: nl.num_programs(2), "axis"),
@@ -178,3 +179,86 @@ def test_two_cores_as_one_are_there_from_trn2_on() -> None:
     with pytest.raises(KernelError) as caught:
         trace_function(exchanged[2], [X], target="trn1")
     assert caught.value.code == "generation"
+
+
+def rounds(*counts: int) -> Any:
+    """Each core adds what the other one has to its own, as often as its count says; the device decides."""
+
+    @jit
+    def kernel(x: Any) -> Any:
+        rank = nl.program_id(0)
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        here, there = tile(x), tile(x)
+        nisa.dma_copy(dst=here, src=x[mine(x)])
+
+        def alone(_: Any) -> None:
+            nisa.tensor_scalar(dst=here, data=here, op0=nl.add, operand0=1.0)
+
+        def exchange(_: Any) -> None:
+            nl.fori_loop(0, nisa.register_alloc(1 + rank), alone)
+            swap(rank, here, there)
+            nisa.tensor_tensor(dst=here, data1=here, data2=there, op=nl.add)
+
+        nl.fori_loop(0, nisa.register_alloc(counts[rank]), exchange)
+        nisa.dma_copy(dst=out[mine(x)], src=here)
+        return out
+
+    return kernel[2]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_cores_meet_in_loops_of_the_device(count: int) -> None:
+    """Loops in which they do not meet may differ from core to core."""
+    first, second = X[:32].copy(), X[32:].copy()
+    for _ in range(count):
+        first = second = (first + 1) + (second + 2)
+    assert simulate(rounds(count, count))(X).tolist() == np.concatenate([first, second]).tolist()
+
+
+@pytest.mark.parametrize("counts", [(1, 2), (2, 1), (0, 1)])
+def test_a_core_that_meets_the_other_more_often_waits_for_ever(counts: tuple[int, int]) -> None:
+    with pytest.raises(KernelError) as caught:
+        simulate(rounds(*counts))(X)
+    assert caught.value.code == "core_sync_mismatch"
+
+
+def test_a_loop_of_both_cores_is_scheduled_as_one() -> None:
+    program = Program.from_bytes(trace_function(rounds(2, 2), [X]).program)
+    begin, end = max(program.loops, key=lambda loop: loop[1] - loop[0])
+    assert set(program.cores[begin:end].tolist()) == {0, 1}
+    assert [len(program.forms[program.form_ids[mark]].operands) for mark in (begin, end)] == [2, 2]
+    assert len(program.loops) == 3
+    assert schedule(program, targets.load("trn2")).latency_ms > 0
+
+
+@pytest.mark.parametrize("met", [False, True])
+def test_rounds_of_a_loop_may_overlap_from_core_to_core(met: bool) -> None:
+    """What core 1 reads when a round begins, core 0 has written at the end of the round before."""
+
+    @jit
+    def kernel(x: Any) -> Any:
+        rank = nl.program_id(0)
+        middle = nl.ndarray((32, x.shape[1]), x.dtype, buffer=nl.shared_hbm)
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        here, there = tile(x), tile(x)
+        nisa.dma_copy(dst=here, src=x[mine(x)])
+        if rank == 0:
+            nisa.dma_copy(dst=middle, src=here)
+        nisa.core_barrier(middle, (0, 1))
+
+        def step(_: Any) -> None:
+            if rank == 1:
+                nisa.dma_copy(dst=here, src=middle)
+            swap(rank, here, there)
+            if rank == 0:
+                nisa.dma_copy(dst=middle, src=there)
+            if met:
+                nisa.core_barrier(middle, (0, 1))
+
+        nl.fori_loop(0, nisa.register_alloc(3), step)
+        nisa.dma_copy(dst=out[mine(x)], src=here)
+        return out
+
+    program = Program.from_bytes(trace_function(kernel[2], [X]).program)
+    found = [item.code for item in checks.check(program, targets.load("trn2"))]
+    assert found == ([] if met else ["read_write_race"])
