@@ -213,7 +213,9 @@ class _Access:
         """Work out the address; False when nothing of it is in bounds and the instruction skips that."""
         self._check_written(index)
         values = self._machine.view(index.tensor, index.offset, index.view).reshape(-1).astype(np.int64)
-        starts = operand.offset + values * operand.item.index_step
+        # What would wrap around 64 bits is out of bounds at either end of them.
+        most = (1 << 62) // operand.item.index_step
+        starts = operand.offset + np.clip(values, -most, most) * operand.item.index_step
         valid = self._in_bounds(operand, starts)
         if not valid.all() and not self._skips:
             self._refuse(operand, int(values[int(np.argmin(valid))]))

@@ -46,7 +46,8 @@ RAISED = {
     "words that are none": ("class E(Exception):\n    def __str__(self): return 5", "E()"),
     "words that end the process": ("class E(Exception):\n    def __str__(self): raise SystemExit", "E()"),
     "a class without a name": (
-        "class M(type):\n    __name__ = property(lambda self: 1 / 0)\nclass E(Exception, metaclass=M): pass", "E()",
+        "class M(type):\n    __name__ = property(lambda _: 1 / 0)\nclass E(Exception, metaclass=M): pass",
+        "E()",
     ),
     "a traceback that is none": ("class E(Exception):\n    __traceback__ = 5", "E()"),
     "an error like ours": (

@@ -10,7 +10,7 @@ import pytest
 
 from nki_sim import checks, element_flow, flow, numerics, provenance, regions, slices, targets, wire
 from nki_sim import deps as dependence
-from nki_sim.errors import IRError, LimitError
+from nki_sim.errors import IRError, KernelError, LimitError
 from nki_sim.frontend import isa
 from nki_sim.frontend import language as nl
 from nki_sim.ir import Program
@@ -120,6 +120,19 @@ def test_a_long_loop_of_the_device_is_followed_once(building: Any) -> None:
 
     program = building(body, dialect="nki")
     assert not set(provenance.dead(program)) & set(range(2, count))
+
+
+@pytest.mark.parametrize("index", [1 << 58, -(1 << 58), 1 << 20, -1])
+def test_an_index_that_wraps_around_64_bits_is_out_of_bounds(index: int, building: Any) -> None:
+    def body(b: Any) -> None:
+        register = b.register("int64")
+        b.emit("register_move", dst=register, src=index)
+        row = b.x.ap(pattern=[[64, 1], [1, 64]], offset=0, scalar_offset=register, indirect_dim=0)
+        isa.dma_copy(b.out[0:1], row)
+
+    program = building(body, dialect="nki")
+    with pytest.raises(KernelError, match="tensor_access_out_of_bound"):
+        numerics.run(program, [np.zeros((128, 64), np.float32)])
 
 
 def test_iterations_inside_each_other_are_bounded(building: Any) -> None:
