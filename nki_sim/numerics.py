@@ -21,9 +21,10 @@ from nki_sim.flow import undecided
 from nki_sim.forms import HBM_BUFFERS
 from nki_sim.interpret import Columns, Interpreter, located
 from nki_sim.ir import Program
-from nki_sim.machine import Machine, action
+from nki_sim.machine import Action, Machine, action
 from nki_sim.plan import Plan, plan
 from nki_sim.products import Product, multiply
+from nki_sim.races import agreeing
 
 MAX_BYTES = 16 << 30
 MAX_ELEMENTS = 1 << 36
@@ -87,7 +88,7 @@ def _execute(
         if program.partners:
             actions = [action(form, program.target) for form in program.forms]
             runner = Interpreter(machine, actions, max_elements=max_elements, max_steps=max_steps)
-            runner.run(columns(program), 0, len(program), program.partners)
+            _interpret(program, machine, runner, actions)
         else:
             _follow(program, machine, _plan(program, tracked))
 
@@ -165,6 +166,26 @@ def _output(program: Program, machine: Machine, tensor: int, *, partial: bool) -
 def columns(program: Program) -> Columns:
     columns = (program.form_ids, program.lines, program.cells.first, program.tensors, program.offsets)
     return Columns(*(column.tolist() for column in columns))
+
+
+def _interpret(
+    program: Program, machine: Machine, runner: Interpreter, actions: Sequence[Action]
+) -> None:  # fmt: skip
+    """Run everything in order, and stop behind what two cores write alike, all of it outside of loops."""
+    table, cells, pairs = columns(program), program.cells, agreeing(program)
+    held: dict[int, Array] = {}
+    begin = 0
+    for number in sorted(pairs):
+        runner.run(table, begin, number + 1, program.partners)
+        begin = number + 1
+        cell, other = pairs[number]
+        view = actions[table.forms[number]].views[cell - table.first[number]]
+        held[number] = machine.view(table.tensors[cell], table.offsets[cell], view).copy()
+        try:
+            _compare(program.site(int(cells.tensor[cell])).name, held, number, other)
+        except KernelError as error:
+            raise located(error, table.lines[number]) from error
+    runner.run(table, begin, len(program), program.partners)
 
 
 def _follow(program: Program, machine: Machine, todo: Plan) -> None:

@@ -19,7 +19,7 @@ from nki_sim.fusion import Block, Chain, Grid, grids
 from nki_sim.ir import Bools, Program
 from nki_sim.machine import View, action, view
 from nki_sim.products import Product
-from nki_sim.races import twins
+from nki_sim.races import agreeing
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ class _Planner:
         self._forwarding = Forwarding(program, self._flow, self._writes, tracked)
         self._root = self._forwarding.root.tolist()
         writers = [cell for cells in self._flow.finals.values() for cell in cells]
-        self._twins = twins(program)
-        wanted = [*writers, *self._with_indices(), *self._twins.reshape(-1).tolist()]
+        self._agreeing = agreeing(program)
+        wanted = [*writers, *self._with_indices(), *(cell for cell, _ in self._agreeing.values())]
         self._live = needed(program, self._flow, wanted, self._root)
         self._sums: dict[int, _Sum] = {}
         self._views: dict[tuple[int, Dims], View] = {}
@@ -121,13 +121,8 @@ class _Planner:
         steps += [Step(product.number, product) for product in products]
         steps.sort(key=lambda step: step.number)
         self._serve(alone)
-        numbers = self._program.cells.instruction[self._twins].tolist()
-        agreeing = {
-            mine: (cell, other)
-            for cells, pair in zip(self._twins.tolist(), numbers, strict=True)
-            for cell, mine, other in zip(cells, pair, reversed(pair), strict=True)
-        }
-        return Plan(self._releasing(steps), self._tensors, self._offsets, self._cell_views, agreeing)
+        steps = self._releasing(steps)
+        return Plan(steps, self._tensors, self._offsets, self._cell_views, self._agreeing)
 
     def _place_sums(self, tensor: int, grid: Grid) -> None:
         cells = self._program.cells

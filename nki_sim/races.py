@@ -39,16 +39,20 @@ def check(program: Program) -> Iterator[Violation]:
 def twins(program: Program) -> Ints:
     """Pairs [n, 2] of cells in program order: what one line writes to one place on each of two cores.
 
-    None in programs with data-dependent loops: these do not say how often a line is executed.
+    None inside data-dependent loops: these do not say how often a line is executed.
     """
     cells = program.cells
-    if program.partners or not program.cores.any():
+    if not program.cores.any():
         return np.zeros((0, 2), dtype=np.int64)
     places = np.array([site.buffer in HBM_BUFFERS for site in program.sites], dtype=bool)
     fixed = np.array([item.index_step == 0 for item in program.operands], dtype=bool)
     chosen = np.flatnonzero(
         cells.writes & ~cells.reads & places[program.tensor_sites[cells.tensor]] & fixed[cells.operand]
     )
+    looping = np.zeros(len(program), dtype=bool)
+    for begin, end in program.loops:
+        looping[begin : end + 1] = True
+    chosen = chosen[~looping[cells.instruction[chosen]]]
     numbers = cells.instruction[chosen]
     cores = program.cores[numbers]
     keys = (cells.tensor, cells.offset, cells.operand)
@@ -61,6 +65,17 @@ def twins(program: Program) -> Ints:
     # Once on each of two cores; what one core writes there again may differ from round to round.
     first = np.flatnonzero(same[1:-1] & ~same[:-2] & ~same[2:] & (cores[1:] != cores[:-1]))
     return np.stack([chosen[first], chosen[first + 1]], axis=1)
+
+
+def agreeing(program: Program) -> dict[int, tuple[int, int]]:
+    """For each instruction with a twin: the cell that it writes, and the number of the other one."""
+    pairs = twins(program)
+    numbers = program.cells.instruction[pairs].tolist()
+    return {
+        mine: (cell, other)
+        for cells, pair in zip(pairs.tolist(), numbers, strict=True)
+        for cell, mine, other in zip(cells, pair, reversed(pair), strict=True)
+    }
 
 
 def _stretches(program: Program) -> Iterator[tuple[int, int, Ints]]:

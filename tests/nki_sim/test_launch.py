@@ -262,3 +262,25 @@ def test_rounds_of_a_loop_may_overlap_from_core_to_core(met: bool) -> None:
     program = Program.from_bytes(trace_function(kernel[2], [X]).program)
     found = [item.code for item in checks.check(program, targets.load("trn2"))]
     assert found == ([] if met else ["read_write_race"])
+
+
+@pytest.mark.parametrize("different", [False, True])
+def test_cores_may_store_the_same_before_a_loop_of_the_device(different: bool) -> None:
+    @jit
+    def kernel(x: Any) -> Any:
+        rank = nl.program_id(0)
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        here, there = tile(x), tile(x)
+        nisa.memset(here, float(rank) if different else 0.0)
+        nisa.dma_copy(dst=out[:32], src=here)
+        nisa.dma_copy(dst=out[32:], src=here)
+        nisa.core_barrier(out, (0, 1))
+        nl.fori_loop(0, nisa.register_alloc(2), lambda i: swap(rank, here, there))
+        return out
+
+    if different:
+        with pytest.raises(KernelError) as caught:
+            simulate(kernel[2])(X)
+        assert caught.value.code == "write_write_race"
+    else:
+        assert not simulate(kernel[2])(X).any()
