@@ -92,6 +92,7 @@ class _Demands:
             tensor = int(cells.tensor[other])
             self._spend(_INSTRUCTION + min(item.elements, program.site(tensor).size))
             if item.index_step or out.index_step or tensor in program.reinterpreted:
+                self._spend(program.site(tensor).size)
                 found = np.arange(program.site(tensor).size)
             else:
                 found = int(cells.offset[other]) + _flat(item, _reach(form, out, places, item))
