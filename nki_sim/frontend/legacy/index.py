@@ -70,7 +70,8 @@ class Linear:
 
 _interned: dict[tuple[Shape, Shape], Linear] = {}
 _aranges: dict[Any, Index] = {}
-_COLUMN, _ROW = (slice(None), None), (None, slice(None))
+_ALL = slice(None)
+_PLACES = ((_ALL, None), (None, _ALL), (_ALL, None, None), (None, _ALL, None), (None, None, _ALL))
 
 
 def linear(shape: Shape, coefficients: Shape) -> Linear:
@@ -113,7 +114,7 @@ class Index:
     def __init__(self, linear: Linear, constant: int) -> None:
         self.linear = linear
         self.constant = constant
-        # As a column and as a row, once somebody asked.
+        # What each of the usual keys gives, once somebody asked.
         self._views: list[Index | None] | None = None
 
     @property
@@ -131,14 +132,12 @@ class Index:
     # -- axes ------------------------------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> Index:
-        if key == _COLUMN:
-            place = 0
-        elif key == _ROW:
-            place = 1
-        else:
+        try:
+            place = _PLACES.index(key)
+        except ValueError:
             return self._placed(key if type(key) is tuple else (key,))
         if self._views is None:
-            self._views = [None, None]
+            self._views = [None] * len(_PLACES)
         view = self._views[place]
         if view is None:
             view = self._views[place] = self._placed(key)
