@@ -172,8 +172,9 @@ def _program(reply: bytes) -> Program:
 
 
 def _failed(verdict: Verdict, error: KernelError) -> _RejectedError:
-    """The kernel's error as this verdict, or as a timeout where it ran into a limit."""
-    found = Verdict.TIMEOUT if isinstance(error, LimitError) else verdict
+    """The kernel's error as this verdict, or as a timeout where it ran into a limit on its work."""
+    endless = isinstance(error, LimitError) and error.code != "limit_memory"
+    found = Verdict.TIMEOUT if endless else verdict
     return _RejectedError(found, error.code, error.message, error.line, error.hint)
 
 

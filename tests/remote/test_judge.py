@@ -127,6 +127,7 @@ def test_an_outcome_survives_the_wire(job):
             Verdict.TIMEOUT,
             "limit_instructions",
         ),
+        (protocol.error_reply(LimitError("limit_memory", "b")), Verdict.COMPILE_ERROR, "limit_memory"),
         (protocol.error_reply(InputError("forged")), Verdict.COMPILE_ERROR, "invalid_input"),
     ],
 )

@@ -114,7 +114,7 @@ CASES = {
         Verdict.COMPILE_ERROR, "trace", "kernel_exception", None, whole("held = [0] * (1 << 40)"),
     ),
     "too much memory while running": (
-        Verdict.RUNTIME_ERROR, "numerics", "out_of_memory", None,
+        Verdict.RUNTIME_ERROR, "numerics", "limit_memory", None,
         whole(
             "huge = nl.ndarray((1 << 15, 1 << 15), dtype=nl.float32, buffer=nl.private_hbm)",
             "nisa.dma_copy(dst=huge[0:256, 0:2048], src=x)",
