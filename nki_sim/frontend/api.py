@@ -102,6 +102,12 @@ def jit(function: Callable[..., Any] | None = None, **options: object) -> Any:
     del options
     if function is None:
         return jit
+    if not callable(function):
+        fail(
+            "argument_type",
+            f"nki.jit of {type(function).__name__}, not of a function",
+            "@nki.jit or @nki.jit()",
+        )
     return function if isinstance(function, Kernel) else Kernel(function)
 
 

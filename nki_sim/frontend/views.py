@@ -173,7 +173,10 @@ class View:
         """Without a dimension of size 1."""
         axis = self._axis(dim)
         if self.dims[axis][1] != 1 or self.fixed(axis) or self.ndim == 1:
-            fail("squeeze_dim", f"dimension {dim} of {self.name} cannot go")
+            fail(
+                "squeeze_dim", f"dimension {dim} of {self.name} {self.shape} cannot go",
+                "a dimension of size 1 that is not the partitions can; index the others",
+            )  # fmt: skip
         return self.replaced(axis, axis + 1)
 
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> Self:
@@ -278,7 +281,7 @@ class View:
         if stop < 0:
             stop += count
         if not (0 <= first < stop <= count and stride > 0):
-            self.out_of_bounds(axis, f"{item.start}:{item.stop}:{item.step}")
+            self.out_of_bounds(axis, f"{first}:{stop}" + ("" if stride == 1 else f":{stride}"))
         return first, -(-(stop - first) // stride), stride
 
     def out_of_bounds(self, axis: int, found: str) -> NoReturn:
