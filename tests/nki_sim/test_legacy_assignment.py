@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +37,21 @@ def test_an_assigned_result_costs_no_copy_and_a_named_one_does() -> None:
     x = ramp(4, 8) / 32
     assert np.allclose(run(kernel, x, True), 2 * np.exp(x), rtol=1e-6)
     assert np.allclose(run(kernel, x, False), 2 * np.exp(x), rtol=1e-6)
+
+
+def test_a_product_goes_straight_into_a_block_of_zeros_made_for_it() -> None:
+    def kernel(x: Any) -> Any:
+        t = nl.load(x)
+        r = nl.zeros((2, nl.par_dim(8), 8), dtype=nl.float32, buffer=nl.psum, lazy_initialization=True)
+        y = output(x, (2, 8, 8))
+        for i in nl.affine_range(2):
+            r[i] = nisa.nc_matmul(t, t)
+            nl.store(y[i], nl.copy(r[i]))
+        return y
+
+    x = ramp(4, 8)
+    assert operators(kernel, ArraySpec((4, 8), "float32")) == Counter(dma_copy=3, nc_matmul=2, tensor_copy=2)
+    np.testing.assert_array_equal(run(kernel, x), np.stack([x.T @ x] * 2))
 
 
 def test_views_of_what_was_just_written_are_copied() -> None:

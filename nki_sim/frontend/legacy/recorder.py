@@ -206,9 +206,9 @@ class LegacyRecorder(Recorder):
     def fill(self, storage: Storage, value: float, line: int, iteration: int) -> None:
         """The whole tile holds `value` from here on; a memset comes before its first use, if it is needed.
 
-        One of another iteration is not dropped: that both fill the tile is for the rules to judge.
+        One of another iteration is not dropped: that both fill the tile is for the rules to judge. An
+        instruction that is held back and uses the tile must have been recorded: `flush`.
         """
-        self.flush()
         earlier = self._fills.get(storage.id)
         if earlier is not None and earlier.iteration != iteration:
             self._write(earlier)

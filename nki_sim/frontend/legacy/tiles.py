@@ -265,6 +265,7 @@ def _fill(goal: Tile, value: Any) -> None:
         _refuse_hbm(goal)
     if goal.offset == 0 and goal.dims == row_major(goal.storage.site.shape):
         recorder = legacy()
+        recorder.flush()
         recorder.fill(goal.storage, float(number), recorder.line(), recorder.iteration)
     else:
         legacy().emit(OPERATORS["memset"], {"dst": goal, "value": float(number)})
