@@ -197,7 +197,8 @@ CASES = [
          PAIR + COLUMN + "nisa.activation_reduce(a, nl.exp, b, nl.add, c)\nnisa.activation(a, nl.exp, b)",
          PAIR + COLUMN + "nisa.activation(a, nl.exp, b, reduce_op=nl.add)", id="reduce_op alone"),
     Case("reduce_cmd",
-         PAIR + COLUMN + "nisa.activation(a, nl.exp, b, reduce_res=c, reduce_cmd=nisa.reduce_cmd.reset_reduce)",
+         PAIR + COLUMN
+         + "nisa.activation(a, nl.exp, b, reduce_res=c, reduce_cmd=nisa.reduce_cmd.reset_reduce)",
          PAIR + COLUMN + "nisa.activation(a, nl.exp, b, reduce_res=c)", id="reduce_res alone"),
     *(
         Case(code, PAIR + COLUMN + call, PAIR + HALF_COLUMN + call, id=call)

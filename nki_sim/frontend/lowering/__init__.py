@@ -11,13 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nki_sim.frontend.lowering import composite, elementwise, matrix, move, noise, reductions
+from nki_sim.frontend.lowering.composite import FUNCTIONS as COMPOSITE
+from nki_sim.frontend.lowering.elementwise import FUNCTIONS as ELEMENTWISE
 from nki_sim.frontend.lowering.emit import Box, Where
+from nki_sim.frontend.lowering.matrix import FUNCTIONS as MATRIX
+from nki_sim.frontend.lowering.move import FUNCTIONS as MOVE
+from nki_sim.frontend.lowering.noise import FUNCTIONS as NOISE
+from nki_sim.frontend.lowering.reductions import FUNCTIONS as REDUCTIONS
 
 __all__ = ["FUNCTIONS", "Box", "Where"]
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    name: function
-    for group in (elementwise, reductions, composite, matrix, move, noise)
-    for name, function in group.FUNCTIONS.items()
-}
+    **ELEMENTWISE, **REDUCTIONS, **COMPOSITE, **MATRIX, **MOVE, **NOISE,
+}  # fmt: skip
