@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 
 import nki_sim
-from nki_sim import checks, harness, numerics, targets
+from nki_sim import harness, targets
+from nki_sim.checks import program as checks
+from nki_sim.running import numerics
 
 
 @dataclass(frozen=True)

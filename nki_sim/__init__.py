@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from nki_sim.forms import ArraySpec
 
 if TYPE_CHECKING:
-    from nki_sim.ir import Program
+    from nki_sim.program.ir import Program
 
 __version__ = "0.1.0"
 MODEL_VERSION = 3
@@ -23,7 +23,7 @@ __all__ = ["MODEL_VERSION", "ArraySpec", "__version__", "eager", "toolchain", "t
 
 def toolchain() -> str:
     """Names what a result depends on besides kernel and target; part of cache keys."""
-    from nki_sim.wire import VERSION
+    from nki_sim.program.wire import VERSION
 
     return f"nki_sim {__version__} model {MODEL_VERSION} format {VERSION}"
 
@@ -49,7 +49,7 @@ def trace(
         nki_sim.errors.TargetError: unknown target.
     """
     from nki_sim.frontend.entry import trace_bytes
-    from nki_sim.ir import Program
+    from nki_sim.program.ir import Program
 
     return Program.from_bytes(
         trace_bytes(

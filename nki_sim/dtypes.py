@@ -34,7 +34,7 @@ class DType:
     @property
     def dtype(self) -> Any:
         """The NumPy type, by which NumPy takes this one itself: `x.astype(nl.bfloat16)`."""
-        from nki_sim.arrays import NUMPY
+        from nki_sim.semantics.arrays import NUMPY
 
         return NUMPY[self.name]
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from nki_sim.arrays import NUMPY, Array
 from nki_sim.errors import InputError
+from nki_sim.flow.slices import Box
 from nki_sim.forms import ArraySpec
-from nki_sim.slices import Box
+from nki_sim.semantics.arrays import NUMPY, Array
 
 ENTRIES = ("kernel", "optimized_kernel")
 

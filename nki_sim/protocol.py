@@ -19,7 +19,7 @@ from nki_sim.errors import InputError, IRError, KernelError, LimitError, SimErro
 from nki_sim.forms import ArraySpec
 
 if TYPE_CHECKING:
-    from nki_sim.ir import Program
+    from nki_sim.program.ir import Program
 
 MAGIC = b"NKISIMRP"
 _HEAD = struct.Struct("<8scQ")
@@ -106,7 +106,7 @@ def parse_reply(data: bytes) -> Program:
         KernelError, LimitError: the reply says so.
         IRError: the bytes are no reply, or the program in it is not valid.
     """
-    from nki_sim.ir import Program
+    from nki_sim.program.ir import Program
 
     if len(data) < _HEAD.size:
         raise IRError(f"the tracer's reply has {len(data)} bytes")

@@ -28,8 +28,8 @@ def tight_ms(work: Work, target: str) -> float:
         InfrastructureError: the target is not known.
     """
     from nki_sim import targets
-    from nki_sim.bounds import MinimalWork, tight_bound
     from nki_sim.errors import TargetError
+    from nki_sim.timing.bounds import MinimalWork, tight_bound
 
     least = MinimalWork(
         read_bytes=work.read_bytes,

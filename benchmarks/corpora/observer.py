@@ -45,7 +45,8 @@ def install() -> None:
     from benchmarks.corpora import missing
 
     missing.install()
-    for module, wrapped in (("nki_sim.frontend.simulate", _launched), ("nki_sim.numerics", _computed)):
+    wrappers = {"nki_sim.frontend.simulate": _launched, "nki_sim.running.numerics": _computed}
+    for module, wrapped in wrappers.items():
         place = vars(importlib.import_module(module))
         place["run"] = wrapped(place["run"])
 

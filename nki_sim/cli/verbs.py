@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import nki_sim
-from nki_sim import ArraySpec, checks, counters, explain, numerics, schedule, targets
-from nki_sim.arrays import Array
+from nki_sim import ArraySpec, targets
+from nki_sim.checks import program as checks
 from nki_sim.cli.show import Report
 from nki_sim.cli.watch import stage
 from nki_sim.errors import InputError
+from nki_sim.flow.slices import Box
 from nki_sim.harness import (
     Reference,
     arrays_of,
@@ -29,8 +30,10 @@ from nki_sim.harness import (
     random_inputs,
     spec_of,
 )
-from nki_sim.ir import Program
-from nki_sim.slices import Box
+from nki_sim.program.ir import Program
+from nki_sim.running import numerics
+from nki_sim.semantics.arrays import Array
+from nki_sim.timing import counters, explain, schedule
 
 REL_L2 = 2e-5
 TILES = "tiles"
@@ -86,7 +89,8 @@ def trace_kernel(options: argparse.Namespace) -> Result:
 
 def _provenance(program: Program, what: str) -> Report:
     """Where the outputs come from, tile by tile, or one element of one output."""
-    from nki_sim import element_flow, provenance
+    from nki_sim.flow import elements as element_flow
+    from nki_sim.flow import provenance
 
     with stage("following results back to inputs"):
         if what != TILES:

@@ -105,7 +105,7 @@ def shared_identity_matrix(n: int, dtype: Any = "uint8", dst: Tensor | None = No
     """The identity of n rows as a tile in SBUF, in `dst` when it is given."""
     import numpy as np
 
-    from nki_sim.arrays import NUMPY
+    from nki_sim.semantics.arrays import NUMPY
 
     name = dtype_name(dtype)
     identity = current().constant("identity", (n, n), name, np.eye(n).astype(NUMPY[name]).tobytes())

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from nki_sim import checks, targets
-from nki_sim.arrays import NUMPY, Array
+from nki_sim import targets
+from nki_sim.checks import program as checks
 from nki_sim.errors import KernelError
 from nki_sim.forms import Site
 from nki_sim.frontend.api import Kernel, jit
@@ -26,9 +26,10 @@ from nki_sim.frontend.recorder import Recorder
 from nki_sim.frontend.simulate import to_numpy
 from nki_sim.frontend.tensor import Tensor, fail
 from nki_sim.frontend.views import View
-from nki_sim.interpret import Columns, Interpreter
-from nki_sim.ir import Program
-from nki_sim.machine import Action, Machine, action
+from nki_sim.program.ir import Program
+from nki_sim.running.interpret import Columns, Interpreter
+from nki_sim.running.machine import Action, Machine, action
+from nki_sim.semantics.arrays import NUMPY, Array
 
 MAX_STEPS = 1 << 21
 MAX_ELEMENTS = 1 << 36

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
-from nki_sim import wire
 from nki_sim.dtypes import DTYPES
 from nki_sim.errors import LimitError, printable
 from nki_sim.forms import MAX_NAME, Form, Operand, Params, ParamValue, Site
@@ -39,6 +38,7 @@ from nki_sim.frontend.tensor import Storage, Tensor, fail
 from nki_sim.frontend.values import normalise, spread
 from nki_sim.frontend.views import Lookup, View
 from nki_sim.operators import OPERATORS, Operator
+from nki_sim.program import wire
 from nki_sim.targets import Target
 
 __all__ = ["Recorder", "current", "recording"]

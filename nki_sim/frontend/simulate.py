@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from nki_sim import checks, numerics, targets
-from nki_sim.arrays import NUMPY, Array
+from nki_sim import targets
+from nki_sim.checks import program as checks
 from nki_sim.errors import KernelError
 from nki_sim.frontend.api import Kernel
 from nki_sim.frontend.bind import structure
@@ -16,7 +16,9 @@ from nki_sim.frontend.context import platform
 from nki_sim.frontend.entry import Traced, trace_function
 from nki_sim.frontend.operands import dtype_name
 from nki_sim.frontend.tensor import Tensor
-from nki_sim.ir import Program
+from nki_sim.program.ir import Program
+from nki_sim.running import numerics
+from nki_sim.semantics.arrays import NUMPY, Array
 
 
 def run(kernel: Kernel, *args: Any, **kwargs: Any) -> Any:
@@ -59,7 +61,7 @@ def checked(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> t
 
 def predicted_us(kernel: Kernel, *args: Any, **kwargs: Any) -> float:
     """Predicted latency of the kernel with these arguments."""
-    from nki_sim.schedule import schedule
+    from nki_sim.timing.schedule import schedule
 
     _, program = checked(kernel, args, kwargs)
     return schedule(program, targets.load(program.target)).latency_ms * 1e3

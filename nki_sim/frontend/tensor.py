@@ -246,6 +246,9 @@ class Tensor(View):
         storage = self.storage if dtype is None else self._cast(dtype)
         mine, its = self.storage.itemsize, storage.itemsize
         first = self.offset * mine // its if offset is None else self._integer(offset, "offset")
+        if vector_offset is not None:
+            # Each place has an index instead of a step.
+            pattern = [(0, count) if at == 0 else (step, count) for at, (step, count) in enumerate(pattern)]
         dims = _pattern(self, storage, pattern, first)
         if scalar_offset is None and vector_offset is None:
             return type(self)(storage, first, dims)

@@ -6,9 +6,10 @@ are unrolled by the front end; the others are a `loop_begin` and a `loop_end` ar
 
 from __future__ import annotations
 
-from nki_sim import costs, rules
 from nki_sim.forms import HBM_BUFFERS
+from nki_sim.operators import costs
 from nki_sim.operators.model import Argument, Operator, out, tensor
+from nki_sim.operators.rules import shapes as rules
 
 REGISTER = frozenset({"register"})
 MEMORY = HBM_BUFFERS | {"sbuf"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nki_sim import arguments, costs, rules
 from nki_sim.forms import Operand, Params
 from nki_sim.functions import INTEGER_ALU
+from nki_sim.operators import costs
 from nki_sim.operators.model import (
     SBUF,
     Argument,
@@ -18,6 +18,8 @@ from nki_sim.operators.model import (
     out,
     tensor,
 )
+from nki_sim.operators.rules import arguments
+from nki_sim.operators.rules import shapes as rules
 from nki_sim.operators.state import fits_state, reduce_regs
 
 _WIDE = frozenset({"int32", "uint32"})

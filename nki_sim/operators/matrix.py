@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nki_sim import costs, rules, rules_matrix
 from nki_sim.forms import Operand, Params
+from nki_sim.operators import costs
 from nki_sim.operators.model import PSUM, SBUF, Argument, Operator, choice, flag, out, tensor
+from nki_sim.operators.rules import matrix as rules_matrix
+from nki_sim.operators.rules import shapes as rules
 
 
 def _where_it_can(params: Params, operands: Sequence[Operand]) -> str | None:

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from nki_sim import arguments, costs, rules
 from nki_sim.forms import HBM_BUFFERS, Form, Operand, Params, ParamValue
-from nki_sim.rules import Breach, Rule
+from nki_sim.operators import costs
+from nki_sim.operators.rules import arguments
+from nki_sim.operators.rules import shapes as rules
+from nki_sim.operators.rules.shapes import Breach, Rule
 from nki_sim.targets import Target
 
 Kind = Literal[

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from nki_sim import arguments, costs, rules, rules_dma
+from nki_sim.operators import costs
 from nki_sim.operators.model import DMA, SBUF, Argument, Operator, choice, function, out, tensor
+from nki_sim.operators.rules import arguments
+from nki_sim.operators.rules import dma as rules_dma
+from nki_sim.operators.rules import shapes as rules
 
 _SOURCES = 16
 

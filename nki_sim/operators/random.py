@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nki_sim import costs, generator, rules
+from nki_sim import generator
 from nki_sim.dtypes import DTYPES
 from nki_sim.forms import Form
+from nki_sim.operators import costs
 from nki_sim.operators.model import SBUF, Operator, either, out, tensor
+from nki_sim.operators.rules import shapes as rules
+from nki_sim.operators.rules.shapes import Breach
 from nki_sim.operators.state import fits_state, rng_state
-from nki_sim.rules import Breach
 from nki_sim.targets import Target
 
 _GPSIMD_GENERATION = 3

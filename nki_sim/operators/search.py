@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from nki_sim import costs, costs_search
-from nki_sim import rules_search as rules
 from nki_sim.forms import Form
+from nki_sim.operators import costs, costs_search
 from nki_sim.operators.model import SBUF, Argument, Operator, always, flag, out, tensor
+from nki_sim.operators.rules import search as rules
 from nki_sim.operators.select import integer
 
 _INDEX = ("uint16", "uint32")

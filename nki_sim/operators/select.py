@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from nki_sim import costs, costs_search, rules, rules_search
 from nki_sim.dtypes import DTYPES
 from nki_sim.functions import COMPARE
+from nki_sim.operators import costs, costs_search
 from nki_sim.operators.model import SBUF, Argument, Operator, always, choice, either, flag, out, tensor
+from nki_sim.operators.rules import search as rules_search
+from nki_sim.operators.rules import shapes as rules
 from nki_sim.operators.state import reduce_regs
 
 REDUCE_COMMANDS = ("idle", "reset", "reduce", "reset_reduce")

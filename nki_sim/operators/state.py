@@ -14,7 +14,7 @@ from nki_sim.forms import Form
 from nki_sim.generator import LANES
 from nki_sim.operators.control import REGISTER
 from nki_sim.operators.model import Argument, Effect, Operator
-from nki_sim.rules import Breach
+from nki_sim.operators.rules.shapes import Breach
 from nki_sim.targets import Target
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nki_sim import costs
 from nki_sim.forms import Form
+from nki_sim.operators import costs
 from nki_sim.operators.model import Operator, out, tensor
-from nki_sim.rules import Breach
+from nki_sim.operators.rules.shapes import Breach
 from nki_sim.targets import Target
 
 STATISTICS = 6

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nki_sim import costs, rules
 from nki_sim.forms import Form
+from nki_sim.operators import costs
 from nki_sim.operators.model import SBUF, Operator, out, tensor
-from nki_sim.rules import Breach
+from nki_sim.operators.rules import shapes as rules
+from nki_sim.operators.rules.shapes import Breach
 from nki_sim.targets import Target
 
 GPSIMD_ELEMENTS = 256

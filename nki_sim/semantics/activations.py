@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from nki_sim.arrays import Array, Float
 from nki_sim.functions import VALID
+from nki_sim.semantics.arrays import Array, Float
 
 _ERF_STEPS = 4096
 _ERF_END = 4

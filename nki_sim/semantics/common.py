@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from nki_sim.arrays import Array, Float, load, store
 from nki_sim.forms import ParamValue
 from nki_sim.functions import BITWISE
 from nki_sim.semantics.activations import UNARY
+from nki_sim.semantics.arrays import Array, Float, load, store
 
 Views = Mapping[str, Array]
 Values = Mapping[str, ParamValue]

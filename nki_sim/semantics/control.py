@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nki_sim.arrays import Array
+from nki_sim.semantics.arrays import Array
 from nki_sim.semantics.common import Semantics, Values, Views
 
 _OPS: dict[str, Callable[[int, int], int]] = {

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nki_sim.arrays import Array, Float, load, store
 from nki_sim.functions import BITWISE, INTEGER_ALU
 from nki_sim.semantics.activations import activate
+from nki_sim.semantics.arrays import Array, Float, load, store
 from nki_sim.semantics.common import (
     BINARY,
     FLOATS,

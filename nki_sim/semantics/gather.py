@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_sim.arrays import Array
 from nki_sim.errors import KernelError
-from nki_sim.rules_search import CORE_PARTITIONS, QUADRANT, UNMODIFIED
+from nki_sim.operators.rules.search import CORE_PARTITIONS, QUADRANT, UNMODIFIED
+from nki_sim.semantics.arrays import Array
 from nki_sim.semantics.common import Semantics, Touched, Values, Views
 from nki_sim.semantics.search import in_snake, unsnaked
 from nki_sim.semantics.select import flat, integer

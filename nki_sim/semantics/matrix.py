@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_sim.arrays import Array, Float, load, store
+from nki_sim.semantics.arrays import Array, Float, load, store
 from nki_sim.semantics.common import Semantics, Values, Views, rows
 
 # NeuronCore-v2 transposes by multiplying with an identity, which spreads what is not finite.

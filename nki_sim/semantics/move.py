@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_sim.arrays import load, same_type, store
+from nki_sim.semantics.arrays import load, same_type, store
 from nki_sim.semantics.common import Semantics, Values, Views, number
 
 _AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}

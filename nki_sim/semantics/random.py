@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nki_sim import generator
-from nki_sim.arrays import Array, store
+from nki_sim.semantics.arrays import Array, store
 from nki_sim.semantics.common import Semantics, Values, Views, operand, store_bits
 
 Words = npt.NDArray[np.uint32]

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nki_sim.arrays import UNINITIALISED, Array, Float, store
-from nki_sim.rules_search import CORE_PARTITIONS
+from nki_sim.operators.rules.search import CORE_PARTITIONS
+from nki_sim.semantics.arrays import UNINITIALISED, Array, Float, store
 from nki_sim.semantics.common import Semantics, Touched, Values, Views, number, rows
 from nki_sim.semantics.select import converted, flat, integer
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from nki_sim.arrays import Array, load, store
 from nki_sim.forms import ParamValue
+from nki_sim.semantics.arrays import Array, load, store
 from nki_sim.semantics.common import (
     BINARY,
     Semantics,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_sim.arrays import Float, store
+from nki_sim.semantics.arrays import Float, store
 from nki_sim.semantics.common import Semantics, Values, Views, rows
 
 

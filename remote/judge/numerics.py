@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nki_sim.ir import ArraySpec
+from nki_sim.program.ir import ArraySpec
 from seeds import ProblemSpec
 
 Array = NDArray[Any]

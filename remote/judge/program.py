@@ -16,9 +16,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from nki_sim import checks, counters, explain, numerics, protocol, schedule, targets
+from nki_sim import protocol, targets
+from nki_sim.checks import program as checks
 from nki_sim.errors import InputError, IRError, KernelError, LimitError, ScheduleError
-from nki_sim.ir import ArraySpec, Program
+from nki_sim.program.ir import ArraySpec, Program
+from nki_sim.running import numerics
+from nki_sim.timing import counters, explain, schedule
 from remote.bounds import tight_ms
 from remote.judge.job import Job, Outcome
 from remote.judge.numerics import Array, BadReferenceError, output_fault, rel_l2

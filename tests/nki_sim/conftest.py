@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 import nki_sim
-from nki_sim import ArraySpec, checks, numerics, targets
-from nki_sim.arrays import NUMPY
+from nki_sim import ArraySpec, targets
+from nki_sim.checks import program as checks
 from nki_sim.errors import KernelError
 from nki_sim.frontend import isa
 from nki_sim.frontend.recorder import Recorder, recording
-from nki_sim.ir import Program
 from nki_sim.operators import OPERATORS
+from nki_sim.program.ir import Program
+from nki_sim.running import numerics
+from nki_sim.semantics.arrays import NUMPY
 
 HEADER = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n\n\n"
 NAMES = {dtype: name for name, dtype in NUMPY.items()}

@@ -13,7 +13,7 @@ from nki_sim.errors import KernelError
 from nki_sim.frontend.entry import trace_function
 from nki_sim.frontend.legacy import api as nki
 from nki_sim.frontend.legacy import language as nl
-from nki_sim.ir import Program
+from nki_sim.program.ir import Program
 
 Array = np.ndarray[Any, Any]
 F32 = np.float32

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nki_sim import ArraySpec, checks, numerics, targets
+from nki_sim import ArraySpec, targets
+from nki_sim.checks import program as checks
 from nki_sim.errors import KernelError
-from nki_sim.ir import Program
 from nki_sim.operators import OPERATORS, Argument, Operator
-from nki_sim.schedule import schedule
+from nki_sim.program.ir import Program
+from nki_sim.running import numerics
+from nki_sim.timing.schedule import schedule
 
 X = ArraySpec((32, 16), "float32")
 

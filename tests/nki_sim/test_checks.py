@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from nki_sim import ArraySpec, checks, targets
-from nki_sim.checks import Violation
+from nki_sim import ArraySpec, targets
+from nki_sim.checks import program as checks
+from nki_sim.checks.program import Violation
 
 X = ArraySpec((128, 512), "float32")
 TRN2 = targets.load("trn2")

@@ -217,7 +217,7 @@ def test_the_modules_that_the_page_names_exist() -> None:
     page = (package.parent / "docs/nki-sim.md").read_text(encoding="utf-8")
     table = page.split("## The modules")[1].split("\n\n")[1]
     names = [name for row in table.splitlines()[2:] for name in re.findall(r"`([^`]+)`", row.split("|")[1])]
-    assert len(names) > 40
+    assert len(names) > 20
     patterns = [name if name.endswith("/") else f"{name}.py" for name in names]
     assert [pattern for pattern in patterns if not list(package.glob(pattern))] == []
 

@@ -10,16 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nki_sim import checks, rules, targets
-from nki_sim.coverage import examine
-from nki_sim.deps import dependences
+from nki_sim import targets
+from nki_sim.checks import program as checks
+from nki_sim.checks.coverage import examine
 from nki_sim.errors import IRError
 from nki_sim.forms import Form, Operand
 from nki_sim.frontend import isa
 from nki_sim.functions import REGISTER_ALU
-from nki_sim.ir import Program
-from nki_sim.schedule import QUEUES, predict, schedule
+from nki_sim.operators.rules import shapes as rules
+from nki_sim.program.ir import Program
 from nki_sim.semantics import SEMANTICS
+from nki_sim.timing.deps import dependences
+from nki_sim.timing.schedule import QUEUES, predict, schedule
 
 TRN2 = targets.load("trn2")
 Build = Callable[..., Program]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from nki_sim import ArraySpec, targets
-from nki_sim.counters import profile
-from nki_sim.explain import explain
-from nki_sim.schedule import schedule
+from nki_sim.timing.counters import profile
+from nki_sim.timing.explain import explain
+from nki_sim.timing.schedule import schedule
 
 TRN2 = targets.load("trn2")
 

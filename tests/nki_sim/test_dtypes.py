@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nki_sim import ArraySpec, numerics
-from nki_sim.arrays import NUMPY
+from nki_sim import ArraySpec
 from nki_sim.dtypes import DTYPES, TRN3_DTYPES, DType
 from nki_sim.errors import KernelError
 from nki_sim.frontend.modules import MODULES
+from nki_sim.running import numerics
+from nki_sim.semantics.arrays import NUMPY
 
 FEW = settings(max_examples=10)
 

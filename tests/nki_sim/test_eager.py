@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nki_sim import eager, numerics
+from nki_sim import eager
 from nki_sim.errors import KernelError
+from nki_sim.running import numerics
 
 LOOKING = """
 seen = []

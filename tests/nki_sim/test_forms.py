@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nki_sim import costs, targets
-from nki_sim.arrays import NUMPY, UNINITIALISED, load, store
+from nki_sim import targets
 from nki_sim.dtypes import DTYPES
 from nki_sim.forms import BUFFERS, Dims, Form, Operand, Site, merged, run_elements
 from nki_sim.functions import ACTIVATIONS, ALIASES, FUNCTIONS
-from nki_sim.operators import OPERATORS, UNSUPPORTED, Operator
+from nki_sim.operators import OPERATORS, UNSUPPORTED, Operator, costs
+from nki_sim.semantics.arrays import NUMPY, UNINITIALISED, load, store
 from nki_sim.targets import Target
 
 DIMS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 6)), min_size=1, max_size=5).map(tuple)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from nki_sim import checks, protocol, targets, tracer
+from nki_sim import protocol, targets, tracer
+from nki_sim.checks import program as checks
 from nki_sim.errors import KernelError, LimitError, SimError, printable
 from nki_sim.frontend.recorder import Recorder
 

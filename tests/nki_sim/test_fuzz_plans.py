@@ -14,13 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nki_sim import numerics, provenance, slices, targets
+from nki_sim import targets
+from nki_sim.flow import provenance, slices
 from nki_sim.frontend import isa
 from nki_sim.frontend import language as nl
 from nki_sim.frontend.recorder import Recorder, recording
-from nki_sim.interpret import Interpreter
-from nki_sim.ir import Program
-from nki_sim.machine import Machine, action
+from nki_sim.program.ir import Program
+from nki_sim.running import numerics
+from nki_sim.running.interpret import Interpreter
+from nki_sim.running.machine import Machine, action
 
 SIZE = 64
 

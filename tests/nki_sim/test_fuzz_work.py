@@ -8,12 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nki_sim import checks, element_flow, flow, numerics, provenance, regions, slices, targets, wire
-from nki_sim import deps as dependence
+from nki_sim import targets
+from nki_sim.checks import program as checks
 from nki_sim.errors import IRError, KernelError, LimitError
+from nki_sim.flow import elements as element_flow
+from nki_sim.flow import graph as flow
+from nki_sim.flow import provenance, regions, slices
 from nki_sim.frontend import isa
 from nki_sim.frontend import language as nl
-from nki_sim.ir import Program
+from nki_sim.program import wire
+from nki_sim.program.ir import Program
+from nki_sim.running import numerics
+from nki_sim.timing import deps as dependence
 
 TARGET = targets.load("trn2")
 

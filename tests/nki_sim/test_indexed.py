@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from nki_sim import ArraySpec, checks, rules, targets
-from nki_sim.coverage import examine
-from nki_sim.deps import dependences
+from nki_sim import ArraySpec, targets
+from nki_sim.checks import program as checks
+from nki_sim.checks.coverage import examine
 from nki_sim.errors import KernelError
 from nki_sim.forms import Form, Operand
-from nki_sim.ir import Program
 from nki_sim.operators import OPERATORS
+from nki_sim.operators.rules import shapes as rules
+from nki_sim.program.ir import Program
+from nki_sim.timing.deps import dependences
 
 TRN2 = targets.load("trn2")
 X = ArraySpec((128, 512), "float32")

@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nki_sim import ArraySpec, checks, numerics, targets, wire
-from nki_sim.counters import profile
+from nki_sim import ArraySpec, targets
+from nki_sim.checks import program as checks
 from nki_sim.errors import IRError, SimError
 from nki_sim.frontend import isa, language
-from nki_sim.ir import Program
-from nki_sim.schedule import schedule
+from nki_sim.program import wire
+from nki_sim.program.ir import Program
+from nki_sim.running import numerics
+from nki_sim.timing.counters import profile
+from nki_sim.timing.schedule import schedule
 
 ARGS = ArraySpec((128, 256), "float32"), ArraySpec((256, 512), "float32")
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nki_sim import checks, targets
+from nki_sim import targets
+from nki_sim.checks import program as checks
 from nki_sim.frontend import isa, language
-from nki_sim.ir import Program
+from nki_sim.program.ir import Program
 
 TRN2 = targets.load("trn2")
 P, F = 128, 64

@@ -15,13 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nki_sim import checks, numerics, targets
-from nki_sim.bounds import MinimalWork, tight_bound
-from nki_sim.counters import profile
+from nki_sim import targets
+from nki_sim.checks import program as checks
 from nki_sim.errors import SimError
-from nki_sim.explain import explain
-from nki_sim.ir import Program
-from nki_sim.schedule import schedule
+from nki_sim.program.ir import Program
+from nki_sim.running import numerics
+from nki_sim.timing.bounds import MinimalWork, tight_bound
+from nki_sim.timing.counters import profile
+from nki_sim.timing.explain import explain
+from nki_sim.timing.schedule import schedule
 
 F32 = np.dtype(np.float32)
 BF16 = np.dtype(ml_dtypes.bfloat16)

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nki_sim import checks, targets
+from nki_sim import targets
+from nki_sim.checks import program as checks
 from nki_sim.errors import KernelError
 from nki_sim.frontend import isa as nisa
 from nki_sim.frontend import language as nl
 from nki_sim.frontend.api import jit, simulate
 from nki_sim.frontend.entry import trace_function
-from nki_sim.ir import Program
-from nki_sim.schedule import schedule
+from nki_sim.program.ir import Program
+from nki_sim.timing.schedule import schedule
 
 X = np.arange(64 * 16, dtype=np.float32).reshape(64, 16)
 

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nki_sim
-from nki_sim import ArraySpec, numerics
-from nki_sim.arrays import NUMPY
+from nki_sim import ArraySpec
 from nki_sim.errors import KernelError
-from nki_sim.ir import Program
+from nki_sim.program.ir import Program
+from nki_sim.running import numerics
+from nki_sim.semantics.arrays import NUMPY
 
 FEW = settings(max_examples=8)
 BF16 = np.dtype(ml_dtypes.bfloat16)

@@ -14,7 +14,7 @@ from nki_sim.frontend.entry import trace_bytes
 from nki_sim.frontend.legacy import api as nki
 from nki_sim.frontend.legacy import language as nl
 from nki_sim.frontend.legacy import typing as nt
-from nki_sim.ir import Program
+from nki_sim.program.ir import Program
 
 F32 = np.float32
 RAMP = np.arange(32, dtype=F32).reshape(4, 8)

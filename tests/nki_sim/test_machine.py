@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nki_sim import numerics
 from nki_sim.errors import KernelError, LimitError
+from nki_sim.running import numerics
 
 ROWS, WIDTH = 6, 8
 

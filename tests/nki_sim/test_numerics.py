@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nki_sim import ArraySpec, numerics
+from nki_sim import ArraySpec
 from nki_sim.errors import InputError, LimitError
+from nki_sim.running import numerics
 
 RMSNORM = """
 @nki.jit

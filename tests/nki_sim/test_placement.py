@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nki_sim import ArraySpec, checks, placement, targets
-from nki_sim.deps import dependences
-from nki_sim.schedule import schedule
+from nki_sim import ArraySpec, targets
+from nki_sim.checks import program as checks
+from nki_sim.timing import places
+from nki_sim.timing.deps import dependences
+from nki_sim.timing.schedule import schedule
 
 TRN2 = targets.load("trn2")
 X = ArraySpec((128, 512), "float32")
@@ -157,7 +159,7 @@ for t in (c, a, b, d):
     nisa.memset(t, 0.0)
 """
     program = tracing(kernel(body), X)
-    spaces = placement.spaces(program).tolist()
+    spaces = places.spaces(program).tolist()
     names = [program.site(number).name for number in range(len(spaces))]
     tensors = [number for number, name in enumerate(names) if name not in {"x", "out"}]
     assert len({spaces[number] for number in tensors[:3]}) == 1

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nki_sim import numerics
-from nki_sim.interpret import Interpreter
-from nki_sim.ir import Program
-from nki_sim.machine import Machine, action
-from nki_sim.plan import plan
+from nki_sim.program.ir import Program
+from nki_sim.running import numerics
+from nki_sim.running.interpret import Interpreter
+from nki_sim.running.machine import Machine, action
+from nki_sim.running.plan import plan
 
 # Blocks of an output, each a sum over k; STYLE says where operand tiles live and how sums are used.
 BLOCKS = """

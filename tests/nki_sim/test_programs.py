@@ -9,10 +9,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nki_sim import ArraySpec, checks, memory, numerics, targets
-from nki_sim.explain import explain
-from nki_sim.ir import Program
-from nki_sim.schedule import QUEUES, predict, schedule
+from nki_sim import ArraySpec, targets
+from nki_sim.checks import program as checks
+from nki_sim.program.ir import Program
+from nki_sim.running import numerics
+from nki_sim.timing import memory
+from nki_sim.timing.explain import explain
+from nki_sim.timing.schedule import QUEUES, predict, schedule
 
 TRN2 = targets.load("trn2")
 ROWS, COLUMNS = 128, 48

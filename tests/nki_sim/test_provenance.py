@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nki_sim import ArraySpec, numerics, provenance
-from nki_sim.element_flow import elements
+from nki_sim import ArraySpec
 from nki_sim.errors import InputError
-from nki_sim.provenance import Region
+from nki_sim.flow import provenance
+from nki_sim.flow.elements import elements
+from nki_sim.flow.provenance import Region
+from nki_sim.running import numerics
 
 SPECS = [ArraySpec((256, 384), "float32"), ArraySpec((384, 1024), "float32")]
 

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nki_sim import checks, numerics, targets
-from nki_sim.deps import dependences
+from nki_sim import targets
+from nki_sim.checks import program as checks
 from nki_sim.errors import KernelError
 from nki_sim.frontend import isa
-from nki_sim.ir import Program
-from nki_sim.schedule import schedule
+from nki_sim.program.ir import Program
+from nki_sim.running import numerics
+from nki_sim.timing.deps import dependences
+from nki_sim.timing.schedule import schedule
 
 TRN2 = targets.load("trn2")
 Build = Callable[..., Program]

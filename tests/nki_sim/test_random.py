@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nki_sim import checks, numerics, targets
+from nki_sim import targets
+from nki_sim.checks import program as checks
 from nki_sim.errors import KernelError
 from nki_sim.generator import LANES, WORDS, seeded, to_bytes
+from nki_sim.running import numerics
 
 FEW = settings(max_examples=10)
 X = np.zeros((8, 12), np.float32)

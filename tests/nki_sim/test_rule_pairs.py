@@ -11,12 +11,13 @@ from typing import NamedTuple
 import pytest
 
 import nki_sim
-from nki_sim import ArraySpec, checks, generator, targets
+from nki_sim import ArraySpec, generator, targets
+from nki_sim.checks import program as checks
 from nki_sim.errors import KernelError
 from nki_sim.forms import Form, Operand
-from nki_sim.ir import Program
 from nki_sim.operators import OPERATORS
 from nki_sim.operators.sync import GPSIMD_ELEMENTS
+from nki_sim.program.ir import Program
 
 PRELUDE = """
 @nki.jit

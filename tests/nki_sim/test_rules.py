@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nki_sim import ArraySpec, checks, targets
+from nki_sim import ArraySpec, targets
+from nki_sim.checks import program as checks
 from nki_sim.errors import IRError, KernelError
-from nki_sim.ir import Program
 from nki_sim.operators import OPERATORS
+from nki_sim.program.ir import Program
 
 X = ArraySpec((128, 512), "float32")
 

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nki_sim import checks, numerics, targets
-from nki_sim.arrays import NUMPY
+from nki_sim import targets
+from nki_sim.checks import program as checks
 from nki_sim.errors import KernelError
 from nki_sim.operators import OPERATORS
+from nki_sim.running import numerics
+from nki_sim.semantics.arrays import NUMPY
 
 
 def tile(name: str, shape: str, dtype: str = "float32", buffer: str = "sbuf") -> str:

@@ -10,15 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nki_sim import ArraySpec, checks, targets
-from nki_sim.bounds import MinimalWork, tight_bound
-from nki_sim.counters import active_ns
-from nki_sim.deps import dependences
+from nki_sim import ArraySpec, targets
+from nki_sim.checks import program as checks
 from nki_sim.errors import ScheduleError
-from nki_sim.ir import Program
 from nki_sim.operators import OPERATORS
-from nki_sim.schedule import MEMORY, QUEUES, Timeline, moved, predict, schedule
+from nki_sim.program.ir import Program
 from nki_sim.targets import Target
+from nki_sim.timing.bounds import MinimalWork, tight_bound
+from nki_sim.timing.counters import active_ns
+from nki_sim.timing.deps import dependences
+from nki_sim.timing.schedule import MEMORY, QUEUES, Timeline, moved, predict, schedule
 
 TRN2 = targets.load("trn2")
 TARGETS = st.sampled_from([targets.load(name) for name in targets.names()])

@@ -24,7 +24,7 @@ from nki_sim.frontend import language as nl
 from nki_sim.frontend import types as nt
 from nki_sim.frontend.entry import trace_function
 from nki_sim.frontend.modules import MODULES, installed
-from nki_sim.ir import Program
+from nki_sim.program.ir import Program
 from tests.support import torch_like
 
 X = np.arange(32, dtype=np.float32).reshape(4, 8)

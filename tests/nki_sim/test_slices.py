@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nki_sim import ArraySpec, numerics, slices
+from nki_sim import ArraySpec
 from nki_sim.errors import InputError
+from nki_sim.flow import slices
+from nki_sim.running import numerics
 
 # Sums in PSUM, a running total updated in place, a tile declared once, and a part stored again.
 MIXED = """

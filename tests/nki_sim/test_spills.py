@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nki_sim import checks, targets
-from nki_sim.counters import profile
+from nki_sim import targets
+from nki_sim.checks import program as checks
 from nki_sim.frontend import isa, language
-from nki_sim.ir import Program
-from nki_sim.schedule import schedule
-from nki_sim.spills import Spills, spills
+from nki_sim.program.ir import Program
+from nki_sim.timing.counters import profile
+from nki_sim.timing.schedule import schedule
+from nki_sim.timing.spills import Spills, spills
 
 TRN1 = targets.load("trn1")
 Build = Callable[..., Program]

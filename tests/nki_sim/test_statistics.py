@@ -13,11 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nki_sim import checks, targets, wire
-from nki_sim.decode import decode_form
+from nki_sim import targets
+from nki_sim.checks import program as checks
 from nki_sim.errors import IRError, KernelError
 from nki_sim.operators import OPERATORS
 from nki_sim.operators.state import lacks_state
+from nki_sim.program import wire
+from nki_sim.program.decode import decode_form
 
 FEW = settings(max_examples=10)
 SIZES = st.tuples(st.sampled_from([1, 7, 32, 128]), st.integers(1, 40))

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nki_sim import targets
-from nki_sim.bounds import MinimalWork, parts_ms, tight_bound
 from nki_sim.errors import TargetError
 from nki_sim.forms import Dims, Form, Operand
 from nki_sim.operators import OPERATORS
-from nki_sim.schedule import moved
+from nki_sim.timing.bounds import MinimalWork, parts_ms, tight_bound
+from nki_sim.timing.schedule import moved
 
 TRN1, TRN2 = targets.load("trn1"), targets.load("trn2")
 

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nki_sim
-from nki_sim import ArraySpec, protocol, wire
+from nki_sim import ArraySpec, protocol
 from nki_sim.errors import InputError, IRError, KernelError, LimitError
+from nki_sim.program import wire
 from nki_sim.tracer import reply
 
 ARGS = [{"shape": [128, 512], "dtype": "float32"}]

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nki_sim import checks, numerics, targets
+from nki_sim import targets
+from nki_sim.checks import program as checks
 from nki_sim.errors import KernelError
+from nki_sim.running import numerics
 
 KERNEL = """
 import nki

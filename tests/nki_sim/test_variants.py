@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nki_sim import checks, numerics, targets
-from nki_sim.bounds import MinimalWork, tight_bound
-from nki_sim.schedule import schedule
+from nki_sim import targets
+from nki_sim.checks import program as checks
+from nki_sim.running import numerics
+from nki_sim.timing.bounds import MinimalWork, tight_bound
+from nki_sim.timing.schedule import schedule
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ async def test_a_defect_in_the_worker_is_no_verdict(silu, make_evaluator):
 async def traced(silu) -> bytes:
     from nki_sim import protocol
     from nki_sim.frontend.entry import trace_bytes
-    from nki_sim.ir import ArraySpec
+    from nki_sim.program.ir import ArraySpec
 
     return protocol.program_reply(trace_bytes(silu.kernel, args=[ArraySpec((256, 2048), "float32")]))
 

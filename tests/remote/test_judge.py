@@ -13,7 +13,7 @@ import seeds
 from nki_sim import protocol
 from nki_sim.errors import InputError, KernelError, LimitError
 from nki_sim.frontend.entry import trace_bytes
-from nki_sim.ir import ArraySpec
+from nki_sim.program.ir import ArraySpec
 from remote.judge import program
 from remote.judge.job import Job, Outcome, Reply
 from remote.judge.numerics import BadReferenceError, output_fault, rel_l2

@@ -9,8 +9,10 @@ import pytest
 
 import nki_sim
 import seeds
-from nki_sim import checks, numerics, targets
-from nki_sim.ir import ArraySpec
+from nki_sim import targets
+from nki_sim.checks import program as checks
+from nki_sim.program.ir import ArraySpec
+from nki_sim.running import numerics
 from remote.judge import rules
 from seeds.inputs import draw
 

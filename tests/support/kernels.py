@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 import nki_sim
 from agent_core.builtin.reader import ArrayArgument
-from nki_sim import ArraySpec, checks, numerics, targets
+from nki_sim import ArraySpec, targets
+from nki_sim.checks import program as checks
+from nki_sim.running import numerics
 
 Array = NDArray[np.float64]
 HEADER = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n\n"

@@ -124,7 +124,7 @@ def static_cast(input_data: Any, dtype: Any) -> Any:
 
 def _numpy(dtype: Any) -> Any:
     """The NumPy type of a type of the language; NumPy is loaded for kernels that use it."""
-    from nki_sim.arrays import NUMPY
+    from nki_sim.semantics.arrays import NUMPY
 
     name = named(dtype)
     if name not in NUMPY:

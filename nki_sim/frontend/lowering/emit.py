@@ -8,7 +8,7 @@ from typing import Any
 from nki_sim.frontend.recorder import current
 from nki_sim.frontend.tensor import Tensor, fail
 from nki_sim.operators import OPERATORS
-from nki_sim.rules import start_step
+from nki_sim.operators.rules.shapes import start_step
 
 Box = tuple[tuple[int, int], ...]
 """First and one past the last element along each axis of a tile."""

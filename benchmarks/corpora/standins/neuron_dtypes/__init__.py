@@ -5,8 +5,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from nki_sim.arrays import NUMPY
 from nki_sim.dtypes import TRN3_DTYPES
+from nki_sim.semantics.arrays import NUMPY
 
 bfloat16 = ml_dtypes.bfloat16
 globals().update({name: dtype.type for name, dtype in NUMPY.items() if name not in globals()})

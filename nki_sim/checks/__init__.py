@@ -1,0 +1,1 @@
+"""Rules over whole programs, and what the run has to prove."""

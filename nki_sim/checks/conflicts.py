@@ -1,0 +1,230 @@
+"""Accesses of one tensor by several parties of which no order is given: which two of them clash.
+
+Parties are the iterations of a loop, or the cores of a launch. First by the boxes that enclose each party's
+accesses, which settles nearly all tensors; where boxes overlap, element by element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from nki_sim.flow import regions
+from nki_sim.forms import Dims
+from nki_sim.program.ir import Ints, Program
+
+READ, WRITE, UPDATE = range(3)
+"""What an access is. Updates are associative, such as `+=`; what reads and writes otherwise is a READ."""
+
+# Writes of which kinds, made by other parties, an access clashes with. With a write that comes before it an
+# update does not clash: that is what its sum begins with.
+_AGAINST = {READ: (WRITE, UPDATE), WRITE: (WRITE,), UPDATE: (WRITE,)}
+
+
+Owners = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Accesses:
+    """Some cells of a program; the party of each, from 0; the scope in which parties have no order."""
+
+    cells: Ints
+    parties: Ints
+    scopes: Ints
+    kinds: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """A party touches, with `cell`, elements that another one writes."""
+
+    cell: int
+    party: int
+    other: int
+
+
+def clashes(program: Program, accesses: Accesses, seen: set[int]) -> Iterator[Clash]:
+    """At most one for each declaration that is not in `seen`, to which those found are added."""
+    if not len(accesses.cells):
+        return
+    boxes = regions.boxes(program, accesses.cells)
+    for group in _groups(program, accesses):
+        site = int(program.tensor_sites[program.cells.tensor[accesses.cells[group[0]]]])
+        if site in seen:
+            continue
+        found = _clash(program, accesses, group, boxes[group])
+        if found is not None:
+            seen.add(site)
+            yield found
+
+
+def _groups(program: Program, accesses: Accesses) -> Iterator[Ints]:
+    """Positions of the accesses of one tensor in one scope, sorted by party.
+
+    Only where several parties touch the tensor and one of them writes it.
+    """
+    tensors = program.cells.tensor[accesses.cells]
+    order = np.lexsort((accesses.parties, accesses.scopes, tensors))
+    keys = np.stack([tensors[order], accesses.scopes[order]])
+    first = np.flatnonzero(np.concatenate([[True], np.any(keys[:, 1:] != keys[:, :-1], axis=0)]))
+    last = np.concatenate([first[1:], [len(order)]]) - 1
+    several = accesses.parties[order[first]] != accesses.parties[order[last]]
+    writes = np.logical_or.reduceat(program.cells.writes[accesses.cells[order]], first)
+    for begin, end in zip(first[several & writes].tolist(), last[several & writes].tolist(), strict=True):
+        yield order[begin : end + 1]
+
+
+def _clash(program: Program, accesses: Accesses, group: Ints, boxes: Ints) -> Clash | None:
+    parties = accesses.parties[group]
+    if _sums(program, accesses, group):
+        return None
+    first = np.flatnonzero(np.diff(parties, prepend=-1))
+    bounds = np.stack([
+        np.minimum.reduceat(boxes[:, 0], first), np.maximum.reduceat(boxes[:, 1], first),
+        np.minimum.reduceat(boxes[:, 2], first), np.maximum.reduceat(boxes[:, 3], first),
+    ], axis=1)  # fmt: skip
+    if _disjoint(bounds[:, 0], bounds[:, 1]) or _disjoint(bounds[:, 2], bounds[:, 3]):
+        return None
+    near, _ = regions.neighbours(bounds)
+    close = np.array([len(others) > 1 for others in near], dtype=bool)
+    if not close.any() or _apart(program, accesses.cells[group], first):
+        return None
+    mine = np.repeat(close, np.diff(np.append(first, len(group))))
+    return _Elements(program, accesses, group[mine]).clash()
+
+
+def _sums(program: Program, accesses: Accesses, group: Ints) -> bool:
+    """Whether all is updates, but for writes of one party before any update."""
+    kinds, parties = accesses.kinds[group], accesses.parties[group]
+    writes = kinds == WRITE
+    if np.any(kinds == READ) or not writes.any():
+        return not np.any(kinds == READ)
+    numbers = program.cells.instruction[accesses.cells[group]]
+    alone = parties[writes].min() == parties[writes].max()
+    return bool(alone and numbers[writes].max() < numbers[~writes].min(initial=len(program)))
+
+
+def _apart(program: Program, cells: Ints, first: Ints) -> bool:
+    """Whether the parties, which begin at `first`, keep apart along some of the tensor's own dimensions."""
+    table, shape = program.cells, program.site(int(program.cells.tensor[cells[0]])).shape
+    if int(table.tensor[cells[0]]) in program.reinterpreted or len(first) > _MOST_PAIRED:
+        return False
+    used = np.unique(table.operand[cells])
+    extents = np.array([_extents(program.operands[item].dims, shape) for item in used.tolist()])
+    low = np.stack(np.unravel_index(table.offset[cells], shape), axis=1)
+    high = low + extents[np.searchsorted(used, table.operand[cells])]
+    if np.any(high > np.array(shape)):
+        return False
+    low, high = np.minimum.reduceat(low, first), np.maximum.reduceat(high, first)
+    meets = np.all((low[:, None] < high[None]) & (low[None] < high[:, None]), axis=2)
+    return int(np.count_nonzero(meets)) == len(first)
+
+
+_MOST_ELEMENTS = 1 << 26
+"""Elements of a tensor that are looked at one by one, 28 bytes for each."""
+
+_MOST_PAIRED = 1024
+"""Parties of which each is compared with each."""
+
+
+def _extents(dims: Dims, shape: tuple[int, ...]) -> list[int]:
+    """How far a pattern reaches along each dimension; a step walks the largest that it is a multiple of."""
+    strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    found = [1] * len(shape)
+    for step, count in dims:
+        if step and count > 1:
+            axis = next(axis for axis, stride in enumerate(strides) if step % stride == 0)
+            found[axis] += step // strides[axis] * (count - 1)
+    return found
+
+
+def _disjoint(starts: Ints, ends: Ints) -> bool:
+    order = np.argsort(starts, kind="stable")
+    return bool(np.all(starts[order[1:]] >= np.maximum.accumulate(ends[order])[:-1]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """One access pattern of one party, in bytes where the tensor is read as several types."""
+
+    cell: int
+    instruction: int
+    party: int
+    kind: int
+    writes: bool
+    offset: int
+    dims: Dims
+
+    @property
+    def end(self) -> int:
+        return self.offset + 1 + sum(step * (count - 1) for step, count in self.dims)
+
+    def of(self, owners: Owners, base: int) -> Owners:
+        """The owners of the elements it touches."""
+        shape = tuple(count for _, count in self.dims)
+        strides = tuple(step * owners.itemsize for step, _ in self.dims)
+        return np.ndarray(shape, owners.dtype, owners, (self.offset - base) * owners.itemsize, strides)
+
+
+class _Elements:
+    """Which parties write each element of a tensor, by kind of write."""
+
+    def __init__(self, program: Program, accesses: Accesses, group: Ints) -> None:
+        table, items, cells = program.cells, program.operands, accesses.cells[group]
+        bytewise = int(table.tensor[cells[0]]) in program.reinterpreted
+        columns = (
+            accesses.parties[group], accesses.kinds[group], table.writes[cells], table.offset[cells],
+            table.operand[cells],
+        )  # fmt: skip
+        # The same access of the same party counts once, a write where it comes last.
+        reverse = [column[::-1] for column in columns]
+        _, at = np.unique(np.stack(reverse), axis=1, return_index=True)
+        at = len(cells) - 1 - at
+        at = np.sort(at)
+        self._accesses = [
+            _Access(
+                cell, instruction, party, kind, bool(writes),
+                offset * (items[number].itemsize if bytewise else 1),
+                regions.in_bytes(items[number]) if bytewise else items[number].dims,
+            )
+            for cell, instruction, party, kind, writes, offset, number in zip(
+                cells[at].tolist(), table.instruction[cells[at]].tolist(),
+                *(column[at].tolist() for column in columns), strict=True,
+            )
+        ]  # fmt: skip
+        self._base = min(access.offset for access in self._accesses)
+        self._size = max(access.end for access in self._accesses) - self._base
+
+    def clash(self) -> Clash | None:
+        """The first clash; None where a tensor is too large to look at every element."""
+        if self._size > _MOST_ELEMENTS:
+            return None
+        # The first and the last party that writes each element, by kind; the last instruction to write it.
+        first = np.full((3, self._size), np.iinfo(np.int32).max, dtype=np.int32)
+        last = np.full((3, self._size), -1, dtype=np.int32)
+        latest = np.full(self._size, -1, dtype=np.int32)
+        for access in self._accesses:
+            if access.writes:
+                kind = max(access.kind, WRITE)
+                self._mark(access, first[kind], np.minimum, access.party)
+                self._mark(access, last[kind], np.maximum, access.party)
+                if kind == WRITE:
+                    self._mark(access, latest, np.maximum, access.instruction)
+        for access in self._accesses:
+            late = access.of(latest, self._base) > access.instruction
+            for kind in _AGAINST[access.kind]:
+                counts = late if (access.kind, kind) == (UPDATE, WRITE) else np.True_
+                others = access.of(first[kind], self._base), access.of(last[kind], self._base)
+                for other, strange in zip(others, (np.less, np.greater), strict=True):
+                    clashing = other[strange(other, access.party) & counts]
+                    if len(clashing):
+                        return Clash(access.cell, access.party, int(clashing[0]))
+        return None
+
+    def _mark(self, access: _Access, table: Owners, choose: np.ufunc, value: int) -> None:
+        view = access.of(table, self._base)
+        choose(view, value, out=view)

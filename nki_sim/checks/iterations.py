@@ -1,0 +1,135 @@
+"""Loops whose iterations may run in any order: no iteration may depend on what another one writes.
+
+The legacy `affine_range` promises this for all but associative updates (`+=`, accumulating matmuls), which
+commute. Two accesses of a tensor are compared where they lie in two iterations of one execution of a loop,
+with the loops around it in the same iteration. Accesses whose address depends on data are the kernel's own
+responsibility.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from nki_sim.checks.conflicts import READ, UPDATE, WRITE, Accesses, Clash, clashes
+from nki_sim.checks.violations import Violation
+from nki_sim.forms import Form
+from nki_sim.program.ir import Bools, Ints, Iterations, Program
+
+_COMMUTATIVE = frozenset(
+    {"add", "multiply", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor"}
+)
+
+# Where an instruction combines dst with one of its inputs: the operation, and the inputs that it may be.
+_UPDATES = {
+    "tensor_tensor": ("op", ("data1", "data2")),
+    "tensor_scalar": ("op0", ("data",)),
+    "scalar_tensor_tensor": ("op1", ("operand1",)),
+}
+
+
+def check(program: Program) -> Iterator[Violation]:
+    """At most one violation per declaration."""
+    found = program.iterations
+    if not len(found.parents):
+        return
+    chosen = _candidates(program)
+    kinds = _kinds(program)[chosen]
+    nodes = found.nodes[program.cells.instruction[chosen]]
+    executions = _executions(found)
+    seen: set[int] = set()
+    for ancestors in _levels(found):
+        parties = ancestors[nodes]
+        inside = parties > 0
+        accesses = Accesses(chosen[inside], parties[inside], executions[parties[inside]], kinds[inside])
+        for clash in clashes(program, accesses, seen):
+            yield _violation(program, clash)
+
+
+def _candidates(program: Program) -> Ints:
+    """Cells of tensors in memory that are written and that more than one iteration touches."""
+    cells, count = program.cells, len(program.tensor_sites)
+    fixed = np.array(
+        [item.index_step == 0 and item.buffer != "register" for item in program.operands], dtype=bool
+    )[cells.operand]
+    nodes = program.iterations.nodes[cells.instruction]
+    low, high = np.full(count, len(program.iterations.parents) + 1), np.zeros(count, dtype=np.int64)
+    np.minimum.at(low, cells.tensor, nodes)
+    np.maximum.at(high, cells.tensor, nodes)
+    written = np.zeros(count, dtype=bool)
+    written[cells.tensor[cells.writes]] = True
+    return np.flatnonzero((written & (low != high))[cells.tensor] & fixed)
+
+
+def _levels(found: Iterations) -> Iterator[Ints]:
+    """For each depth of nesting: the ancestor of every iteration at that depth, 0 for those above it."""
+    parents = np.concatenate([[0], found.parents])
+    depth = np.zeros(len(parents), dtype=np.int64)
+    ancestor = parents.copy()
+    numbers = np.arange(len(parents))
+    depth[1:] = 1
+    while ancestor.any():
+        depth += ancestor > 0
+        ancestor = parents[ancestor]
+    for level in range(1, int(depth.max()) + 1):
+        at = np.where(depth >= level, numbers, 0)
+        while np.any(depth[at] > level):
+            at = np.where(depth[at] > level, parents[at], at)
+        yield at
+
+
+def _executions(found: Iterations) -> Ints:
+    """A number per iteration (0 for none) that those of one execution of a loop share."""
+    pairs = np.stack([found.parents, found.loops])
+    return np.concatenate([[-1], np.unique(pairs, axis=1, return_inverse=True)[1].reshape(-1)])
+
+
+def _kinds(program: Program) -> Ints:
+    """READ, WRITE or UPDATE of every cell."""
+    cells = program.cells
+    kinds = np.where(cells.writes & ~cells.reads, WRITE, READ)
+    for number, form in enumerate(program.forms):
+        pairs = _pairs(form)
+        if not pairs and form.op != "nc_matmul":
+            continue
+        first = program.cells.first[:-1][program.form_ids == number]
+        roles = [item.role for item in form.operands]
+        goal = first + roles.index("dst")
+        if form.op == "nc_matmul":
+            kinds[goal] = UPDATE if form.param("accumulate") else WRITE
+        for role in pairs:
+            source = first + roles.index(role)
+            same = _same(program, goal, source)
+            kinds[goal[same]] = kinds[source[same]] = UPDATE
+    return kinds
+
+
+def _pairs(form: Form) -> list[str]:
+    """Inputs that dst is an associative update of, if it is the same access."""
+    op, roles = _UPDATES.get(form.op, ("", ()))
+    alone = form.op != "tensor_scalar" or form.param("op1") is None
+    if not alone or form.param(op) not in _COMMUTATIVE:
+        return []
+    dims = form["dst"].dims
+    inputs = [form.operand(role) for role in roles]
+    return [item.role for item in inputs if item is not None and item.dims == dims]
+
+
+def _same(program: Program, left: Ints, right: Ints) -> Bools:
+    place = program.offsets[left] == program.offsets[right]
+    return np.asarray((program.tensors[left] == program.tensors[right]) & place, dtype=bool)
+
+
+def _violation(program: Program, clash: Clash) -> Violation:
+    cells, indices = program.cells, program.iterations.indices
+    name = program.site(int(cells.tensor[clash.cell])).name
+    mine, theirs = int(indices[clash.party - 1]), int(indices[clash.other - 1])
+    verb = "writes" if cells.writes[clash.cell] else "reads"
+    return Violation(
+        "unexpected_output_dependencies",
+        f"iteration {mine} of an affine_range loop {verb} elements of {name} that iteration {theirs} writes",
+        name, "independent iterations", f"{mine} and {theirs}",
+        int(program.lines[cells.instruction[clash.cell]]),
+        "use nl.sequential_range, declare the tile inside the loop, or update it with += alone",
+    )  # fmt: skip

@@ -1,0 +1,199 @@
+"""The hardware's rules over a whole program: what the front end saw call by call, and what only the
+whole shows: capacity, initialisation, outputs.
+
+Programs may come from a process that is not trusted, so the rules of single instructions are applied
+again here. A list of `Violation` comes back, empty when the program is fit to run; at most one per rule
+and declaration, so that the list stays short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from nki_sim.checks import iterations, placement, races
+from nki_sim.checks.coverage import examine
+from nki_sim.checks.violations import Violation
+from nki_sim.dtypes import DTYPES
+from nki_sim.forms import HBM_BUFFERS, Site
+from nki_sim.operators import OPERATORS
+from nki_sim.program.ir import Ints, Program
+from nki_sim.targets import Target
+from nki_sim.timing import memory
+
+__all__ = ["Violation", "capacity", "check"]
+
+
+def check(program: Program, target: Target) -> list[Violation]:
+    """Every rule that the program breaks on the target."""
+    found = [
+        *_forms(program, target),
+        *_inputs_written(program),
+        *_outputs(program),
+        *_hbm(program, target),
+        *_tiles(program, target),
+        *placement.check(program, target),
+    ]
+    # What does not fit, the legacy compiler spills; `spills` counts it.
+    if program.dialect != "neuronxcc":
+        found += capacity(program, target)
+    # What follows looks at elements, so it is kept from programs whose sizes are out of all bounds.
+    found = found or [*iterations.check(program), *races.check(program)]
+    return found or [_uncovered(program, *entry) for entry in examine(program).findings]
+
+
+def _forms(program: Program, target: Target) -> Iterator[Violation]:
+    used, firsts = np.unique(program.form_ids, return_index=True)
+    for form_id, number in zip(used.tolist(), firsts.tolist(), strict=True):
+        form = program.forms[form_id]
+        for breach in OPERATORS[form.op].breaches(form, target):
+            roles = [item.role for item in form.operands]
+            name = ""
+            if breach.role in roles:
+                cell = int(program.cells.first[number]) + roles.index(breach.role)
+                name = program.site(int(program.tensors[cell])).name
+            line = int(program.lines[number])
+            yield Violation(
+                breach.code,
+                f"nisa.{form.op}: {breach.message}",
+                name,
+                breach.limit,
+                breach.value,
+                line,
+                breach.hint,
+            )
+
+
+def _inputs_written(program: Program) -> Iterator[Violation]:
+    """Inputs that are not outputs too, and constants, are read only."""
+    cells = program.cells
+    fixed = [number for number in (*program.inputs, *program.constants) if number not in program.outputs]
+    for number in fixed:
+        site = program.site(number)
+        hits = np.flatnonzero((cells.tensor == number) & cells.writes)
+        if len(hits) and site.buffer != "register":
+            line = int(program.lines[cells.instruction[hits[0]]])
+            yield Violation(
+                "cannot_update_immutable_parameter", f"{site.name} is read only and is written", site.name,
+                "read only", "written", line, "write to an nl.shared_hbm tensor and return it",
+            )  # fmt: skip
+
+
+def _outputs(program: Program) -> Iterator[Violation]:
+    """What a kernel of the current namespace returns is in shared HBM, or an argument that it changed."""
+    for number in program.outputs if program.dialect == "nki" else ():
+        site = program.site(number)
+        if site.buffer != "shared_hbm" and number not in program.inputs:
+            yield Violation(
+                "output_buffer", f"output {site.name} is in {site.buffer}", site.name, "shared_hbm",
+                site.buffer, site.line, "declare what the kernel returns with buffer=nl.shared_hbm",
+            )  # fmt: skip
+
+
+def _hbm(program: Program, target: Target) -> Iterator[Violation]:
+    counts = np.bincount(program.tensor_sites, minlength=len(program.sites)).tolist()
+    sizes = [
+        (site.size * DTYPES[site.dtype].itemsize * count, site)
+        for site, count in zip(program.sites, counts, strict=True)
+        if site.buffer in HBM_BUFFERS
+    ]
+    total = sum(nbytes for nbytes, _ in sizes)
+    if total > target.hbm_bytes:
+        largest, site = max(sizes, key=lambda entry: entry[0])
+        yield Violation(
+            "hbm_capacity", f"tensors in HBM take {total} bytes ({site.name}: {largest}), a core of "
+            f"{target.name} has {target.hbm_bytes}", site.name, target.hbm_bytes, total, site.line,
+            "use smaller tensors",
+        )  # fmt: skip
+
+
+def _tiles(program: Program, target: Target) -> Iterator[Violation]:
+    limit = target.partitions
+    for site in program.sites:
+        if site.buffer not in HBM_BUFFERS and site.shape[0] > limit:
+            message = f"{site.name} has {site.shape[0]} partitions, the limit is {limit}"
+            yield Violation(
+                "num_partition_exceed_arch_limit", message, site.name, limit, site.shape[0], site.line,
+                "tile the first dimension by 128",
+            )  # fmt: skip
+
+
+def capacity(program: Program, target: Target) -> Iterator[Violation]:
+    """The memories on chip, core by core, that tiles placed by the compiler overflow."""
+    for name in memory.MEMORIES:
+        for core in np.unique(program.tensor_cores).tolist():
+            yield from _capacity(program, target, name, core)
+
+
+def _capacity(program: Program, target: Target, name: str, core: int) -> Iterator[Violation]:
+    """High-water mark of a core's SBUF (bytes per partition) or PSUM (banks) over program-order lifetimes."""
+    chosen = np.array([site.buffer == name and site.address is None for site in program.sites], dtype=bool)
+    life = memory.lifetimes(program)
+    tensors = np.flatnonzero(
+        chosen[program.tensor_sites] & (life.first >= 0) & (program.tensor_cores == core)
+    )
+    if not len(tensors):
+        return
+    sizes = np.array([memory.size(site, target) for site in program.sites], dtype=np.int64)
+    taken = sizes[program.tensor_sites[tensors]]
+    first, last = life.first[tensors], life.last[tensors]
+    use = np.zeros(len(program) + 1, dtype=np.int64)
+    np.add.at(use, first, taken)
+    np.add.at(use, last + 1, -taken)
+    profile = np.cumsum(use)
+    limit = memory.capacity(name, target)
+    over = np.flatnonzero(profile > limit)
+    if len(over):
+        peak = int(np.argmax(profile))
+        live = tensors[(first <= peak) & (last >= peak)]
+        line = int(program.lines[over[0]])
+        yield _overflow(name, limit, int(profile[peak]), line, _shares(program, live, sizes))
+
+
+def _shares(program: Program, live: Ints, sizes: Ints) -> list[tuple[int, int, Site]]:
+    """(size of all, how many, declaration) of the tensors that are live, the largest first."""
+    sites, counts = np.unique(program.tensor_sites[live], return_counts=True)
+    found = [
+        (int(sizes[site]) * count, count, program.sites[site])
+        for site, count in zip(sites.tolist(), counts.tolist(), strict=True)
+    ]
+    return sorted(found, key=lambda entry: -entry[0])
+
+
+def _overflow(
+    memory_name: str, limit: int, value: int, line: int, shares: list[tuple[int, int, Site]]
+) -> Violation:
+    unit = "bytes per partition" if memory_name == "sbuf" else "banks"
+    parts = [f"{site.name} (line {site.line}) {count} x {total // count}" for total, count, site in shares]
+    return Violation(
+        f"{memory_name}_capacity",
+        f"{value} {unit} of {memory_name.upper()} are in use at once, {limit} are there: "
+        f"{', '.join(parts[:6])}",
+        shares[0][2].name, limit, value, line,
+        "use smaller tiles, or declare tiles in the innermost loop that needs them",
+    )  # fmt: skip
+
+
+_TEXTS = {
+    "uninitialised_read": (
+        "{name} is read before it is written",
+        "write the whole tile first; a first nc_matmul takes accumulate=False or None",
+    ),
+    "psum_accumulate_undefined": (
+        "nc_matmul accumulates onto {name}, which another instruction initialised",
+        "start the group with accumulate=False or None instead of a memset",
+    ),
+    "tensor_output_not_written_to": (
+        "{value} elements of output {name} are never written",
+        "cover every element of the output, also the tails",
+    ),
+}
+
+
+def _uncovered(program: Program, code: str, tensor: int, number: int, value: int) -> Violation:
+    site = program.site(tensor)
+    text, hint = _TEXTS[code]
+    line = int(program.lines[number]) if number >= 0 else site.line
+    message = text.format(name=site.name, value=value)
+    return Violation(code, message, site.name, 0, value, line, hint)

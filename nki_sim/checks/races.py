@@ -1,0 +1,114 @@
+"""Two cores of a launch that touch the same element of HBM, one writing, without having met in between.
+
+Cores meet at `core_barrier` and `sendrecv`. Between two meetings nothing orders them. Where a kernel does not
+divide its work both store the same result: the run compares such writes of one line (`twins`), and only where
+they differ it matters which comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from nki_sim.checks.conflicts import READ, WRITE, Accesses, Clash, clashes
+from nki_sim.checks.violations import Violation
+from nki_sim.forms import HBM_BUFFERS
+from nki_sim.program.ir import MEETINGS, Ints, Program
+
+
+def check(program: Program) -> Iterator[Violation]:
+    """At most one violation per declaration."""
+    if not program.cores.any():
+        return
+    cells = program.cells
+    shared = np.array([site.buffer in HBM_BUFFERS for site in program.sites], dtype=bool)
+    fixed = np.array([item.index_step == 0 for item in program.operands], dtype=bool)
+    chosen = np.flatnonzero(shared[program.tensor_sites[cells.tensor]] & fixed[cells.operand])
+    chosen = np.setdiff1d(chosen, twins(program))
+    seen: set[int] = set()
+    for begin, end, scopes in _stretches(program):
+        part = chosen[(cells.instruction[chosen] >= begin) & (cells.instruction[chosen] < end)]
+        numbers = cells.instruction[part]
+        kinds = np.where(cells.writes[part] & ~cells.reads[part], WRITE, READ)
+        accesses = Accesses(part, program.cores[numbers], scopes[numbers], kinds)
+        for clash in clashes(program, accesses, seen):
+            yield _violation(program, clash)
+
+
+def twins(program: Program) -> Ints:
+    """Pairs [n, 2] of cells in program order: what one line writes to one place on each of two cores.
+
+    None inside data-dependent loops: these do not say how often a line is executed.
+    """
+    cells = program.cells
+    if not program.cores.any():
+        return np.zeros((0, 2), dtype=np.int64)
+    places = np.array([site.buffer in HBM_BUFFERS for site in program.sites], dtype=bool)
+    fixed = np.array([item.index_step == 0 for item in program.operands], dtype=bool)
+    chosen = np.flatnonzero(
+        cells.writes & ~cells.reads & places[program.tensor_sites[cells.tensor]] & fixed[cells.operand]
+    )
+    looping = np.zeros(len(program), dtype=bool)
+    for begin, end in program.loops:
+        looping[begin : end + 1] = True
+    chosen = chosen[~looping[cells.instruction[chosen]]]
+    numbers = cells.instruction[chosen]
+    cores = program.cores[numbers]
+    keys = (cells.tensor, cells.offset, cells.operand)
+    table = np.stack(
+        [*(key[chosen] for key in keys), program.lines[numbers], _epochs(program)[numbers]], axis=1
+    )
+    order = np.lexsort((numbers, *table.T))
+    table, cores, chosen = table[order], cores[order], chosen[order]
+    same = np.concatenate([[False], np.all(table[1:] == table[:-1], axis=1), [False]])
+    # Once on each of two cores; what one core writes there again may differ from round to round.
+    first = np.flatnonzero(same[1:-1] & ~same[:-2] & ~same[2:] & (cores[1:] != cores[:-1]))
+    return np.stack([chosen[first], chosen[first + 1]], axis=1)
+
+
+def agreeing(program: Program) -> dict[int, tuple[int, int]]:
+    """For each instruction with a twin: the cell that it writes, and the number of the other one."""
+    pairs = twins(program)
+    numbers = program.cells.instruction[pairs].tolist()
+    return {
+        mine: (cell, other)
+        for cells, pair in zip(pairs.tolist(), numbers, strict=True)
+        for cell, mine, other in zip(cells, pair, reversed(pair), strict=True)
+    }
+
+
+def _stretches(program: Program) -> Iterator[tuple[int, int, Ints]]:
+    """First instruction, end and scopes of the program, and of each loop in which cores meet.
+
+    What follows the last meeting of a round has no order with what precedes the first one of the next.
+    """
+    epochs = _epochs(program)
+    yield 0, len(program), epochs
+    for begin, end in program.loops:
+        inside = epochs[begin : end + 1]
+        if inside.min() < inside.max():
+            yield begin, end, np.where(epochs == inside.max(), inside.min(), epochs)
+
+
+def _epochs(program: Program) -> Ints:
+    """How often the core of each instruction has met the other one before it."""
+    meets = np.array([form.op in MEETINGS for form in program.forms], dtype=bool)[program.form_ids]
+    found = np.zeros(len(program), dtype=np.int64)
+    for core in np.unique(program.cores).tolist():
+        mine = program.cores == core
+        found[mine] = np.cumsum(meets[mine])
+    return found
+
+
+def _violation(program: Program, clash: Clash) -> Violation:
+    cells = program.cells
+    name = program.site(int(cells.tensor[clash.cell])).name
+    writes = bool(cells.writes[clash.cell])
+    return Violation(
+        "write_write_race" if writes else "read_write_race",
+        f"core {clash.party} {'writes' if writes else 'reads'} elements of {name} that core {clash.other} "
+        "writes, and nothing says which comes first", name, "one core, or a barrier in between",
+        f"cores {clash.party} and {clash.other}", int(program.lines[cells.instruction[clash.cell]]),
+        "put nisa.core_barrier between the two, or give each core its own part",
+    )  # fmt: skip

@@ -1,0 +1,110 @@
+"""Where elements that nobody wrote go: which places of a result one undefined place of an operand spoils.
+
+What is in memory before the first write is anything, NaN included, so a result is undefined wherever the
+arithmetic uses such an element, also when it is multiplied by zero. Copies, element-wise instructions,
+transposes and products spoil just the places they compute from it, what works along the rows of partitions
+spoils whole rows, everything else its whole result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from nki_sim.forms import Form, Operand, index_role
+from nki_sim.operators import OPERATORS
+from nki_sim.program.ir import Bools
+from nki_sim.semantics.matrix import MULTIPLIES
+
+Spread = Callable[[Form, Operand, Bools, Operand], Bools]
+"""(form, operand, undefined places [P, F] of it, output) -> places [P, F] of the output."""
+
+_DECIDING = frozenset({"index", "indices", "predicate"})
+"""Operands that choose what an instruction touches, if anything does."""
+
+
+def decides(form: Form) -> frozenset[str]:
+    """Roles whose elements are addresses or conditions: they must have been written."""
+    found = {index_role(item.role) for item in form.operands if item.index_step}
+    operator = OPERATORS[form.op]
+    if not any(operator.effect(form, item.role)[0] for item in form.operands):
+        return frozenset(item.role for item in form.operands)
+    return frozenset(found | _DECIDING if operator.partial(form) else found)
+
+
+def spoiled(form: Form, target: str, lost: dict[str, Bools], out: Operand) -> Bools | None:
+    """Places [P, F] of an output that undefined places of operands, by role, spoil; None when none are."""
+    found = np.zeros((out.partitions, out.free), dtype=bool)
+    rule = _rule(form, target)
+    for role, places in lost.items():
+        found |= rule(form, form[role], places, out)
+    return found if found.any() else None
+
+
+def _rule(form: Form, target: str) -> Spread:
+    if form.op == "nc_transpose" and form.engine == "tensor" and target == MULTIPLIES:
+        return _multiplied
+    return _SPREADS.get(form.op, _everything)
+
+
+def _everything(form: Form, item: Operand, places: Bools, out: Operand) -> Bools:
+    del form, item
+    return np.full((out.partitions, out.free), places.any())
+
+
+def _rows(form: Form, item: Operand, places: Bools, out: Operand) -> Bools:
+    if item.partitions != out.partitions:
+        return _everything(form, item, places, out)
+    return np.broadcast_to(places.any(axis=1, keepdims=True), (out.partitions, out.free))
+
+
+def _same(form: Form, item: Operand, places: Bools, out: Operand) -> Bools:
+    if out.role not in {"dst", item.role} or item.elements != out.elements:
+        return _rows(form, item, places, out)
+    return places.reshape(out.partitions, out.free)
+
+
+def _swapped(form: Form, item: Operand, places: Bools, out: Operand) -> Bools:
+    if len(item.dims) != 2 or len(out.dims) != 2 or form.param("axes") not in {None, (1, 0)}:
+        return _everything(form, item, places, out)
+    return places.T
+
+
+def _multiplied(form: Form, item: Operand, places: Bools, out: Operand) -> Bools:
+    """A transpose by multiplication: all of a column goes into every element of its row."""
+    del form, item
+    return np.broadcast_to(places.any(axis=0, keepdims=True).T, (out.partitions, out.free))
+
+
+def _product(form: Form, item: Operand, places: Bools, out: Operand) -> Bools:
+    if form.param("perf_mode", "none") != "none":
+        return _everything(form, item, places, out)
+    if item.role == "dst":
+        return places
+    columns = places.any(axis=0, keepdims=True)
+    along = columns.T if item.role == "stationary" else columns
+    return np.broadcast_to(along, (out.partitions, out.free))
+
+
+_SPREADS: dict[str, Spread] = {
+    **dict.fromkeys(
+        (
+            "tensor_tensor", "tensor_scalar", "scalar_tensor_tensor", "activation", "activation_reduce",
+            "tensor_scalar_reduce", "reciprocal", "tensor_copy", "dma_copy", "dma_compute",
+            "tensor_copy_predicated", "affine_select", "select_reduce", "dropout", "sendrecv",
+        ),
+        _same,
+    ),
+    **dict.fromkeys(
+        (
+            "tensor_reduce", "tensor_tensor_scan", "tensor_scalar_cumulative", "bn_stats", "bn_aggr",
+            "range_select", "max8", "nc_find_index8", "nc_match_replace8", "nonzero_with_count",
+            "nc_n_gather", "sequence_bounds",
+        ),
+        _rows,
+    ),
+    "nc_transpose": _swapped,
+    "dma_transpose": _swapped,
+    "nc_matmul": _product,
+}  # fmt: skip

@@ -1,0 +1,1 @@
+"""Which write reaches which read: slices, provenance, dead instructions."""

@@ -1,0 +1,169 @@
+"""Which parts of a tensor an access touches: boxes of rows and columns, and how they lie to each other.
+
+An access pattern is enclosed in a box of rows and columns of its tensor's storage (partitions and free
+elements on chip, the last dimension as columns in HBM).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nki_sim.dtypes import DTYPES
+from nki_sim.errors import LimitError
+from nki_sim.forms import Dims, Operand
+from nki_sim.program.ir import Bools, Ints, Program
+
+Box = tuple[int, ...]
+"""(row, end row, column, end column)."""
+
+_CHUNK = 512
+
+MAX_PAIRS = 1 << 23
+"""Overlapping pairs of distinct boxes of one tensor that are worked out."""
+
+MAX_COMPARED = 1 << 31
+"""Pairs that are compared for that."""
+
+MAX_MARKS = 1 << 30
+"""Elements of one tensor that are looked at one by one."""
+
+
+def boxes(program: Program, order: Ints) -> Ints:
+    """The boxes of some cells: [cell, (row, end row, column, end column)].
+
+    Columns count elements as they are declared; of elements that an access as another type touches in part,
+    all counts.
+    """
+    cells, items = program.cells, program.operands
+    extents = np.array([_extent(item) for item in items], dtype=np.int64)
+    rows = np.array([item.row for item in items], dtype=np.int64)
+    item = cells.operand[order]
+    row, column = np.divmod(cells.offset[order], rows[item])
+    height, width = extents[item, 0], extents[item, 1]
+    # A pattern whose columns run over the row's end covers whole rows.
+    over = column + width > rows[item]
+    height = np.where(over, height + (column + width - 1) // rows[item], height)
+    column = np.where(over, 0, column)
+    width = np.where(over, rows[item], width)
+    found = np.stack([row, row + height, column, column + width], axis=1)
+    if any(item.index_step for item in items):
+        _widen(program, order, found)
+    if program.reinterpreted:
+        _rescale(program, order, found)
+    return found
+
+
+def _rescale(program: Program, order: Ints, found: Ints) -> None:
+    operand, tensor = program.cells.operand[order], program.cells.tensor[order]
+    widths = np.array([item.itemsize for item in program.operands], dtype=np.int64)[operand]
+    declared = np.array([DTYPES[site.dtype].itemsize for site in program.sites], dtype=np.int64)
+    units = declared[program.tensor_sites[tensor]]
+    found[:, 2] = found[:, 2] * widths // units
+    found[:, 3] = -(-found[:, 3] * widths // units)
+
+
+def _widen(program: Program, order: Ints, found: Ints) -> None:
+    """Addresses that depend on data reach any row, or any column of their partitions, or all of both."""
+    items, operand = program.operands, program.cells.operand[order]
+    sites = program.tensor_sites[program.cells.tensor[order]]
+    sizes = np.array([site.size // site.row for site in program.sites], dtype=np.int64)[sites]
+    steps, rows = (np.array([getattr(item, name) for item in items]) for name in ("index_step", "row"))
+    moved, by_row = steps[operand] > 0, (steps % rows == 0)[operand]
+    hbm = np.array([item.in_hbm for item in items], dtype=bool)[operand]
+    high, wide = moved & (by_row | hbm), moved & ~by_row
+    found[:, 0] = np.where(high, 0, found[:, 0])
+    found[:, 1] = np.where(high, sizes, found[:, 1])
+    found[:, 2] = np.where(wide, 0, found[:, 2])
+    found[:, 3] = np.where(wide, rows[operand], found[:, 3])
+
+
+def _extent(item: Operand) -> tuple[int, int]:
+    """Rows and columns spanned: steps that are multiples of the row walk rows, the others columns."""
+    rows = columns = 1
+    for step, count in item.dims:
+        if step % item.row == 0:
+            rows += step // item.row * (count - 1)
+        else:
+            columns += step * (count - 1)
+    return rows, columns
+
+
+def marks(size: int) -> Bools:
+    """One bit per element of a tensor, or per byte, none of them set.
+
+    Raises:
+        LimitError: there are too many to look at one by one.
+    """
+    if size > MAX_MARKS:
+        raise LimitError(
+            "limit_memory", f"a tensor of {size} elements is looked at one by one, the limit is {MAX_MARKS}",
+            hint="try smaller inputs",
+        )  # fmt: skip
+    return np.zeros(size, dtype=bool)
+
+
+def in_bytes(item: Operand) -> Dims:
+    """The access pattern in bytes, element after element."""
+    size = item.itemsize
+    return (*((step * size, count) for step, count in item.dims), (1, size))
+
+
+def neighbours(boxes: Ints) -> tuple[list[list[int]], list[list[int]]]:
+    """Per box: the boxes that overlap it (itself among them), and those that it encloses.
+
+    Raises:
+        LimitError: there are too many pairs.
+    """
+    near: list[list[int]] = [[] for _ in range(len(boxes))]
+    inside: list[list[int]] = [[] for _ in range(len(boxes))]
+    pairs = compared = 0
+    for rows in _bands(boxes, np.arange(len(boxes)), axis=0):
+        for group in _bands(boxes, rows, axis=2):
+            compared += len(group) ** 2
+            pairs += (
+                _compare(boxes, group, near, inside, MAX_PAIRS - pairs) if compared <= MAX_COMPARED else 0
+            )
+            if pairs > MAX_PAIRS or compared > MAX_COMPARED:
+                raise LimitError(
+                    "limit_work", f"{len(boxes)} regions of a tensor overlap in more than {MAX_PAIRS} pairs",
+                    hint="access tensors in tiles that are the same each time",
+                )  # fmt: skip
+    return near, inside
+
+
+def _bands(boxes: Ints, chosen: Ints, *, axis: int) -> list[Ints]:
+    """Groups of boxes whose intervals on an axis touch; boxes of different groups cannot overlap."""
+    order = chosen[np.argsort(boxes[chosen, axis], kind="stable")]
+    reach = np.maximum.accumulate(boxes[order, axis + 1])
+    cuts = np.flatnonzero(boxes[order[1:], axis] >= reach[:-1]) + 1
+    return np.split(order, cuts)
+
+
+def _compare(boxes: Ints, group: Ints, near: list[list[int]], inside: list[list[int]], most: int) -> int:
+    """Fill in the boxes of a group; how many overlapping pairs there are, no more once over `most`."""
+    if len(group) == 1:
+        near[group[0]] = inside[group[0]] = [int(group[0])]
+        return 1
+    others = boxes[group]
+    pairs = 0
+    for first in range(0, len(group), _CHUNK):
+        part = group[first : first + _CHUNK]
+        overlaps = _overlap(boxes[part][:, None, :], others)
+        pairs += int(np.count_nonzero(overlaps))
+        if pairs > most:
+            break
+        encloses = _encloses(boxes[part][:, None, :], others)
+        for number, over, enclosed in zip(part.tolist(), overlaps, encloses, strict=True):
+            near[number] = group[over].tolist()
+            inside[number] = group[enclosed].tolist()
+    return pairs
+
+
+def _overlap(part: Ints, boxes: Ints) -> Bools:
+    row = (part[..., 0] < boxes[:, 1]) & (boxes[:, 0] < part[..., 1])
+    return row & (part[..., 2] < boxes[:, 3]) & (boxes[:, 2] < part[..., 3])
+
+
+def _encloses(part: Ints, boxes: Ints) -> Bools:
+    row = (part[..., 0] <= boxes[:, 0]) & (boxes[:, 1] <= part[..., 1])
+    return row & (part[..., 2] <= boxes[:, 2]) & (boxes[:, 3] <= part[..., 3])

@@ -1,0 +1,91 @@
+"""Parts of a program: the instructions that some tiles of its outputs need, at the full problem size.
+
+Exact element by element as to which writes reach a read (`flow`), so that running a slice gives on the wanted
+elements what running the whole program gives. An instruction belongs to a slice as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from nki_sim.dtypes import DTYPES
+from nki_sim.errors import InputError
+from nki_sim.flow.graph import Flow, flow, needed, soft_writes
+from nki_sim.flow.regions import in_bytes, marks
+from nki_sim.forms import Dims
+from nki_sim.program.ir import Bools, Program
+
+Box = tuple[tuple[int, int], ...]
+"""(first, end) along each dimension of an output."""
+
+
+def backward(program: Program, wanted: Mapping[int, Sequence[Box]]) -> Program:
+    """The same program with only the instructions that the wanted parts of its outputs need.
+
+    `wanted` gives boxes of elements for outputs by their position; outputs that are not there need nothing.
+
+    Raises:
+        InputError: there is no such output, or a box is not inside it.
+    """
+    traced = flow(program)
+    cells = [cell for at, boxes in wanted.items() for cell in _writers(program, traced, at, boxes)]
+    return subset(program, needed(program, traced, cells))
+
+
+def subset(program: Program, chosen: Bools) -> Program:
+    """The same program with only the chosen instructions."""
+    kept = chosen[program.cells.instruction]
+    nodes = program.iterations.nodes
+    return replace(
+        program,
+        form_ids=program.form_ids[chosen],
+        lines=program.lines[chosen],
+        cores=program.cores[chosen],
+        tensors=program.tensors[kept],
+        offsets=program.offsets[kept],
+        iterations=replace(program.iterations, nodes=nodes[chosen] if len(nodes) else nodes),
+    )
+
+
+def _writers(program: Program, traced: Flow, at: int, boxes: Sequence[Box]) -> list[int]:
+    """The writes that some element in the boxes shows at the end."""
+    if not 0 <= at < len(program.outputs):
+        raise InputError(f"{program.kernel} has {len(program.outputs)} outputs, there is no number {at}")
+    tensor = program.outputs[at]
+    bits = _marked(program, tensor, boxes)
+    mixed = tensor in program.reinterpreted
+    if mixed:
+        bits = np.repeat(bits, DTYPES[program.site(tensor).dtype].itemsize)
+    soft, cells = soft_writes(program), program.cells
+    found = []
+    for cell in reversed(traced.finals[tensor]):
+        item, offset = program.operands[cells.operand[cell]], int(cells.offset[cell])
+        part = (
+            _touched(bits, offset * item.itemsize, in_bytes(item))
+            if mixed
+            else _touched(bits, offset, item.dims)
+        )
+        if soft[cell] or part.any():
+            found.append(cell)
+            part[...] = part & soft[cell]
+    return found
+
+
+def _marked(program: Program, tensor: int, boxes: Sequence[Box]) -> Bools:
+    site = program.site(tensor)
+    bits = marks(site.size).reshape(site.shape)
+    for box in boxes:
+        inside = [0 <= first < end <= size for (first, end), size in zip(box, site.shape, strict=False)]
+        if len(box) != len(site.shape) or not all(inside):
+            raise InputError(f"{box} is not a box of elements in output {site.name} {site.shape}")
+        bits[tuple(slice(first, end) for first, end in box)] = True
+    return bits.reshape(-1)
+
+
+def _touched(bits: Bools, offset: int, dims: Dims) -> Bools:
+    """The bits of the elements that a pattern touches."""
+    shape = tuple(count for _, count in dims)
+    return np.ndarray(shape, np.bool_, bits, offset, tuple(step for step, _ in dims))

@@ -1,0 +1,46 @@
+"""What instructions that select, search and gather cost, from the documented formulas.
+
+Where the documents give none [I]: GpSimd's start plus one cycle for each element of a partition.
+"""
+
+from __future__ import annotations
+
+from nki_sim.forms import Form
+from nki_sim.operators.costs import Cost, elementwise
+from nki_sim.operators.rules.search import gathered
+from nki_sim.targets import Target
+
+_GATHER_T = 4
+
+
+def predicated(form: Form, target: Target) -> Cost:
+    """tensor_copy_predicated: N with src or predicate in PSUM, else 2N."""
+    inputs = (form.operand("src"), form["predicate"])
+    in_psum = any(item is not None and item.buffer == "psum" for item in inputs)
+    return elementwise(form, target, factor=1.0 if in_psum else 2.0)
+
+
+def _gpsimd(cycles: float, target: Target) -> Cost:
+    return Cost((target.gpsimd_overhead_cycles + cycles) / target.clock_ghz("gpsimd"))
+
+
+def local_gather(form: Form, target: Target) -> Cost:
+    """150 + elements / C, C = ((28 + t e) / (t e)) / min(4 / itemsize, e), e elements per index, t = 4."""
+    run = form.param("num_elem_per_idx")
+    e = run if isinstance(run, int) else 1
+    c = (28 + _GATHER_T * e) / (_GATHER_T * e) / min(4 / form["src_buffer"].itemsize, e)
+    return _gpsimd(gathered(form) / c, target)
+
+
+def nc_n_gather(form: Form, target: Target) -> Cost:
+    """As many groups of instructions as documented; each starts anew, then takes a cycle an element [I]."""
+    size = form["indices"].free
+    groups = -(-size // target.gather_group_elements)
+    return _gpsimd((groups - 1) * target.gpsimd_overhead_cycles + size, target)
+
+
+def topk(form: Form, target: Target) -> Cost:
+    """4 n + k."""
+    n = form.param("n")
+    assert isinstance(n, int)
+    return _gpsimd(4 * n + form["val_dst"].free, target)

@@ -1,0 +1,263 @@
+"""The hardware's rules on what arguments are: which function runs where, in which types, with what else.
+
+Rules like those of `rules`, which holds the ones on shapes and places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nki_sim.dtypes import DTYPES
+from nki_sim.forms import Form, Operand
+from nki_sim.functions import ALU_UNARY, BITWISE, REDUCE
+from nki_sim.operators.rules.shapes import Breach, per_partition
+from nki_sim.targets import Target
+
+_OPS = ("op", "op0", "op1")
+
+
+def scalar_engine_copy(form: Form, target: Target) -> Iterator[Breach]:
+    """Some generations copy on ScalarE only through `activation`."""
+    if form.engine == "scalar" and not target.scalar_tensor_copy:
+        yield Breach(
+            "engine", f"tensor_copy does not run on the scalar engine of {target.name}", "dst",
+            "vector|gpsimd", "scalar", "use nisa.activation(op=nl.copy)",
+        )  # fmt: skip
+
+
+# What tensor_scalar does on the engines other than VectorE, which does all but one operator.
+_SCALAR_PAIRS = frozenset({("multiply", None), ("add", None), ("multiply", "add")})
+_GPSIMD_OPS = frozenset({"rsqrt", "add", "multiply", "power"})
+
+
+def tensor_scalar_engine(form: Form, target: Target) -> Iterator[Breach]:
+    """ScalarE: multiply, add, or multiply then add, not reversed; GpSimd: few; VectorE: no rsqrt."""
+    ops = (form.param("op0"), form.param("op1"))
+    given = {str(op) for op in ops if op}
+    if form.engine == "scalar":
+        plain = not (form.param("reverse0") or form.param("reverse1"))
+        allowed = target.scalar_tensor_scalar and plain and ops in _SCALAR_PAIRS
+        wanted = "multiply|add|multiply+add"
+    elif form.engine == "gpsimd":
+        allowed, wanted = given <= _GPSIMD_OPS, "|".join(sorted(_GPSIMD_OPS))
+    else:
+        allowed, wanted = "rsqrt" not in given, "any but rsqrt"
+    if not allowed:
+        found = "+".join(str(op) for op in ops if op)
+        yield Breach(
+            "engine", f"tensor_scalar({found}) does not run on the {form.engine} engine of {target.name}",
+            "dst", wanted, found, "use the vector engine; for rsqrt GpSimd or nisa.activation",
+        )  # fmt: skip
+
+
+def activation_operands(form: Form, target: Target) -> Iterator[Breach]:
+    """A bias without a tile, or for reciprocal, is for NeuronCore-v3 on; activations reduce by adding."""
+    if form.param("bias") is not None and not target.activation_scalar_bias:
+        yield Breach(
+            "activation_bias_invalid_type", f"bias is a scalar, {target.name} takes a [P, 1] tile", "bias",
+            "tile", "scalar", "memset a [P, 1] tile and pass it",
+        )  # fmt: skip
+    if form.param("op") == "reciprocal" and form.operand("bias") and not target.activation_scalar_bias:
+        yield Breach(
+            "activation_bias", f"reciprocal takes no bias on {target.name}", "bias", "none", "tile",
+            "add the bias before, with nisa.tensor_scalar",
+        )  # fmt: skip
+    if form.param("reduce_op", "add") != "add":
+        yield Breach(
+            "reduce_op", f"activation reduces with add, not {form.param('reduce_op')}", "reduce_res", "add",
+            str(form.param("reduce_op")), "use nisa.tensor_reduce",
+        )  # fmt: skip
+
+
+# What an argument does nothing without; given alone it is a mistake, never ignored.
+_OPTIONAL_OPERANDS = frozenset({"tensor_scalar", "tensor_scalar_reduce"})
+_NEEDS = (("operand1", "op1"), ("reverse1", "op1"), ("reduce_res_negate", "reduce_res"))
+
+
+def pairs(form: Form, target: Target) -> Iterator[Breach]:
+    """Arguments that belong together are given together."""
+    del target
+    given = {item.role for item in form.operands} | {
+        name for name, value in form.params if value is not False
+    }
+    wanted = [*_NEEDS, *_for_command(form)]
+    if form.op in _OPTIONAL_OPERANDS:
+        wanted += [(op, f"operand{op[2]}") for op in _OPS[1:] if form.param(op) not in ALU_UNARY]
+    for name, other in wanted:
+        if name in given and other not in given:
+            yield Breach(
+                "argument_pair", f"{name} is given without {other}", name, other, "absent",
+                f"give {other} too, or leave {name} out",
+            )  # fmt: skip
+
+
+def _for_command(form: Form) -> list[tuple[str, str]]:
+    """An operator to reduce with wants a command that does; a first value is what load_reduce loads."""
+    idle = form.param("reduce_cmd") == "idle" and form.operand("reduce_res") is None
+    start = "imm1" if form.op == "tensor_scalar_cumulative" else "reduce_init"
+    loads = form.param("reduce_cmd") == "load_reduce"
+    return [
+        *([("reduce_op", "a reduce_cmd that reduces")] if idle else []),
+        (("reduce_cmd", start) if loads else (start, "reduce_cmd=load_reduce")),
+    ]
+
+
+def unary(form: Form, target: Target) -> Iterator[Breach]:
+    """Operators of one operand go where the other may be missing, 0 stands for it, and nothing is turned."""
+    del target
+    for name in _OPS:
+        op = form.param(name)
+        if op not in ALU_UNARY or form.op.startswith("activation"):
+            continue
+        other = f"operand{name[2:]}"
+        value = form.operand(other) or form.param(other, 0.0) or form.param(f"reverse{name[2:]}")
+        if form.op not in _OPTIONAL_OPERANDS or value:
+            yield Breach(
+                "op", f"{name}={op} has one operand, {form.op} gives it two", name, "one operand", str(op),
+                f"leave {other} out, in nisa.tensor_scalar or nisa.tensor_scalar_reduce",
+            )  # fmt: skip
+
+
+# Where bitwise operators are, besides in what reduces across partitions.
+_BITWISE_HOMES = frozenset({"tensor_tensor", "tensor_scalar", "tensor_reduce", "tensor_partition_reduce"})
+
+
+def bitwise(form: Form, target: Target) -> Iterator[Breach]:
+    """Bitwise operators take integers alone, on VectorE, and do not mix with arithmetic."""
+    del target
+    ops = [str(form.param(name)) for name in _OPS if form.param(name)]
+    found = [op for op in ops if op in BITWISE]
+    if not found:
+        return
+    if form.op not in _BITWISE_HOMES or len(found) != len(ops) or form.param("negate"):
+        yield Breach(
+            "op", f"{'+'.join(ops)} in {form.op}: bitwise operators do not mix with arithmetic", "dst",
+            "|".join(sorted(_BITWISE_HOMES)), form.op, "use two instructions",
+        )  # fmt: skip
+    if form.engine != "vector" and form.op != "tensor_partition_reduce":
+        yield Breach(
+            "engine", f"{found[0]} does not run on the {form.engine} engine", "dst", "vector", form.engine,
+            "bitwise operators run on the vector engine",
+        )  # fmt: skip
+    for item in form.tiles:
+        if DTYPES[item.dtype].kind == "float":
+            yield Breach(
+                "bitvec_dtype", f"{item.role} is {item.dtype}, {found[0]} takes bit patterns of integers",
+                item.role, "integer", item.dtype, "declare the tile with an integer type, or view it as one",
+            )  # fmt: skip
+    for name in ("operand0", "operand1"):
+        value = form.param(name)
+        if isinstance(value, float) and not value.is_integer():
+            yield Breach(
+                "bitvec_dtype", f"{name} is {value!r}, {found[0]} takes integers", name, "integer",
+                repr(value), "pass an integer",
+            )  # fmt: skip
+
+
+_SUMS = frozenset({"add", "multiply", "maximum", "minimum"})
+_REDUCTIONS = {
+    "tensor_scalar_reduce": ("reduce_op", _SUMS),
+    "tensor_scalar_cumulative": ("op1", _SUMS | {"subtract"}),
+    "tensor_reduce": ("op", REDUCE - {"average"}),
+    "tensor_partition_reduce": (
+        "op", frozenset({"add", "average", "maximum", "bitwise_or", "bitwise_and"}),
+    ),
+    "dma_compute": ("reduce_op", frozenset({"add"})),
+}  # fmt: skip
+
+
+def reductions(form: Form, target: Target) -> Iterator[Breach]:
+    """Each instruction reduces with operators of its own."""
+    del target
+    name, allowed = _REDUCTIONS[form.op]
+    if form.param(name) not in allowed:
+        yield Breach(
+            "reduce_op", f"{form.op} does not reduce with {form.param(name)}", "dst",
+            "|".join(sorted(allowed)), str(form.param(name)), "use another instruction for that reduction",
+        )  # fmt: skip
+
+
+_SCALAR_CODES = {"bias": "activation_bias_invalid_type", "scale": "activation_scale_invalid_type"}
+_SCALARS = frozenset({"bias", "scale", "operand0", "operand1", "imm0", "imm1", "reduce_init"})
+
+
+def scalar_dtypes(form: Form, target: Target) -> Iterator[Breach]:
+    """Tiles of per-partition scalars are float32, as engines compute; a bias may be any but tfloat32.
+
+    Beside a bitwise operator they are integers, of which `bitwise` takes care; scalar_tensor_tensor is
+    documented to take any type.
+    """
+    del target
+    if form.op == "scalar_tensor_tensor" or {form.param("op0"), form.param("op1")} & BITWISE:
+        return
+    for item in form.operands:
+        if item.role in _SCALARS and per_partition(form, item) and not _scalar(item):
+            yield Breach(
+                _SCALAR_CODES.get(item.role, "operand_invalid_type"),
+                f"{item.role} is {item.dtype}, a tile of scalars is float32", item.role, "float32",
+                item.dtype, f"copy {item.role} to a float32 tile first",
+            )  # fmt: skip
+
+
+def _scalar(item: Operand) -> bool:
+    return item.dtype != "tfloat32" if item.role == "bias" else item.dtype == "float32"
+
+
+def memset_value(form: Form, target: Target) -> Iterator[Breach]:
+    """The value is one of the destination's type: nothing is rounded or cut off."""
+    del target
+    dst, value = form["dst"], form.param("value")
+    dtype = DTYPES[dst.dtype]
+    if dtype.kind == "float" or not isinstance(value, float):
+        return
+    least, most = dtype.limits
+    if not (value.is_integer() and least <= value <= most):
+        yield Breach(
+            "memset_value", f"{value!r} is not a value of {dtype.name}", "dst", dtype.name, repr(value),
+            "memset converts nothing: give an integer in range, or a tile of a float type",
+        )  # fmt: skip
+
+
+def narrow_types(form: Form, target: Target) -> Iterator[Breach]:
+    """No 32-bit integers, in what the instruction reads in full and writes."""
+    del target
+    for role in ("dst", "src"):
+        item = form[role]
+        if item.dtype in {"int32", "uint32", "tfloat32"}:
+            yield Breach(
+                "operand_invalid_type", f"{role} is {item.dtype}, which {form.op} does not take", role,
+                "float32, or 8 or 16 bits", item.dtype, "convert with nisa.tensor_copy",
+            )  # fmt: skip
+
+
+def wide_integers(form: Form, target: Target) -> Iterator[Breach]:
+    """Engines have no 64-bit integers; registers and what moves bytes do."""
+    del target
+    for item in form.tiles:
+        if item.dtype == "int64" and form.engine not in {"dma", "sync"}:
+            yield Breach(
+                "dtype", f"{item.role} is int64, which the {form.engine} engine does not know", item.role,
+                "int32", "int64", "use int32; nisa.scalar_load reads 64-bit integers from memory",
+            )  # fmt: skip
+
+
+# Where VectorE may raise data to a power; the exponent is then one constant per partition.
+_POWER = frozenset({
+    ("tensor_scalar", "op0"), ("tensor_scalar", "op1"), ("tensor_scalar_reduce", "op0"),
+    ("scalar_tensor_tensor", "op0"), ("tensor_scalar_cumulative", "op0"),
+})  # fmt: skip
+
+
+def power(form: Form, target: Target) -> Iterator[Breach]:
+    """Data to a constant power anywhere, to the power of data on GpSimd alone.
+
+    With data as the exponent any engine would compute exponentials, which are ScalarE's.
+    """
+    del target
+    for name in _OPS:
+        constant = (form.op, name) in _POWER and not form.param(f"reverse{name[2:]}")
+        if form.param(name) == "power" and not constant and form.engine != "gpsimd":
+            yield Breach(
+                "engine", f"{name}=power with data as the exponent does not run on the {form.engine} engine",
+                "dst", "gpsimd", form.engine, "use nisa.activation(op=nl.exp), or GpSimd",
+            )  # fmt: skip

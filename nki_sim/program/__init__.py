@@ -1,0 +1,1 @@
+"""The program: a traced kernel as versioned, validated data."""

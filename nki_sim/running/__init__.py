@@ -1,0 +1,1 @@
+"""Running a program on NumPy arrays: plans, products, one instruction at a time."""

@@ -1,0 +1,81 @@
+"""Runs recorded instructions one after the other as they come, loops as often as their registers say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from nki_sim.errors import KernelError, LimitError
+from nki_sim.running.machine import Action, Machine
+
+
+@dataclass(slots=True, eq=False)
+class Columns:
+    """Instructions: form, line and first cell of each (and one past the last); cells: tensor and offset."""
+
+    forms: Sequence[int]
+    lines: Sequence[int]
+    first: Sequence[int]
+    tensors: Sequence[int]
+    offsets: Sequence[int]
+
+
+class Interpreter:
+    """Executes stretches of a program on a machine, within limits over all of them."""
+
+    def __init__(
+        self, machine: Machine, actions: Sequence[Action], *, max_elements: int, max_steps: int
+    ) -> None:
+        self._machine = machine
+        self._actions = actions
+        self._limits = (max_steps, max_elements)
+        self._steps = self._elements = 0
+
+    def run(self, columns: Columns, start: int, end: int, partners: Mapping[int, int]) -> None:
+        """Execute instructions start..end (exclusive); `partners` matches the marks of loops among them.
+
+        Raises:
+            KernelError: what depends on data breaks a rule; the line is the instruction's.
+            LimitError: the limits are exceeded.
+        """
+        number = start
+        while number < end:
+            act = self._actions[columns.forms[number]]
+            cells = slice(columns.first[number], columns.first[number + 1])
+            tensors = columns.tensors[cells]
+            try:
+                self._count(act)
+                self._machine.execute(act, tensors, columns.offsets[cells], act.views)
+            except KernelError as error:
+                raise located(error, columns.lines[number]) from error
+            if number in partners:
+                goes_on = self._goes_on(tensors, columns.lines[number])
+                at_end = partners[number] < number
+                number = partners[number] if goes_on == at_end else number
+            number += 1
+
+    def _goes_on(self, conditions: Sequence[int], line: int) -> bool:
+        """What the registers of a loop's mark say, one of each core that runs it."""
+        first, *others = [bool(self._machine.array(register)[0]) for register in conditions]
+        if any(other != first for other in others):
+            raise KernelError(
+                "core_sync_mismatch", "one core leaves a loop in which it meets the other one, which waits "
+                "for ever", line, "give the loop as many rounds on both cores",
+            )  # fmt: skip
+        return first
+
+    def _count(self, act: Action) -> None:
+        self._steps += 1
+        self._elements += sum(item.elements for item in act.form.operands)
+        if self._steps > self._limits[0] or self._elements > self._limits[1]:
+            raise LimitError(
+                "limit_work",
+                f"loops took {self._steps} instructions on {self._elements} elements, the limits are "
+                f"{self._limits[0]} and {self._limits[1]}",
+                hint="does the register that ends the loop ever become 0?",
+            )
+
+
+def located(error: KernelError, line: int) -> KernelError:
+    """The error with the line of the instruction that raised it."""
+    return type(error)(error.code, error.message, error.line or line, error.hint)

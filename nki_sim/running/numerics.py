@@ -1,0 +1,235 @@
+"""Runs a program on NumPy arrays: what the kernel computes, on as many input sets as wanted.
+
+What is run, and in which pieces, is planned once per program (`plan`): only what the outputs need, without
+copies that nobody needs, and with matmuls joined into large products. Results differ from those of
+instruction after instruction by the order of float32 additions within a product, and by nothing else.
+Programs with data-dependent loops are run instruction after instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from nki_sim.checks.coverage import examine
+from nki_sim.checks.races import agreeing
+from nki_sim.errors import InputError, KernelError, LimitError
+from nki_sim.flow import slices
+from nki_sim.flow.graph import undecided
+from nki_sim.forms import HBM_BUFFERS
+from nki_sim.program.ir import Program
+from nki_sim.running.interpret import Columns, Interpreter, located
+from nki_sim.running.machine import Action, Machine, action
+from nki_sim.running.plan import Plan, plan
+from nki_sim.running.products import Product, multiply
+from nki_sim.semantics.arrays import NUMPY, Array
+
+MAX_BYTES = 16 << 30
+MAX_ELEMENTS = 1 << 36
+MAX_STEPS = 1 << 21
+"""Instructions that a program with data-dependent loops may execute."""
+
+_OVERSIZE = 1 << 20
+"""Bytes per partition beyond which a tile, in programs whose compiler spills, counts like one in HBM."""
+
+_plans: WeakKeyDictionary[Program, dict[frozenset[int], Plan]] = WeakKeyDictionary()
+_tracked: WeakKeyDictionary[Program, list[frozenset[int]]] = WeakKeyDictionary()
+
+
+def run(
+    program: Program,
+    inputs: Sequence[Array],
+    *,
+    only: Mapping[int, Sequence[slices.Box]] | None = None,
+    max_bytes: int = MAX_BYTES,
+    max_elements: int = MAX_ELEMENTS,
+    max_steps: int = MAX_STEPS,
+) -> list[Array]:
+    """The outputs, in the order the kernel returns them; inputs are not changed.
+
+    The program must be one in which `checks` finds nothing. With `only`, parts of outputs by position, just
+    what they need is run (`slices.backward`); other elements may then be missing (NaN, 4 for integers).
+
+    Raises:
+        InputError: number, shape or type of the inputs is wrong.
+        LimitError: tensors in HBM (and tiles far larger than SBUF) exceed `max_bytes`, or all operands
+            together `max_elements`, or loops whose bounds depend on data take more than `max_steps`
+            instructions.
+        KernelError: what depends on data breaks a rule: an address out of bounds, unwritten elements read.
+    """
+    if only is not None:
+        program = slices.backward(program, only)
+    _check_work(program, max_elements)
+    _check_size(program, max_bytes)
+    stages = _stages(program)
+    for tracked in stages:
+        machine = Machine(program.site)
+        _place(program, machine, inputs)
+        for tensor in sorted(tracked):
+            machine.track(tensor)
+        try:
+            _execute(program, machine, tracked, max_elements=max_elements, max_steps=max_steps)
+            break
+        except MemoryError as error:
+            raise LimitError("limit_memory", "the program needs more memory than there is") from error
+        except KernelError as error:
+            # Elements that nobody wrote and that leave the tracked tensors: look where they go.
+            if error.code != "uninitialised_read" or tracked is stages[-1]:
+                raise
+    return [_output(program, machine, number, partial=only is not None) for number in program.outputs]
+
+
+def _execute(
+    program: Program, machine: Machine, tracked: frozenset[int], *, max_elements: int, max_steps: int
+) -> None:
+    with np.errstate(all="ignore"):
+        if program.partners:
+            actions = [action(form, program.target) for form in program.forms]
+            runner = Interpreter(machine, actions, max_elements=max_elements, max_steps=max_steps)
+            _interpret(program, machine, runner, actions)
+        else:
+            _follow(program, machine, _plan(program, tracked))
+
+
+def _stages(program: Program) -> list[frozenset[int]]:
+    """The tensors to track: those that data decide about; all, if undefined elements get into these."""
+    made = _tracked.get(program)
+    if made is None:
+        loose = undecided(program) - {*program.inputs, *program.constants}
+        every = frozenset(program.cells.tensor[program.cells.writes].tolist()) if loose else loose
+        made = [every] if not loose or examine(program).open else [loose, every]
+        _tracked[program] = made
+    return made
+
+
+def _plan(program: Program, tracked: frozenset[int]) -> Plan:
+    plans = _plans.setdefault(program, {})
+    if tracked not in plans:
+        plans[tracked] = plan(program, tracked)
+    return plans[tracked]
+
+
+def _check_work(program: Program, limit: int) -> None:
+    if program.elements > limit:
+        raise LimitError(
+            "limit_work", f"instructions touch {program.elements} elements, the limit is {limit}"
+        )
+
+
+def _check_size(program: Program, max_bytes: int) -> None:
+    counts = np.bincount(program.tensor_sites, minlength=len(program.sites)).tolist()
+    total = sum(
+        site.size * NUMPY[site.dtype].itemsize * count
+        for site, count in zip(program.sites, counts, strict=True)
+        if site.buffer in HBM_BUFFERS or site.partition_bytes > _OVERSIZE
+    )
+    if total > max_bytes:
+        raise LimitError("limit_memory", f"tensors take {total} bytes, the limit is {max_bytes}")
+
+
+def _place(program: Program, machine: Machine, inputs: Sequence[Array]) -> None:
+    """Inputs and constants into memory; those that the kernel writes are copied first."""
+    if len(inputs) != len(program.inputs):
+        raise InputError(f"{program.kernel} takes {len(program.inputs)} arrays, {len(inputs)} given")
+    kept = {*program.cells.tensor[program.cells.writes].tolist(), *program.outputs}
+    for number, array in zip(program.inputs, inputs, strict=True):
+        site = program.site(number)
+        if array.shape != site.shape or array.dtype != NUMPY[site.dtype]:
+            raise InputError(
+                f"input {site.name} is {array.dtype} {array.shape}, it must be {site.dtype} {site.shape}"
+            )
+        flat = np.ascontiguousarray(array).reshape(-1)
+        machine.place(number, flat.copy() if number in kept else flat)
+    for number, data in program.constants.items():
+        machine.place(number, np.frombuffer(bytearray(data), NUMPY[program.site(number).dtype]))
+
+
+def _output(program: Program, machine: Machine, tensor: int, *, partial: bool) -> Array:
+    site = program.site(tensor)
+    bits = machine.written.get(tensor)
+    if bits is not None and not partial and not bits.all():
+        if tensor in machine.carried:
+            source = program.site(machine.carried[tensor])
+            raise KernelError(
+                "uninitialised_read", f"elements of {source.name} are read before they are written, and "
+                f"output {site.name} depends on them", source.line, "write the whole tile first",
+            )  # fmt: skip
+        raise KernelError(
+            "tensor_output_not_written_to", f"{int((~bits).sum())} bytes of output {site.name} are never "
+            "written", site.line, "cover every element of the output, also the tails",
+        )  # fmt: skip
+    return machine.array(tensor).reshape(site.shape)
+
+
+def columns(program: Program) -> Columns:
+    columns = (program.form_ids, program.lines, program.cells.first, program.tensors, program.offsets)
+    return Columns(*(column.tolist() for column in columns))
+
+
+def _interpret(
+    program: Program, machine: Machine, runner: Interpreter, actions: Sequence[Action]
+) -> None:  # fmt: skip
+    """Run everything in order, and stop behind what two cores write alike, all of it outside of loops."""
+    table, cells, pairs = columns(program), program.cells, agreeing(program)
+    held: dict[int, Array] = {}
+    begin = 0
+    for number in sorted(pairs):
+        runner.run(table, begin, number + 1, program.partners)
+        begin = number + 1
+        cell, other = pairs[number]
+        view = actions[table.forms[number]].views[cell - table.first[number]]
+        held[number] = machine.view(table.tensors[cell], table.offsets[cell], view).copy()
+        try:
+            _compare(program.site(int(cells.tensor[cell])).name, held, number, other)
+        except KernelError as error:
+            raise located(error, table.lines[number]) from error
+    runner.run(table, begin, len(program), program.partners)
+
+
+def _follow(program: Program, machine: Machine, todo: Plan) -> None:
+    """Run the steps of a plan."""
+    actions = [action(form, program.target) for form in program.forms]
+    forms, first = program.form_ids.tolist(), program.cells.first.tolist()
+    tensors, offsets = todo.tensors, todo.offsets
+    views = todo.views
+    held: dict[int, Array] = {}
+    for step in todo.steps:
+        number = step.number
+        start, end = first[number], first[number + 1]
+        if step.product is None:
+            try:
+                machine.execute(
+                    actions[forms[number]], tensors[start:end], offsets[start:end], views[start:end]
+                )
+                if number in todo.agreeing:
+                    cell, other = todo.agreeing[number]
+                    held[number] = machine.view(tensors[cell], offsets[cell], views[cell]).copy()
+                    _compare(program.site(tensors[cell]).name, held, number, other)
+            except KernelError as error:
+                raise located(error, int(program.lines[number])) from error
+        elif step.product.result is not None:
+            machine.place(step.product.result, multiply(step.product, machine.array).reshape(-1))
+        else:
+            _add_up(step.product, machine, machine.view(tensors[start], offsets[start], views[start]))
+        machine.release(step.dead)
+
+
+def _compare(name: str, held: dict[int, Array], one: int, other: int) -> None:
+    """Two cores may write one place without an order only where they write the same."""
+    if other in held and held.pop(other).tobytes() != held.pop(one).tobytes():
+        raise KernelError(
+            "write_write_race",
+            f"two cores write different values to {name}, and nothing says which comes first",
+            hint="put nisa.core_barrier between the two, or give each core its own part",
+        )
+
+
+def _add_up(product: Product, machine: Machine, dst: Array) -> None:
+    """Store a product at the place of its matmuls."""
+    result = multiply(product, machine.array).reshape(dst.shape)
+    if product.adds:
+        np.add(dst, result, out=dst)
+    else:
+        np.copyto(dst, result)

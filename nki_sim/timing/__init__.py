@@ -1,0 +1,1 @@
+"""The performance model: memory, dependences, schedule, counters."""
