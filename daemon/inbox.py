@@ -118,7 +118,9 @@ class Inbox:
 
     async def _rest(self) -> None:
         try:
-            await asyncio.wait_for(self._noticed.wait(), self._rescan_seconds)
+            # Python 3.11's wait_for loses a cancellation that meets the event; a timeout does not.
+            async with asyncio.timeout(self._rescan_seconds):
+                await self._noticed.wait()
         except TimeoutError:
             return  # the periodic look: a watcher may have lost an event
 

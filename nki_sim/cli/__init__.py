@@ -130,7 +130,12 @@ def _trace_options(sub: argparse.ArgumentParser) -> None:
 
 def _run_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--seeds", default="0", help="comma-separated, for example 0,21,42")
-    sub.add_argument("--tolerance", type=float, default=verbs.REL_L2, help="largest relative L2 error")
+    sub.add_argument(
+        "--tolerance",
+        type=float,
+        default=verbs.REL_L2,
+        help="largest relative L2 error that is correct (2e-5, for float32; bfloat16 needs about 1e-2)",
+    )
     sub.add_argument("--eager", action="store_true", help="compute while the Python runs: print shows values")
     sub.add_argument(
         "--slice",

@@ -63,6 +63,7 @@ def blank(options: argparse.Namespace) -> Report:
     return {
         "correct": None,
         "rel_l2": {},
+        "tolerance": getattr(options, "tolerance", None),
         "target": getattr(options, "target", None),
         "checks": [],
         "counters": {},

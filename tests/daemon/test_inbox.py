@@ -182,3 +182,18 @@ def test_any_json_that_is_no_object_with_a_verb_is_a_bad_file(value):
 
 def test_every_verb_has_a_type_that_says_the_same():
     assert {verb: cls.model_fields["verb"].default for verb, cls in VERBS.items()} == {v: v for v in VERBS}
+
+
+async def test_a_watch_that_is_cancelled_as_a_file_arrives_ends(tmp_path):
+    async def handle(id_, data):
+        raise AssertionError("no file is there")
+
+    box = Inbox(tmp_path, handle, rescan_seconds=60.0)
+    task = asyncio.create_task(box.watch())
+    await asyncio.sleep(0.05)
+    box._noticed.set()
+    await asyncio.sleep(0)
+    task.cancel()
+    done, _ = await asyncio.wait({task}, timeout=5)
+    assert done == {task}
+    assert task.cancelled()
