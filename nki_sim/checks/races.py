@@ -14,7 +14,7 @@ import numpy as np
 from nki_sim.checks.conflicts import READ, WRITE, Accesses, Clash, clashes
 from nki_sim.checks.violations import Violation
 from nki_sim.forms import HBM_BUFFERS
-from nki_sim.program.ir import MEETINGS, Ints, Program
+from nki_sim.program.ir import MEETINGS, Bools, Ints, Program
 
 
 def check(program: Program) -> Iterator[Violation]:
@@ -22,10 +22,7 @@ def check(program: Program) -> Iterator[Violation]:
     if not program.cores.any():
         return
     cells = program.cells
-    shared = np.array([site.buffer in HBM_BUFFERS for site in program.sites], dtype=bool)
-    fixed = np.array([item.index_step == 0 for item in program.operands], dtype=bool)
-    chosen = np.flatnonzero(shared[program.tensor_sites[cells.tensor]] & fixed[cells.operand])
-    chosen = np.setdiff1d(chosen, twins(program))
+    chosen = np.setdiff1d(np.flatnonzero(_shared(program)), twins(program))
     seen: set[int] = set()
     for begin, end, scopes in _stretches(program):
         part = chosen[(cells.instruction[chosen] >= begin) & (cells.instruction[chosen] < end)]
@@ -44,11 +41,7 @@ def twins(program: Program) -> Ints:
     cells = program.cells
     if not program.cores.any():
         return np.zeros((0, 2), dtype=np.int64)
-    places = np.array([site.buffer in HBM_BUFFERS for site in program.sites], dtype=bool)
-    fixed = np.array([item.index_step == 0 for item in program.operands], dtype=bool)
-    chosen = np.flatnonzero(
-        cells.writes & ~cells.reads & places[program.tensor_sites[cells.tensor]] & fixed[cells.operand]
-    )
+    chosen = np.flatnonzero(cells.writes & ~cells.reads & _shared(program))
     looping = np.zeros(len(program), dtype=bool)
     for begin, end in program.loops:
         looping[begin : end + 1] = True
@@ -65,6 +58,15 @@ def twins(program: Program) -> Ints:
     # Once on each of two cores; what one core writes there again may differ from round to round.
     first = np.flatnonzero(same[1:-1] & ~same[:-2] & ~same[2:] & (cores[1:] != cores[:-1]))
     return np.stack([chosen[first], chosen[first + 1]], axis=1)
+
+
+def _shared(program: Program) -> Bools:
+    """Cells in memory that both cores see, at addresses that no data decide."""
+    cells = program.cells
+    hbm = np.array([site.buffer in HBM_BUFFERS for site in program.sites], dtype=bool)
+    fixed = np.array([item.index_step == 0 for item in program.operands], dtype=bool)
+    found: Bools = hbm[program.tensor_sites[cells.tensor]] & fixed[cells.operand]
+    return found
 
 
 def agreeing(program: Program) -> dict[int, tuple[int, int]]:

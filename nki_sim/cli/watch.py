@@ -14,6 +14,18 @@ QUIET_S = 2.0
 
 
 @contextmanager
+def _after(seconds: float, action: Callable[[], None]) -> Iterator[None]:
+    """Calls `action` in a thread of its own if what is inside takes longer."""
+    timer = threading.Timer(seconds, action)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
 def stage(text: str) -> Iterator[None]:
     """Says on stderr what is going on once it has taken two seconds, and how long it took in the end."""
     begun = time.monotonic()
@@ -23,13 +35,8 @@ def stage(text: str) -> Iterator[None]:
         said.set()
         print(f"nki-sim: {text} ...", file=sys.stderr, flush=True)
 
-    timer = threading.Timer(QUIET_S, announce)
-    timer.daemon = True
-    timer.start()
-    try:
+    with _after(QUIET_S, announce):
         yield
-    finally:
-        timer.cancel()
     if said.is_set():
         print(f"nki-sim: {text}: {time.monotonic() - begun:.1f} s", file=sys.stderr, flush=True)
 
@@ -57,10 +64,5 @@ def deadline(seconds: float | None, expired: Callable[[], int]) -> Iterator[None
         sys.stderr.flush()
         os._exit(status)
 
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
-    try:
+    with _after(seconds, end):
         yield
-    finally:
-        timer.cancel()

@@ -20,6 +20,7 @@ from nki_sim.operators import OPERATORS
 from nki_sim.program.ir import Program
 from nki_sim.running import numerics
 from nki_sim.semantics.arrays import NUMPY
+from tests.nki_sim import lowered
 
 HEADER = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n\n\n"
 NAMES = {dtype: name for name, dtype in NUMPY.items()}
@@ -211,3 +212,14 @@ def building() -> Callable[..., Program]:
         return Program.from_bytes(builder.recorder.to_bytes("kernel", [builder.out.storage.id]))
 
     return build
+
+
+@pytest.fixture(scope="module")
+def evaluate(simulate: Any) -> Callable[..., Any]:
+    """What an expression over tiles named a, b, c gives; `fn` holds the functions."""
+
+    def run(body: str, *arrays: Any, **options: Any) -> Any:
+        names = ", ".join("abc"[: len(arrays)])
+        return simulate(lowered.KERNEL.format(names=names, body=body), *arrays, **options)[0]
+
+    return run

@@ -11,51 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import nki_sim
-from nki_sim import ArraySpec
 from nki_sim.errors import KernelError
-from nki_sim.program.ir import Program
-from nki_sim.running import numerics
-from nki_sim.semantics.arrays import NUMPY
+from tests.nki_sim.legacy_kernels import evaluate, traced
 
 FEW = settings(max_examples=10)
 BF16 = np.dtype(ml_dtypes.bfloat16)
-NAMES = {dtype: name for name, dtype in NUMPY.items()}
-HEADER = """
-import numpy as np
-import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.language as nl
-import neuronxcc.nki.compiler as ncc
-
-
-"""
-KERNEL = """
-@nki.jit
-def kernel({names}):
-    {names}, = [nl.load(x) for x in ({names},)]
-    {before}
-    r = {body}
-    out = nl.ndarray(r.shape, dtype=r.dtype, buffer=nl.shared_hbm)
-    nl.store(out, r)
-    return out
-"""
 INTO = "r = nl.full(({shape}), -7.0, dtype={dtype}, buffer=nl.sbuf)\n    r[...] = {body}"
-
-
-def tracer(text: str, *arrays: Any, target: str = "trn2") -> Program:
-    specs = [ArraySpec(array.shape, NAMES[array.dtype]) for array in arrays]
-    return nki_sim.trace(HEADER + text, args=specs, target=target)
-
-
-def traced(body: str, *arrays: Any, before: str = "pass", target: str = "trn2") -> Program:
-    names = ", ".join("abcd"[: len(arrays)])
-    return tracer(KERNEL.format(names=names, before=before, body=body), *arrays, target=target)
-
-
-def evaluate(body: str, *arrays: Any, before: str = "pass", target: str = "trn2") -> Any:
-    """What an expression over tiles named a, b... gives, after some statements."""
-    return numerics.run(traced(body, *arrays, before=before, target=target), list(arrays))[0]
 
 
 def draw(

@@ -15,37 +15,10 @@ from nki_sim import ArraySpec
 from nki_sim.errors import KernelError
 from nki_sim.program.ir import Program
 from nki_sim.running import numerics
-from nki_sim.semantics.arrays import NUMPY
+from tests.nki_sim.legacy_kernels import NAMES, evaluate, traced
 
 FEW = settings(max_examples=8)
 BF16 = np.dtype(ml_dtypes.bfloat16)
-NAMES = {dtype: name for name, dtype in NUMPY.items()}
-KERNEL = """
-import numpy as np
-import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-def kernel({names}):
-    {names}, = [nl.load(x) for x in ({names},)]
-    {before}
-    r = {body}
-    out = nl.ndarray(r.shape, dtype=r.dtype, buffer=nl.shared_hbm)
-    nl.store(out, value=r)
-    return out
-"""
-
-
-def traced(body: str, *arrays: Any, before: str = "pass") -> Program:
-    text = KERNEL.format(names=", ".join("abcd"[: len(arrays)]), before=before, body=body)
-    return nki_sim.trace(text, args=[ArraySpec(array.shape, NAMES[array.dtype]) for array in arrays])
-
-
-def evaluate(body: str, *arrays: Any, before: str = "pass") -> Any:
-    """What an expression over tiles named a, b... gives, after some statements."""
-    return numerics.run(traced(body, *arrays, before=before), list(arrays))[0]
 
 
 def draw(seed: int, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:

@@ -2,58 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nki_sim.errors import KernelError
-
-FEW = settings(max_examples=8)
-BF16 = np.dtype(ml_dtypes.bfloat16)
-
-KERNEL = """
-from nki_sim.frontend.lowering import FUNCTIONS as fn
-
-
-@nki.jit
-def kernel({names}):
-    tiles = [fn["load"](x) for x in ({names},)]
-    {names}, = tiles
-    r = {body}
-    out = nl.ndarray(r.shape, dtype=r.dtype, buffer=nl.shared_hbm)
-    fn["store"](out, r)
-    return out
-"""
-
-
-@pytest.fixture(scope="module")
-def evaluate(simulate: Any) -> Callable[..., Any]:
-    """What an expression over tiles named a, b, c gives; `fn` holds the functions."""
-
-    def run(body: str, *arrays: Any, **options: Any) -> Any:
-        names = ", ".join("abc"[: len(arrays)])
-        return simulate(KERNEL.format(names=names, body=body), *arrays, **options)[0]
-
-    return run
-
-
-def draw(
-    seed: int, shape: tuple[int, ...], dtype: Any = np.float32, low: float = 0.25, high: float = 2.0
-) -> Any:
-    return np.random.default_rng(seed).uniform(low, high, shape).astype(dtype)
-
-
-def close(found: Any, wanted: Any, *, rtol: float = 2e-6) -> None:
-    assert found.shape == np.shape(wanted)
-    np.testing.assert_allclose(
-        np.asarray(found, np.float64), np.asarray(wanted, np.float64), rtol=rtol, atol=rtol
-    )
-
+from tests.nki_sim.lowered import BF16, FEW, KERNEL, close, draw
 
 ARITHMETIC = {
     "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide,
