@@ -134,7 +134,7 @@ def _run_options(sub: argparse.ArgumentParser) -> None:
         "--tolerance",
         type=float,
         default=verbs.REL_L2,
-        help="largest relative L2 error that is correct (2e-5, which is for float32; narrower types need more)",
+        help="largest relative L2 error (2e-5, for float32; narrower types need more)",
     )
     sub.add_argument("--eager", action="store_true", help="compute while the Python runs: print shows values")
     sub.add_argument(

@@ -1,4 +1,4 @@
-"""What tests of the `nl.*` functions that compute share: the kernel around an expression, data, comparison."""
+"""What tests of the `nl.*` functions that compute share: a kernel for expressions, data, comparison."""
 
 from __future__ import annotations
 
