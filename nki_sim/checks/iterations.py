@@ -128,8 +128,10 @@ def _violation(program: Program, clash: Clash) -> Violation:
     verb = "writes" if cells.writes[clash.cell] else "reads"
     return Violation(
         "unexpected_output_dependencies",
-        f"iteration {mine} of an affine_range loop {verb} elements of {name} that iteration {theirs} writes",
+        f"iteration {mine} of an affine_range loop {verb} elements of {name} that iteration {theirs} writes; "
+        "the iterations may run in any order",
         name, "independent iterations", f"{mine} and {theirs}",
         int(program.lines[cells.instruction[clash.cell]]),
-        "use nl.sequential_range, declare the tile inside the loop, or update it with += alone",
+        f"if each iteration needs a {name} of its own, declare it inside the loop; if iterations add to it, "
+        "write `+=`; if one continues what another left, make the loop an nl.sequential_range",
     )  # fmt: skip
