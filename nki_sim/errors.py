@@ -26,8 +26,11 @@ class SimError(Exception):
 class KernelError(SimError):
     """The kernel breaks a rule of the language or of the hardware, or raised on its own.
 
-    `line` is the 1-based line of the kernel's own file, 0 when it has none.
+    `line` is the 1-based line of the kernel's own file, 0 when it has none. `filename` is that file where the
+    kernel runs in the process of a person, empty where whoever asked knows it.
     """
+
+    filename = ""
 
     def __init__(self, code: str, message: str, line: int = 0, hint: str = "") -> None:
         super().__init__(message)
@@ -38,6 +41,8 @@ class KernelError(SimError):
 
     def __str__(self) -> str:
         place = f"line {self.line}: " if self.line else ""
+        if self.filename:
+            place = f"{self.filename}:{self.line}: " if self.line else f"{self.filename}: "
         advice = f" ({self.hint})" if self.hint else ""
         return f"{place}{self.code}: {self.message}{advice}"
 

@@ -121,11 +121,21 @@ def _check_output(tensor: Tensor, recorder: Recorder, *, views: bool) -> None:
     site = tensor.storage.site
     whole = tensor.offset == 0 and tensor.size == site.size and tensor.is_contiguous()
     fits = whole and tensor.storage.root is tensor.storage if views else tensor.dims == row_major(site.shape)
-    # Legacy kernels are documented with outputs in plain nl.hbm too.
-    older = recorder.dialect == "neuronxcc" and site.buffer == "hbm"
-    mine = older or site.buffer == "shared_hbm" or tensor.storage.id in recorder.inputs_written()
-    if not fits or not mine:
+    if not fits:
         fail(
-            "output_buffer", f"output {site.name} is a view {tensor.shape} of {site.shape} in {site.buffer}",
-            "return whole tensors declared with buffer=nl.shared_hbm, or arguments that are written",
+            "output_buffer", f"the kernel returns a part or another view of {site.name}: {tensor.shape} of "
+            f"{site.shape}", "return whole tensors declared with buffer=nl.shared_hbm",
         )  # fmt: skip
+    # Legacy kernels are documented with outputs in plain nl.hbm too.
+    allowed = {"shared_hbm", "hbm"} if recorder.dialect == "neuronxcc" else {"shared_hbm"}
+    if site.buffer in allowed or tensor.storage.id in recorder.inputs_written():
+        return
+    if tensor.storage.id in recorder.inputs:
+        fail(
+            "output_buffer", f"the kernel returns its argument {site.name}, which it does not write",
+            "copy it to a tensor declared with buffer=nl.shared_hbm and return that",
+        )  # fmt: skip
+    fail(
+        "output_buffer", f"the kernel returns {site.name}, which is in {site.buffer}",
+        "declare what is returned with buffer=nl.shared_hbm and copy the result there",
+    )  # fmt: skip

@@ -22,6 +22,7 @@ from nki_sim.frontend.api import Kernel, jit
 from nki_sim.frontend.bind import bind, structure
 from nki_sim.frontend.context import targeting
 from nki_sim.frontend.entry import kernel_of, trace_function
+from nki_sim.frontend.faults import pointing
 from nki_sim.frontend.recorder import Recorder
 from nki_sim.frontend.simulate import to_numpy
 from nki_sim.frontend.tensor import Tensor, fail
@@ -54,25 +55,31 @@ def eager(kernel: Any, inputs: Sequence[Any], target: str = "trn2", *, entry: st
 
 
 def _run(kernel: Kernel, inputs: Sequence[Any], target: str) -> Any:
+    with pointing(kernel.code):
+        flat = _arrays(kernel, inputs, target)
+        watched = copy.copy(kernel)
+        made: list[_Watching] = []
+
+        def recorder(*args: Any, **options: Any) -> Recorder:
+            kind = type("Watching", (_Watching, kernel.recorder), {})
+            made.append(kind(*args, arrays=flat, **options))
+            return made[0]
+
+        vars(watched)["recorder"] = recorder
+        with np.errstate(all="ignore"):
+            traced = trace_function(watched, inputs, target=target)
+            made[0].catch_up()
+        program = Program.from_bytes(traced.program)
+        for found in checks.check(program, targets.load(target)):
+            raise KernelError(found.code, found.message, found.line, found.hint)
+        return None if traced.result is None else structure(traced.result, made[0].result)
+
+
+def _arrays(kernel: Kernel, inputs: Sequence[Any], target: str) -> list[Array]:
+    """Copies of the arrays among the inputs, flat."""
     scratch = kernel.recorder(targets.load(target), "", max_instructions=1 << 20)
     _, _, arrays = bind(kernel.function, inputs, {}, scratch)
-    flat = [to_numpy(array).reshape(-1).copy() for array in arrays]
-    watched = copy.copy(kernel)
-    made: list[_Watching] = []
-
-    def recorder(*args: Any, **options: Any) -> Recorder:
-        kind = type("Watching", (_Watching, kernel.recorder), {})
-        made.append(kind(*args, arrays=flat, **options))
-        return made[0]
-
-    vars(watched)["recorder"] = recorder
-    with np.errstate(all="ignore"):
-        traced = trace_function(watched, inputs, target=target)
-        made[0].catch_up()
-    program = Program.from_bytes(traced.program)
-    for found in checks.check(program, targets.load(target)):
-        raise KernelError(found.code, found.message, found.line, found.hint)
-    return None if traced.result is None else structure(traced.result, made[0].result)
+    return [to_numpy(array).reshape(-1).copy() for array in arrays]
 
 
 class _Watching(Recorder):

@@ -84,7 +84,7 @@ def kernel_of(source: str, filename: str, entry: str | None = None) -> Iterator[
     """
     tree = _parse(source, filename)
     with _namespaces(source):
-        with kernel_faults(Place(filename)):
+        with kernel_faults(Place(filename, attended=True)):
             namespace: dict[str, Any] = {"__name__": "kernel", "__file__": filename}
             exec(compiled(tree, filename, namespace), namespace)  # noqa: S102  running the kernel is the purpose
             kernel = _find_kernel(namespace, entry)

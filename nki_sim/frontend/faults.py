@@ -1,4 +1,7 @@
-"""Whatever comes out of kernel code becomes a `KernelError` with the line of the kernel's own file."""
+"""Whatever comes out of kernel code becomes a `KernelError` with the line of the kernel's own file.
+
+Where a person runs the kernel, the error names that file as well and its traceback ends there.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 from nki_sim.errors import InputError, IRError, KernelError, LimitError, TargetError, printable
@@ -22,7 +25,8 @@ _PACKAGE = str(Path(__file__).resolve().parent.parent)
 class Place:
     """The kernel's file, and the line where it begins: that of errors in what it takes and returns.
 
-    An `attended` kernel runs in the process of a person, whose interrupt is not the kernel's doing.
+    An `attended` kernel runs in the process of a person, whose interrupt is not the kernel's doing, nor is
+    that the person quits the debugger or has a test end.
     """
 
     filename: str
@@ -35,12 +39,25 @@ def kernel_faults(place: Place) -> Iterator[None]:
     """Map what kernel code raises; an error of another file of the kernel names its place as well."""
     try:
         yield
-    except KeyboardInterrupt as error:
-        if place.attended:
+    except BaseException as error:  # kernel code may raise anything, and all of it is its fault
+        if place.attended and _is_stop(error):
             raise
-        raise _fault(error, place) from None
-    except BaseException as error:  # noqa: BLE001  kernel code may raise anything, and all of it is its fault
-        raise _fault(error, place) from None
+        if place.attended and _is_quit(error):
+            raise KeyboardInterrupt("the debugger was quit") from None
+        raise _fault(error, place).with_traceback(error.__traceback__) from None
+
+
+def _is_stop(error: BaseException) -> bool:
+    """Whether somebody ended the run: at the keyboard, or a test that skips, fails or exits."""
+    pytest = sys.modules.get("_pytest.outcomes")
+    ends = (pytest.OutcomeException, pytest.Exit) if pytest else ()
+    return isinstance(error, (KeyboardInterrupt, *ends))
+
+
+def _is_quit(error: BaseException) -> bool:
+    from bdb import BdbQuit
+
+    return isinstance(error, BdbQuit)
 
 
 def _fault(error: BaseException, place: Place) -> BaseException:
@@ -86,3 +103,49 @@ def _where(traceback: TracebackType | None, filename: str) -> tuple[int, str]:
             other = f" [{found}:{traceback.tb_lineno}]"
         traceback = traceback.tb_next
     return line, other
+
+
+class pointing:  # noqa: N801  a context manager reads as a verb
+    """Has the errors of a kernel point at its file: their text names it, their traceback ends in it.
+
+    Of the frames below the caller's, those in the simulator are left out. An error without one in the
+    kernel, as of a rule that the whole program breaks, gets one at its line.
+    """
+
+    def __init__(self, code: CodeType | None) -> None:
+        self._code = code
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, KernelError) and self._code is not None and not error.filename:
+            error.filename = self._code.co_filename
+            error.line = error.line or self._code.co_firstlineno
+            # Raised again, it keeps the traceback it has then.
+            error.__traceback__ = _traceback(error, self._code)
+
+
+def _traceback(error: KernelError, code: CodeType) -> TracebackType | None:
+    """The frames of the kernel's files, from where the kernel is entered to the line of the error."""
+    frames: list[tuple[FrameType, int, int]] = []
+    entry = error.__traceback__
+    while entry is not None:
+        found = entry.tb_frame.f_code.co_filename
+        if found == code.co_filename or (frames and not found.startswith((_PACKAGE, "<"))):
+            frames.append((entry.tb_frame, entry.tb_lasti, entry.tb_lineno))
+        entry = entry.tb_next
+    lines = [number for frame, _, number in frames if frame.f_code.co_filename == code.co_filename]
+    if not lines or lines[-1] != error.line:
+        frames = [(_frame(code, error.line), -1, error.line)]
+    made: TracebackType | None = None
+    for frame, instruction, number in reversed(frames):
+        made = TracebackType(made, frame, instruction, number)
+    return made
+
+
+def _frame(code: CodeType, line: int) -> FrameType:
+    """A frame that shows a line of the kernel's file."""
+    source = compile("frame()", code.co_filename, "eval").replace(co_name=code.co_name, co_firstlineno=line)
+    frame: FrameType = eval(source, {"frame": lambda: sys._getframe(1)})  # noqa: S307, SLF001  text of our own
+    return frame

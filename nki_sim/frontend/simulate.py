@@ -14,6 +14,7 @@ from nki_sim.frontend.api import Kernel
 from nki_sim.frontend.bind import structure
 from nki_sim.frontend.context import platform
 from nki_sim.frontend.entry import Traced, trace_function
+from nki_sim.frontend.faults import pointing
 from nki_sim.frontend.operands import dtype_name
 from nki_sim.frontend.tensor import Tensor
 from nki_sim.program.ir import Program
@@ -27,12 +28,13 @@ def run(kernel: Kernel, *args: Any, **kwargs: Any) -> Any:
     Arrays that the kernel writes are changed in place.
 
     Raises:
-        KernelError: the kernel breaks a rule or raises.
+        KernelError: the kernel breaks a rule or raises; the traceback ends at the line of its file.
         TargetError: the environment names an unknown target.
     """
-    traced, program = checked(kernel, args, kwargs)
-    arrays = [to_numpy(array) for array in traced.arrays]
-    found = dict(zip(program.outputs, numerics.run(program, arrays), strict=True))
+    with pointing(kernel.code):
+        traced, program = checked(kernel, args, kwargs)
+        arrays = [to_numpy(array) for array in traced.arrays]
+        found = dict(zip(program.outputs, numerics.run(program, arrays), strict=True))
     torch = any(_is_torch(array) for array in traced.arrays)
     for number, array in zip(program.inputs, traced.arrays, strict=True):
         if number in found:
@@ -63,7 +65,8 @@ def predicted_us(kernel: Kernel, *args: Any, **kwargs: Any) -> float:
     """Predicted latency of the kernel with these arguments."""
     from nki_sim.timing.schedule import schedule
 
-    _, program = checked(kernel, args, kwargs)
+    with pointing(kernel.code):
+        _, program = checked(kernel, args, kwargs)
     return schedule(program, targets.load(program.target)).latency_ms * 1e3
 
 

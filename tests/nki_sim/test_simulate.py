@@ -214,14 +214,6 @@ def test_errors_name_the_kernels_line_and_the_place_in_another_file(files: Any) 
     assert caught.value.message.endswith(f"[{folder / 'helper.py'}:5]")
 
 
-def test_an_interrupt_from_the_keyboard_stays_one() -> None:
-    def kernel(x: Any) -> Any:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        nki.simulate(kernel)(X)
-
-
 def test_tensors_have_the_names_that_the_file_gives_them() -> None:
     def kernel(x: Any) -> Any:
         named_here = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
