@@ -17,7 +17,7 @@ from nki_sim import __version__, targets
 from nki_sim.cli import show, verbs, watch
 from nki_sim.errors import KernelError, SimError
 
-EXIT_USAGE, EXIT_KERNEL = 2, 3
+EXIT_USAGE, EXIT_KERNEL, EXIT_INTERRUPTED = 2, 3, 130
 
 _KERNEL_VERBS = {
     "trace": (verbs.trace_kernel, "trace a kernel on shapes and apply the hardware's rules"),
@@ -49,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             redirect_stdout(sys.stderr if options.json else out),
         ):
             status, report = options.action(options)
+    except KeyboardInterrupt:  # also where a person quits the debugger in a kernel
+        return EXIT_INTERRUPTED
     except KernelError as error:
         return _failed(options, _fields(error), EXIT_KERNEL)
     except (SimError, OSError, UnicodeDecodeError) as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -138,3 +140,10 @@ def test_broken_rules_are_errors_too(tmp_path: Path, texts: Any) -> None:
     with pytest.raises(KernelError) as caught:
         eager(written(tmp_path / "k.py", texts.source_of(text)), [np.ones((2, 3), np.float32)])
     assert caught.value.code == "tensor_output_not_written_to"
+
+
+def test_quitting_the_debugger_ends_the_command_quietly(tmp_path: Path, texts: Any) -> None:
+    kernel = written(tmp_path / "k.py", texts.source_of("@nki.jit\ndef kernel(x):\n    breakpoint()\n"))
+    argv = [sys.executable, "-m", "nki_sim.cli", "run", str(kernel), "--arg", "4x4", "--eager"]
+    done = subprocess.run(argv, input="quit\n", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
