@@ -62,13 +62,18 @@ class recording:  # noqa: N801  a context manager reads as a verb
 
 
 _targets: list[Target] = []
+PLATFORM = "NEURON_PLATFORM_TARGET_OVERRIDE"
 _PLATFORMS = {"trn1": "trn1", "inf2": "trn1", "gen2": "trn1", "trn2": "trn2", "gen3": "trn2"}
 
 
-def platform(default: str = "trn2") -> str:
-    """The target that NEURON_PLATFORM_TARGET_OVERRIDE names; other names stay as they are."""
-    name = os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or default
+def target_named(name: str) -> str:
+    """A target by any of its names; other names stay as they are."""
     return _PLATFORMS.get(name.lower(), name)
+
+
+def platform(default: str = "trn2") -> str:
+    """The target that NEURON_PLATFORM_TARGET_OVERRIDE names."""
+    return target_named(os.environ.get(PLATFORM) or default)
 
 
 def target() -> Target:

@@ -35,7 +35,7 @@ class Function:
         try:
             return compute(*args, **options)
         except TypeError as error:
-            fail("arguments", f"nl.{self.name}: {error}", "see its documented signature")
+            fail("function_arguments", f"nl.{self.name}: {error}", "see its documented signature")
 
 
 class engine(Enum):  # noqa: N801  the documented spelling
