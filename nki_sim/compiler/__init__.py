@@ -1,0 +1,1 @@
+"""What the vendor's compiler makes of a traced program before it runs."""
