@@ -30,8 +30,10 @@ from nki_sim.timing.memory import Pool, pools
 QUEUES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma_load", "dma_store")
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
 
-# Why an instruction did not start earlier.
-START, DEPENDENCE, ENGINE, MEMORY = range(4)
+CAUSES = ("start", "dependence", "engine", "memory")
+"""Why an instruction did not start earlier; `Timeline.cause` holds places in this list."""
+
+START, DEPENDENCE, ENGINE, MEMORY = range(len(CAUSES))
 
 _LOAD, _STORE = QUEUES.index("dma_load"), QUEUES.index("dma_store")
 _TENSOR, _SCALAR = QUEUES.index("tensor"), QUEUES.index("scalar")
