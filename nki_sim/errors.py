@@ -2,6 +2,7 @@
 
 SimError
 |- KernelError        the kernel is at fault: code, message, line of the kernel's file, hint
+|  |- RuleError       a rule that the whole program breaks, or the program on data
 |  `- LimitError      the kernel asked for more than the caller allows (instructions, tensors)
 |- IRError            bytes that are not a valid program
 |- TargetError        a target that is not in the tables, or a table that is not valid
@@ -10,6 +11,8 @@ SimError
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 def printable(text: str) -> str:
@@ -45,6 +48,15 @@ class KernelError(SimError):
             place = f"{self.filename}:{self.line}: " if self.line else f"{self.filename}: "
         advice = f" ({self.hint})" if self.hint else ""
         return f"{place}{self.code}: {self.message}{advice}"
+
+
+class RuleError(KernelError):
+    """The program breaks a rule of the hardware, as a whole or on its data.
+
+    `broken` has all rules that it breaks, this one first, where the whole program shows them.
+    """
+
+    broken: tuple[Any, ...] = ()
 
 
 class LimitError(KernelError):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_REPORTERS = frozenset({"fail", "Breach", "Violation", "KernelError", "LimitError"})
+_REPORTERS = frozenset({"fail", "Breach", "Violation", "KernelError", "RuleError", "LimitError"})
 _CODE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from nki_sim.errors import RuleError
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,3 +19,16 @@ class Violation:
     value: int | str
     line: int
     hint: str
+
+
+def refuse(found: Sequence[Violation]) -> None:
+    """Make an error of the rules that a program breaks, if there are any.
+
+    Raises:
+        RuleError: the first; it holds all of them.
+    """
+    if found:
+        first = found[0]
+        error = RuleError(first.code, first.message, first.line, first.hint)
+        error.broken = tuple(found)
+        raise error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nki_sim.errors import KernelError, LimitError
+from nki_sim.errors import KernelError, LimitError, RuleError
 from nki_sim.running.machine import Action, Machine
 
 
@@ -58,7 +58,7 @@ class Interpreter:
         """What the registers of a loop's mark say, one of each core that runs it."""
         first, *others = [bool(self._machine.array(register)[0]) for register in conditions]
         if any(other != first for other in others):
-            raise KernelError(
+            raise RuleError(
                 "core_sync_mismatch", "one core leaves a loop in which it meets the other one, which waits "
                 "for ever", line, "give the loop as many rounds on both cores",
             )  # fmt: skip

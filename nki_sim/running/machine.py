@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nki_sim.checks.undefined import decides, spoiled
-from nki_sim.errors import KernelError
+from nki_sim.errors import KernelError, RuleError
 from nki_sim.flow.regions import in_bytes
 from nki_sim.forms import Dims, Form, Operand, ParamValue, Site, index_role, merged
 from nki_sim.operators import OPERATORS
@@ -241,7 +241,7 @@ class _Access:
 
     def _refuse(self, operand: _Operand, value: int) -> None:
         site = self._sites(operand.tensor)
-        raise KernelError(
+        raise RuleError(
             "tensor_access_out_of_bound",
             f"nisa.{self._action.form.op}: index {value} moves {operand.item.role} ({site.name}) out of "
             f"its shape {site.shape}", hint="clamp the index, or pass oob_mode=nisa.oob_mode.skip",
@@ -338,7 +338,7 @@ class _Access:
 
     def _refuse_unwritten(self, operand: _Operand, missing: Bools) -> None:
         name = self._sites(operand.tensor).name
-        raise KernelError(
+        raise RuleError(
             "uninitialised_read",
             f"nisa.{self._action.form.op}: {int(missing.sum())} elements of {operand.item.role} ({name}) "
             "are read before they are written", hint="write the whole tile first",

@@ -15,7 +15,7 @@ import numpy as np
 
 from nki_sim.checks.coverage import examine
 from nki_sim.checks.races import agreeing
-from nki_sim.errors import InputError, KernelError, LimitError
+from nki_sim.errors import InputError, KernelError, LimitError, RuleError
 from nki_sim.flow import slices
 from nki_sim.flow.graph import undecided
 from nki_sim.forms import HBM_BUFFERS
@@ -152,11 +152,11 @@ def _output(program: Program, machine: Machine, tensor: int, *, partial: bool) -
     if bits is not None and not partial and not bits.all():
         if tensor in machine.carried:
             source = program.site(machine.carried[tensor])
-            raise KernelError(
+            raise RuleError(
                 "uninitialised_read", f"elements of {source.name} are read before they are written, and "
                 f"output {site.name} depends on them", source.line, "write the whole tile first",
             )  # fmt: skip
-        raise KernelError(
+        raise RuleError(
             "tensor_output_not_written_to", f"{int((~bits).sum())} bytes of output {site.name} are never "
             "written", site.line, "cover every element of the output, also the tails",
         )  # fmt: skip
@@ -219,7 +219,7 @@ def _follow(program: Program, machine: Machine, todo: Plan) -> None:
 def _compare(name: str, held: dict[int, Array], one: int, other: int) -> None:
     """Two cores may write one place without an order only where they write the same."""
     if other in held and held.pop(other).tobytes() != held.pop(one).tobytes():
-        raise KernelError(
+        raise RuleError(
             "write_write_race",
             f"two cores write different values to {name}, and nothing says which comes first",
             hint="put nisa.core_barrier between the two, or give each core its own part",
