@@ -10,6 +10,7 @@ from types import CodeType
 from typing import Any, ClassVar
 
 from nki_sim.dtypes import DType
+from nki_sim.frontend.absent import Namespace
 from nki_sim.frontend.context import tracing
 from nki_sim.frontend.recorder import Recorder
 from nki_sim.frontend.storage import fail
@@ -122,11 +123,9 @@ def simulate(kernel: Any) -> Callable[..., Any]:
     return functools.partial(run, jit(kernel))
 
 
+_OLDER = ("baremetal", "benchmark", "profile", "simulate_kernel")
+_namespace = Namespace("nki", __all__, dict.fromkeys(_OLDER, "there are nki.jit and nki.simulate"))
+
+
 def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
-
-    def missing(*_: object, **__: object) -> Any:
-        fail("unsupported", f"not supported: nki.{name}", "there are nki.jit and nki.simulate")
-
-    return missing
+    return _namespace.refuse(name)

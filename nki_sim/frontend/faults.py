@@ -14,6 +14,7 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 from nki_sim.errors import InputError, IRError, KernelError, LimitError, TargetError, printable
+from nki_sim.frontend.absent import AbsentNameError
 
 _MINE = frozenset({InputError, IRError, KernelError, LimitError, TargetError})
 """Errors to pass on. What a kernel derives from them may hold anything: it is an error like any other."""
@@ -63,6 +64,8 @@ def _is_quit(error: BaseException) -> bool:
 def _fault(error: BaseException, place: Place) -> BaseException:
     """What to raise in the place of the error being handled; nothing of it is trusted to be what it seems."""
     line, other = _where(sys.exc_info()[2], place.filename)
+    if type(error) is AbsentNameError:
+        error = error.refusal
     if type(error) in {KernelError, LimitError}:
         made: type[KernelError] = LimitError if type(error) is LimitError else KernelError
         fields = {name: getattr(error, name, "") for name in ("code", "message", "hint")}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 from nki_sim.dtypes import DTYPES, spelled
+from nki_sim.frontend.absent import TRN3, Namespace
 from nki_sim.frontend.context import current, target
 from nki_sim.frontend.psum import infer_accumulate
 from nki_sim.frontend.registers import (
@@ -154,15 +155,10 @@ def get_nc_sub_version() -> int:
     return 0
 
 
-def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    known = " (documented, not there yet)" if name in UNSUPPORTED else ""
-
-    def missing(*_: object, **__: object) -> NoReturn:
-        fail("unsupported", f"not supported yet: nisa.{name}{known}", f"supported: {', '.join(OPERATORS)}")
-
-    return missing
-
-
 globals().update(_INSTRUCTIONS)
+
+_namespace = Namespace("nisa", (*_INSTRUCTIONS, *__all__), dict.fromkeys(UNSUPPORTED, TRN3))
+
+
+def __getattr__(name: str) -> Any:
+    return _namespace.refuse(name)

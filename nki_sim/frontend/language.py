@@ -7,6 +7,7 @@ from typing import Any
 
 from nki_sim.dtypes import DTYPES
 from nki_sim.frontend import context
+from nki_sim.frontend.absent import Namespace
 from nki_sim.frontend.declare import (
     empty_like,
     full,
@@ -26,6 +27,7 @@ from nki_sim.frontend.loops import (
     static_range,
     while_loop,
 )
+from nki_sim.frontend.lowering import FUNCTIONS as COMPUTE
 from nki_sim.frontend.programs import num_programs, program_id, program_ndim
 from nki_sim.frontend.registers import NkiScalar, VirtualRegister
 from nki_sim.frontend.storage import MemoryRegion, fail
@@ -59,19 +61,13 @@ def ds(start: Any, size: int) -> Any:
 
 def broadcast_to(x: Tensor, shape: Sequence[int], dtype: Any = None) -> Tensor:
     """The tile in a larger shape: dimensions of size 1 repeat."""
-    return _lowered("broadcast_to", x, shape, dtype)
+    found: Tensor = COMPUTE["broadcast_to"](x, shape, dtype)
+    return found
 
 
 def expand_dims(x: Tensor, axis: int) -> Tensor:
     """A view with a new dimension of size 1."""
     return x.expand_dim(axis)
-
-
-def _lowered(name: str, *args: Any) -> Tensor:
-    from nki_sim.frontend.lowering import FUNCTIONS as COMPUTE
-
-    found: Tensor = COMPUTE[name](*args)
-    return found
 
 
 def device_print(print_prefix: str, tensor: Tensor) -> None:
@@ -106,12 +102,27 @@ def is_hbm(buffer: Any) -> bool:
     return _buffer(buffer) in {hbm, private_hbm, shared_hbm}
 
 
-_FUNCTIONS = {name: Function(name) for name in sorted(FUNCTIONS | ALIASES.keys())}
+# Values of the documents that nothing here takes; the instructions they are passed to say so.
+_VALUES = frozenset({
+    "bypass", "float4_e2m1fn_x4", "float8_e4m3fn_x4", "float8_e5m2_x4", "float8_e8m0fnu", "prelu", "uint64",
+})  # fmt: skip
+_FUNCTIONS = {
+    name: Function(name)
+    for name in sorted(FUNCTIONS | ALIASES.keys() | COMPUTE.keys() | _VALUES)
+    if name not in __all__
+}
 globals().update(_FUNCTIONS)
 globals().update(DTYPES)
 
+_GRIDS = "take slices of a tensor, tile by tile"
+_namespace = Namespace(
+    "nl",
+    (*_FUNCTIONS, *DTYPES, *MemoryRegion, *__all__),
+    dict.fromkeys(
+        ("NkiBlockGrid", "NkiGrid", "NkiTileGrid", "alloc_blocks", "alloc_tiles", "blocks", "tiles"), _GRIDS
+    ),
+)
+
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return Function(name)
+    return _namespace.refuse(name)

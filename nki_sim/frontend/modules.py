@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, NoReturn
 
 from nki_sim.dtypes import DTYPES, DType
 from nki_sim.frontend import api, isa, language, types
+from nki_sim.frontend.absent import Namespace
 from nki_sim.frontend.storage import fail
 from nki_sim.frontend.values import (
     dge_mode,
@@ -23,19 +24,35 @@ from nki_sim.frontend.values import (
 
 _CONSTANTS = (dge_mode, dma_engine, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd)
 
+# What the documents of these modules list.
+_COLLECTIVES = (
+    "ReplicaGroup", "all_gather", "all_gather_v", "all_reduce", "all_to_all", "all_to_all_v",
+    "collective_permute", "collective_permute_implicit",
+    "collective_permute_implicit_current_processing_rank_id", "collective_permute_implicit_reduce", "rank_id",
+    "reduce_scatter",
+)  # fmt: skip
+_DIRECTIVES = (
+    "allocation_scope", "enable_stack_allocator", "force_auto_alloc", "multi_buffer", "no_reorder",
+    "skip_middle_end_transformations",
+)  # fmt: skip
+
 
 class _Refused(ModuleType):
     """A module that imports and whose functions are refused by name."""
 
+    def __init__(self, name: str, reason: str, functions: Collection[str]) -> None:
+        super().__init__(name, reason)
+        self._namespace = Namespace(name, functions, {})
+        self.__dict__.update({function: self._refusing(function) for function in functions})
+
+    def _refusing(self, name: str) -> Callable[..., NoReturn]:
+        def refuse(*_: object, **__: object) -> NoReturn:
+            fail("unsupported", f"not supported: {self.__name__}.{name}", self.__doc__ or "")
+
+        return refuse
+
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        module = self.__name__
-
-        def missing(*_: object, **__: object) -> NoReturn:
-            fail("unsupported", f"not supported: {module}.{name}", self.__doc__ or "")
-
-        return missing
+        return self._namespace.refuse(name)
 
 
 class _DataTypes(ModuleType):
@@ -69,9 +86,8 @@ def _modules() -> dict[str, ModuleType]:
         "nki.isa.constants": _constants(),
         "nki.dtype": _data_types(),
         "nki.typing": types,
-        "nki.collectives": _Refused("nki.collectives", collectives),
-        "nki.compiler": _Refused("nki.compiler", compiler),
-        "nki.compiler.kernel_builder": _Refused("nki.compiler.kernel_builder", compiler),
+        "nki.collectives": _Refused("nki.collectives", collectives, _COLLECTIVES),
+        "nki.compiler": _Refused("nki.compiler", compiler, _DIRECTIVES),
     }
 
 

@@ -161,9 +161,10 @@ PAIRS: dict[str, tuple[str, str]] = {
         "nisa.iota(i, [[1, 512]], 0, 0)",
     ),
     "unsupported_argument": ("nisa.tensor_copy(t, u, colour=1)", "nisa.tensor_copy(t, u, name='copy')"),
-    "unsupported": ("nisa.frobnicate(t)", "nisa.reciprocal(t, u)"),
+    "unsupported": ("nisa.activate2(t)", "nisa.reciprocal(t, u)"),
+    "unknown_name": ("nisa.reciprocate(t, u)", "nisa.reciprocal(t, u)"),
     "op": ("nisa.tensor_tensor(t, t, u, nl.exp)", "nisa.tensor_tensor(t, t, u, nl.add)"),
-    "arguments": ("nl.exp(t, 1, 2, 3, 4)", "nl.exp(t)"),
+    "function_arguments": ("nl.exp(t, 1, 2, 3, 4)", "nl.exp(t)"),
     # functions of the language
     "exceed_max_supported_dimension": (
         "nl.transpose(t[:, 0:64].reshape((128, 8, 8)))",

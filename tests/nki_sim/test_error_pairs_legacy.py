@@ -207,7 +207,8 @@ PAIRS: dict[str, tuple[str, str]] = {
     "argument_value": ("ncc.multi_buffer(0)", "ncc.multi_buffer(2)"),
     "missing_argument": ("nisa.tensor_copy()", "nisa.tensor_copy(t)"),
     "too_many_arguments": ("nisa.reciprocal(t, t, t, t, t)", "nisa.reciprocal(t)"),
-    "unsupported": ("nisa.frobnicate(t)", "nisa.reciprocal(t)"),
+    "unsupported": ("nisa.builtin_custom_op(t)", "nisa.reciprocal(t)"),
+    "unknown_name": ("nisa.reciprocate(t)", "nisa.reciprocal(t)"),
     "unsupported_argument": ("nisa.reciprocal(t, colour=3)", "nisa.reciprocal(t, name='r')"),
     "op": ("nisa.tensor_tensor(t, t, op=3)", "nisa.tensor_tensor(t, t, op=np.add)"),
     "axis": (

@@ -219,11 +219,13 @@ def kernel(a, values, rows):
     close(numerics.run(nki_sim.trace(text, args=specs), [a, values, rows])[0], wanted)
 
 
-@pytest.mark.parametrize("name", ["all_reduce", "gemm_grid", "no_such_function"])
-def test_what_is_not_there_is_refused_by_name(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "code"), [("all_reduce", "unsupported"), ("gemm_grid", "unknown_name"), ("lod", "unknown_name")]
+)
+def test_what_is_not_there_is_refused_by_name(name: str, code: str) -> None:
     with pytest.raises(KernelError, match=f"nl.{name}") as refused:
         evaluate(f"nl.{name}(a)", draw(1, (4, 3)))
-    assert refused.value.code == "unsupported"
+    assert refused.value.code == code
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def test_what_calls_refuse() -> None:
     assert (
         refused(lambda x: nl.ndarray((4, 4), nl.float32, nl.shared_hbm), X) == "tensor_output_not_written_to"
     )
-    assert refused(nki.benchmark, X) == "unsupported"
+    assert refused(lambda x: nki.benchmark(x), X) == "unsupported"
 
 
 # -- where errors point --------------------------------------------------------------------------

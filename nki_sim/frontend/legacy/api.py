@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from nki_sim.frontend import api as current_api
+from nki_sim.frontend.absent import Namespace
 from nki_sim.frontend.api import Program
 from nki_sim.frontend.legacy.grid import Grid
 from nki_sim.frontend.legacy.mutation import check_mutations
 from nki_sim.frontend.legacy.recorder import LegacyRecorder
+from nki_sim.frontend.legacy.tiles import Tile
 from nki_sim.frontend.recorder import Recorder
 from nki_sim.frontend.tensor import fail
 
@@ -115,7 +117,12 @@ def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
     return simulate.run(wanted, *args, **kwargs)
 
 
+tensor = Tile
+
+_namespace = Namespace(
+    "neuronxcc.nki", ("baremetal", "benchmark", "jit", "profile", "simulate_kernel", "tensor", "trace"), {}
+)
+
+
 def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    fail("unsupported", f"not supported: neuronxcc.nki.{name}")
+    return _namespace.refuse(name)

@@ -8,8 +8,9 @@ few calls that differ in more than that are in `isa_special`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
+from nki_sim.frontend.absent import TRN3, Namespace
 from nki_sim.frontend.legacy.calls import function_name, masked, value_of
 from nki_sim.frontend.legacy.isa_special import SPECIAL
 from nki_sim.frontend.legacy.tiles import where
@@ -211,15 +212,14 @@ class fp32:  # noqa: N801
     min = -3.4028234663852886e38
 
 
-def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    known = " (documented, not there yet)" if name in UNSUPPORTED or name == "builtin_custom_op" else ""
-
-    def missing(*_: object, **__: object) -> NoReturn:
-        fail("unsupported", f"not supported: nisa.{name}{known}", f"supported: {', '.join(_INSTRUCTIONS)}")
-
-    return missing
-
-
 globals().update(_INSTRUCTIONS)
+
+_namespace = Namespace(
+    "nisa",
+    (*_INSTRUCTIONS, *__all__, "tensor_copy_dynamic_dst", "tensor_copy_dynamic_src"),
+    {**dict.fromkeys(UNSUPPORTED, TRN3), "builtin_custom_op": "use the instructions that nki-sim ops lists"},
+)
+
+
+def __getattr__(name: str) -> Any:
+    return _namespace.refuse(name)

@@ -7,11 +7,12 @@ numbers, returning tiles. Each also serves as an `op=` value.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from nki_sim.dtypes import DTYPES
 from nki_sim.frontend import context
+from nki_sim.frontend.absent import Namespace
 from nki_sim.frontend.language import tile_size
 from nki_sim.frontend.legacy.calls import columns_of, masked, value_of
 from nki_sim.frontend.legacy.compiler import psum, sbuf
@@ -180,16 +181,15 @@ def device_print(prefix: str, x: Any, **_: object) -> None:
     context.device_print(prefix, value_of(x))
 
 
-def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
-
-    def missing(*_: object, **__: object) -> NoReturn:
-        fail("unsupported", f"not supported: nl.{name}")
-
-    missing.__name__ = name
-    return missing
-
-
 globals().update(_FUNCTIONS)
 globals().update(DTYPES)
+
+_namespace = Namespace(
+    "nl",
+    (*_FUNCTIONS, *DTYPES, *MemoryRegion, *__all__, "atomic_rmw", "device_print", "ds", "shared_constant"),
+    {"all_reduce": "there is one device here"},
+)
+
+
+def __getattr__(name: str) -> Any:
+    return _namespace.refuse(name)
