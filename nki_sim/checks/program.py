@@ -196,4 +196,6 @@ def _uncovered(program: Program, code: str, tensor: int, number: int, value: int
     text, hint = _TEXTS[code]
     line = int(program.lines[number]) if number >= 0 else site.line
     message = text.format(name=site.name, value=value)
+    if number >= 0 and site.line:
+        message += f" (declared in line {site.line})"
     return Violation(code, message, site.name, 0, value, line, hint)

@@ -13,10 +13,11 @@ from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
-from nki_sim.errors import InputError, IRError, KernelError, LimitError, TargetError, printable
+from nki_sim.errors import InputError, IRError, KernelError, LimitError, RuleError, TargetError, printable
 from nki_sim.frontend.absent import AbsentNameError
 
-_MINE = frozenset({InputError, IRError, KernelError, LimitError, TargetError})
+_KINDS: dict[type, type[KernelError]] = {kind: kind for kind in (KernelError, RuleError, LimitError)}
+_MINE = frozenset({InputError, IRError, TargetError})
 """Errors to pass on. What a kernel derives from them may hold anything: it is an error like any other."""
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
@@ -65,9 +66,9 @@ def _fault(error: BaseException, place: Place) -> BaseException:
     """What to raise in the place of the error being handled; nothing of it is trusted to be what it seems."""
     line, other = _where(sys.exc_info()[2], place.filename)
     if type(error) is AbsentNameError:
-        error = error.refusal
-    if type(error) in {KernelError, LimitError}:
-        made: type[KernelError] = LimitError if type(error) is LimitError else KernelError
+        error = getattr(error, "refusal", error)
+    made = _KINDS.get(type(error))
+    if made is not None:
         fields = {name: getattr(error, name, "") for name in ("code", "message", "hint")}
         code, message, hint = (_text(value) for value in fields.values())
         given = getattr(error, "line", 0)

@@ -45,7 +45,7 @@ class Interpreter:
             tensors = columns.tensors[cells]
             try:
                 self._count(act)
-                self._machine.execute(act, tensors, columns.offsets[cells], act.views)
+                self._machine.execute(act, tensors, columns.offsets[cells], act.views, columns.lines[number])
             except KernelError as error:
                 raise located(error, columns.lines[number]) from error
             if number in partners:

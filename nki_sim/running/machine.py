@@ -94,14 +94,15 @@ class Machine:
 
     `track(tensor)` has the machine note which elements are written. Instructions that read others make
     undefined what they compute from them, in tensors that are tracked too; elsewhere it refuses that.
-    `carried` are the tensors that became undefined in part, with the one where that began.
+    `carried` are the tensors that became undefined in part, with the one where that began and the line of the
+    instruction that read it.
     """
 
     def __init__(self, site: Callable[[int], Site]) -> None:
         self.site = site
         self._arrays: dict[int, Array] = {}
         self.written: dict[int, Bools] = {}
-        self.carried: dict[int, int] = {}
+        self.carried: dict[int, tuple[int, int]] = {}
 
     def place(self, tensor: int, array: Array) -> None:
         """Give a tensor its elements, flat."""
@@ -139,15 +140,18 @@ class Machine:
             self._arrays.pop(tensor, None)
 
     def execute(
-        self, action: Action, tensors: Sequence[int], offsets: Sequence[int], views: Sequence[View]
-    ) -> None:
+        self, action: Action, tensors: Sequence[int], offsets: Sequence[int], views: Sequence[View],
+        line: int = 0,
+    ) -> None:  # fmt: skip
         """Run one instruction; `views` are usually `action.views`, others where it reads from elsewhere.
+
+        `line` is that of the kernel's file.
 
         Raises:
             KernelError: an address is out of bounds, or an element is read that nobody wrote.
         """
         if action.indexed or (self.written and any(tensor in self.written for tensor in tensors)):
-            _Access(self, action, tensors, offsets, views).execute()
+            _Access(self, action, tensors, offsets, views, line=line).execute()
             return
         arrays = {}
         for item, tensor, offset in zip(views, tensors, offsets, strict=True):
@@ -178,11 +182,12 @@ class _Access:
 
     def __init__(
         self, machine: Machine, action: Action, tensors: Sequence[int], offsets: Sequence[int],
-        views: Sequence[View],
+        views: Sequence[View], *, line: int,
     ) -> None:  # fmt: skip
         self._machine = machine
         self._sites = machine.site
         self._action = action
+        self._line = line
         self._skips = action.form.param("oob_mode") == "skip"
         columns = (action.form.operands, views, tensors, offsets, action.effects)
         self._operands = {
@@ -329,7 +334,7 @@ class _Access:
 
     def _carry(self, tensor: int, source: int) -> None:
         carried = self._machine.carried
-        carried.setdefault(tensor, carried.get(source, source))
+        carried.setdefault(tensor, carried.get(source, (source, self._line)))
 
     def _check_written(self, operand: _Operand) -> None:
         missing = self._missing(operand)
@@ -337,11 +342,12 @@ class _Access:
             self._refuse_unwritten(operand, missing)
 
     def _refuse_unwritten(self, operand: _Operand, missing: Bools) -> None:
-        name = self._sites(operand.tensor).name
+        site = self._sites(operand.tensor)
         raise RuleError(
             "uninitialised_read",
-            f"nisa.{self._action.form.op}: {int(missing.sum())} elements of {operand.item.role} ({name}) "
-            "are read before they are written", hint="write the whole tile first",
+            f"nisa.{self._action.form.op}: {int(missing.sum())} elements of {operand.item.role} "
+            f"({site.name}, declared in line {site.line}) are read before they are written",
+            hint="write the whole tile first",
         )  # fmt: skip
 
 

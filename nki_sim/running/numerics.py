@@ -151,10 +151,12 @@ def _output(program: Program, machine: Machine, tensor: int, *, partial: bool) -
     bits = machine.written.get(tensor)
     if bits is not None and not partial and not bits.all():
         if tensor in machine.carried:
-            source = program.site(machine.carried[tensor])
+            number, line = machine.carried[tensor]
+            source = program.site(number)
             raise RuleError(
-                "uninitialised_read", f"elements of {source.name} are read before they are written, and "
-                f"output {site.name} depends on them", source.line, "write the whole tile first",
+                "uninitialised_read", f"elements of {source.name} (declared in line {source.line}) are read "
+                f"before they are written, and output {site.name} depends on them", line,
+                "write the whole tile first",
             )  # fmt: skip
         raise RuleError(
             "tensor_output_not_written_to", f"{int((~bits).sum())} bytes of output {site.name} are never "
@@ -192,8 +194,8 @@ def _follow(program: Program, machine: Machine, todo: Plan) -> None:
     """Run the steps of a plan."""
     actions = [action(form, program.target) for form in program.forms]
     forms, first = program.form_ids.tolist(), program.cells.first.tolist()
-    tensors, offsets = todo.tensors, todo.offsets
-    views = todo.views
+    tensors, offsets, views = todo.tensors, todo.offsets, todo.views
+    lines = program.lines.tolist()
     held: dict[int, Array] = {}
     for step in todo.steps:
         number = step.number
@@ -201,14 +203,15 @@ def _follow(program: Program, machine: Machine, todo: Plan) -> None:
         if step.product is None:
             try:
                 machine.execute(
-                    actions[forms[number]], tensors[start:end], offsets[start:end], views[start:end]
-                )
+                    actions[forms[number]], tensors[start:end], offsets[start:end], views[start:end],
+                    lines[number],
+                )  # fmt: skip
                 if number in todo.agreeing:
                     cell, other = todo.agreeing[number]
                     held[number] = machine.view(tensors[cell], offsets[cell], views[cell]).copy()
                     _compare(program.site(tensors[cell]).name, held, number, other)
             except KernelError as error:
-                raise located(error, int(program.lines[number])) from error
+                raise located(error, lines[number]) from error
         elif step.product.result is not None:
             machine.place(step.product.result, multiply(step.product, machine.array).reshape(-1))
         else:

@@ -127,8 +127,10 @@ t = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
 nisa.dma_copy(dst=t[:, 0:{columns}], src=x[:, 0:{columns}])
 nisa.dma_copy(dst=out, src=t)
 """
-    codes = [(item.code, item.tensor, item.line) for item in found(tracing(kernel(body), X))]
+    broken = found(tracing(kernel(body), X))
+    codes = [(item.code, item.tensor, item.line) for item in broken]
     assert codes == ([] if columns == 512 else [("uninitialised_read", "t", 12)])
+    assert all(item.message.endswith("(declared in line 10)") for item in broken)
 
 
 def test_strided_writes_cover_together(tracing: Any) -> None:

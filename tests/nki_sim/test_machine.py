@@ -155,7 +155,7 @@ def test_reads_of_what_nobody_wrote_are_found_when_they_happen(simulate: Any) ->
     assert np.array_equal(found, x[[0, 2, 2, 1]])
     with pytest.raises(KernelError) as caught:
         simulate(HALF, x, np.array([[0], [3], [2], [1]], np.int32))
-    # The tensor is named with where it is declared, and the output that shows it.
-    assert (caught.value.code, caught.value.line) == ("uninitialised_read", 13)
-    assert "elements of h are read" in caught.value.message
+    # The line is the one that reads; the tensor is named with where it is declared, and the output with it.
+    assert (caught.value.code, caught.value.line) == ("uninitialised_read", 15)
+    assert "elements of h (declared in line 13) are read" in caught.value.message
     assert "output out" in caught.value.message
