@@ -4,6 +4,10 @@ A reference file defines `forward` (or `reference`) on NumPy arrays. The functio
 besides are used where they are there: `get_inputs()` draws inputs from NumPy's global generator, which is
 seeded before; `transform_to_nki_inputs(inputs)` gives the kernel's arguments; `transform_nki_outputs(result,
 wanted)` gives the kernel's results the shapes of the reference's.
+
+Without `get_inputs`, or with arguments on the command line, inputs are drawn here: standard normal floats,
+integers from 0 to 7, booleans, from `numpy.random.default_rng(seed)`, array after array. The reference gets
+all of them in order, numbers too.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 import numpy as np
@@ -25,6 +30,9 @@ from nki_sim.semantics.arrays import NUMPY, Array
 
 ENTRIES = ("kernel", "optimized_kernel")
 
+RANDOM = "random: normal(0, 1), integers 0 to 7, booleans; numpy.random.default_rng(seed)"
+"""What `filled` draws, in words."""
+
 _BLOCK = 1 << 20
 """Elements that are compared at a time."""
 
@@ -32,28 +40,42 @@ _PART = re.compile(r"\d+\[\d+:\d+(,\d+:\d+)*\]")
 
 _ELEMENT = re.compile(r"\d+\[\d+(,\d+)*\]")
 
+_WORDS: dict[str, bool | None] = {"True": True, "False": False, "None": None}
+
 _NAMES = {dtype: name for name, dtype in NUMPY.items() if not dtype.metadata}
 
 
-def parse_argument(text: str) -> ArraySpec | int | float | bool:
-    """`4096x512:bfloat16`, `4096x512` (float32), or a number.
+Argument = ArraySpec | int | float | bool | None
+
+
+def parse_argument(text: str) -> Argument:
+    """`4096x512:bfloat16`, `4096x512` (float32), a number, or True, False, None.
 
     Raises:
-        InputError: neither a shape nor a number.
+        InputError: nothing of this.
     """
-    shape, _, dtype = text.partition(":")
+    if text in _WORDS:
+        return _WORDS[text]
+    shape, colon, dtype = text.partition(":")
+    if colon and dtype not in NUMPY:
+        raise InputError(f"--arg {text!r}: unknown data type {dtype!r}; known: {', '.join(NUMPY)}")
     try:
-        return float(text) if "." in text or ("e" in text.lower() and not dtype) else _sizes(shape, dtype)
+        return _shape(shape, dtype) if colon or "x" in text else _number(text)
     except ValueError as error:
         raise InputError(f"--arg {text!r} is neither a shape such as 128x512:float32 nor a number") from error
 
 
-def _sizes(shape: str, dtype: str) -> ArraySpec | int:
-    sizes = tuple(int(size) for size in shape.split("x"))
-    if len(sizes) == 1 and not dtype:
-        return sizes[0]
-    if (dtype or "float32") not in NUMPY or min(sizes) < 1:
-        raise ValueError(dtype)
+def _number(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+def _shape(text: str, dtype: str) -> ArraySpec:
+    sizes = tuple(int(size) for size in text.split("x"))
+    if min(sizes) < 1:
+        raise InputError(f"--arg {text!r}: sizes are 1 or more")
     return ArraySpec(sizes, dtype or "float32")
 
 
@@ -108,6 +130,19 @@ def entry_of(source: str) -> str | None:
     return next((name for name in ENTRIES if name in names), None)
 
 
+def read_text(path: Path) -> str:
+    """A source file.
+
+    Raises:
+        InputError: it is no text.
+        OSError: it cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a text in UTF-8: {error.reason} at byte {error.start}") from error
+
+
 def arrays_of(value: Any) -> list[Array]:
     """The arrays in a kernel's arguments, depth first, in order; scalars are no arrays."""
     if isinstance(value, dict):
@@ -134,15 +169,17 @@ def spec_of(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def random_inputs(specs: Sequence[ArraySpec], seed: int) -> list[Array]:
-    """Standard normal arrays (small integers for integer types)."""
+def filled(arguments: Sequence[Any], seed: int) -> list[Any]:
+    """The arguments with an array in the place of each specification, as `RANDOM` says."""
     rng = np.random.default_rng(seed)
-    made: list[Array] = []
-    for spec in specs:
-        dtype = NUMPY[spec.dtype]
-        values = rng.integers(0, 8, spec.shape) if dtype.kind in "iu" else rng.standard_normal(spec.shape)
-        made.append(values.astype(dtype))
-    return made
+    return [_drawn(item, rng) if isinstance(item, ArraySpec) else item for item in arguments]
+
+
+def _drawn(spec: ArraySpec, rng: np.random.Generator) -> Array:
+    dtype = NUMPY[spec.dtype]
+    if dtype.kind in "iub":
+        return rng.integers(0, 2 if dtype.kind == "b" else 8, spec.shape).astype(dtype)
+    return rng.standard_normal(spec.shape).astype(dtype)
 
 
 def relative_l2(found: Array, wanted: Array) -> float:
@@ -165,27 +202,28 @@ class Reference:
     """
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._names: dict[str, Any] = {"__name__": "reference", "__file__": str(path)}
-        text = path.read_text()
-        with _faults():
+        text = read_text(path)
+        with self._faults():
             exec(compile(text, str(path), "exec"), self._names)  # noqa: S102  the person's own file
         forward = self._names.get("forward") or self._names.get("reference")
         if not callable(forward):
             raise InputError(f"{path} defines neither forward nor reference")
         self._forward: Callable[..., Any] = forward
         self.draws = callable(self._names.get("get_inputs"))
+        self.transforms = callable(self._names.get("transform_to_nki_inputs"))
 
     def inputs(self, seed: int) -> list[Any]:
         """What `get_inputs` returns with NumPy's global generator at `seed`."""
-        with _faults():
+        with self._faults():
             np.random.seed(seed)  # noqa: NPY002  the generator that get_inputs draws from
             return list(self._names["get_inputs"]())
 
     def arguments(self, inputs: list[Any]) -> list[Any]:
         """The kernel's arguments for these inputs."""
-        transform = self._names.get("transform_to_nki_inputs")
-        with _faults():
-            return list(transform(inputs)) if transform else inputs
+        with self._faults():
+            return list(self._names["transform_to_nki_inputs"](inputs)) if self.transforms else inputs
 
     def errors(
         self, inputs: Sequence[Any], outputs: list[Array], parts: Mapping[int, Sequence[Box]] | None = None
@@ -195,7 +233,7 @@ class Reference:
         Raises:
             InputError: the reference raises, or its results do not fit the kernel's outputs.
         """
-        with _faults():
+        with self._faults():
             result = self._forward(*inputs)
         wanted = [np.asarray(item) for item in (result if isinstance(result, tuple | list) else [result])]
         found = self._shaped(outputs, result)
@@ -213,9 +251,21 @@ class Reference:
         transform = self._names.get("transform_nki_outputs")
         if transform is None:
             return outputs
-        with _faults():
+        with self._faults():
             made = transform(outputs[0] if len(outputs) == 1 else tuple(outputs), result)
         return [np.asarray(item) for item in (made if isinstance(made, tuple | list) else [made])]
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        """What the file raises is the person's to mend; `sys.exit` in it is no verdict on the kernel."""
+        try:
+            yield
+        except (Exception, SystemExit) as error:  # the person's own file may raise anything
+            lines = [
+                frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(self.path)
+            ]
+            place = f"{self.path} line {lines[-1]}" if lines else str(self.path)
+            raise InputError(f"{place}: the reference raised {type(error).__name__}: {error}") from error
 
 
 def _masks(outputs: Sequence[Array], parts: Mapping[int, Sequence[Box]]) -> list[Array]:
@@ -225,11 +275,3 @@ def _masks(outputs: Sequence[Array], parts: Mapping[int, Sequence[Box]]) -> list
         for box in boxes:
             masks[number][tuple(slice(first, end) for first, end in box)] = 1
     return masks
-
-
-@contextmanager
-def _faults() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # the person's own file may raise anything
-        raise InputError(f"the reference raised {type(error).__name__}: {error}") from error

@@ -1,13 +1,35 @@
-"""How reports and errors look: one JSON object, or lines for people with the kernel's source beside them."""
+"""How reports and errors look: one JSON object, or lines for people with the kernel's source beside them.
+
+For people every figure has its unit, which its name ends in, and says whether the model predicted it.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 Report = dict[str, Any]
+
+# The end of a figure's name, or the name of what it is in: its unit. The first that fits.
+_UNITS = {
+    "dynamic_loops": "loops whose rounds data decide, timed as one round",
+    "seconds": "s, taken here",
+    "_ms": "ms predicted",
+    "_time": "s predicted",
+    "_percent": "% predicted",
+    "_bytes": "bytes",
+    "_flops": "flops",
+    "bandwidth_ratio": "flops per byte",
+    "intensity": "flops per byte",
+}
+
+_TITLES = {
+    "rel_l2": "rel_l2 (relative L2 error by seed)",
+    "counters": "counters (of the whole kernel)",
+}
 
 
 def as_json(report: Report) -> str:
@@ -23,31 +45,60 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def lines(report: Report, source: Path | None = None, indent: str = "") -> list[str]:
-    """`name: value`, nested by indentation; findings as sentences with their source line."""
-    made: list[str] = []
+def lines(report: Report, source: Path | None = None) -> Iterator[str]:
+    """A report of a verb that takes a kernel; what it does not know is left out."""
     for name, value in report.items():
-        if isinstance(value, dict) and value:
-            made += [f"{indent}{name}:", *lines(value, source, indent + "  ")]
-        elif isinstance(value, list) and value and isinstance(value[0], dict | list | tuple):
-            made.append(f"{indent}{name}:")
-            made += [f"{indent}  {text}" for item in value for text in _item(item, source)]
-        else:
-            made.append(f"{indent}{name}: {value}")
-    return made
+        if name == "correct" and value is None and report["verb"] == "run":
+            yield "correct: not judged, there is no --reference"
+        elif name == "checks":
+            yield from named("checks", value or "no rule is broken", source)
+        elif name != "verb" and value not in (None, {}, []):
+            yield from named(name, value, source)
+
+
+def named(
+    name: str, value: Any, source: Path | None = None, within: str = "", indent: str = ""
+) -> Iterator[str]:
+    """`name: value unit`, nested by indentation; findings as sentences with their source line."""
+    if isinstance(value, dict) and value:
+        yield f"{indent}{_TITLES.get(name, name)}:"
+        for inner, item in value.items():
+            yield from named(inner, item, source, name, indent + "  ")
+    elif isinstance(value, list | tuple) and value and isinstance(value[0], dict | list | tuple):
+        yield f"{indent}{_TITLES.get(name, name)}:"
+        item_lines = _ITEMS.get(name, _item)
+        yield from (f"{indent}  {text}" for item in value for text in item_lines(item, source))
+    else:
+        yield f"{indent}{name}: {figure(value)}{_unit(name, within)}"
+
+
+def figure(value: Any) -> str:
+    """A value; of a number as many digits as somebody reads."""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _unit(name: str, within: str) -> str:
+    found = (unit for end, unit in _UNITS.items() if name.endswith(end) or within.endswith(end))
+    unit = next(found, "")
+    return f" {unit}" if unit else ""
 
 
 def _item(item: Any, source: Path | None) -> list[str]:
     if not isinstance(item, dict):
         return [str(item)]
-    if "code" in item:
-        return finding(item, source)
-    return [_tile(item) if "inputs" in item else ", ".join(f"{name} {value}" for name, value in item.items())]
+    return [", ".join(f"{name} {figure(value)}" for name, value in item.items())]
 
 
-def _tile(item: Report) -> str:
+def _critical(item: Any, source: Path | None) -> list[str]:
+    line, ms, op = item
+    text = source_line(source, line)
+    return [f"line {line}: {figure(ms)} ms predicted, {op}" + (f"    | {text}" if text else "")]
+
+
+def _tile(item: Report, source: Path | None) -> list[str]:
+    del source
     read = ", ".join(f"{_box(box)} ({item['precision'].get(box['tensor'], '?')})" for box in item["inputs"])
-    return f"line {item['line']}: {_box(item['output'])} <- {read or 'no input'}"
+    return [f"line {item['line']}: {_box(item['output'])} <- {read or 'no input'}"]
 
 
 def _box(box: Report) -> str:
@@ -71,7 +122,15 @@ def finding(fields: Report, source: Path | None) -> list[str]:
 def source_line(path: Path | None, line: int) -> str:
     """One line of the kernel's file without its indentation, empty when there is none."""
     try:
-        found = path.read_text().splitlines() if path is not None else []
+        found = path.read_text(encoding="utf-8").splitlines() if path is not None else []
     except (OSError, UnicodeDecodeError):
         return ""
     return found[line - 1].strip() if 0 < line <= len(found) else ""
+
+
+# Lists whose items have a look of their own.
+_ITEMS: dict[str, Callable[[Any, Path | None], list[str]]] = {
+    "checks": finding,
+    "tiles": _tile,
+    "top_lines": _critical,
+}

@@ -41,14 +41,22 @@ def stage(text: str) -> Iterator[None]:
         print(f"nki-sim: {text}: {time.monotonic() - begun:.1f} s", file=sys.stderr, flush=True)
 
 
+_PLAIN = ("SIGINT", "SIGPIPE")
+
+
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Ctrl-C ends the process; as an exception it would be taken for one of the kernel's."""
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+def plain_signals() -> Iterator[None]:
+    """Ctrl-C and a reader that has gone end the process quietly, as they do other programs.
+
+    As exceptions they would be taken for some of the kernel's.
+    """
+    numbers = [getattr(signal, name) for name in _PLAIN if hasattr(signal, name)]
+    before = [signal.signal(number, signal.SIG_DFL) for number in numbers]
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -58,11 +66,18 @@ def deadline(seconds: float | None, expired: Callable[[], int]) -> Iterator[None
         yield
         return
 
+    # Held by whoever speaks first, for ever: the end of the time or the end of the command.
+    speaking = threading.Lock()
+
     def end() -> None:
+        speaking.acquire()
         status = expired()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
 
-    with _after(seconds, end):
-        yield
+    try:
+        with _after(seconds, end):
+            yield
+    finally:
+        speaking.acquire()

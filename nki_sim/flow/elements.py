@@ -16,6 +16,7 @@ import numpy as np
 from nki_sim.errors import InputError, LimitError
 from nki_sim.flow.graph import Flow, distinct, flow, soft_writes
 from nki_sim.flow.regions import marks
+from nki_sim.flow.slices import Box
 from nki_sim.forms import Form, Operand
 from nki_sim.program.ir import Bools, Ints, Program
 
@@ -43,6 +44,29 @@ def elements(program: Program, output: int, index: tuple[int, ...]) -> dict[str,
         raise InputError(f"{index} is not an element of {program.site(tensor).name} {shape}")
     start = np.array([np.ravel_multi_index(index, shape)], dtype=np.int64)
     return _Demands(program, flow(program)).follow(tensor, start)
+
+
+def boxes(numbers: Ints, shape: tuple[int, ...]) -> list[Box]:
+    """Boxes without overlap that hold just these elements of a tensor, given by their flat numbers.
+
+    Neighbours are joined along the last dimension first, as rows and then as blocks of rows.
+    """
+    if not len(numbers):
+        return []
+    rank = len(shape)
+    sides = np.stack(np.unravel_index(numbers, shape), axis=1)
+    sides = np.concatenate([sides, sides + 1], axis=1)
+    for axis in reversed(range(rank)):
+        others = [side for side in range(2 * rank) if side % rank != axis]
+        sides = sides[np.lexsort((sides[:, axis], *sides[:, others].T))]
+        before, after = sides[:-1], sides[1:]
+        joined = (before[:, others] == after[:, others]).all(axis=1)
+        joined &= before[:, rank + axis] == after[:, axis]
+        ends = sides[np.append(~joined, True), rank + axis]
+        sides = sides[np.append(True, ~joined)]
+        sides[:, rank + axis] = ends
+    sides = sides[np.lexsort(sides[:, :rank].T[::-1])]
+    return [tuple(zip(row[:rank], row[rank:], strict=True)) for row in sides.tolist()]
 
 
 class _Demands:

@@ -1,0 +1,128 @@
+"""The grammar of the command line: options, their types, and errors that are values and not exits."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Iterable
+from typing import NoReturn
+
+from nki_sim import __version__, targets
+from nki_sim.cli.verb import Verb
+from nki_sim.errors import SimError, TargetError
+from nki_sim.frontend.context import PLATFORM, platform, target_named
+
+DEADLINE_S = 600.0
+REL_L2 = 2e-5
+
+
+class UsageError(SimError):
+    """The command line does not parse; `usage` is the summary of what does."""
+
+    code = "usage"
+
+    def __init__(self, message: str, usage: str) -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises where others exit, so that `--json` can report it, and knows no abbreviations."""
+
+    def __init__(self, **options: object) -> None:
+        super().__init__(**{**options, "allow_abbrev": False})  # type: ignore[arg-type]
+
+    def error(self, message: str) -> NoReturn:
+        """Raise.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(f"{self.prog}: {message}", self.format_usage())
+
+
+def parser(verbs: Iterable[Verb]) -> argparse.ArgumentParser:
+    """The grammar of all verbs."""
+    made = Parser(prog="nki-sim", description="Run, check and profile NKI kernels on a CPU.")
+    made.add_argument("--version", action="version", version=f"nki-sim {__version__}")
+    subparsers = made.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for verb in verbs:
+        sub = subparsers.add_parser(verb.name, help=verb.text, description=verb.text)
+        sub.set_defaults(deadline=0.0)
+        sub.add_argument("--json", action="store_true", help="print one JSON object")
+        verb.options(sub)
+    return made
+
+
+def kernel_options(sub: argparse.ArgumentParser) -> None:
+    """The options of every verb that traces one kernel."""
+    sub.add_argument(
+        "kernel", help="a file with a function kernel or optimized_kernel, or one @nki.jit function"
+    )
+    input_options(sub)
+    sub.add_argument("--entry", metavar="NAME", help="the kernel's name when the file has several")
+
+
+def input_options(sub: argparse.ArgumentParser) -> None:
+    """What kernels are called with and for, and for how long."""
+    sub.add_argument(
+        "--arg",
+        action="append",
+        default=[],
+        metavar="SHAPE|NUMBER",
+        help="an argument of the kernel: 128x512:float32, a number, True, False or None; once for each, in "
+        "order. Goes before the reference's get_inputs()",
+    )
+    sub.add_argument(
+        "--reference",
+        metavar="FILE",
+        help="defines forward(*inputs) or reference(*inputs) on NumPy arrays, and perhaps get_inputs()",
+    )
+    sub.add_argument(
+        "--target",
+        help=f"one of {', '.join(targets.names())}; without it what {PLATFORM} names, else trn2",
+    )
+    sub.add_argument(
+        "--deadline",
+        type=not_negative,
+        metavar="SECONDS",
+        default=None,
+        help=f"give up after so long ({DEADLINE_S:g} without it, no end with --eager); 0: never",
+    )
+
+
+def not_negative(text: str) -> float:
+    """A finite number from 0.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not (math.isfinite(found) and found >= 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
+    return found
+
+
+def deadline_of(options: argparse.Namespace) -> float | None:
+    """Seconds that the command may take, None for any. A person in a debugger is not hurried."""
+    given: float | None = options.deadline
+    if given is None:
+        return None if getattr(options, "eager", False) else DEADLINE_S
+    return given or None
+
+
+def target_of(options: argparse.Namespace) -> str:
+    """The target that is asked for.
+
+    Raises:
+        TargetError: it is not supported.
+    """
+    name = platform() if options.target is None else target_named(options.target)
+    if name in targets.names():
+        return name
+    place = f"{PLATFORM}={os.environ.get(PLATFORM)}" if options.target is None else f"--target {name}"
+    raise TargetError(f"{place}: unknown or unsupported target; supported: {', '.join(targets.names())}")

@@ -1,0 +1,165 @@
+"""What verbs do with a kernel's file: inputs for it, its program, the rules that it breaks."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import nki_sim
+from nki_sim import targets
+from nki_sim.checks import program as checks
+from nki_sim.cli.show import Report
+from nki_sim.cli.watch import stage
+from nki_sim.errors import InputError, KernelError
+from nki_sim.forms import ArraySpec
+from nki_sim.harness import (
+    RANDOM,
+    Reference,
+    arrays_of,
+    entry_of,
+    filled,
+    parse_argument,
+    read_text,
+    spec_of,
+)
+from nki_sim.program.ir import Program
+from nki_sim.semantics.arrays import NUMPY, Array
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One seed's inputs, as the reference takes them and as the kernel does."""
+
+    inputs: list[Any]
+    arguments: list[Any]
+
+
+class Inputs:
+    """Where a kernel's inputs come from: `--arg`, else the reference's `get_inputs`.
+
+    `--arg` says what the reference takes; where that has `transform_to_nki_inputs`, the kernel takes what it
+    makes of them.
+
+    Raises:
+        InputError: an argument or the reference is at fault.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.reference = Reference(Path(options.reference)) if options.reference else None
+        self._given = [parse_argument(text) for text in options.arg]
+        self._draws = self.reference is not None and self.reference.draws and not self._given
+        self._transforms = self.reference is not None and self.reference.transforms
+        if self._given and self.reference is not None and self.reference.draws:
+            print(
+                f"nki-sim: --arg is given: get_inputs() of {self.reference.path} is not called",
+                file=sys.stderr,
+            )
+
+    @property
+    def source(self) -> str | None:
+        """Who draws them, and how; None where there are no arrays to draw."""
+        if self._draws and self.reference is not None:
+            return f"get_inputs() of {self.reference.path}; numpy.random.seed(seed)"
+        drawn = any(isinstance(item, ArraySpec) for item in self._given)
+        return RANDOM if drawn else None
+
+    def draw(self, seed: int) -> Draw:
+        """The arrays of a seed."""
+        with stage(f"drawing inputs of seed {seed}"):
+            if self._draws and self.reference is not None:
+                inputs = self.reference.inputs(seed)
+            else:
+                inputs = filled(self._given, seed)
+            return Draw(inputs, self.reference.arguments(inputs) if self.reference else inputs)
+
+    def traced(self, seed: int) -> tuple[list[Any], Draw | None]:
+        """Arguments to trace with; arrays are drawn for that only where shapes are not known without."""
+        if not (self._draws or self._transforms):
+            return self._given, None
+        drawn = self.draw(seed)
+        return drawn.arguments, drawn
+
+
+def trace(options: argparse.Namespace, report: Report, arguments: Sequence[Any]) -> Program:
+    """The kernel's program for these arguments.
+
+    Raises:
+        KernelError: the kernel is at fault.
+    """
+    file = Path(options.kernel)
+    source = read_text(file)
+    with timed(report, "trace"), stage(f"tracing {file}"), importable(file):
+        program = nki_sim.trace(
+            source,
+            args=[spec_of(item) for item in arguments],
+            target=options.target,
+            entry=options.entry or entry_of(source),
+            filename=str(file),
+        )
+    report["kernel"] = program.kernel
+    return program
+
+
+def traced_on_shapes(options: argparse.Namespace, report: Report) -> Program:
+    """The program of a kernel that no values are asked of; the rules that it breaks are reported.
+
+    Raises:
+        KernelError: the kernel is at fault.
+        InputError: an argument or the reference is.
+    """
+    inputs = Inputs(options)
+    program = trace(options, report, inputs.traced(0)[0])
+    passes(program, report)
+    return program
+
+
+def passes(program: Program, report: Report) -> bool:
+    """Whether the program breaks no rule; those that it breaks are reported."""
+    with timed(report, "run"), stage("checking"):
+        report["checks"] = [asdict(item) for item in checks.check(program, targets.load(program.target))]
+    report["correct"] = False if report["checks"] else None
+    return not report["checks"]
+
+
+def finding(error: KernelError) -> Report:
+    """What an error says, with the keys that a broken rule and an error share."""
+    return {"code": error.code, "message": error.message, "line": error.line, "hint": error.hint}
+
+
+def fitting(program: Program, drawn: Draw, seed: int) -> list[Array]:
+    """The arrays of a seed.
+
+    Raises:
+        InputError: they are of other shapes or types than those that the kernel was traced with.
+    """
+    arrays = arrays_of(drawn.arguments)
+    wanted = [(spec.shape, NUMPY[spec.dtype]) for spec in program.specs(program.inputs)]
+    if [(array.shape, array.dtype) for array in arrays] != wanted:
+        found = [spec_of(array) for array in arrays]
+        raise InputError(f"seed {seed} gives inputs of other shapes or types than the first seed: {found}")
+    return arrays
+
+
+@contextmanager
+def timed(report: Report, part: str) -> Iterator[None]:
+    """Counts a part's time once it is done; a trace that failed leaves zero."""
+    begun = time.perf_counter()
+    yield
+    report["seconds"][part] += time.perf_counter() - begun
+
+
+@contextmanager
+def importable(file: Path) -> Iterator[None]:
+    """A kernel's file may import its neighbours."""
+    folder = str(file.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)

@@ -1,0 +1,74 @@
+"""The verbs that say what the simulator has: instructions and names, rules, the folder of the imports."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+import nki_sim
+from nki_sim.cli.show import Report
+from nki_sim.cli.verb import Verb
+
+
+def _ops(options: argparse.Namespace, report: Report) -> int:
+    from nki_sim import support
+
+    del options
+    report.update(support.report())
+    return 0
+
+
+def _ops_lines(report: Report, source: Path | None) -> Iterable[str]:
+    from nki_sim import support
+
+    del source
+    return support.lines(report)
+
+
+def _rules(options: argparse.Namespace, report: Report) -> int:
+    from nki_sim import rulebook
+
+    del options
+    report["rules"] = [asdict(rule) for rule in rulebook.rules()]
+    return 0
+
+
+def _rules_lines(report: Report, source: Path | None) -> Iterable[str]:
+    from nki_sim import rulebook
+
+    del source
+    return rulebook.lines([rulebook.Rule(**fields) for fields in report["rules"]])
+
+
+def _path(options: argparse.Namespace, report: Report) -> int:
+    del options
+    report["path"] = str(Path(nki_sim.__file__).parent / "shims")
+    return 0
+
+
+OPS = Verb(
+    name="ops",
+    text="list what is supported, instruction by instruction and name by name",
+    action=_ops,
+    lines=_ops_lines,
+    keys=dict.fromkeys(("targets", "dtypes", "supported", "unsupported", "namespaces")),
+    on_kernel=False,
+)
+RULES = Verb(
+    name="rules",
+    text="list the rules and errors with their codes, as a Markdown table",
+    action=_rules,
+    lines=_rules_lines,
+    keys={"rules": None},
+    on_kernel=False,
+)
+PATH = Verb(
+    name="path",
+    text="print the folder to put on PYTHONPATH so that kernels' imports work",
+    action=_path,
+    lines=lambda report, _: [report["path"]],
+    keys={"path": None},
+    on_kernel=False,
+)

@@ -1,0 +1,10 @@
+"""The verbs of `nki-sim`, in the order in which `--help` lists them. A new one is a module with a `Verb`."""
+
+from __future__ import annotations
+
+from nki_sim.cli import lists, profile, run, trace
+from nki_sim.cli.verb import Verb
+
+VERBS: dict[str, Verb] = {
+    verb.name: verb for verb in (trace.VERB, run.VERB, profile.VERB, lists.OPS, lists.RULES, lists.PATH)
+}
