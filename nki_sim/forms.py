@@ -137,12 +137,18 @@ def index_role(role: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """An instruction without its source line, tensors and offsets."""
+    """An instruction without its source line, tensors and offsets.
+
+    `hints` tell a compiler that rewrites kernels what does not show in a result: `("engine", "open")` where
+    the kernel leaves the engine to it, `("moving", n)` where a mask left less than the n moving elements
+    that a product was written for.
+    """
 
     op: str
     engine: str
     operands: tuple[Operand, ...]
     params: Params
+    hints: Params = ()
 
     def operand(self, role: str) -> Operand | None:
         """The operand in that role, None when the instruction has none."""
@@ -157,6 +163,10 @@ class Form:
     def param(self, name: str, default: ParamValue | None = None) -> ParamValue | None:
         """The parameter of that name."""
         return next((value for key, value in self.params if key == name), default)
+
+    def hint(self, name: str) -> ParamValue | None:
+        """The hint of that name, None when there is none."""
+        return next((value for key, value in self.hints if key == name), None)
 
     def __getitem__(self, role: str) -> Operand:
         found = self.operand(role)

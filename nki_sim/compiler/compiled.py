@@ -9,7 +9,7 @@ import numpy as np
 from nki_sim.program.ir import Ints, Program
 
 TRACED, SAVE, RELOAD, LOAD_AGAIN = range(4)
-"""Why an instruction is there: the kernel has it, a tile is saved to HBM or read back, a load is done again."""
+"""Why an instruction is there: the kernel has it, a tile is saved or read back, a load is done again."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,6 +44,11 @@ from nki_sim.targets import Target
 __all__ = ["Recorder", "current", "recording"]
 
 
+def _open(engine: Any) -> bool:
+    """Whether a call leaves the engine to the compiler."""
+    return getattr(engine, "name", engine) in {None, "unknown"}
+
+
 class Recorder(Iterations):
     """Collects one kernel's program for one target."""
 
@@ -248,7 +253,7 @@ class Recorder(Iterations):
             )
         call = operator.name, *given
         number, names = self._calls.get(call) or self._new_call(operator, call)
-        key: list[Any] = [number, given.get("engine")]
+        key: list[Any] = [number, given.get("engine"), given.get("hints", ())]
         tensors, offsets = [], []
         for name in names:
             value = given[name]
@@ -312,7 +317,10 @@ class Recorder(Iterations):
             elif value is not None:
                 params.append((argument.name, value))
         engine = self._engine(operator, given.get("engine"), tuple(params), operands)
-        form = Form(operator.name, engine, tuple(operands), tuple(params))
+        hints: Params = given.get("hints", ())
+        if self.dialect == "neuronxcc" and len(operator.engines) > 1 and _open(given.get("engine")):
+            hints = (("engine", "open"), *hints)
+        form = Form(operator.name, engine, tuple(operands), tuple(params), hints)
         for breach in operator.breaches(form, self.target):
             view = given.get(breach.role)
             place = f" ({view.name})" if isinstance(view, Tensor) else ""
@@ -324,7 +332,7 @@ class Recorder(Iterations):
         self, operator: Operator, engine: Any, params: Params, operands: Sequence[Operand] = ()
     ) -> str:
         name = getattr(engine, "name", engine)
-        if name in {None, "unknown"} or operator.engines == ("dma",):
+        if _open(engine) or operator.engines == ("dma",):
             return operator.default_engine(params, operands)
         if name not in operator.engines:
             fail(

@@ -50,17 +50,25 @@ def decode_site(item: Any) -> Site:
 
 
 def decode_form(item: Any) -> Form:
-    """[op, engine, operands, params]; roles and parameters are those of the operator, in its order."""
-    name, engine, operands, params = _fields(item, 4, "form")
+    """[op, engine, operands, params, hints]; roles and parameters are those of the operator, in its order."""
+    name, engine, operands, params, hints = _fields(item, 5, "form")
     operator = OPERATORS[_one_of(name, OPERATORS, "operator")]
     form = Form(
         operator.name,
         _one_of(engine, operator.engines, "engine"),
         tuple(_operand(operator, entry) for entry in _sequence(operands, "operands")),
         _params(operator, params),
+        tuple(_hint(entry) for entry in _sequence(hints, "hints")),
     )
     _check_arguments(operator, form)
     return form
+
+
+def _hint(item: Any) -> tuple[str, str | int]:
+    name, value = _fields(item, 2, "hint")
+    if _one_of(name, ("engine", "moving"), "hint") == "engine":
+        return "engine", _one_of(value, ("open",), "engine")
+    return "moving", _number(value, "moving elements", 1)
 
 
 def _check_arguments(operator: Operator, form: Form) -> None:

@@ -21,7 +21,7 @@ from nki_sim.errors import IRError
 from nki_sim.forms import Form, Operand, Site
 
 MAGIC = b"NKISIMIR"
-VERSION = 3
+VERSION = 4
 MAX_BYTES = 1 << 28
 MAX_HEADER = 1 << 26
 COLUMNS = (
@@ -95,7 +95,7 @@ def site_to_json(site: Site) -> list[Any]:
 def form_to_json(form: Form) -> list[Any]:
     operands = [_operand_to_json(item) for item in form.operands]
     params = [[name, _spell(value)] for name, value in form.params]
-    return [form.op, form.engine, operands, params]
+    return [form.op, form.engine, operands, params, [list(hint) for hint in form.hints]]
 
 
 def _operand_to_json(item: Operand) -> list[Any]:

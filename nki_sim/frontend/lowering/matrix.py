@@ -39,7 +39,9 @@ def product(stationary: Tensor, moving: Tensor, where: Where = None, **flags: An
     if first > 1:
         fail("unsupported_expression_in_mask", "double_row takes no mask", "pass a part of the moving tile")
     for left, right, dst in _clipped(stationary, moving, result, where):
-        issue("nc_matmul", dst=dst, stationary=left, moving=right, accumulate=False, **flags)
+        full, left_over = prod(moving.shape[1:]), prod(right.shape[1:])
+        hints = () if left_over == full else (("moving", full),)
+        issue("nc_matmul", dst=dst, stationary=left, moving=right, accumulate=False, hints=hints, **flags)
     return result
 
 
