@@ -21,7 +21,7 @@ from nki_sim.cli.grammar import parser as grammar
 from nki_sim.cli.kernels import finding
 from nki_sim.cli.show import Report
 from nki_sim.cli.table import VERBS
-from nki_sim.cli.verb import EXIT_INCORRECT, EXIT_INTERNAL, EXIT_KERNEL, EXIT_USAGE
+from nki_sim.cli.verb import EXIT_INCORRECT, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_KERNEL, EXIT_USAGE
 from nki_sim.errors import KernelError, LimitError, RuleError, SimError
 
 _USAGE_CODES = {"entry": "--entry NAME", "arguments": "one --arg for each, in this order"}
@@ -74,6 +74,8 @@ def _run(options: argparse.Namespace) -> int:
     except RuleError as error:
         report["checks"] += [asdict(item) for item in error.broken] or [finding(error)]
         report["correct"], status = False, EXIT_INCORRECT
+    except KeyboardInterrupt:  # the debugger was quit; what has been seen there is the result
+        return EXIT_INTERRUPTED
     except Exception as error:  # noqa: BLE001  whatever happens has a status, and an object with --json
         return _failed(options, report, *_sorted_out(error))
     print(show.as_json(report) if options.json else "\n".join(verb.lines(report, _source(options))))

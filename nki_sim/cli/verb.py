@@ -16,7 +16,7 @@ from typing import Any
 from nki_sim.cli import show
 from nki_sim.cli.show import Report
 
-EXIT_CORRECT, EXIT_INCORRECT, EXIT_USAGE, EXIT_KERNEL, EXIT_INTERNAL = 0, 1, 2, 3, 70
+EXIT_INCORRECT, EXIT_USAGE, EXIT_KERNEL, EXIT_INTERNAL, EXIT_INTERRUPTED = 1, 2, 3, 70, 130
 
 _ASKED: Report = {
     "file": None,

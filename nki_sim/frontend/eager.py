@@ -16,7 +16,7 @@ import numpy as np
 
 from nki_sim import targets
 from nki_sim.checks import program as checks
-from nki_sim.errors import KernelError
+from nki_sim.checks.violations import refuse
 from nki_sim.forms import Site
 from nki_sim.frontend.api import Kernel, jit
 from nki_sim.frontend.bind import bind, structure
@@ -68,10 +68,8 @@ def _run(kernel: Kernel, inputs: Sequence[Any], target: str) -> Any:
         vars(watched)["recorder"] = recorder
         with np.errstate(all="ignore"):
             traced = trace_function(watched, inputs, target=target)
+            refuse(checks.check(Program.from_bytes(traced.program), targets.load(target)))
             made[0].catch_up()
-        program = Program.from_bytes(traced.program)
-        for found in checks.check(program, targets.load(target)):
-            raise KernelError(found.code, found.message, found.line, found.hint)
         return None if traced.result is None else structure(traced.result, made[0].result)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from nki_sim import targets
 from nki_sim.checks import program as checks
-from nki_sim.errors import KernelError
+from nki_sim.checks.violations import refuse
 from nki_sim.frontend.api import Kernel
 from nki_sim.frontend.bind import structure
 from nki_sim.frontend.context import platform
@@ -56,8 +56,7 @@ def checked(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> t
     target = platform()
     traced = trace_function(kernel, args, kwargs, target=target)
     program = Program.from_bytes(traced.program)
-    for found in checks.check(program, targets.load(target)):
-        raise KernelError(found.code, found.message, found.line, found.hint)
+    refuse(checks.check(program, targets.load(target)))
     return traced, program
 
 
