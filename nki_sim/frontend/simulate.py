@@ -62,11 +62,11 @@ def checked(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> t
 
 def predicted_us(kernel: Kernel, *args: Any, **kwargs: Any) -> float:
     """Predicted latency of the kernel with these arguments."""
-    from nki_sim.timing.schedule import schedule
+    from nki_sim.timing.forecast import forecast
 
     with pointing(kernel.code):
         _, program = checked(kernel, args, kwargs)
-    return schedule(program, targets.load(program.target)).latency_ms * 1e3
+    return forecast(program, targets.load(program.target)).latency_ms * 1e3
 
 
 # -- arrays of others ----------------------------------------------------------------------------

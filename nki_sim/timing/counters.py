@@ -1,79 +1,87 @@
 """The fields of a neuron-profile summary that the model can fill; the others are absent, never zero.
 
-Names and definitions are the profiler's, in its explorer convention: bytes are totals over all
-partitions, flops count a float32 matmul once, `*_percent` is 0-100, `total_time` and `*_time` are
-seconds. Times are predicted. A copy that DMA moves counts on both memories it touches.
+Names and definitions are the profiler's. There are two conventions. `explorer` is that of neuron-explorer's
+schema: bytes are totals over all partitions, a float32 product counts once, percents are 0 to 100. `legacy`
+is that of neuron-profile on Trainium 1: bytes of engines are those of one partition and leave out the
+operands of tensor_tensor and of scans, a float32 product is two instructions with all its flops and bytes
+each, percents are fractions. In both `total_time` and `*_time` are seconds, and DMA counts on both memories
+it touches. All times are predicted.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
-from nki_sim.forms import HBM_BUFFERS, Form, Operand
+from nki_sim.dtypes import DTYPES
+from nki_sim.forms import HBM_BUFFERS, Form
 from nki_sim.operators import OPERATORS
-from nki_sim.program.ir import Ints, Program
+from nki_sim.program.ir import Program
 from nki_sim.targets import Target
+from nki_sim.timing.activity import QUEUES_OF, active_ns, instruction_ns, span_ns
+from nki_sim.timing.forecast import Forecast
 from nki_sim.timing.schedule import QUEUES, Timeline
 from nki_sim.timing.spills import spills
+from nki_sim.timing.traffic import Convention, Counters, instructions, traffic, uses
 
-_COMPUTE = QUEUES[: QUEUES.index("dma_load")]
+ConventionName = Literal["explorer", "legacy"]
 
-Counters = dict[str, float | int]
+CONVENTIONS: dict[ConventionName, Convention] = {
+    "explorer": Convention(),
+    "legacy": Convention(
+        per_partition=True,
+        uncounted=frozenset({"tensor_tensor", "tensor_tensor_scan"}),
+        scalar_operands=False,
+        fp32_instructions=2,
+        percent=1.0,
+    ),
+}
+
+_COMPUTE = tuple(name for name in QUEUES_OF if name != "dma")
+_ACTIVATE = frozenset({"activation", "activation_reduce"})
 
 
-def profile(program: Program, timeline: Timeline, target: Target) -> Counters:
+def profile(forecast: Forecast, convention: ConventionName = "explorer") -> Counters:
     """The summary of one predicted run."""
-    uses = np.bincount(program.form_ids, minlength=len(program.forms))
-    total_s = timeline.latency_ms / 1e3
-    traffic = _traffic(program, uses, target)
-    return {
+    program, target, timeline = forecast.compiled.program, forecast.target, forecast.timeline
+    rules, total_s = CONVENTIONS[convention], forecast.latency_ms / 1e3
+    moved = traffic(program, rules)
+    unplaced = spills(program, target)
+    moved["hbm_write_bytes"] += unplaced.save_bytes
+    moved["hbm_read_bytes"] += unplaced.reload_bytes + unplaced.load_again_bytes
+    moved["spill_save_bytes"] += unplaced.save_bytes
+    moved["spill_reload_bytes"] += unplaced.reload_bytes
+    found: Counters = {
         "total_time": total_s,
-        **traffic,
-        **_flops(
-            program, uses, target, total_s, moved=traffic["hbm_read_bytes"] + traffic["hbm_write_bytes"]
-        ),
-        **_dma(program, timeline, uses, total_s),
-        **_engines(timeline, total_s),
+        "neuroncore_cycle_count": round(total_s * target.sync_clock_ghz * 1e9),
+        **_totals(timeline, rules),
+        **moved,
+        **_flops(program, target, rules),
+        **_sizes(program),
+        **_dma(program, timeline, target),
+        **_engines(program, timeline, rules),
+    }
+    found |= _ratios(found, target, rules.percent)
+    return found | {
+        name.replace("_time", "_time_percent"): rules.percent * value / total_s
+        for name, value in found.items()
+        if name.endswith("_active_time") and name != "total_active_time"
     }
 
 
-def _memory(item: Operand) -> str:
-    return "hbm" if item.in_hbm else item.buffer
+def _totals(timeline: Timeline, rules: Convention) -> Counters:
+    span, active = span_ns(timeline), active_ns(timeline)
+    found: Counters = {"total_exec_time": span / 1e9, "total_active_time": active / 1e9}
+    if span:
+        found["total_active_time_percent"] = rules.percent * active / span
+    return found
 
 
-def _traffic(program: Program, uses: Ints, target: Target) -> Counters:
-    found = {f"{name}_{way}_bytes": 0 for name in ("hbm", "sbuf", "psum") for way in ("read", "write")}
-    for form, count in zip(program.forms, uses.tolist(), strict=True):
-        outputs = OPERATORS[form.op].outputs
-        for item in form.operands:
-            if item.buffer == "register":
-                continue
-            way = "write" if item.role in outputs else "read"
-            found[f"{_memory(item)}_{way}_bytes"] += item.nbytes * count
-    saved, reloaded = _internal_bytes(program)
-    moved = spills(program, target)
-    found["hbm_write_bytes"] += moved.save_bytes
-    found["hbm_read_bytes"] += moved.reload_bytes + moved.load_again_bytes
-    return {
-        **found,
-        "spill_save_bytes": saved + moved.save_bytes,
-        "spill_reload_bytes": reloaded + moved.reload_bytes,
-    }
-
-
-def _internal_bytes(program: Program) -> tuple[int, int]:
-    """Bytes written to and read from HBM tensors that are neither inputs, outputs nor constants."""
-    cells = program.cells
-    buffers = np.array([site.buffer in HBM_BUFFERS for site in program.sites], dtype=bool)
-    internal = buffers[program.tensor_sites]
-    internal[[*program.inputs, *program.outputs, *program.constants]] = False
-    sizes = np.array([item.nbytes for item in program.operands], dtype=np.int64)[cells.operand]
-    chosen = internal[cells.tensor]
-    return int(sizes[chosen & cells.writes].sum()), int(sizes[chosen & ~cells.writes].sum())
-
-
-def _form_flops(form: Form) -> int:
-    """2 * rows * columns * moving elements; a PE transpose multiplies by an identity."""
+def form_flops(form: Form) -> int:
+    """2 * rows * columns * moving elements; a PE transpose multiplies by an identity. 0 on other engines."""
+    if form.engine != "tensor" or not form.operands:  # a barrier multiplies nothing
+        return 0
     if form.op == "nc_matmul":
         moving = form["moving"]
         return 2 * moving.partitions * form["stationary"].free * moving.free
@@ -81,64 +89,113 @@ def _form_flops(form: Form) -> int:
     return 2 * data.partitions * data.partitions * data.free
 
 
-def _flops(program: Program, uses: Ints, target: Target, total_s: float, *, moved: float) -> Counters:
-    hardware = transposes = matmuls = 0
-    for form, count in zip(program.forms, uses.tolist(), strict=True):
-        if form.engine != "tensor" or not form.operands:  # a barrier multiplies nothing
+def is_transpose(form: Form) -> bool:
+    """Whether the tensor engine only moves data."""
+    return form.op == "nc_transpose" or bool(form.param("is_transpose"))
+
+
+def _flops(program: Program, target: Target, rules: Convention) -> Counters:
+    found = {"hardware_flops": 0, "transpose_flops": 0, "matmul_instruction_count": 0}
+    adjusted = {"adjusted_hardware_flops": 0.0, "adjusted_transpose_flops": 0.0}
+    for form, count in zip(program.forms, uses(program), strict=True):
+        flops = form_flops(form) * count * instructions(form, rules)
+        if not flops:
             continue
-        flops = _form_flops(form) * count
-        hardware += flops
-        matmuls += count
-        if form.op == "nc_transpose" or form.param("is_transpose"):
-            transposes += flops
-    peak = 2 * target.matmul_contract_max * target.matmul_stationary_max * target.tensor_clock_ghz * 1e9
-    found: Counters = {
-        "hardware_flops": hardware,
-        "transpose_flops": transposes,
-        "matmul_instruction_count": matmuls,
-        "hfu_estimated_percent": 100.0 * hardware / (peak * total_s),
-        "peak_flops_bandwidth_ratio": peak / (target.hbm_bytes_per_ns * 1e9),
-        "mbu_estimated_percent": 100.0 * moved / total_s / (target.hbm_bytes_per_ns * 1e9),
+        scaled = flops * _bf16_equivalent(form, target)
+        found["matmul_instruction_count"] += count * instructions(form, rules)
+        for kind in ("hardware", "transpose")[: 1 + is_transpose(form)]:
+            found[f"{kind}_flops"] += flops
+            adjusted[f"adjusted_{kind}_flops"] += scaled
+    return {**found, **{name: round(value) for name, value in adjusted.items()}}
+
+
+def _bf16_equivalent(form: Form, target: Target) -> float:
+    """What the profiler multiplies flops by: 4 for float32, 1/2 for 8 bits on NeuronCore-v3, else 1."""
+    size = form["moving" if form.op == "nc_matmul" else "data"].itemsize
+    return {4: 4.0, 1: 0.5 if target.generation > 2 else 1.0}.get(size, 1.0)
+
+
+def _sizes(program: Program) -> Counters:
+    """Bytes of the kernel's own tensors; constants in HBM come with it as weights do."""
+    sizes = {
+        name: sum(site.size * DTYPES[site.dtype].itemsize for site in map(program.site, tensors))
+        for name, tensors in (("inputs", program.inputs), ("outputs", program.outputs))
     }
-    if moved:
-        found["mm_arithmetic_intensity"] = (hardware - transposes) / moved
-    return found
+    weights = sum(
+        len(data) for tensor, data in program.constants.items() if program.site(tensor).buffer in HBM_BUFFERS
+    )
+    read = sizes["inputs"] + weights
+    return {
+        "weight_size_bytes": weights,
+        "inputs_and_weights_size_bytes": read,
+        "inputs_outputs_weights_size_bytes": read + sizes["outputs"],
+    }
 
 
-def _dma(program: Program, timeline: Timeline, uses: Ints, total_s: float) -> Counters:
-    forms = zip(program.forms, uses.tolist(), strict=True)
-    moved = [(max(item.nbytes for item in form.tiles) * n, n) for form, n in forms if form.engine == "dma"]
-    count = sum(n for _, n in moved)
+def _dma(program: Program, timeline: Timeline, target: Target) -> Counters:
+    moved = [
+        (max(item.nbytes for item in form.tiles), OPERATORS[form.op].cost(form, target), count)
+        for form, count in zip(program.forms, uses(program), strict=True)
+        if form.engine == "dma" and form.operands
+    ]
+    count = sum(uses for _, _, uses in moved)
     if not count:
         return {"dma_transfer_count": 0, "dma_transfer_total_bytes": 0}
-    nbytes = sum(size for size, _ in moved)
-    active = active_ns(timeline, ("dma_load", "dma_store")) / 1e9
+    nbytes = sum(size * uses for size, _, uses in moved)
+    active_s = active_ns(timeline, QUEUES_OF["dma"]) / 1e9
     return {
         "dma_transfer_count": count,
         "dma_transfer_total_bytes": nbytes,
         "dma_transfer_average_bytes": nbytes / count,
-        "dma_active_time": active,
-        "dma_active_time_percent": 100.0 * active / total_s,
+        "dma_transfer_time": instruction_ns(timeline, QUEUES_OF["dma"]) / 1e9,
+        "dma_packet_time": sum(cost.busy_ns * cost.channels * uses for _, cost, uses in moved) / 1e9,
+        "dma_active_time": active_s,
+        "dma_active_cycles": round(active_s * target.sync_clock_ghz * 1e9),
     }
 
 
-def _engines(timeline: Timeline, total_s: float) -> Counters:
+def _engines(program: Program, timeline: Timeline, rules: Convention) -> Counters:
+    seen = np.array([instructions(form, rules) for form in program.forms], dtype=np.int64)[program.form_ids]
     found: Counters = {}
-    for index, name in enumerate(_COMPUTE):
-        mine = timeline.queue == index
-        active = active_ns(timeline, (name,)) / 1e9
-        found[f"{name}_engine_instruction_count"] = int(mine.sum())
-        found[f"{name}_engine_active_time"] = active
-        found[f"{name}_engine_active_time_percent"] = 100.0 * active / total_s
+    for name in _COMPUTE:
+        found[f"{name}_engine_instruction_count"] = int(seen[timeline.queue == QUEUES.index(name)].sum())
+        found[f"{name}_engine_instruction_time"] = instruction_ns(timeline, (name,)) / 1e9
+        found[f"{name}_engine_active_time"] = active_ns(timeline, (name,)) / 1e9
+    activate = np.array([form.op in _ACTIVATE for form in program.forms], dtype=bool)[program.form_ids]
+    took = timeline.end_ns[activate] - timeline.start_ns[activate]
+    found["activate_instruction_count"] = int(activate.sum())
+    found["activate_instruction_time"] = float(took.sum()) / 1e9
     return found
 
 
-def active_ns(timeline: Timeline, queues: tuple[str, ...]) -> float:
-    """Length of the union of the intervals of some queues."""
-    mine = np.isin(timeline.queue, [QUEUES.index(name) for name in queues])
-    order = np.argsort(timeline.start_ns[mine], kind="stable")
-    start, end = timeline.start_ns[mine][order], timeline.end_ns[mine][order]
-    if not len(start):
-        return 0.0
-    before = np.concatenate([[0.0], np.maximum.accumulate(end)[:-1]])
-    return float(np.maximum(0.0, end - np.maximum(start, before)).sum())
+def _ratios(found: Counters, target: Target, percent: float) -> Counters:
+    """Rates and utilisations, from the counters they are made of."""
+    peak = 2 * target.matmul_contract_max * target.matmul_stationary_max * target.tensor_clock_ghz * 1e9
+    hbm = target.hbm_bytes_per_ns * 1e9
+    total_s, hardware = found["total_time"], found["hardware_flops"]
+    useful = hardware - found["transpose_flops"]
+    moved = found["hbm_read_bytes"] + found["hbm_write_bytes"]
+    made: Counters = {
+        "peak_flops_bandwidth_ratio": peak / hbm,
+        "hfu_estimated_percent": percent * hardware / (peak * total_s),
+        "mfu_inst_estimated_percent": percent * useful / (peak * total_s),
+        "mbu_estimated_percent": percent * moved / (hbm * total_s),
+        "mbu_min_read_util_percent": percent * found["inputs_and_weights_size_bytes"] / (hbm * total_s),
+    }
+    if moved:
+        made["mm_arithmetic_intensity"] = useful / moved
+        made["mfu_inst_max_achievable_estimated_percent"] = percent * useful / moved / (peak / hbm)
+    return made
+
+
+def summary_file(forecast: Forecast, convention: ConventionName = "explorer") -> dict[str, Counters]:
+    """What `neuron-profile view --output-format summary-json` prints: one run's fields under its name.
+
+    Percents are fractions in such files, whatever the convention.
+    """
+    rules = CONVENTIONS[convention]
+    fields = {
+        name: value / rules.percent if name.endswith("_percent") else value
+        for name, value in profile(forecast, convention).items()
+    }
+    return {forecast.traced.kernel: fields}

@@ -13,15 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from nki_sim.program.ir import Program
-from nki_sim.timing.counters import active_ns
-from nki_sim.timing.schedule import ENGINES, QUEUES, Timeline
+from nki_sim.timing.activity import QUEUES_OF, active_ns
+from nki_sim.timing.forecast import Forecast
+from nki_sim.timing.schedule import Timeline
 
 # An engine busier than this share of the span is the bottleneck; when none is, and none reaches the
 # second share, the chip as a whole is idle most of the time.
 _BOUND_RATIO = 0.8
 _IDLE_RATIO = 0.3
-
-_QUEUES_OF = {**{name: (name,) for name in ENGINES[:-1]}, "dma": QUEUES[-2:]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +35,10 @@ class Explanation:
     top_lines: list[tuple[int, float, str]]
 
 
-def explain(program: Program, timeline: Timeline, *, lines: int = 10) -> Explanation:
-    """Explain a schedule; at most `lines` source lines, the costliest first."""
-    busy = {name: active_ns(timeline, queues) / 1e6 for name, queues in _QUEUES_OF.items()}
+def explain(forecast: Forecast, *, lines: int = 10) -> Explanation:
+    """Explain a prediction; at most `lines` source lines, the costliest first."""
+    program, timeline = forecast.compiled.program, forecast.timeline
+    busy = {name: active_ns(timeline, queues) / 1e6 for name, queues in QUEUES_OF.items()}
     span = float(timeline.end_ns.max()) / 1e6 if len(timeline.end_ns) else 0.0
     return Explanation(_bottleneck(busy, span), busy, _critical_lines(program, timeline)[:lines])
 

@@ -22,6 +22,7 @@ from nki_sim.errors import InputError, IRError, KernelError, LimitError, Schedul
 from nki_sim.program.ir import ArraySpec, Program
 from nki_sim.running import numerics
 from nki_sim.timing import counters, explain, schedule
+from nki_sim.timing.forecast import Forecast, forecast
 from remote.bounds import tight_ms
 from remote.judge.job import Job, Outcome
 from remote.judge.numerics import Array, BadReferenceError, output_fault, rel_l2
@@ -113,12 +114,12 @@ class _Judgement:
         with self.at("numerics"):
             self._compute(program)
         with self.at("timing"):
-            timeline = _timed(lambda: schedule.schedule(program, target))
+            predicted = _timed(lambda: forecast(program, target))
             untimed = _untimed(program, target)
-            benchmark = None if untimed else _benchmark(program, target, timeline, self.job)
+            benchmark = None if untimed else _benchmark(predicted, self.job)
         with self.at("profile"):
-            explanation = explain.explain(program, timeline)
-            found = {**counters.profile(program, timeline, target), "dynamic_loops": timeline.dynamic_loops}
+            explanation = explain.explain(predicted)
+            found = {**counters.profile(predicted), "dynamic_loops": predicted.timeline.dynamic_loops}
             profile = _profile(found, explanation, self.job.target)
         return self.outcome(
             Verdict.CORRECT,
@@ -241,7 +242,8 @@ def _untimed(program: Program, target: targets.Target) -> ErrorInfo | None:
     return ErrorInfo(code="latency_unknown", message=text, line=over.line or None, hint=over.hint)
 
 
-def _benchmark(program: Program, target: targets.Target, timeline: schedule.Timeline, job: Job) -> Benchmark:
+def _benchmark(found: Forecast, job: Job) -> Benchmark:
+    program, target, timeline = found.compiled.program, found.target, found.timeline
     predicted = _timed(lambda: schedule.predict(program, target, timeline=timeline))
     _plausible(predicted.latency_ms, job)
     return Benchmark(

@@ -11,7 +11,7 @@ import pytest
 from nki_sim import ArraySpec, targets
 from nki_sim.timing.counters import profile
 from nki_sim.timing.explain import explain
-from nki_sim.timing.schedule import schedule
+from nki_sim.timing.forecast import forecast
 
 TRN2 = targets.load("trn2")
 
@@ -23,7 +23,7 @@ def spec(*shape: int, dtype: str = "float32") -> ArraySpec:
 @pytest.fixture(scope="module")
 def counted(tracing: Any, texts: Any) -> dict[str, float | int]:
     program = tracing(texts.matmul, spec(256, 256), spec(256, 1024))
-    return profile(program, schedule(program, TRN2), TRN2)
+    return profile(forecast(program, TRN2))
 
 
 def test_traffic_is_what_the_kernel_moves(counted: dict[str, float | int]) -> None:
@@ -68,14 +68,14 @@ def kernel(x):
 
 def test_a_barrier_on_the_tensor_engine_multiplies_nothing(tracing: Any) -> None:
     program = tracing(f"{MEETING}\nkernel = kernel[2]\n", spec(128, 64))
-    counters = profile(program, schedule(program, TRN2), TRN2)
+    counters = profile(forecast(program, TRN2))
     assert counters["hardware_flops"] == counters["matmul_instruction_count"] == 0
 
 
 def test_bandwidth_ratio_is_that_of_real_profiles(tracing: Any, texts: Any) -> None:
     program = tracing(texts.stream(), spec(128, 512), target="trn1")
     trn1 = targets.load("trn1")
-    counters = profile(program, schedule(program, trn1), trn1)
+    counters = profile(forecast(program, trn1))
     assert counters["peak_flops_bandwidth_ratio"] == pytest.approx(223.781463973542)
 
 
@@ -102,7 +102,7 @@ def test_what_cannot_be_filled_is_absent(tracing: Any) -> None:
         return out
     """
     program = tracing(text)
-    counters = profile(program, schedule(program, TRN2), TRN2)
+    counters = profile(forecast(program, TRN2))
     assert "mm_arithmetic_intensity" not in counters
     assert "dma_transfer_average_bytes" not in counters
     assert "model_flops" not in counters
@@ -122,13 +122,13 @@ def test_intermediates_in_hbm_count_as_spill(tracing: Any) -> None:
         return out
     """
     program = tracing(text, spec(128, 64))
-    counters = profile(program, schedule(program, TRN2), TRN2)
+    counters = profile(forecast(program, TRN2))
     assert (counters["spill_save_bytes"], counters["spill_reload_bytes"]) == (32768, 2 * 16384)
 
 
 def explained(tracing: Any, text: str, *args: ArraySpec) -> Any:
     program = tracing(text, *args)
-    return explain(program, schedule(program, TRN2))
+    return explain(forecast(program, TRN2))
 
 
 LOOP = """
@@ -172,21 +172,20 @@ def test_an_idle_chip_is_underutilised(tracing: Any) -> None:
 
 def test_lines_on_the_critical_path_add_up_to_the_span(tracing: Any, texts: Any) -> None:
     program = tracing(texts.matmul, spec(256, 256), spec(256, 1024))
-    timeline = schedule(program, TRN2)
-    found = explain(program, timeline, lines=1000)
+    predicted = forecast(program, TRN2)
+    found = explain(predicted, lines=1000)
     total = sum(ms for _, ms, _ in found.top_lines)
-    assert total == pytest.approx(float(timeline.end_ns.max()) / 1e6)
+    assert total == pytest.approx(float(predicted.timeline.end_ns.max()) / 1e6)
     assert [ms for _, ms, _ in found.top_lines] == sorted((ms for _, ms, _ in found.top_lines), reverse=True)
     source = texts.source_of(texts.matmul).splitlines()
     assert all(op in source[line - 1] for line, _, op in found.top_lines)
-    assert len(explain(program, timeline, lines=2).top_lines) == 2
+    assert len(explain(predicted, lines=2).top_lines) == 2
 
 
 def test_busy_times_are_the_counters(tracing: Any, texts: Any) -> None:
     program = tracing(texts.matmul, spec(256, 256), spec(256, 1024))
-    timeline = schedule(program, TRN2)
-    busy = explain(program, timeline).busy_ms
-    counters = profile(program, timeline, TRN2)
+    predicted = forecast(program, TRN2)
+    busy, counters = explain(predicted).busy_ms, profile(predicted)
     for name in ("tensor", "vector"):
         assert np.isclose(busy[name], 1e3 * counters[f"{name}_engine_active_time"])
     assert np.isclose(busy["dma"], 1e3 * counters["dma_active_time"])

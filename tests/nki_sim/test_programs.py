@@ -15,6 +15,7 @@ from nki_sim.program.ir import Program
 from nki_sim.running import numerics
 from nki_sim.timing import memory
 from nki_sim.timing.explain import explain
+from nki_sim.timing.forecast import forecast
 from nki_sim.timing.schedule import QUEUES, predict, schedule
 
 TRN2 = targets.load("trn2")
@@ -155,10 +156,11 @@ def test_running_in_the_scheduled_order_gives_the_same_values(program: list[Step
 @given(program=PROGRAMS)
 def test_every_program_can_be_timed_and_explained(program: list[Step], tracing: Any) -> None:
     traced = tracing(kernel_of(program), X)
-    timeline = schedule(traced, TRN2)
+    predicted = forecast(traced, TRN2)
+    timeline = predicted.timeline
     assert np.all(timeline.end_ns > timeline.start_ns)
     assert np.all(timeline.start_ns >= timeline.issue_ns)
-    found = explain(traced, timeline)
+    found = explain(predicted)
     assert found.bottleneck in {"tensor", "vector", "scalar", "gpsimd", "dma", "dependency", "underutilised"}
     prediction = predict(traced, TRN2, timeline=timeline)
     assert prediction.lo_ms <= prediction.latency_ms <= prediction.hi_ms

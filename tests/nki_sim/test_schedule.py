@@ -16,8 +16,8 @@ from nki_sim.errors import ScheduleError
 from nki_sim.operators import OPERATORS
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
+from nki_sim.timing.activity import active_ns
 from nki_sim.timing.bounds import MinimalWork, tight_bound
-from nki_sim.timing.counters import active_ns
 from nki_sim.timing.deps import dependences
 from nki_sim.timing.schedule import MEMORY, QUEUES, Timeline, moved, predict, schedule
 

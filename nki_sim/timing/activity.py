@@ -1,0 +1,42 @@
+"""How long queues are busy: unions and sums of the intervals of a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from nki_sim.timing.schedule import ENGINES, QUEUES, Floats, Timeline
+
+QUEUES_OF: dict[str, tuple[str, ...]] = {
+    name: tuple(queue for queue in QUEUES if queue == name or queue.startswith(f"{name}_"))
+    for name in ENGINES
+}
+"""The queues that each engine works off; loads and stores share the DMA engines."""
+
+
+def union_ns(start_ns: Floats, end_ns: Floats) -> float:
+    """Length of the union of some intervals."""
+    if not len(start_ns):
+        return 0.0
+    order = np.argsort(start_ns, kind="stable")
+    start, end = start_ns[order], end_ns[order]
+    before = np.concatenate([[0.0], np.maximum.accumulate(end)[:-1]])
+    return float(np.maximum(0.0, end - np.maximum(start, before)).sum())
+
+
+def active_ns(timeline: Timeline, queues: Iterable[str] = QUEUES) -> float:
+    """How long at least one instruction of some queues runs; waits are not running."""
+    mine = np.isin(timeline.queue, [QUEUES.index(name) for name in queues])
+    return union_ns(timeline.start_ns[mine], timeline.end_ns[mine])
+
+
+def instruction_ns(timeline: Timeline, queues: Iterable[str]) -> float:
+    """The same, with what runs at the same time added up."""
+    mine = np.isin(timeline.queue, [QUEUES.index(name) for name in queues])
+    return float((timeline.end_ns[mine] - timeline.start_ns[mine]).sum())
+
+
+def span_ns(timeline: Timeline) -> float:
+    """From the kernel's start to the end of its last instruction, without the fixed overhead."""
+    return float(timeline.end_ns.max()) if len(timeline.end_ns) else 0.0

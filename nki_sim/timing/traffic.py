@@ -1,0 +1,98 @@
+"""Bytes that a program moves in HBM, SBUF and PSUM, in one of the profiler's two conventions.
+
+DMA counts what it moves, on both sides. Engines count what their instructions read and write: all partitions
+together, or one partition in profiles of the legacy profiler, which leaves some operands out as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nki_sim.forms import HBM_BUFFERS, Form, Operand
+from nki_sim.operators import OPERATORS
+from nki_sim.program.ir import Program
+
+MEMORIES = ("hbm", "sbuf", "psum")
+
+Counters = dict[str, float | int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convention:
+    """How a profiler counts. `percent` is what all of something is called.
+
+    `per_partition`: engines' bytes are those of one partition. `uncounted` are instructions of which no
+    operand counts, `scalar_operands` whether the [P, 1] operands beside data do. A float32 product is
+    `fp32_instructions` instructions on the tensor engine, each with its flops and bytes.
+    """
+
+    per_partition: bool = False
+    uncounted: frozenset[str] = frozenset()
+    scalar_operands: bool = True
+    fp32_instructions: int = 1
+    percent: float = 100.0
+
+
+def instructions(form: Form, convention: Convention) -> int:
+    """Instructions that the profiler sees for one of this form."""
+    tensor = form.engine == "tensor" and bool(form.operands)  # a barrier multiplies nothing
+    fp32 = tensor and any(item.dtype == "float32" for item in form.operands if item.role in _PRODUCT)
+    return convention.fp32_instructions if fp32 else 1
+
+
+_PRODUCT = frozenset({"moving", "data"})
+
+
+def traffic(program: Program, convention: Convention) -> Counters:
+    """`{memory}_{read|write}_bytes`, spilled bytes, and what engines bring from PSUM to SBUF."""
+    found: Counters = {f"{name}_{way}_bytes": 0 for name in MEMORIES for way in ("read", "write")}
+    moved = {"psum_read_sbuf_write_count": 0, "psum_read_sbuf_write_bytes": 0}
+    for form, count in zip(program.forms, uses(program), strict=True):
+        sizes = form_bytes(form, convention)
+        for name, size in sizes.items():
+            found[name] += size * count
+        if form.engine != "dma" and sizes.get("psum_read_bytes") and "sbuf_write_bytes" in sizes:
+            moved["psum_read_sbuf_write_count"] += count * instructions(form, convention)
+            moved["psum_read_sbuf_write_bytes"] += sizes["psum_read_bytes"] * count
+    saved, reloaded = _internal_bytes(program)
+    return {**found, **moved, "spill_save_bytes": saved, "spill_reload_bytes": reloaded}
+
+
+def uses(program: Program) -> list[int]:
+    """How many instructions there are of each form."""
+    found: list[int] = np.bincount(program.form_ids, minlength=len(program.forms)).tolist()
+    return found
+
+
+def form_bytes(form: Form, convention: Convention) -> dict[str, int]:
+    """What one instruction of a form moves, by counter."""
+    found: dict[str, int] = {}
+    if form.op in convention.uncounted:
+        return found
+    outputs, times = OPERATORS[form.op].outputs, instructions(form, convention)
+    for item in form.operands:
+        if item.buffer == "register" or not (convention.scalar_operands or _is_data(form, item)):
+            continue
+        memory = "hbm" if item.in_hbm else item.buffer
+        name = f"{memory}_{'write' if item.role in outputs else 'read'}_bytes"
+        single = convention.per_partition and form.engine != "dma"
+        found[name] = found.get(name, 0) + times * (item.nbytes // item.partitions if single else item.nbytes)
+    return found
+
+
+def _is_data(form: Form, item: Operand) -> bool:
+    """Whether an operand is more than a number for each partition beside what the instruction works on."""
+    return item.free > 1 or all(other.free == 1 for other in form.tiles)
+
+
+def _internal_bytes(program: Program) -> tuple[int, int]:
+    """Bytes written to and read from HBM tensors that are neither inputs, outputs nor constants."""
+    cells = program.cells
+    buffers = np.array([site.buffer in HBM_BUFFERS for site in program.sites], dtype=bool)
+    internal = buffers[program.tensor_sites]
+    internal[[*program.inputs, *program.outputs, *program.constants]] = False
+    sizes = np.array([item.nbytes for item in program.operands], dtype=np.int64)[cells.operand]
+    chosen = internal[cells.tensor]
+    return int(sizes[chosen & cells.writes].sum()), int(sizes[chosen & ~cells.writes].sum())
