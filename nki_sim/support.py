@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -11,8 +12,8 @@ from nki_sim.forms import Form
 from nki_sim.operators import OPERATORS, UNSUPPORTED
 from nki_sim.operators.model import Argument, Operator
 
-_PLUMBING = ("nki_sim.frontend.storage", "nki_sim.frontend.recorder", "nki_sim.operators")
-"""Modules of the front end whose functions are tools of the namespaces, not part of them."""
+_MACHINERY = frozenset({"Kernel", "LegacyKernel", "Function", "Allocation", "Decorated", "alu"})
+"""What modules define for each other: it is no part of the namespaces, though it stands beside them."""
 
 
 def report() -> dict[str, Any]:
@@ -75,12 +76,18 @@ def namespaces() -> dict[str, list[str]]:
 
 
 def public(module: ModuleType) -> list[str]:
-    """What a module offers to kernels: no modules, no constants or tools of its own, nothing of typing."""
-    return sorted(name for name, value in vars(module).items() if _offered(name, value))
+    """What a module offers to kernels: what it defines or lists as its own, not what it imports to do so.
+
+    Modules that are put together while the simulator is loaded hold classes of others, which are theirs then,
+    and functions that refuse.
+    """
+    return sorted(name for name, value in vars(module).items() if _offered(name, value, module))
 
 
-def _offered(name: str, value: Any) -> bool:
-    home = getattr(value, "__module__", None)
-    if name.startswith("_") or name.isupper() or isinstance(value, ModuleType):
+def _offered(name: str, value: Any, module: ModuleType) -> bool:
+    if name.startswith("_") or name.isupper() or isinstance(value, ModuleType) or name in _MACHINERY:
         return False
-    return not isinstance(home, str) or (home.startswith("nki_sim.") and home not in _PLUMBING)
+    home = getattr(value, "__module__", None)
+    if inspect.isroutine(value) or (inspect.isclass(value) and hasattr(module, "__file__")):
+        return name in getattr(module, "__all__", ()) or home == module.__name__
+    return not isinstance(home, str) or home.startswith("nki_sim.")

@@ -19,6 +19,7 @@ _UNITS = {
     "seconds": "s, taken here",
     "_ms": "ms predicted",
     "_time": "s predicted",
+    "_cycles": "cycles predicted",
     "_percent": "% predicted",
     "_bytes": "bytes",
     "_flops": "flops",
