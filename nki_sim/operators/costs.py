@@ -6,7 +6,7 @@ overheads of the target table. DMA is costed as service time on the DMA engines 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nki_sim.forms import Form, Operand, merged, run_elements
 from nki_sim.targets import Target
@@ -17,9 +17,11 @@ _NARROW = frozenset({"bfloat16", "float16"})
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """`busy_ns` on the engine; `result_ns` until others see the result; `channels` DMA engines used.
+    """`busy_ns` on the engine, of it `overhead_ns` for any size; `result_ns` until others see the result.
 
-    `descriptor_ns` is the time that software takes for the descriptors of a DMA, beyond the hardware's.
+    A DMA uses `channels` DMA engines; its descriptors take `descriptor_ns` to make, of GpSimd's time where
+    they come from `software`. `table` is the function table of an activation. `fast` says that a 16-bit mode
+    of VectorE is used, which needs GpSimd's half of the bus too.
     """
 
     busy_ns: float
@@ -27,6 +29,9 @@ class Cost:
     channels: int = 0
     table: str = ""
     descriptor_ns: float = 0.0
+    software: bool = False
+    overhead_ns: float = 0.0
+    fast: bool = False
 
 
 def sync(form: Form, target: Target) -> Cost:
@@ -67,13 +72,15 @@ def elementwise(form: Form, target: Target, *, factor: float = 1.0, extra: int =
     engine = form.engine
     stretch = 2.0 if any(_strided(item, target) for item in form.tiles) else 1.0
     size = max(item.free for item in form.tiles)
-    cycles = max(target.engine_min_cycles, factor * stretch * size) + _overhead(form, target) + extra
-    return Cost(cycles / target.clock_ghz(engine))
+    overhead, clock = _overhead(form, target), target.clock_ghz(engine)
+    cycles = max(target.engine_min_cycles, factor * stretch * size) + overhead + extra
+    return Cost(cycles / clock, overhead_ns=overhead / clock)
 
 
 def copy_like(form: Form, target: Target) -> Cost:
     """tensor_copy and tensor_scalar: N, with the 16-bit modes of the vector engine."""
-    return elementwise(form, target, factor=1.0 / _copy_speed(form, target))
+    speed = _copy_speed(form, target)
+    return replace(elementwise(form, target, factor=1.0 / speed), fast=speed > 1)
 
 
 def reciprocal(form: Form, target: Target) -> Cost:
@@ -99,7 +106,8 @@ def memset(form: Form, target: Target) -> Cost:
 
 def tensor_tensor(form: Form, target: Target) -> Cost:
     """2N, or N with one input in PSUM or in the 16-bit mode; on GpSimd always 2N."""
-    return elementwise(form, target, factor=_two_input_factor(form, target, ("data1", "data2")))
+    factor = _two_input_factor(form, target, ("data1", "data2"))
+    return replace(elementwise(form, target, factor=factor), fast=_narrow(form, target))
 
 
 def scalar_tensor_tensor(form: Form, target: Target) -> Cost:
@@ -134,7 +142,7 @@ def activation(form: Form, target: Target) -> Cost:
 
     extra = target.reduce_extra_cycles if form.operand("reduce_res") else 0
     cost = elementwise(form, target, extra=extra)
-    return Cost(cost.busy_ns, table=TABLES.get(str(form.param("op")), ""))
+    return replace(cost, table=TABLES.get(str(form.param("op")), ""))
 
 
 def dma(form: Form, target: Target) -> Cost:
@@ -165,8 +173,18 @@ def _dma(form: Form, target: Target, *, run: int, ratio: float) -> Cost:
     channels = max(1, min(target.dma_engines, chip.partitions))
     padded = nbytes * max(1.0, target.dma_min_descriptor_bytes / run)
     service = padded / (channels * target.dma_engine_bytes_per_ns * ratio)
-    software = target.dma_software_descriptor_ns if any(item.scattered for item in form.operands) else 0.0
-    return Cost(max(target.dma_fixed_ns, service), channels=channels, descriptor_ns=software)
+    software = _software(form, target)
+    made = target.dma_software_descriptor_ns if software else target.dma_descriptor_ns
+    return Cost(max(target.dma_fixed_ns, service), channels=channels, descriptor_ns=made, software=software)
+
+
+_V3 = 3
+
+
+def _software(form: Form, target: Target) -> bool:
+    """Whether GpSimd makes the descriptors: on demand, for indices of rows, before v3 for all that data move."""
+    dynamic = any(item.scattered or (item.index_step and target.generation < _V3) for item in form.operands)
+    return form.engine == "dma" and (dynamic or form.param("dge_mode") == "swdge")
 
 
 def _run_bytes(item: Operand) -> int:
@@ -191,10 +209,17 @@ def _two_input_factor(form: Form, target: Target, roles: tuple[str, str]) -> flo
         return 2.0
     if any(form[role].buffer == "psum" for role in roles):
         return 1.0
-    if target.vector_fast_modes and all(item.dtype in _NARROW for item in form.tiles):
+    if _narrow(form, target):
         return 1.0
     plain = all(item.dtype == "bfloat16" and _contiguous(item) for item in form.tiles)
     return 1.0 if plain and form.param("op") in {"add", "multiply", "subtract"} else 2.0
+
+
+def _narrow(form: Form, target: Target) -> bool:
+    """Whether VectorE reads two inputs at once, in its mode for 16-bit types in SBUF."""
+    narrow = all(item.dtype in _NARROW for item in form.tiles)
+    in_sbuf = all(form[role].buffer == "sbuf" for role in ("data1", "data2"))
+    return target.vector_fast_modes and form.engine == "vector" and narrow and in_sbuf
 
 
 def _copy_speed(form: Form, target: Target) -> int:

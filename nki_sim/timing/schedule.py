@@ -258,7 +258,7 @@ class _Simulation:
         core = self._core[number]
         slots = self._descriptors[core]
         slot = min(range(len(slots)), key=slots.__getitem__)
-        slots[slot] = max(now, slots[slot]) + self._target.dma_descriptor_ns + cost.descriptor_ns
+        slots[slot] = max(now, slots[slot]) + cost.descriptor_ns
         first = slots[slot] + self._target.dma_trigger_ns
         channels = self._channels[core]
         channels.sort()
