@@ -182,7 +182,7 @@ _V3 = 3
 
 
 def _software(form: Form, target: Target) -> bool:
-    """Whether GpSimd makes the descriptors: on demand, for indices of rows, before v3 for all that data move."""
+    """Whether GpSimd makes the descriptors: on demand, for indices of rows, before v3 for any index."""
     dynamic = any(item.scattered or (item.index_step and target.generation < _V3) for item in form.operands)
     return form.engine == "dma" and (dynamic or form.param("dge_mode") == "swdge")
 

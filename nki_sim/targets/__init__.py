@@ -38,6 +38,7 @@ class Target:
     matmul_moving_max: int
     vector_transpose_max: int
     access_rank_max: int
+    access_stride_max: int
     sbuf_access_elements_max: int
     psum_access_elements_max: int
     scalar_tensor_copy: bool
@@ -64,6 +65,8 @@ class Target:
     tensor_fill_cycles: int
     tensor_fp32_passes: int
     tensor_fp32_onezero_passes: int
+    tensor_ramp_ns: float
+    tensor_ramp_ratio: float
     # vector, scalar, gpsimd engines
     engine_min_cycles: int
     vector_overhead_sbuf_cycles: int
@@ -72,6 +75,7 @@ class Target:
     scalar_overhead_psum_cycles: int
     gpsimd_overhead_cycles: int
     reduce_extra_cycles: int
+    psum_accumulate_stretch: float
     stride_limit_bytes: int
     vector_fast_modes: bool
     activation_table_ns: float
