@@ -1,8 +1,8 @@
-"""The tight bound: the least time that any legal kernel for some work can be predicted to take.
+"""Bounds on the time of any legal kernel for some work: the plain roofline and the tight bound.
 
-Each engine is taken at its best rate in the target table, all engines run at the same time, no
-instruction has an overhead; the fixed time of a kernel is added. What counts as the minimal work is the
-problem's to say, also in which type its products are made.
+For the tight bound each engine is taken at its best rate in the target table, all engines run at the same
+time, no instruction has an overhead; the fixed time of a kernel is added. What counts as the minimal work is
+the problem's to say, also in which type its products are made.
 """
 
 from __future__ import annotations
@@ -32,10 +32,20 @@ class MinimalWork:
     elementwise_dtype: str = "float32"
 
 
+def peak_flops_per_ns(dtype: str, target: Target) -> float:
+    """Multiplications and additions of the tensor engine at its best, for products in a type."""
+    passes = target.tensor_fp32_passes if dtype == "float32" else 1
+    return 2 * target.matmul_contract_max * target.matmul_stationary_max * target.tensor_clock_ghz / passes
+
+
+def plain_bound(work: MinimalWork, target: Target) -> float:
+    """The roofline in ms: bytes at the bandwidth of HBM or products at the peak rate, the longer of both."""
+    moved_ns = (work.read_bytes + work.write_bytes) / target.hbm_bytes_per_ns
+    return max(moved_ns, work.matmul_flops / peak_flops_per_ns(work.matmul_dtype, target)) / 1e6
+
+
 def parts_ms(work: MinimalWork, target: Target) -> dict[str, float]:
     """Lower bounds per kind of work in ms, without the fixed time of a kernel."""
-    passes = target.tensor_fp32_passes if work.matmul_dtype == "float32" else 1
-    per_cycle = 2 * target.matmul_contract_max * target.matmul_stationary_max / passes
     lanes = target.partitions
     scalar = lanes * target.scalar_clock_ghz
     fast = target.vector_fast_modes and DTYPES[work.elementwise_dtype].itemsize < 4
@@ -43,7 +53,7 @@ def parts_ms(work: MinimalWork, target: Target) -> dict[str, float]:
     gpsimd = lanes * target.gpsimd_clock_ghz
     ns = {
         "dma": (work.read_bytes + work.write_bytes) / target.dma_bytes_per_ns,
-        "tensor": work.matmul_flops / (per_cycle * target.tensor_clock_ghz),
+        "tensor": work.matmul_flops / peak_flops_per_ns(work.matmul_dtype, target),
         "activation": work.activation_elements / (scalar + gpsimd / 2),
         "elementwise": work.elementwise_elements / (scalar + vector + gpsimd),
     }

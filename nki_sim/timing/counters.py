@@ -23,7 +23,15 @@ from nki_sim.timing.activity import QUEUES_OF, active_ns, instruction_ns, span_n
 from nki_sim.timing.forecast import Forecast
 from nki_sim.timing.schedule import QUEUES, Timeline
 from nki_sim.timing.spills import spills
-from nki_sim.timing.traffic import Convention, Counters, instructions, traffic, uses
+from nki_sim.timing.traffic import (
+    Convention,
+    Counters,
+    form_flops,
+    instructions,
+    is_transpose,
+    traffic,
+    uses,
+)
 
 ConventionName = Literal["explorer", "legacy"]
 
@@ -76,22 +84,6 @@ def _totals(timeline: Timeline, rules: Convention) -> Counters:
     if span:
         found["total_active_time_percent"] = rules.percent * active / span
     return found
-
-
-def form_flops(form: Form) -> int:
-    """2 * rows * columns * moving elements; a PE transpose multiplies by an identity. 0 on other engines."""
-    if form.engine != "tensor" or not form.operands:  # a barrier multiplies nothing
-        return 0
-    if form.op == "nc_matmul":
-        moving = form["moving"]
-        return 2 * moving.partitions * form["stationary"].free * moving.free
-    data = form["data"]
-    return 2 * data.partitions * data.partitions * data.free
-
-
-def is_transpose(form: Form) -> bool:
-    """Whether the tensor engine only moves data."""
-    return form.op == "nc_transpose" or bool(form.param("is_transpose"))
 
 
 def _flops(program: Program, target: Target, rules: Convention) -> Counters:

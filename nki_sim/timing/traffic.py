@@ -1,4 +1,4 @@
-"""Bytes that a program moves in HBM, SBUF and PSUM, in one of the profiler's two conventions.
+"""What a program does, counted in one of the profiler's two conventions: bytes moved, and flops.
 
 DMA counts what it moves, on both sides. Engines count what their instructions read and write: all partitions
 together, or one partition in profiles of the legacy profiler, which leaves some operands out as well.
@@ -80,6 +80,22 @@ def form_bytes(form: Form, convention: Convention) -> dict[str, int]:
         single = convention.per_partition and form.engine != "dma"
         found[name] = found.get(name, 0) + times * (item.nbytes // item.partitions if single else item.nbytes)
     return found
+
+
+def form_flops(form: Form) -> int:
+    """2 * rows * columns * moving elements; a PE transpose multiplies by an identity. 0 on other engines."""
+    if form.engine != "tensor" or not form.operands:  # a barrier multiplies nothing
+        return 0
+    if form.op == "nc_matmul":
+        moving = form["moving"]
+        return 2 * moving.partitions * form["stationary"].free * moving.free
+    data = form["data"]
+    return 2 * data.partitions * data.partitions * data.free
+
+
+def is_transpose(form: Form) -> bool:
+    """Whether the tensor engine only moves data."""
+    return form.op == "nc_transpose" or bool(form.param("is_transpose"))
 
 
 def _is_data(form: Form, item: Operand) -> bool:

@@ -41,6 +41,9 @@ hours ends as a verdict that does not depend on how fast the machine is.
 MAX_STEPS = 2_000_000
 """Instructions that loops on the device may take, for one input set: as many as tracing may record."""
 
+_LINES = 10
+"""Parts of the critical path that a profile holds, the costliest first."""
+
 FASTEST_PRODUCTS = "bfloat16"
 """The type whose products the tensor engine makes at its highest rate."""
 
@@ -272,6 +275,8 @@ def _profile(found: Mapping[str, Any], explanation: explain.Explanation, target:
         "counters": dict(found),
         "bottleneck": explanation.bottleneck,
         "busy_ms": explanation.busy_ms,
-        "top_lines": [{"line": line, "ms": ms, "op": op} for line, ms, op in explanation.top_lines],
+        "top_lines": [
+            {"line": part.line, "ms": part.ms, "op": part.op} for part in explanation.critical_path[:_LINES]
+        ],
     }
     return canonical_json(fields).decode()

@@ -276,7 +276,7 @@ def test_it_has_a_profile_above_its_bound(kernel: Kernel, target: str, tracing: 
     assert counters["hbm_write_bytes"] == written
     assert predicted.latency_ms >= tight_bound(work, loaded)
     found = explain(predicted)
-    assert sum(ms for _, ms, _ in found.top_lines) <= predicted.latency_ms
+    assert sum(part.ms for part in found.critical_path) == pytest.approx(predicted.latency_ms)
     assert max(found.busy_ms.values()) <= predicted.latency_ms
 
 

@@ -1,0 +1,160 @@
+"""How much of SBUF and PSUM is in use over a predicted run, and by which tiles at the worst moment.
+
+SBUF is counted in bytes per partition, PSUM in banks, of the core that uses most. A tile is there from the
+moment its first access is issued until its last one ends. Tiles that the kernel places itself count where
+they lie, so those that share a place count once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nki_sim.program.ir import Ints, Program
+from nki_sim.targets import Target
+from nki_sim.timing.activity import span_ns
+from nki_sim.timing.memory import MEMORIES, capacity, size
+from nki_sim.timing.schedule import Floats, Timeline
+
+UNITS = {"sbuf": "bytes per partition", "psum": "banks"}
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Tiles of one declaration in a memory at one moment, and what they take together."""
+
+    name: str
+    line: int
+    tiles: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """Use of one memory: `at_ms[i]` is when it changes to `used[i]`. `holders` are those of the peak."""
+
+    memory: str
+    unit: str
+    capacity: int
+    peak: int
+    mean: float
+    at_ms: list[float]
+    used: list[int]
+    holders: list[Holder]
+
+
+@dataclass(frozen=True, eq=False)
+class _Lives:
+    """Tensors of one memory of one core, and when they are there."""
+
+    tensors: Ints
+    begin_ns: Floats
+    end_ns: Floats
+
+
+def occupancy(program: Program, timeline: Timeline, target: Target) -> list[Occupancy]:
+    """Use of SBUF and PSUM from the kernel's start to the end of its last instruction."""
+    begin, end = _lives(program, timeline)
+    found = []
+    for memory in MEMORIES:
+        in_memory = np.array([site.buffer == memory for site in program.sites], dtype=bool)
+        mine = in_memory[program.tensor_sites] & (end >= 0.0)
+        parts = []
+        for core in np.unique(program.tensor_cores).tolist():
+            tensors = np.flatnonzero(mine & (program.tensor_cores == core))
+            parts.append(
+                _use(program, _Lives(tensors, begin[tensors], end[tensors]), memory, timeline, target)
+            )
+        if parts:
+            found.append(max(parts, key=lambda part: part.peak))
+    return found
+
+
+def _lives(program: Program, timeline: Timeline) -> tuple[Floats, Floats]:
+    """When each tensor is first and last in use; -1 for those that nothing touches."""
+    cells, count = program.cells, len(program.tensor_sites)
+    begin, end = np.full(count, np.inf), np.full(count, -1.0)
+    np.minimum.at(begin, cells.tensor, timeline.issue_ns[cells.instruction])
+    np.maximum.at(end, cells.tensor, timeline.end_ns[cells.instruction])
+    return begin, end
+
+
+def _use(program: Program, lives: _Lives, memory: str, timeline: Timeline, target: Target) -> Occupancy:
+    at_ns, used = _series(program, lives, target)
+    span = span_ns(timeline)
+    lasts = np.diff(np.append(at_ns, max(span, at_ns[-1])))
+    peak = int(np.argmax(used))
+    there = (lives.begin_ns <= at_ns[peak]) & (lives.end_ns > at_ns[peak])
+    return Occupancy(
+        memory=memory,
+        unit=UNITS[memory],
+        capacity=capacity(memory, target),
+        peak=int(used[peak]),
+        mean=float((used * lasts).sum() / span) if span else 0.0,
+        at_ms=(at_ns / 1e6).tolist(),
+        used=used.tolist(),
+        holders=_holders(program, lives.tensors[there], target),
+    )
+
+
+def _series(program: Program, lives: _Lives, target: Target) -> tuple[Floats, Ints]:
+    """Times at which the use changes, from 0 on, and the use from then on."""
+    sites = [program.site(tensor) for tensor in lives.tensors.tolist()]
+    placed = np.array([site.address is not None for site in sites], dtype=bool)
+    sizes = np.array([0 if site.address else size(site, target) for site in sites], dtype=np.int64)
+    at = np.concatenate([[0.0], lives.begin_ns, lives.end_ns])
+    change = np.concatenate([[0], sizes, -sizes])
+    order = np.lexsort((change, at))
+    at, used = at[order], np.cumsum(change[order])
+    if placed.any():
+        used = used + _placed_use(program, lives, placed, at, target)
+    last_of_time = np.append(np.diff(at) > 0.0, True)
+    at, used = at[last_of_time], used[last_of_time]
+    changed = np.append(True, np.diff(used) != 0)
+    return at[changed], used[changed]
+
+
+def _placed_use(program: Program, lives: _Lives, placed: np.ndarray, at: Floats, target: Target) -> Ints:
+    """At each time, the bytes or banks that at least one placed tile covers."""
+    tensors, begin, end = lives.tensors[placed], lives.begin_ns[placed], lives.end_ns[placed]
+    sites = [program.site(tensor) for tensor in tensors.tolist()]
+    starts = np.array([(site.address or (0, 0))[1] for site in sites], dtype=np.int64)
+    stops = starts + np.array([site.partition_bytes for site in sites], dtype=np.int64)
+    if sites[0].buffer == "psum":
+        starts, stops = starts // target.psum_bank_bytes, -(-stops // target.psum_bank_bytes)
+    edges = np.unique(np.concatenate([starts, stops]))
+    widths = np.diff(edges)
+    first, last = np.searchsorted(edges, starts), np.searchsorted(edges, stops)
+    events = sorted(
+        [(time, 1, place) for place, time in enumerate(begin.tolist())]
+        + [(time, -1, place) for place, time in enumerate(end.tolist())]
+    )
+    cover, total, made = np.zeros(len(widths), dtype=np.int64), [0], [-1.0]
+    for time, step, place in events:
+        cover[first[place] : last[place]] += step
+        made.append(time)
+        total.append(int(widths[cover > 0].sum()))
+    return np.array(total)[np.searchsorted(np.array(made), at, side="right") - 1]
+
+
+def _holders(program: Program, tensors: Ints, target: Target) -> list[Holder]:
+    counted = Counter(program.tensor_sites[tensors].tolist())
+    sites = [(program.sites[number], count) for number, count in counted.items()]
+    found = [Holder(site.name, site.line, count, count * size(site, target)) for site, count in sites]
+    return sorted(found, key=lambda holder: (-holder.size, holder.line))
+
+
+def thinned(at_ms: Sequence[float], used: Sequence[int], points: int) -> list[tuple[float, int]]:
+    """At most `points` of a series: of each stretch of time the highest use, where the stretch begins."""
+    if len(used) <= points:
+        return list(zip(at_ms, used, strict=True))
+    edges = np.linspace(at_ms[0], at_ms[-1], points + 1)[:-1]
+    times, values = np.array(at_ms), np.array(used)
+    first = np.searchsorted(times, edges, side="right") - 1
+    return [
+        (float(edge), int(values[one : max(one + 1, two + 1)].max()))
+        for edge, one, two in zip(edges, first, [*first[1:], len(values) - 1], strict=True)
+    ]

@@ -1,0 +1,136 @@
+"""The critical path of a schedule, and what engines wait for.
+
+The path is walked back from the last instruction to end, each time to the instruction that the current one
+waited for; the time between the two ends belongs to the later one. So the parts of the path add up to the
+span of the schedule, and with the fixed overhead to the predicted latency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from nki_sim.program.ir import Ints, Program
+from nki_sim.timing.activity import QUEUES_OF, span_ns, union_ns
+from nki_sim.timing.schedule import CAUSES, QUEUES, Timeline
+
+ENGINE_OF = {queue: engine for engine, queues in QUEUES_OF.items() for queue in queues}
+
+LATENCY = "latency"
+"""What is left of a wait once the instruction waited for has ended: semaphores, triggers, completions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An instruction of the critical path: its share of it from `begin_ns` on, and since when it runs."""
+
+    number: int
+    begin_ns: float
+    run_ns: float
+    end_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class PathPart:
+    """Instructions of one source line and operator on the critical path.
+
+    `ms` is their share of it, `wait_ms` what of that is latency before they run. Line 0 is no line.
+    """
+
+    line: int
+    op: str
+    engine: str
+    ms: float
+    wait_ms: float
+    instructions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Time that an engine waits: `cause` is the schedule's or `latency`, `on` the engine waited for."""
+
+    cause: str
+    on: str
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """What an engine of a core does with the span: it is busy, waits before instructions, and is done."""
+
+    core: int
+    engine: str
+    busy_ms: float
+    waits: list[Wait]
+    done_ms: float
+
+
+def steps(timeline: Timeline) -> Iterator[Step]:
+    """The critical path from its end to its start; the steps join without gaps or overlap."""
+    number = int(np.argmax(timeline.end_ns)) if len(timeline.end_ns) else -1
+    start, end, blocker = (list_.tolist() for list_ in (timeline.start_ns, timeline.end_ns, timeline.blocker))
+    until = end[number] if number >= 0 else 0.0
+    while number >= 0:
+        before = blocker[number]
+        begin = min(until, end[before]) if before >= 0 else 0.0
+        yield Step(number, begin, min(until, max(begin, start[number])), until)
+        number, until = before, begin
+
+
+def critical_path(program: Program, timeline: Timeline) -> list[PathPart]:
+    """The path by source line and operator, the longest part first; the parts add up to the latency."""
+    found: dict[tuple[int, str, str], list[float]] = {}
+    for step in steps(timeline):
+        form = program.forms[int(program.form_ids[step.number])]
+        part = found.setdefault((int(program.lines[step.number]), form.op, form.engine), [0.0, 0.0, 0])
+        part[0] += step.end_ns - step.begin_ns
+        part[1] += step.run_ns - step.begin_ns
+        part[2] += 1
+    parts = [
+        PathPart(line, op, engine, ns / 1e6, wait_ns / 1e6, int(count))
+        for (line, op, engine), (ns, wait_ns, count) in found.items()
+    ]
+    parts.append(PathPart(0, "kernel_overhead", "", timeline.kernel_overhead_ns / 1e6, 0.0, 0))
+    return sorted(parts, key=lambda part: (-part.ms, part.line, part.op))
+
+
+def tracks(timeline: Timeline) -> list[Track]:
+    """Busy time and waits of every engine that has something to do."""
+    engines = list(QUEUES_OF)
+    engine_of = np.array([engines.index(ENGINE_OF[queue]) for queue in QUEUES], dtype=np.int64)[
+        timeline.queue
+    ]
+    span = span_ns(timeline)
+    found = []
+    for core in np.unique(timeline.core).tolist():
+        for index, engine in enumerate(engines):
+            mine = np.flatnonzero((timeline.core == core) & (engine_of == index))
+            if len(mine):
+                order = mine[np.argsort(timeline.start_ns[mine], kind="stable")]
+                busy = union_ns(timeline.start_ns[order], timeline.end_ns[order])
+                done = span - float(timeline.end_ns[order].max())
+                waits = _waits(timeline, order, engine_of)
+                found.append(Track(core, engine, busy / 1e6, waits, done / 1e6))
+    return found
+
+
+def _waits(timeline: Timeline, order: Ints, engine_of: Ints) -> list[Wait]:
+    """The gaps before the instructions of one engine, by cause and by the engine that was waited for."""
+    start, end, blocker = timeline.start_ns[order], timeline.end_ns[order], timeline.blocker[order]
+    idle_from = np.concatenate([[0.0], np.maximum.accumulate(end)[:-1]])
+    gap = np.maximum(0.0, start - idle_from)
+    until = np.where(blocker >= 0, timeline.end_ns[blocker], 0.0)
+    latency = np.minimum(gap, np.maximum(0.0, start - until))
+    on = np.where(blocker >= 0, engine_of[blocker], -1)
+    spent: dict[tuple[str, str], float] = {}
+    for number in np.flatnonzero(gap > 0.0).tolist():
+        name = list(QUEUES_OF)[on[number]] if on[number] >= 0 else ""
+        for cause, ns in (
+            (CAUSES[int(timeline.cause[order[number]])], gap[number] - latency[number]),
+            (LATENCY, latency[number]),
+        ):
+            if ns > 0.0:
+                spent[cause, name] = spent.get((cause, name), 0.0) + float(ns)
+    return sorted((Wait(*key, ns / 1e6) for key, ns in spent.items()), key=lambda wait: -wait.ms)

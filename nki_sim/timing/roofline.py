@@ -1,0 +1,83 @@
+"""Where a prediction lies under the roofline: the work, the plain bound and the tight one.
+
+The work is the problem's where the caller knows it. Otherwise it is read off the program: its inputs read
+once as far as it reads them, its outputs written once, its products without transposes. That is less than
+the program does, and more than another kernel for the same problem may need where it multiplies more than
+it must.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from nki_sim.dtypes import DTYPES
+from nki_sim.program.ir import Program
+from nki_sim.timing.bounds import MinimalWork, peak_flops_per_ns, plain_bound, tight_bound
+from nki_sim.timing.forecast import Forecast
+from nki_sim.timing.traffic import form_flops, is_transpose, uses
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Both bounds, how much of them the prediction reaches, and on which side of the ridge the work lies.
+
+    `flops_per_byte` is that of the work, `ridge_flops_per_byte` where both bounds of the plain roofline meet.
+    """
+
+    work: MinimalWork
+    work_of: Literal["problem", "kernel"]
+    plain_ms: float
+    tight_ms: float
+    plain_percent: float
+    tight_percent: float
+    flops_per_byte: float | None
+    ridge_flops_per_byte: float
+
+
+def roofline(forecast: Forecast, work: MinimalWork | None = None) -> Roofline:
+    """Place a prediction under the bounds of `work`, or of the program's own least work."""
+    target, latency = forecast.target, forecast.latency_ms
+    least = work or work_of(forecast.traced)
+    plain, tight = plain_bound(least, target), tight_bound(least, target)
+    moved = least.read_bytes + least.write_bytes
+    return Roofline(
+        work=least,
+        work_of="kernel" if work is None else "problem",
+        plain_ms=plain,
+        tight_ms=tight,
+        plain_percent=100.0 * plain / latency,
+        tight_percent=100.0 * tight / latency,
+        flops_per_byte=least.matmul_flops / moved if moved else None,
+        ridge_flops_per_byte=peak_flops_per_ns(least.matmul_dtype, target) / target.hbm_bytes_per_ns,
+    )
+
+
+def work_of(program: Program) -> MinimalWork:
+    """The least work of any kernel with this program's inputs, outputs and products."""
+    products = [
+        (form_flops(form) * count, form["moving"].dtype)
+        for form, count in zip(program.forms, uses(program), strict=True)
+        if form.op == "nc_matmul" and not is_transpose(form)
+    ]
+    single = all(dtype == "float32" for _, dtype in products)
+    return MinimalWork(
+        read_bytes=_touched(program, program.inputs, writes=False),
+        write_bytes=_touched(program, program.outputs, writes=True),
+        matmul_flops=sum(flops for flops, _ in products),
+        matmul_dtype="float32" if single else "bfloat16",
+    )
+
+
+def _touched(program: Program, tensors: tuple[int, ...], *, writes: bool) -> int:
+    """Bytes of some tensors, each as far as the program accesses it, and once."""
+    cells = program.cells
+    sizes = np.array([item.nbytes for item in program.operands], dtype=np.int64)[cells.operand]
+    chosen = cells.writes if writes else cells.reads
+    moved = np.bincount(cells.tensor[chosen], sizes[chosen], minlength=len(program.tensor_sites))
+    return sum(
+        min(int(moved[tensor]), program.site(tensor).size * DTYPES[program.site(tensor).dtype].itemsize)
+        for tensor in tensors
+    )

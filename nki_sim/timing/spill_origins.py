@@ -1,0 +1,66 @@
+"""Which tiles the legacy compiler moves between SBUF and HBM, and which line of the kernel declares them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from nki_sim.compiler.compiled import LOAD_AGAIN, RELOAD, SAVE, Compiled
+from nki_sim.forms import HBM_BUFFERS, Site
+
+ADDED = (SAVE, RELOAD, LOAD_AGAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Spilled:
+    """Tiles of one declaration: bytes saved to HBM, read back, and loaded again from their source.
+
+    `line` declares them; `needed_at` is the line for which most bytes come back, 0 for none.
+    """
+
+    name: str
+    line: int
+    save_bytes: int
+    reload_bytes: int
+    load_again_bytes: int
+    needed_at: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Traffic in both directions."""
+        return self.save_bytes + self.reload_bytes + self.load_again_bytes
+
+
+def spilled(compiled: Compiled) -> list[Spilled]:
+    """Traffic that the kernel does not ask for, by declaration, the most bytes first."""
+    moved: dict[tuple[int, str], Counter[int]] = {}
+    needed: dict[tuple[int, str], Counter[int]] = {}
+    for site, origin, line, nbytes in _added(compiled):
+        key = site.line, site.name
+        moved.setdefault(key, Counter())[origin] += nbytes
+        needed.setdefault(key, Counter())[line] += nbytes if origin != SAVE else 0
+    found = [
+        Spilled(name, line, *(moved[line, name][origin] for origin in ADDED), _most(needed[line, name]))
+        for line, name in moved
+    ]
+    return sorted(found, key=lambda entry: (-entry.total_bytes, entry.line))
+
+
+def _most(needed: Counter[int]) -> int:
+    line, nbytes = needed.most_common(1)[0]
+    return line if nbytes else 0
+
+
+def _added(compiled: Compiled) -> Iterator[tuple[Site, int, int, int]]:
+    """Each transfer that the compiler adds: the tile on chip, why, for which line, bytes."""
+    program, cells = compiled.program, compiled.program.cells
+    for number in np.flatnonzero(np.isin(compiled.origins, ADDED)).tolist():
+        for cell in range(int(cells.first[number]), int(cells.first[number + 1])):
+            item = program.operands[int(cells.operand[cell])]
+            if item.buffer not in HBM_BUFFERS:
+                site = program.site(int(cells.tensor[cell]))
+                yield site, int(compiled.origins[number]), int(program.lines[number]), item.nbytes
+                break
