@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nki_sim.checks import iterations, placement, races
+from nki_sim.checks import iterations, placement, races, updates
 from nki_sim.checks.coverage import examine
 from nki_sim.checks.violations import Violation
 from nki_sim.dtypes import DTYPES
@@ -29,6 +29,7 @@ def check(program: Program, target: Target) -> list[Violation]:
     """Every rule that the program breaks on the target."""
     found = [
         *_forms(program, target),
+        *updates.check(program),
         *_inputs_written(program),
         *_outputs(program),
         *_hbm(program, target),

@@ -46,16 +46,16 @@ gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown
 # Accepted and not acted on: they steer the vendor's compiler, not what is computed.
 _HINTS: dict[str, Callable[[Any], bool]] = {
     "name": lambda value: isinstance(value, str),
-    "priority": lambda value: type(value) is int and 0 <= value <= 3,
-    # Releases before 0.3 took the number of a mode too.
-    "dge_mode": lambda value: isinstance(value, dge_mode) or (type(value) is int and 0 <= value <= 3),
     "keepdims": lambda value: isinstance(value, bool),
     # Releases before 0.3 took it; the destination's own type decides.
     "dtype": lambda value: spelled(value) in DTYPES,
 }
 _ENUMS: dict[str, type[Enum]] = {
     "engine": engine, "oob_mode": oob_mode, "perf_mode": matmul_perf_mode, "reduce_cmd": reduce_cmd,
+    "dge_mode": dge_mode,
 }  # fmt: skip
+# Sequencers that may start a DMA, of which the hardware makes the descriptors then.
+_TRIGGERS = frozenset({engine.sync, engine.scalar})
 _ENUM_NAMES = frozenset(_ENUMS)
 # What asks for what is done anyway, where the operator does not know the argument.
 _NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -116,7 +116,13 @@ def _instruction(operator: Operator) -> Callable[..., NkiInstruction]:
 
 
 def _check_enums(operator: Operator, given: dict[str, Any]) -> None:
-    """Enumerations are given as such: numbers and texts that stand for them were refused since 0.3."""
+    """Enumerations are given as such: numbers and texts that stand for them were refused since 0.3.
+
+    Modes of descriptors are still given by number, as public kernels do.
+    """
+    mode = given.get("dge_mode")
+    if type(mode) is int and 0 <= mode < len(dge_mode):
+        given["dge_mode"] = tuple(dge_mode)[mode]
     for name, wanted in _ENUMS.items():
         value = given.get(name)
         if value is not None and not isinstance(value, wanted):
@@ -124,6 +130,20 @@ def _check_enums(operator: Operator, given: dict[str, Any]) -> None:
                 "argument_type", f"nisa.{operator.name}: {name}={value!r} is {type(value).__name__}",
                 f"one of {', '.join(f'nisa.{wanted.__name__}.{item.name}' for item in wanted)}",
             )  # fmt: skip
+    if operator.engines == ("dma",):
+        _check_trigger(operator, given)
+
+
+def _check_trigger(operator: Operator, given: dict[str, Any]) -> None:
+    """What is triggered by an engine is a DMA whose descriptors the hardware makes."""
+    trigger = given.get("engine")
+    hardware = given.get("dge_mode") is dge_mode.hwdge
+    if trigger not in {None, engine.unknown, *(_TRIGGERS if hardware else ())}:
+        fail(
+            "engine",
+            f"nisa.{operator.name} is not triggered by {trigger} with dge_mode={given.get('dge_mode')}",
+            "engine=nisa.engine.sync or scalar goes with dge_mode=nisa.dge_mode.hwdge alone",
+        )  # fmt: skip
 
 
 def _refuse_unknown(operator: Operator, extra: set[str], given: dict[str, Any]) -> None:

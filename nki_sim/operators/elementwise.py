@@ -18,7 +18,7 @@ from nki_sim.operators.model import (
     out,
     tensor,
 )
-from nki_sim.operators.rules import arguments
+from nki_sim.operators.rules import arguments, search
 from nki_sim.operators.rules import shapes as rules
 from nki_sim.operators.state import fits_state, reduce_regs
 
@@ -71,7 +71,11 @@ ENTRIES = (
             choice("reduce_cmd", "reset_reduce", "reduce", "load_reduce", default="reset_reduce"),
             either("reduce_init", required=False), flag("reduce_res_negate"), reduce_regs(),
         ),
-        costs.reducing, (rules.same_shape, arguments.pairs, arguments.reductions, fits_state, *_ALU),
+        costs.reducing,
+        (
+            rules.same_shape, arguments.pairs, arguments.reductions, arguments.not_reversed,
+            search.ranked("data", 4), search.ranked("dst", 4), fits_state, *_ALU,
+        ),
         "tensor_scalar and its sum (or max...) over the free axis",
     ),
     Operator(
@@ -124,8 +128,8 @@ ENTRIES = (
         "activation_reduce", ("scalar",),
         (
             out(), function("op", "activation"), tensor("data"), function("reduce_op", "reduce"),
-            out("reduce_res"), either("bias", required=False), either("scale", 1.0, required=False),
-            reduce_regs(),
+            out("reduce_res", required=False), either("bias", required=False),
+            either("scale", 1.0, required=False), reduce_regs(),
         ),
         costs.activation, (rules.same_shape, arguments.pairs, arguments.activation_operands, fits_state),
         "activation and its sum over the free axis",

@@ -9,20 +9,27 @@ from nki_sim.operators.rules import dma as rules_dma
 from nki_sim.operators.rules import shapes as rules
 
 _SOURCES = 16
+_MODE = choice("dge_mode", "unknown", "swdge", "hwdge", "none")
+_PRIORITY = Argument("priority", "int", required=False)
+_OUT_OF_BOUNDS = choice("oob_mode", "error", "skip")
 
 ENTRIES = (
     Operator(
-        "dma_copy", ("dma",), (out(buffers=DMA), tensor("src", DMA), choice("oob_mode", "error", "skip")),
-        costs.dma, (rules.same_elements,),
+        "dma_copy", ("dma",), (out(buffers=DMA), tensor("src", DMA), _PRIORITY, _OUT_OF_BOUNDS, _MODE),
+        costs.dma, (rules.same_elements, rules_dma.priority, rules_dma.descriptors),
         "move between HBM and SBUF, converting types",
     ),
     Operator(
         "dma_transpose", ("dma",),
         (
-            out(buffers=SBUF), tensor("src", DMA), Argument("axes", "axes", required=False),
-            choice("oob_mode", "error", "skip"),
+            out(buffers=SBUF), tensor("src", DMA), Argument("axes", "axes", required=False), _PRIORITY, _MODE,
+            _OUT_OF_BOUNDS,
         ),
-        costs.dma_transpose, (rules_dma.transposed, rules.same_dtype, rules_dma.gathered),
+        costs.dma_transpose,
+        (
+            rules_dma.transposed, rules.same_dtype, rules_dma.gathered, rules_dma.priority,
+            rules_dma.descriptors, rules_dma.transpose_descriptors,
+        ),
         "reverse two or three dimensions on the way, or swap the outer two of four",
     ),
     Operator(
@@ -35,7 +42,7 @@ ENTRIES = (
             ),
             function("reduce_op", "reduce"), Argument("scales", "ones", required=False),
             Argument("unique_indices", "bool", required=False, default=True),
-            choice("oob_mode", "error", "skip"),
+            _OUT_OF_BOUNDS,
         ),
         costs.dma_compute, (rules_dma.sources, arguments.reductions),
         "add up to 16 tensors on the way, in float32",

@@ -20,6 +20,9 @@ from nki_sim.frontend.values import matmul_perf_mode
 
 Values = dict[str, Any]
 
+# Integers that the documents of this namespace leave out of affine_select.
+_WIDE = frozenset({"int32", "uint32"})
+
 
 def _memset(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
     """The shape is that of the tile; `dtype` may also come by position."""
@@ -117,6 +120,12 @@ def _affine_select(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile
             "one comparison of index expressions, nothing joined with & or |; otherwise use nl.where",
         )  # fmt: skip
     result = tile(data.shape, dtype or data.dtype)
+    for item in (data, result):
+        if item.storage.dtype in _WIDE:
+            fail(
+                "operand_invalid_type", f"nisa.affine_select: {item.name} is {item.storage.dtype}",
+                "floats and integers of 8 or 16 bits go; copy the tile to nl.float32 first",
+            )  # fmt: skip
     boxes = where(mask, data.shape)
     for box in _whole(boxes, data.shape):
         pattern, step, first = _walk(pred.linear.over(data.shape), pred.constant, box)

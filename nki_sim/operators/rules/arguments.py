@@ -31,7 +31,7 @@ _GPSIMD_OPS = frozenset({"rsqrt", "add", "multiply", "power"})
 
 
 def tensor_scalar_engine(form: Form, target: Target) -> Iterator[Breach]:
-    """ScalarE: multiply, add, or multiply then add, not reversed; GpSimd: few; VectorE: no rsqrt."""
+    """ScalarE: multiply, add, or multiply then add, not reversed; GpSimd: rsqrt; VectorE: the others."""
     ops = (form.param("op0"), form.param("op1"))
     given = {str(op) for op in ops if op}
     if form.engine == "scalar":
@@ -39,7 +39,7 @@ def tensor_scalar_engine(form: Form, target: Target) -> Iterator[Breach]:
         allowed = target.scalar_tensor_scalar and plain and ops in _SCALAR_PAIRS
         wanted = "multiply|add|multiply+add"
     elif form.engine == "gpsimd":
-        allowed, wanted = given <= _GPSIMD_OPS, "|".join(sorted(_GPSIMD_OPS))
+        allowed, wanted = "rsqrt" in given and given <= _GPSIMD_OPS, "rsqrt, with another function or alone"
     else:
         allowed, wanted = "rsqrt" not in given, "any but rsqrt"
     if not allowed:
@@ -160,7 +160,7 @@ _REDUCTIONS = {
     "tensor_scalar_cumulative": ("op1", _SUMS | {"subtract"}),
     "tensor_reduce": ("op", REDUCE - {"average"}),
     "tensor_partition_reduce": (
-        "op", frozenset({"add", "average", "maximum", "bitwise_or", "bitwise_and"}),
+        "op", frozenset({"add", "average", "maximum", "bitwise_or", "bitwise_and", "bitwise_xor"}),
     ),
     "dma_compute": ("reduce_op", frozenset({"add"})),
 }  # fmt: skip
@@ -174,6 +174,16 @@ def reductions(form: Form, target: Target) -> Iterator[Breach]:
         yield Breach(
             "reduce_op", f"{form.op} does not reduce with {form.param(name)}", "dst",
             "|".join(sorted(allowed)), str(form.param(name)), "use another instruction for that reduction",
+        )  # fmt: skip
+
+
+def not_reversed(form: Form, target: Target) -> Iterator[Breach]:
+    """The instruction is documented with `reverse0` as not there yet."""
+    del target
+    if form.param("reverse0"):
+        yield Breach(
+            "unsupported_argument", f"{form.op} does not turn its operands round", "reverse0", "False",
+            "True", "use nisa.tensor_scalar with reverse0=True, and reduce its result",
         )  # fmt: skip
 
 

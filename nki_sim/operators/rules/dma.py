@@ -3,13 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from nki_sim.forms import Form, index_role
+from nki_sim.forms import Form, Operand, index_role
 from nki_sim.operators.rules.shapes import Breach
 from nki_sim.targets import Target
 
 _AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 _V3 = 3
+_PRIORITIES = 4
+
+
+def priority(form: Form, target: Target) -> Iterator[Breach]:
+    """Four levels, of which 0 goes first."""
+    del target
+    level = form.param("priority")
+    if isinstance(level, int) and not 0 <= level < _PRIORITIES:
+        yield Breach(
+            "argument_range", f"priority is {level}", "priority", f"0..{_PRIORITIES - 1}", level,
+            "0 goes before all others, 3 after them",
+        )  # fmt: skip
+
+
+def descriptors(form: Form, target: Target) -> Iterator[Breach]:
+    """Gathers and scatters get their descriptors from software; the hardware's came with NeuronCore-v3."""
+    mode = form.param("dge_mode")
+    if mode == "hwdge" and target.generation < _V3:
+        yield Breach(
+            "generation", f"dge_mode.hwdge is for NeuronCore-v3 and later, not {target.name}", "dst",
+            "NeuronCore-v3", target.name, "leave dge_mode out",
+        )  # fmt: skip
+    if mode in {"hwdge", "none"} and any(item.scattered for item in form.operands):
+        yield _mode(str(mode), "a vector of indices", "unknown|swdge")
+
+
+def _mode(mode: str, what: str, wanted: str) -> Breach:
+    return Breach(
+        "dge_mode", f"dge_mode.{mode} does not serve {what}", "dge_mode", wanted, mode,
+        "leave dge_mode out: the compiler then chooses one that does",
+    )  # fmt: skip
+
+
+def transpose_descriptors(form: Form, target: Target) -> Iterator[Breach]:
+    """Software makes descriptors of gathering transposes alone, hardware of small ones of 2-byte types.
+
+    Indices out of bounds are skipped where there are indices.
+    """
+    del target
+    src, mode = form["src"], form.param("dge_mode")
+    if mode == "swdge" and not src.index_step:
+        yield _mode("swdge", "a transpose without indices", "unknown|hwdge|none")
+    if mode == "hwdge" and not _hardware_transposes(src):
+        sizes = tuple(count for _, count in src.dims)
+        yield _mode("hwdge", f"a transpose of {sizes} {src.dtype}", "[16, up to 128] of 2 bytes")
+    if form.param("oob_mode") == "skip" and not src.index_step:
+        yield Breach(
+            "argument_pair", "oob_mode.skip is given without indices in src", "oob_mode", "indices", "absent",
+            "leave oob_mode out",
+        )  # fmt: skip
+
+
+_HARDWARE_ROWS = 16
+_HARDWARE_COLUMNS = 128
+
+
+def _hardware_transposes(src: Operand) -> bool:
+    """2 bytes; [16, F], or [1|2|4|8|16, ..., S, F] with 16 dividing the product of first and S; F <= 128.
+
+    An older page gives multiples of 128 for F.
+    """
+    sizes = [count for _, count in src.dims]
+    first, last = sizes[0], sizes[-1]
+    if len(sizes) == 2:
+        rows = first == _HARDWARE_ROWS
+    else:
+        rows = _HARDWARE_ROWS % first == 0 and first * sizes[-2] % _HARDWARE_ROWS == 0
+    return src.itemsize == 2 and rows and (last <= _HARDWARE_COLUMNS or last % _HARDWARE_COLUMNS == 0)
 
 
 def transposed(form: Form, target: Target) -> Iterator[Breach]:
@@ -61,9 +130,12 @@ def gathered(form: Form, target: Target) -> Iterator[Breach]:
 
 
 def sources(form: Form, target: Target) -> Iterator[Breach]:
-    """Every source has as many elements as dst; indices serve a sum of two, and name each place once."""
+    """Every source has as many elements as dst.
+
+    Indices serve a sum of two, of which one is dst itself, and name each place once.
+    """
     del target
-    dst, *given = (item for item in form.tiles)
+    dst, *given = form.tiles
     for item in given:
         if item.elements != dst.elements:
             yield Breach(
@@ -71,8 +143,25 @@ def sources(form: Form, target: Target) -> Iterator[Breach]:
                 item.role, dst.elements, item.elements, "all sources have the elements of dst",
             )  # fmt: skip
     indexed = any(item.index_step for item in form.operands)
-    if indexed and (len(given) != 2 or form.param("unique_indices") is False):
+    if indexed and (form.param("unique_indices") is False or updated(form) is None):
         yield Breach(
-            "indirect_sources", f"{len(given)} sources with indices", "dst", "2 sources, unique indices",
-            len(given), "one source is dst itself, the other is added to it; indices must be unique",
+            "indirect_sources", f"{len(given)} sources with indices, unique_indices="
+            f"{form.param('unique_indices')}", "dst", "dst and another", len(given),
+            "add a tile to rows of HBM, or rows of HBM to a tile: one of the two sources is dst itself, and "
+            "indices name each place once",
         )  # fmt: skip
+
+
+_SUMMANDS = 2
+
+
+def updated(form: Form) -> Operand | None:
+    """The source of a sum with indices that stands for dst: of two, the one that is accessed as dst is.
+
+    The other is on the other side of the indices. None when the sources are not of this kind.
+    """
+    dst, *given = form.tiles
+    alike = [item for item in given if replace(item, role=dst.role) == dst]
+    others = [item for item in given if item not in alike]
+    fits = len(given) == _SUMMANDS and len(alike) == 1 and others[0].in_hbm != dst.in_hbm
+    return alike[0] if fits else None

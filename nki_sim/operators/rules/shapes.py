@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 
-from nki_sim.forms import Form, Operand
+from nki_sim.forms import Form, Operand, index_role
 from nki_sim.targets import Target
 
 
@@ -31,15 +31,39 @@ Rule = Callable[[Form, Target], Iterator[Breach]]
 
 
 def on_chip_operands(form: Form, target: Target) -> Iterator[Breach]:
-    """Partition count, start partition, rank and size of every access."""
+    """Partitions, start partition, rank, size and strides of every access."""
+    indices = {index_role(item.role) for item in form.operands if item.index_step}
     for item in form.operands:
         yield from _rank(item, target)
         if item.in_hbm:
             continue
         yield from _partitions(item, target)
         yield from _access_size(item, target)
+        if item.role not in indices and not item.scattered:
+            yield from _neighbours(item)
         if form.engine not in {"dma", "sync"}:
             yield from _start(item)
+            yield from _strides(item, target)
+
+
+def _neighbours(item: Operand) -> Iterator[Breach]:
+    step, count = item.dims[0]
+    if count > 1 and step != item.row:
+        yield Breach(
+            "partition_step", f"{item.role} walks its first dimension by {step} elements, its partitions are "
+            f"{item.row} apart", item.role, item.row, step,
+            "the first dimension of a tile is its partitions, all neighbours; strides are for the others",
+        )  # fmt: skip
+
+
+def _strides(item: Operand, target: Target) -> Iterator[Breach]:
+    for step, count in item.dims[1:]:
+        if count > 1 and abs(step) > target.access_stride_max:
+            yield Breach(
+                "access_stride", f"{item.role} steps over {step} elements, the limit is "
+                f"{target.access_stride_max}", item.role, target.access_stride_max, step,
+                "split the instruction along that dimension",
+            )  # fmt: skip
 
 
 def _rank(item: Operand, target: Target) -> Iterator[Breach]:
@@ -59,7 +83,7 @@ def written_once(item: Operand, *, repeats: bool) -> Iterator[Breach]:
     indices scatter to are for the run to compare.
     """
     span = 1
-    for step, count in sorted(pair for pair in item.dims[item.scattered :] if pair[1] > 1):
+    for step, count in sorted(pair for pair in item.ascending[item.scattered :] if pair[1] > 1):
         if step == 0 and repeats:
             continue
         if step < span:
@@ -202,7 +226,7 @@ def _shape_code(item: Operand, dst: Operand) -> str:
 def one_bank(form: Form, target: Target) -> Iterator[Breach]:
     """What the tensor engine writes lies in one PSUM bank; tiles begin at a bank."""
     dst, limit = form["dst"], target.psum_bank_bytes
-    last = (dst.column % (limit // dst.itemsize) + dst.free_extent) * dst.itemsize
+    last = ((dst.column - dst.below) % (limit // dst.itemsize) + dst.free_extent) * dst.itemsize
     if form.engine == "tensor" and last > limit:
         yield Breach(
             "psum_bank", f"dst reaches byte {last} of a PSUM bank of {limit} bytes per partition", "dst",
