@@ -3,11 +3,42 @@
 from __future__ import annotations
 
 from nki_sim.compiler.compiled import Compiled, unchanged
+from nki_sim.compiler.draft import Draft
+from nki_sim.compiler.engines import assign
+from nki_sim.compiler.hoist import hoist
+from nki_sim.compiler.residency import Residency, insert
+from nki_sim.compiler.stream import arrays, stream
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
 
 
 def compiled(program: Program, target: Target) -> Compiled:
     """The instructions that run on a target."""
-    del target
-    return unchanged(program)
+    if program.dialect != "neuronxcc" or program.loops:
+        return unchanged(program)
+    draft = Draft(program)
+    assign(draft)
+    streams = _stream(draft, target)
+    hoist(draft, computed=not streams)
+    if not streams:
+        _stream(draft, target)
+    insert(draft, [Residency(draft, target, core).run() for core in _cores(program)])
+    return draft.compiled()
+
+
+def _cores(program: Program) -> range:
+    return range(int(program.cores.max(initial=0)) + 1)
+
+
+def _stream(draft: Draft, target: Target) -> bool:
+    """Stream the arrays that do not fit, until all others do; whether there were any."""
+    found = False
+    for core in _cores(draft.program):
+        while True:
+            residency = Residency(draft, target, core)
+            tensors = arrays(draft, residency.run(), residency.tiles)
+            if not tensors:
+                break
+            stream(draft, tensors)
+            found = True
+    return found
