@@ -15,9 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
 
-from nki_sim.cli import show, watch
+from nki_sim.cli import grammar, show, watch
 from nki_sim.cli.grammar import UsageError, deadline_of, target_of
-from nki_sim.cli.grammar import parser as grammar
 from nki_sim.cli.kernels import finding
 from nki_sim.cli.show import Report
 from nki_sim.cli.table import VERBS
@@ -36,12 +35,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _parsed(given)
         finally:
             # Here, where a closed pipe ends the process quietly.
-            sys.stdout.flush()
+            print(end="", flush=True)
 
 
 def parser() -> argparse.ArgumentParser:
     """The grammar of the command line."""
-    return grammar(VERBS.values())
+    return grammar.parser(VERBS.values())
 
 
 def _parsed(given: Sequence[str]) -> int:

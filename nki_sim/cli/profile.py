@@ -12,6 +12,7 @@ from nki_sim.cli.show import Report
 from nki_sim.cli.verb import Verb
 from nki_sim.cli.watch import stage
 from nki_sim.timing import counters, explain, schedule
+from nki_sim.timing.forecast import forecast
 
 
 def _profile(options: argparse.Namespace, report: Report) -> int:
@@ -20,10 +21,12 @@ def _profile(options: argparse.Namespace, report: Report) -> int:
         return 1
     target = targets.load(program.target)
     with stage("predicting"):
-        timeline = schedule.schedule(program, target)
-        report["predicted"] = asdict(schedule.predict(program, target, timeline=timeline))
-        report["explanation"] = asdict(explain.explain(program, timeline))
-        report["counters"] = counters.profile(program, timeline, target)
+        found = forecast(program, target)
+        report["predicted"] = asdict(
+            schedule.predict(found.compiled.program, target, timeline=found.timeline)
+        )
+        report["explanation"] = asdict(explain.explain(found))
+        report["counters"] = counters.profile(found)
     return 0
 
 

@@ -19,7 +19,8 @@ from nki_sim.harness import arrays_of, entry_of, parse_parts, parse_seeds, read_
 from nki_sim.program.ir import Program
 from nki_sim.running import numerics
 from nki_sim.semantics.arrays import Array
-from nki_sim.timing import counters, schedule
+from nki_sim.timing.counters import profile
+from nki_sim.timing.forecast import forecast
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def _run(options: argparse.Namespace, report: Report) -> int:
         first = None
     with timed(report, "run"), stage("predicting counters"):
         target = targets.load(program.target)
-        report["counters"] = counters.profile(program, schedule.schedule(program, target), target)
+        report["counters"] = profile(forecast(program, target))
     return _judged(inputs, report)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nki_sim import ArraySpec
 from nki_sim.errors import InputError
 from nki_sim.flow import provenance
-from nki_sim.flow.elements import elements
+from nki_sim.flow.elements import boxes, elements
 from nki_sim.flow.provenance import Region
 from nki_sim.running import numerics
 
@@ -129,3 +129,31 @@ def test_what_is_no_element_is_refused(output: int, index: tuple[int, ...], trac
     x = ArraySpec((4, 6), "float32")
     with pytest.raises(InputError):
         elements(tracing(ELEMENTS.format(reduce=False, flip=False), x, x), output, index)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_boxes_hold_just_the_elements_that_they_are_made_of(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4)))
+    size = int(np.prod(shape))
+    numbers = np.array(sorted(data.draw(st.sets(st.integers(0, size - 1)))), dtype=np.int64)
+    seen = np.zeros(shape, dtype=np.int64)
+    for box in boxes(numbers, shape):
+        seen[tuple(slice(first, end) for first, end in box)] += 1
+    assert np.array_equal(np.flatnonzero(seen == 1), numbers)
+    assert seen.max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("part", "wanted"),
+    [
+        (np.s_[:, :, :], [((0, 4), (0, 6), (0, 5))]),
+        (np.s_[1, 2, 3], [((1, 2), (2, 3), (3, 4))]),
+        (np.s_[1:3, 2:4, 1:5], [((1, 3), (2, 4), (1, 5))]),
+        (np.s_[:, ::3, 2], [((0, 4), (0, 1), (2, 3)), ((0, 4), (3, 4), (2, 3))]),
+    ],
+)
+def test_blocks_are_one_box(part: Any, wanted: list[Any]) -> None:
+    marked = np.zeros((4, 6, 5), dtype=bool)
+    marked[part] = True
+    assert boxes(np.flatnonzero(marked), marked.shape) == wanted

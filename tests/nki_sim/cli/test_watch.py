@@ -1,0 +1,105 @@
+"""What surrounds a command that takes long: progress, interrupts, deadlines, readers that go."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nki_sim.cli import grammar, main, table, watch
+
+
+def endless(tmp_path: Path) -> Path:
+    kernel = tmp_path / "endless.py"
+    kernel.write_text(
+        "import nki\n\n\n@nki.jit\ndef kernel(x):\n"
+        "    while True:\n        try:\n            pass\n        except BaseException:\n            pass\n"
+    )
+    return kernel
+
+
+def test_an_interrupt_while_tracing_ends_the_command(tmp_path: Path) -> None:
+    """It is not taken for an exception of the kernel, which may catch what it likes."""
+    kernel, started = tmp_path / "endless.py", tmp_path / "started"
+    kernel.write_text(
+        "import nki\n\n\n@nki.jit\ndef kernel(x):\n"
+        f"    open({str(started)!r}, 'w').close()\n"
+        "    while True:\n        try:\n            pass\n        except BaseException:\n            pass\n"
+    )
+    process = subprocess.Popen([sys.executable, "-m", "nki_sim.cli", "run", str(kernel), "--arg", "4x4"])
+    try:
+        while not started.exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == -signal.SIGINT
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_deadline_ends_what_the_kernel_cannot_be_asked_to(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "nki_sim.cli", "run", str(endless(tmp_path)), "--arg", "4x4"]
+    done = subprocess.run(
+        [*argv, "--deadline", "0.5", "--json"], check=False, capture_output=True, text=True, timeout=60
+    )
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["correct"], report["error"]["code"]) == (3, None, "limit_time")
+
+
+def test_what_takes_long_says_so_on_stderr(monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr(watch, "QUIET_S", 0.0)
+    with watch.stage("thinking"):
+        time.sleep(0.05)
+    first, last = capsys.readouterr().err.splitlines()
+    assert first == "nki-sim: thinking ..."
+    assert last.startswith("nki-sim: thinking: ")
+
+
+def test_what_is_quick_says_nothing(capsys: Any) -> None:
+    with watch.stage("thinking"):
+        pass
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("extra", "seconds"),
+    [((), 600.0), (("--eager",), None), (("--deadline", "0"), None), (("--deadline", "2", "--eager"), 2.0)],
+)
+def test_a_command_ends_some_day_unless_told_otherwise(extra: tuple[str, ...], seconds: float | None) -> None:
+    options = grammar.parser(table.VERBS.values()).parse_args(["run", "kernel.py", *extra])
+    assert grammar.deadline_of(options) == seconds
+
+
+@pytest.mark.parametrize("verb", ["run", "trace", "profile"])
+def test_help_says_what_the_deadline_is(verb: str, capsys: Any) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([verb, "--help"])
+    assert caught.value.code == 0
+    assert "give up after so long (600 without it" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("verb", ["ops", "rules", "--help"])
+def test_a_reader_that_goes_ends_the_command_quietly(verb: str) -> None:
+    argv = [sys.executable, "-m", "nki_sim.cli", verb]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait(timeout=60) == -signal.SIGPIPE
+
+
+def test_signals_are_what_they_were_afterwards() -> None:
+    numbers = (signal.SIGINT, signal.SIGPIPE)
+    before = [signal.getsignal(number) for number in numbers]
+    with watch.plain_signals():
+        assert [signal.getsignal(number) for number in numbers] == [signal.SIG_DFL] * 2
+    assert [signal.getsignal(number) for number in numbers] == before
