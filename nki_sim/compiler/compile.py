@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from nki_sim.compiler.arrays import split
 from nki_sim.compiler.compiled import Compiled, unchanged
 from nki_sim.compiler.draft import Draft
 from nki_sim.compiler.engines import assign
 from nki_sim.compiler.hoist import hoist
-from nki_sim.compiler.residency import Residency, insert
-from nki_sim.compiler.stream import arrays, stream
+from nki_sim.compiler.residency import Plan, Residency, insert
+from nki_sim.compiler.stream import stream
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
 
@@ -22,7 +23,7 @@ def compiled(program: Program, target: Target) -> Compiled:
     hoist(draft, computed=not streams)
     if not streams:
         _stream(draft, target)
-    insert(draft, [Residency(draft, target, core).run() for core in _cores(program)])
+    insert(draft, [_resident(draft, target, core) for core in _cores(program)])
     return draft.compiled()
 
 
@@ -36,9 +37,21 @@ def _stream(draft: Draft, target: Target) -> bool:
     for core in _cores(draft.program):
         while True:
             residency = Residency(draft, target, core)
-            tensors = arrays(draft, residency.run(), residency.tiles)
+            tensors = split(draft, residency.run(), residency.tiles, loaded=True)
             if not tensors:
                 break
             stream(draft, tensors)
             found = True
     return found
+
+
+def _resident(draft: Draft, target: Target, core: int) -> Plan:
+    """Who is in SBUF when, with computed arrays that do not stay whole passing through."""
+    passing: set[int] = set()
+    while True:
+        residency = Residency(draft, target, core, passing)
+        plan = residency.run()
+        more = split(draft, plan, residency.tiles, loaded=False) - passing
+        if not more:
+            return plan
+        passing |= more

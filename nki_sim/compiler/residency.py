@@ -3,14 +3,14 @@
 The compiler does not refuse programs that need more SBUF than there is. The model walks the instructions in
 order with the bytes of a partition; where a tile needs room, those leave whose next use is farthest away
 (Belady). A tile that holds only what DMA loaded from tensors that nobody writes is loaded again; any other
-is saved once after its last change and read back. An array of several loaded tiles that does not stay whole
-is not kept at all: `plan` says which, and `stream` loads its parts where they are used [C].
+is saved once after its last change and read back. An array of many tiles that does not stay whole is
+not kept at all: loaded ones are streamed (see `stream`), the tiles of computed ones are `passing` [C].
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import OrderedDict, defaultdict
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -21,6 +21,9 @@ from nki_sim.forms import HBM_BUFFERS, Form, Operand, Site
 from nki_sim.targets import Target
 
 _NEVER = 1 << 60
+
+KEPT_PARTS = 4
+"""Parts of an array that is not kept which stay for the next use [I]."""
 
 
 @dataclass(slots=True)
@@ -54,11 +57,11 @@ class Plan:
 class Residency:
     """One walk over the instructions of one core with a limit of bytes per partition."""
 
-    def __init__(self, draft: Draft, target: Target, core: int) -> None:
+    def __init__(self, draft: Draft, target: Target, core: int, passing: Collection[int] = ()) -> None:
         self._draft = draft
+        self._passing = passing
+        self._recent: dict[int, OrderedDict[int, None]] = defaultdict(OrderedDict)
         self._free = target.legacy_sbuf_bytes
-        self._target = target
-        self._core = core
         self.tiles = _tiles(draft, target, core)
         self._resident: set[int] = set()
         self._farthest: list[tuple[int, int]] = []
@@ -84,6 +87,19 @@ class Residency:
                 self.tiles[tensor].dirty, self.tiles[tensor].written = True, at
         for tensor in mine:
             self._advance(tensor)
+        for tensor in mine:
+            if tensor in self._passing:
+                self._pass(tensor)
+
+    def _pass(self, tensor: int) -> None:
+        """Let a tile of an array that is not kept leave once a few others of it have been used."""
+        recent = self._recent[self._draft.tensor_sites[tensor]]
+        recent[tensor] = None
+        recent.move_to_end(tensor)
+        if len(recent) > KEPT_PARTS:
+            oldest, _ = recent.popitem(last=False)
+            if oldest in self._resident:
+                self._evict(oldest)
 
     def _advance(self, tensor: int) -> None:
         tile = self.tiles[tensor]

@@ -1,48 +1,16 @@
-"""Arrays of loaded tiles that do not fit: each part is loaded where it is used, into a small tile of its own."""
+"""Arrays of loaded tiles that do not fit: each part is loaded where it is used, into a small tile."""
 
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from dataclasses import replace
-from itertools import pairwise
 
 from nki_sim.compiler.compiled import LOAD_AGAIN
 from nki_sim.compiler.draft import Draft, Step
-from nki_sim.compiler.residency import Plan, Tile
+from nki_sim.compiler.residency import KEPT_PARTS
 from nki_sim.forms import Form, Operand
 
-_KEPT_PARTS = 4
-"""Parts of one array that stay for the next use [I]."""
-
 Part = tuple[int, int, Operand]
-
-
-def arrays(draft: Draft, plan: Plan, tiles: dict[int, Tile]) -> set[int]:
-    """The tiles of all arrays of which a plan evicts loaded tiles: tiles of one site that live together."""
-    by_site: dict[int, list[int]] = defaultdict(list)
-    for tensor, tile in tiles.items():
-        if tile.loads:
-            by_site[draft.tensor_sites[tensor]].append(tensor)
-    evicted = set(plan.evicted)
-    found: set[int] = set()
-    for site in {draft.tensor_sites[tensor] for tensor in evicted if tiles[tensor].loads}:
-        for group in _together(by_site[site], tiles):
-            if len(group) > 1 and evicted.intersection(group):
-                found.update(group)
-    return found
-
-
-def _together(tensors: list[int], tiles: dict[int, Tile]) -> list[list[int]]:
-    """Tiles in groups whose lifetimes form one stretch."""
-    ordered = sorted(tensors, key=lambda tensor: tiles[tensor].uses[0])
-    groups = [ordered[:1]]
-    last = tiles[ordered[0]].uses[-1]
-    for _, tensor in pairwise(ordered):
-        if tiles[tensor].uses[0] > last:
-            groups.append([])
-        groups[-1].append(tensor)
-        last = max(last, tiles[tensor].uses[-1])
-    return groups
 
 
 class _Stream:
@@ -89,12 +57,12 @@ class _Stream:
         for load in self._loads[tensor]:
             self._steps.append(self._narrow_load(step, load, (made, offset, item)))
         recent[part] = made
-        if len(recent) > _KEPT_PARTS:
+        if len(recent) > KEPT_PARTS:
             recent.popitem(last=False)
         return made
 
     def _narrow_load(self, step: Step, load: Step, part: Part) -> Step:
-        """The load of a tile, cut to the part; of patterns that cannot be cut, as many bytes of their source."""
+        """The load of a tile cut to the part; of patterns that cannot be cut, as many bytes of the source."""
         made, offset, item = part
         dst, src = self._draft.forms[load.form].operands
         start, column = divmod(offset, item.row)
