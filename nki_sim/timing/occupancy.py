@@ -1,6 +1,6 @@
 """How much of SBUF and PSUM is in use over a predicted run, and by which tiles at the worst moment.
 
-SBUF is counted in bytes per partition, PSUM in banks, of the core that uses most. A tile is there from the
+SBUF is counted in bytes per partition, PSUM in banks. A tile is there from the
 moment its first access is issued until its last one ends. Tiles that the kernel places itself count where
 they lie, so those that share a place count once.
 """
@@ -36,6 +36,7 @@ class Holder:
 class Occupancy:
     """Use of one memory: `at_ms[i]` is when it changes to `used[i]`. `holders` are those of the peak."""
 
+    core: int
     memory: str
     unit: str
     capacity: int
@@ -50,26 +51,24 @@ class Occupancy:
 class _Lives:
     """Tensors of one memory of one core, and when they are there."""
 
+    memory: str
+    core: int
     tensors: Ints
     begin_ns: Floats
     end_ns: Floats
 
 
 def occupancy(program: Program, timeline: Timeline, target: Target) -> list[Occupancy]:
-    """Use of SBUF and PSUM from the kernel's start to the end of its last instruction."""
+    """Use of SBUF and PSUM of every core from the kernel's start to the end of its last instruction."""
     begin, end = _lives(program, timeline)
     found = []
     for memory in MEMORIES:
         in_memory = np.array([site.buffer == memory for site in program.sites], dtype=bool)
         mine = in_memory[program.tensor_sites] & (end >= 0.0)
-        parts = []
-        for core in np.unique(program.tensor_cores).tolist():
+        for core in np.unique(timeline.core).tolist():
             tensors = np.flatnonzero(mine & (program.tensor_cores == core))
-            parts.append(
-                _use(program, _Lives(tensors, begin[tensors], end[tensors]), memory, timeline, target)
-            )
-        if parts:
-            found.append(max(parts, key=lambda part: part.peak))
+            lives = _Lives(memory, core, tensors, begin[tensors], end[tensors])
+            found.append(_use(program, lives, span_ns(timeline), target))
     return found
 
 
@@ -82,16 +81,16 @@ def _lives(program: Program, timeline: Timeline) -> tuple[Floats, Floats]:
     return begin, end
 
 
-def _use(program: Program, lives: _Lives, memory: str, timeline: Timeline, target: Target) -> Occupancy:
+def _use(program: Program, lives: _Lives, span: float, target: Target) -> Occupancy:
     at_ns, used = _series(program, lives, target)
-    span = span_ns(timeline)
     lasts = np.diff(np.append(at_ns, max(span, at_ns[-1])))
     peak = int(np.argmax(used))
     there = (lives.begin_ns <= at_ns[peak]) & (lives.end_ns > at_ns[peak])
     return Occupancy(
-        memory=memory,
-        unit=UNITS[memory],
-        capacity=capacity(memory, target),
+        core=lives.core,
+        memory=lives.memory,
+        unit=UNITS[lives.memory],
+        capacity=capacity(lives.memory, target),
         peak=int(used[peak]),
         mean=float((used * lasts).sum() / span) if span else 0.0,
         at_ms=(at_ns / 1e6).tolist(),

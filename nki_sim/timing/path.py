@@ -14,7 +14,7 @@ import numpy as np
 
 from nki_sim.program.ir import Ints, Program
 from nki_sim.timing.activity import QUEUES_OF, span_ns, union_ns
-from nki_sim.timing.schedule import CAUSES, QUEUES, Timeline
+from nki_sim.timing.schedule import CAUSES, QUEUES, Floats, Timeline
 
 ENGINE_OF = {queue: engine for engine, queues in QUEUES_OF.items() for queue in queues}
 
@@ -116,11 +116,27 @@ def tracks(timeline: Timeline) -> list[Track]:
     return found
 
 
+def gaps_ns(timeline: Timeline) -> Floats:
+    """For each instruction how long its queue has been idle when it starts."""
+    found = np.zeros(len(timeline.start_ns))
+    lanes = timeline.core * len(QUEUES) + timeline.queue
+    for lane in np.unique(lanes).tolist():
+        mine = np.flatnonzero(lanes == lane)
+        order = mine[np.argsort(timeline.start_ns[mine], kind="stable")]
+        found[order] = _gaps(timeline.start_ns[order], timeline.end_ns[order])
+    return found
+
+
+def _gaps(start_ns: Floats, end_ns: Floats) -> Floats:
+    """How long nothing has run when each interval starts; they are sorted by start."""
+    until: Floats = np.concatenate([[0.0], np.maximum.accumulate(end_ns)[:-1]])
+    return np.asarray(np.maximum(0.0, start_ns - until))
+
+
 def _waits(timeline: Timeline, order: Ints, engine_of: Ints) -> list[Wait]:
     """The gaps before the instructions of one engine, by cause and by the engine that was waited for."""
-    start, end, blocker = timeline.start_ns[order], timeline.end_ns[order], timeline.blocker[order]
-    idle_from = np.concatenate([[0.0], np.maximum.accumulate(end)[:-1]])
-    gap = np.maximum(0.0, start - idle_from)
+    start, blocker = timeline.start_ns[order], timeline.blocker[order]
+    gap = _gaps(start, timeline.end_ns[order])
     until = np.where(blocker >= 0, timeline.end_ns[blocker], 0.0)
     latency = np.minimum(gap, np.maximum(0.0, start - until))
     on = np.where(blocker >= 0, engine_of[blocker], -1)

@@ -36,15 +36,15 @@ class Spilled:
 
 def spilled(compiled: Compiled) -> list[Spilled]:
     """Traffic that the kernel does not ask for, by declaration, the most bytes first."""
-    moved: dict[tuple[int, str], Counter[int]] = {}
+    per_tile: dict[tuple[int, str], Counter[int]] = {}
     needed: dict[tuple[int, str], Counter[int]] = {}
     for site, origin, line, nbytes in _added(compiled):
         key = site.line, site.name
-        moved.setdefault(key, Counter())[origin] += nbytes
+        per_tile.setdefault(key, Counter())[origin] += nbytes
         needed.setdefault(key, Counter())[line] += nbytes if origin != SAVE else 0
     found = [
-        Spilled(name, line, *(moved[line, name][origin] for origin in ADDED), _most(needed[line, name]))
-        for line, name in moved
+        Spilled(name, line, moved[SAVE], moved[RELOAD], moved[LOAD_AGAIN], _most(needed[line, name]))
+        for (line, name), moved in per_tile.items()
     ]
     return sorted(found, key=lambda entry: (-entry.total_bytes, entry.line))
 

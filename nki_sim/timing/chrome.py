@@ -1,0 +1,180 @@
+"""A predicted run as Chrome trace events, for ui.perfetto.dev or chrome://tracing.
+
+One process per core; in it the critical path, one track per engine and DMA queue, and how much of SBUF and
+PSUM is in use. Transfers of one queue that overlap take further tracks of it. Times are microseconds from
+the kernel's start, all of them predicted. The format is Google's "Trace Event Format" (JSON object format).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from nki_sim.forms import Operand
+from nki_sim.program.ir import Program
+from nki_sim.timing.forecast import Forecast
+from nki_sim.timing.occupancy import occupancy
+from nki_sim.timing.path import gaps_ns, steps
+from nki_sim.timing.schedule import CAUSES, QUEUES, Timeline
+
+Event = dict[str, Any]
+
+Track = tuple[int, int]
+"""A core and a track of it: what the format calls process and thread."""
+
+_PATH_TRACK = 0
+_TRACKS_PER_QUEUE = 1000
+_NAMES = {"gpsimd": "GpSimd", "dma_load": "DMA loads", "dma_store": "DMA stores"}
+
+
+def write(forecast: Forecast, file: IO[str]) -> None:
+    """Write the trace of a prediction as one JSON object."""
+    about = {
+        "predicted": True,
+        "kernel": forecast.traced.kernel,
+        "target": forecast.target.name,
+        "latency_ms": forecast.latency_ms,
+    }
+    file.write(f'{{"displayTimeUnit": "ns", "otherData": {json.dumps(about)}, "traceEvents": [')
+    separator = "\n"
+    for event in events(forecast):
+        file.write(separator + json.dumps(event, separators=(",", ":"), allow_nan=False))
+        separator = ",\n"
+    file.write("\n]}\n")
+
+
+def events(forecast: Forecast) -> Iterator[Event]:
+    """The events: names of tracks, instructions, the critical path, memory in use."""
+    lanes = _lanes(forecast.timeline)
+    yield from _names(forecast, lanes)
+    yield from _instructions(forecast, lanes)
+    yield from _path(forecast)
+    yield from _memory(forecast)
+
+
+def _lanes(timeline: Timeline) -> list[int]:
+    """The track of each instruction within its queue: another one where the last still runs."""
+    lanes = [0] * len(timeline.queue)
+    queue, core = timeline.queue.tolist(), timeline.core.tolist()
+    end = timeline.end_ns.tolist()
+    free: dict[tuple[int, int], list[int]] = {}
+    busy: dict[tuple[int, int], list[tuple[float, int]]] = {}
+    for number in np.argsort(timeline.start_ns, kind="stable").tolist():
+        key, start = (core[number], queue[number]), float(timeline.start_ns[number])
+        ready, running = free.setdefault(key, []), busy.setdefault(key, [])
+        while running and running[0][0] <= start:
+            heappush(ready, heappop(running)[1])
+        lanes[number] = heappop(ready) if ready else len(running)
+        heappush(running, (end[number], lanes[number]))
+    return lanes
+
+
+def _track(queue: int, lane: int) -> int:
+    return 1 + queue * _TRACKS_PER_QUEUE + min(lane, _TRACKS_PER_QUEUE - 1)
+
+
+def _names(forecast: Forecast, lanes: list[int]) -> Iterator[Event]:
+    timeline = forecast.timeline
+    used = sorted(set(zip(timeline.core.tolist(), timeline.queue.tolist(), lanes, strict=True)))
+    for core in sorted({core for core, _, _ in used}):
+        title = f"{forecast.target.name} core {core}: {forecast.traced.kernel} (predicted)"
+        yield _meta("process_name", core, 0, name=title)
+        yield from _named_track(core, _PATH_TRACK, "critical path")
+    for core, queue, lane in used:
+        name = _NAMES.get(QUEUES[queue], QUEUES[queue].capitalize())
+        yield from _named_track(core, _track(queue, lane), f"{name} {lane + 1}" if lane else name)
+
+
+def _named_track(core: int, track: int, name: str) -> Iterator[Event]:
+    yield _meta("thread_name", core, track, name=name)
+    yield _meta("thread_sort_index", core, track, sort_index=track)
+
+
+def _meta(kind: str, core: int, track: int, **args: Any) -> Event:
+    return {"ph": "M", "name": kind, "pid": core, "tid": track, "args": args}
+
+
+def _complete(name: str, track: Track, begin_ns: float, end_ns: float, args: Event) -> Event:
+    begin, (core, number) = round(begin_ns / 1e3, 6), track
+    return {
+        "ph": "X", "name": name, "cat": "predicted", "pid": core, "tid": number,
+        "ts": begin, "dur": round(end_ns / 1e3 - begin, 6), "args": args,
+    }  # fmt: skip
+
+
+def _instructions(forecast: Forecast, lanes: list[int]) -> Iterator[Event]:
+    timeline, program = forecast.timeline, forecast.compiled.program
+    describe = _Describe(program)
+    gaps = gaps_ns(timeline).tolist()
+    columns = (timeline.core, timeline.queue, timeline.start_ns, timeline.end_ns)
+    rows = zip(*(column.tolist() for column in columns), lanes, gaps, strict=True)
+    cause, blocker = timeline.cause.tolist(), timeline.blocker.tolist()
+    for number, (core, queue, start, end, lane, gap) in enumerate(rows):
+        args = {"instruction": number, "source": describe.source(number), **describe.operands(number)}
+        if gap > 0.0 and blocker[number] >= 0:
+            args["waited_us"] = round(gap / 1e3, 6)
+            args["waited_for"] = f"{CAUSES[cause[number]]}: {describe.short(blocker[number])}"
+        yield _complete(describe.op(number), (core, _track(queue, lane)), start, end, args)
+
+
+class _Describe:
+    """Instructions in words; what repeats is worked out once."""
+
+    def __init__(self, program: Program) -> None:
+        self._forms: list[int] = program.form_ids.tolist()
+        self._lines = program.lines.tolist()
+        self._ops = [form.op for form in program.forms]
+        self._file = Path(program.filename).name
+        self._first = program.cells.first.tolist()
+        self._tensors = [program.sites[site].name for site in program.tensor_sites.tolist()]
+        self._cells = program.cells.tensor.tolist()
+        self._patterns = [[(item.role, _pattern(item)) for item in form.operands] for form in program.forms]
+
+    def op(self, number: int) -> str:
+        return self._ops[self._forms[number]]
+
+    def source(self, number: int) -> str:
+        return f"{self._file}:{self._lines[number]}"
+
+    def short(self, number: int) -> str:
+        return f"{self.op(number)} at line {self._lines[number]}, instruction {number}"
+
+    def operands(self, number: int) -> dict[str, str]:
+        first = self._first[number]
+        return {
+            role: f"{self._tensors[self._cells[first + place]] or '?'} {pattern}"
+            for place, (role, pattern) in enumerate(self._patterns[self._forms[number]])
+        }
+
+
+def _pattern(item: Operand) -> str:
+    return f"{'x'.join(str(count) for _, count in item.dims)} {item.dtype} {item.buffer}"
+
+
+def _path(forecast: Forecast) -> Iterator[Event]:
+    """The critical path from start to end; what is fixed comes last, so that it ends at the latency."""
+    timeline, describe = forecast.timeline, _Describe(forecast.compiled.program)
+    track = (0, _PATH_TRACK)
+    for step in reversed(list(steps(timeline))):
+        track = (int(timeline.core[step.number]), _PATH_TRACK)
+        about = {"instruction": step.number, "source": describe.source(step.number)}
+        if step.run_ns > step.begin_ns:
+            waited = {**about, "before": describe.op(step.number)}
+            yield _complete("latency", track, step.begin_ns, step.run_ns, waited)
+        if step.end_ns > step.run_ns:
+            yield _complete(describe.op(step.number), track, step.run_ns, step.end_ns, about)
+    end = forecast.latency_ms * 1e6
+    yield _complete("kernel overhead", track, end - timeline.kernel_overhead_ns, end, {})
+
+
+def _memory(forecast: Forecast) -> Iterator[Event]:
+    for use in occupancy(forecast.compiled.program, forecast.timeline, forecast.target):
+        name = f"{use.memory.upper()} in use ({use.unit} of {use.capacity})"
+        for at_ms, used in zip(use.at_ms, use.used, strict=True):
+            ts = round(at_ms * 1e3, 6)
+            yield {"ph": "C", "name": name, "pid": use.core, "tid": 0, "ts": ts, "args": {"used": used}}
