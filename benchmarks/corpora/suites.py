@@ -16,7 +16,7 @@ from benchmarks.corpora.processes import Command, Ended, Limits, run
 ROOT = Path(__file__).resolve().parents[2]
 SHIMS = ROOT / "nki_sim" / "shims"
 
-_ERROR = re.compile(r"^(?:E\s+)?([\w.]*(?:Error|Exception)\b.*)$", re.MULTILINE)
+_ERROR = re.compile(r"^(?:E\s+|INTERNALERROR>\s+)?([\w.]*(?:Error|Exception)\b.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)

@@ -56,4 +56,8 @@ def _module(name: str) -> ModuleType:
 nki.cpu_simulate = _Simulated
 sys.modules[f"{__name__}.nki"] = nki
 for _name in SUBMODULES:
-    sys.modules[f"{__name__}.nki.{_name}"] = _module(_name)
+    _made = sys.modules[f"{__name__}.nki.{_name}"] = _module(_name)
+    _above, _, _last = f"{__name__}.nki.{_name}".rpartition(".")
+    if not hasattr(sys.modules[_above], _last):
+        # `import nki_cpu_simulator.nki.isa.constants as ...` asks the module above for it.
+        setattr(sys.modules[_above], _last, _made)
