@@ -72,8 +72,9 @@ class Site:
 class Operand:
     """One operand: `dims` is the access pattern ((step, count), ...) in elements of the flat storage.
 
-    On chip the first pair is the partition dimension with step `row`; `start` is the first partition.
-    `column` is the first element's place in its row, in PSUM only, where the bank it falls in matters.
+    On chip the first pair is the partition dimension with step `row`; `start` is the first partition. Others
+    may step backwards there: the pattern begins at its first place, not at its lowest element.
+    `column` is the first place's in its row, in PSUM only, where the bank it falls in matters.
 
     `index_step` is not 0 where the address depends on data: the operand that follows, in the role
     `{role}_index`, holds one integer that moves the whole pattern by that many times `index_step` elements,
@@ -111,14 +112,24 @@ class Operand:
         return DTYPES[self.dtype].itemsize
 
     @property
+    def ascending(self) -> Dims:
+        """The same elements walked upwards, from `below` elements before the first place."""
+        return ascending(self.dims)
+
+    @property
+    def below(self) -> int:
+        """Elements from the lowest one touched to that of the first place."""
+        return below(self.dims)
+
+    @property
     def extent(self) -> int:
-        """Elements from the first to one past the last element touched."""
-        return 1 + sum(step * (count - 1) for step, count in self.dims)
+        """Elements from the lowest to one past the highest touched."""
+        return 1 + sum(abs(step) * (count - 1) for step, count in self.dims)
 
     @property
     def free_extent(self) -> int:
-        """Elements from the first to one past the last touched in each partition."""
-        return 1 + sum(step * (count - 1) for step, count in self.dims[1:])
+        """Elements from the lowest to one past the highest touched in each partition."""
+        return 1 + sum(abs(step) * (count - 1) for step, count in self.dims[1:])
 
     @property
     def scattered(self) -> bool:
@@ -173,6 +184,16 @@ class Form:
         if found is None:
             raise KeyError(role)
         return found
+
+
+def ascending(dims: Dims) -> Dims:
+    """The pattern with its backward steps turned round; it begins `below` elements earlier."""
+    return tuple((abs(step), count) for step, count in dims)
+
+
+def below(dims: Dims) -> int:
+    """How many elements before its first place a pattern reaches."""
+    return -sum(step * (count - 1) for step, count in dims if step < 0)
 
 
 def merged(dims: Dims) -> Dims:

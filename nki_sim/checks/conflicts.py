@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nki_sim.flow import regions
-from nki_sim.forms import Dims
+from nki_sim.forms import Dims, below
 from nki_sim.program.ir import Ints, Program
 
 READ, WRITE, UPDATE = range(3)
@@ -114,9 +114,12 @@ def _apart(program: Program, cells: Ints, first: Ints) -> bool:
     if int(table.tensor[cells[0]]) in program.reinterpreted or len(first) > _MOST_PAIRED:
         return False
     used = np.unique(table.operand[cells])
-    extents = np.array([_extents(program.operands[item].dims, shape) for item in used.tolist()])
-    low = np.stack(np.unravel_index(table.offset[cells], shape), axis=1)
-    high = low + extents[np.searchsorted(used, table.operand[cells])]
+    items = [program.operands[item] for item in used.tolist()]
+    extents = np.array([_extents(item.ascending, shape) for item in items])
+    number = np.searchsorted(used, table.operand[cells])
+    first_elements = table.offset[cells] - np.array([item.below for item in items])[number]
+    low = np.stack(np.unravel_index(first_elements, shape), axis=1)
+    high = low + extents[number]
     if np.any(high > np.array(shape)):
         return False
     low, high = np.minimum.reduceat(low, first), np.maximum.reduceat(high, first)
@@ -160,8 +163,12 @@ class _Access:
     dims: Dims
 
     @property
+    def low(self) -> int:
+        return self.offset - below(self.dims)
+
+    @property
     def end(self) -> int:
-        return self.offset + 1 + sum(step * (count - 1) for step, count in self.dims)
+        return self.offset + 1 + sum(step * (count - 1) for step, count in self.dims if step > 0)
 
     def of(self, owners: Owners, base: int) -> Owners:
         """The owners of the elements it touches."""
@@ -196,7 +203,7 @@ class _Elements:
                 *(column[at].tolist() for column in columns), strict=True,
             )
         ]  # fmt: skip
-        self._base = min(access.offset for access in self._accesses)
+        self._base = min(access.low for access in self._accesses)
         self._size = max(access.end for access in self._accesses) - self._base
 
     def clash(self) -> Clash | None:

@@ -163,12 +163,13 @@ def _places(item: Operand, found: Ints) -> tuple[Ints, Bools]:
         pattern = _pattern(item)
         return np.flatnonzero(np.isin(pattern, found)), np.isin(found, pattern)
     weights = np.cumprod([1, *(count for _, count in reversed(item.dims))])[-2::-1]
-    places, left = np.zeros_like(found), found
-    # From the widest step on, as in a number with mixed bases.
-    for (step, count), weight in sorted(zip(item.dims, weights.tolist(), strict=True), reverse=True):
+    places, left = np.zeros_like(found), found + item.below
+    # From the widest step on, as in a number with mixed bases; backward steps count from their end.
+    walks = zip(item.ascending, item.dims, weights.tolist(), strict=True)
+    for (step, count), (own, _), weight in sorted(walks, reverse=True):
         if step and count > 1:
             index = np.clip(left // step, 0, count - 1)
-            places = places + index * weight
+            places = places + (index if own > 0 else count - 1 - index) * weight
             left = left - index * step
     inside = left == 0
     return places[inside], inside

@@ -18,7 +18,7 @@ import numpy as np
 from nki_sim.dtypes import DTYPES
 from nki_sim.errors import LimitError
 from nki_sim.flow.regions import Box, boxes, in_bytes, neighbours
-from nki_sim.forms import Dims, Site, merged
+from nki_sim.forms import Dims, Site, ascending, merged
 from nki_sim.operators import OPERATORS
 from nki_sim.program.ir import Bools, Ints, Program
 
@@ -385,8 +385,9 @@ def _bits(bits: Bools, history: _History, region: int) -> Bools:
 
 
 def _steps(dims: Dims) -> Dims:
-    """The pattern's walks from the widest step to the narrowest, repeats of elements left out."""
-    return merged(tuple(sorted((pair for pair in dims if pair[0] and pair[1] > 1), reverse=True)))
+    """The pattern's walks upwards from the widest step to the narrowest, repeats of elements left out."""
+    walks = (pair for pair in ascending(dims) if pair[0] and pair[1] > 1)
+    return merged(tuple(sorted(walks, reverse=True)))
 
 
 def distinct(dims: Dims) -> bool:

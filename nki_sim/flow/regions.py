@@ -38,7 +38,8 @@ def boxes(program: Program, order: Ints) -> Ints:
     extents = np.array([_extent(item) for item in items], dtype=np.int64)
     rows = np.array([item.row for item in items], dtype=np.int64)
     item = cells.operand[order]
-    row, column = np.divmod(cells.offset[order], rows[item])
+    before = np.array([item.below for item in items], dtype=np.int64)
+    row, column = np.divmod(cells.offset[order] - before[item], rows[item])
     height, width = extents[item, 0], extents[item, 1]
     # A pattern whose columns run over the row's end covers whole rows.
     over = column + width > rows[item]
@@ -80,7 +81,7 @@ def _widen(program: Program, order: Ints, found: Ints) -> None:
 def _extent(item: Operand) -> tuple[int, int]:
     """Rows and columns spanned: steps that are multiples of the row walk rows, the others columns."""
     rows = columns = 1
-    for step, count in item.dims:
+    for step, count in item.ascending:
         if step % item.row == 0:
             rows += step // item.row * (count - 1)
         else:

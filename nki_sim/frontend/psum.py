@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from nki_sim.forms import Dims
+from nki_sim.forms import Dims, ascending, below
 from nki_sim.frontend.recorder import current
 from nki_sim.frontend.tensor import Tensor, fail
 
@@ -25,7 +25,7 @@ def infer_accumulate(given: dict[str, Any]) -> None:
     storage = dst.storage
     if not storage.started:
         _check(dst)
-    region = _bits(dst.dims) << dst.offset
+    region = _bits(ascending(dst.dims)) << dst.offset - below(dst.dims)
     covered = storage.started & region
     if given.get("accumulate") is None:
         if covered not in {0, region}:
@@ -56,7 +56,7 @@ def _check(dst: Tensor) -> None:
 
 @lru_cache(maxsize=256)
 def _bits(dims: Dims) -> int:
-    """A bit for each element that a pattern touches, from its first."""
+    """A bit for each element that an ascending pattern touches, from its first."""
     made = 1
     for step, count in dims:
         have = 1

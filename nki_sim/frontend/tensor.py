@@ -7,7 +7,7 @@ from operator import index as to_int
 from typing import Any, NoReturn, Self
 
 from nki_sim.dtypes import DTYPES, spelled
-from nki_sim.forms import Dims
+from nki_sim.forms import Dims, below
 from nki_sim.frontend.context import values
 from nki_sim.frontend.storage import MemoryRegion, Storage, fail, row_major
 from nki_sim.frontend.views import Lookup, View
@@ -169,6 +169,8 @@ class Tensor(View):
         """An address that `source`, one integer, moves along a dimension."""
         if self.lookup is not None:
             self.refuse_indirect(axis)
+        if step < 0:
+            fail("indirect_view", f"dimension {axis} of {self.name} is walked backwards", "index it forwards")
         if axis == 0 and self.storage.on_chip:
             fail(
                 "indirect_partition", f"the partition of {self.name} cannot depend on data",
@@ -321,13 +323,18 @@ def _pattern(view: View, storage: Storage, pattern: Any, first: int) -> Dims:
         dims = tuple([(to_int(step), to_int(count)) for step, count in pattern])
     except (TypeError, ValueError):
         fail("access_pattern", f"pattern {pattern!r} of {view.name} is not made of [step, count]")
-    if not dims or any(step < 0 or count < 1 for step, count in dims):
-        fail("access_pattern", f"pattern {pattern} of {view.name}: steps >= 0 and counts >= 1")
-    last = first + sum(step * (count - 1) for step, count in dims)
-    if first < 0 or last >= storage.size:
+    if not dims or any(count < 1 for _, count in dims):
+        fail("access_pattern", f"pattern {pattern} of {view.name} is empty: counts start at 1")
+    if below(dims if not storage.on_chip else dims[:1]):
         fail(
-            "tensor_access_out_of_bound",
-            f"pattern {pattern} from {first} ends at element {last} of {view.name}, which has {storage.size}",
+            "access_pattern", f"pattern {pattern} walks {view.name} backwards",
+            "free dimensions on chip can be walked backwards; load first, then reverse",
+        )  # fmt: skip
+    low, last = first - below(dims), first + sum(step * (count - 1) for step, count in dims if step > 0)
+    if low < 0 or last >= storage.size:
+        fail(
+            "tensor_access_out_of_bound", f"pattern {pattern} from {first} reaches from element {low} to "
+            f"{last} of {view.name}, which has {storage.size}",
         )  # fmt: skip
     return _partitions(view, storage, first, dims) if storage.on_chip else dims
 
@@ -341,7 +348,11 @@ def _partitions(view: View, storage: Storage, first: int, dims: Dims) -> Dims:
             "partition_step", f"partition step {step} of {view.name}, it must be {row}",
             "the first pair walks the partitions: its step is the tensor's whole free size",
         )  # fmt: skip
-    last = first % row + sum(step * (count - 1) for step, count in dims[1:])
-    if last >= row:
-        fail("tensor_access_out_of_bound", f"pattern of {view.name} ends at free element {last} of {row}")
+    low = first % row - below(dims[1:])
+    last = first % row + sum(step * (count - 1) for step, count in dims[1:] if step > 0)
+    if low < 0 or last >= row:
+        fail(
+            "tensor_access_out_of_bound",
+            f"pattern of {view.name} reaches from free element {low} to {last} of {row}",
+        )
     return ((row, count), *dims[1:])

@@ -280,7 +280,12 @@ class View:
             first += count
         if stop < 0:
             stop += count
-        if not (0 <= first < stop <= count and stride > 0):
+        if stride < 1:
+            fail(
+                "access_pattern", f"a slice of {self.name} axis {axis} steps by {stride}",
+                "slices step by 1 or more; free dimensions on chip go backwards with .ap: [-1, count]",
+            )  # fmt: skip
+        if not 0 <= first < stop <= count:
             self.out_of_bounds(axis, f"{first}:{stop}" + ("" if stride == 1 else f":{stride}"))
         return first, -(-(stop - first) // stride), stride
 

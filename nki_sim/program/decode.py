@@ -97,6 +97,8 @@ def _operand(operator: Operator, item: Any) -> Operand:
         _number(column, "column", 0), _number(index_step, "index step", 0),
     )  # fmt: skip
     step, count = operand.dims[0]
+    if step < 0 or (operand.in_hbm and operand.below):
+        raise IRError(f"{operator.name}: {argument.name} walks partitions or memory off chip backwards")
     if not operand.in_hbm and count > 1 and step != operand.row:
         raise IRError(f"{operator.name}: {argument.name} walks partitions by {step}, not {operand.row}")
     return operand
@@ -112,10 +114,13 @@ def _index(role: str, item: list[Any]) -> Operand:
     _, dims, dtype, buffer, row, start, column, index_step = item
     if index_step != 0 or DTYPES[_one_of(dtype, DTYPES, "type")].kind == "float":
         raise IRError(f"{role} is not a tile of integers")
-    return Operand(
+    made = Operand(
         role, _dims(dims), dtype, _one_of(buffer, BUFFERS, "buffer"), _number(row, "row", 1),
         _number(start, "start", 0), _number(column, "column", 0),
     )  # fmt: skip
+    if made.below:
+        raise IRError(f"{role} is walked backwards")
+    return made
 
 
 def _without_indices(form: Form) -> list[str]:
@@ -138,17 +143,17 @@ def _without_indices(form: Form) -> list[str]:
 
 
 def _dims(value: Any) -> Dims:
-    dims = tuple(_pair(pair) for pair in _sequence(value, "access pattern"))
+    dims = tuple(_pair(pair, step=-MAX_SIZE) for pair in _sequence(value, "access pattern"))
     if not 0 < len(dims) <= MAX_RANK:
         raise IRError(f"an access pattern of {len(dims)} dimensions")
-    if prod(count for _, count in dims) > MAX_SIZE or sum(s * (c - 1) for s, c in dims) > MAX_SIZE:
+    if prod(count for _, count in dims) > MAX_SIZE or sum(abs(s) * (c - 1) for s, c in dims) > MAX_SIZE:
         raise IRError("an access pattern that is too large")
     return dims
 
 
-def _pair(value: Any, *, least: int = 1) -> tuple[int, int]:
-    step, count = _fields(value, 2, "pair")
-    return _number(step, "step", 0), _number(count, "count", least)
+def _pair(value: Any, *, step: int = 0, least: int = 1) -> tuple[int, int]:
+    first, count = _fields(value, 2, "pair")
+    return _number(first, "step", step), _number(count, "count", least)
 
 
 def _params(operator: Operator, value: Any) -> Params:

@@ -381,12 +381,13 @@ def _validate_cells(program: Program) -> None:
     sizes = np.array([site.size * DTYPES[site.dtype].itemsize for site in program.sites], dtype=np.int64)
     widths = np.array([item.itemsize for item in items], dtype=np.int64)[cells.operand]
     extents = np.array([item.extent for item in items], dtype=np.int64)[cells.operand]
-    if np.any(cells.offset < 0) or np.any(cells.offset > sizes[sites] // widths - extents):
+    low = cells.offset - np.array([item.below for item in items], dtype=np.int64)[cells.operand]
+    if np.any(low < 0) or np.any(low > sizes[sites] // widths - extents):
         raise IRError("an access lies outside its tensor")
-    _validate_rows(items, cells)
+    _validate_rows(items, cells, low)
 
 
-def _validate_rows(items: tuple[Operand, ...], cells: Cells) -> None:
+def _validate_rows(items: tuple[Operand, ...], cells: Cells, low: Ints) -> None:
     chip = np.array([item.buffer not in HBM_BUFFERS for item in items])[cells.operand]
     rows = np.array([item.row for item in items], dtype=np.int64)[cells.operand]
     starts = np.array([item.start for item in items], dtype=np.int64)[cells.operand]
@@ -395,6 +396,7 @@ def _validate_rows(items: tuple[Operand, ...], cells: Cells) -> None:
     columns = np.array([item.column for item in items], dtype=np.int64)[cells.operand]
     if np.any(columns != np.where(psum, cells.offset % rows, 0)):
         raise IRError("an operand does not say where in its row it begins")
-    wrong = chip & ((cells.offset // rows != starts) | (cells.offset % rows + free > rows))
+    same = (cells.offset // rows == starts) & (low // rows == starts)
+    wrong = chip & (~same | (low % rows + free > rows))
     if np.any(wrong):
         raise IRError("an access on chip crosses from one partition to the next")

@@ -100,7 +100,7 @@ class Forwarding:
         self._writes = writes
         self._copies = [_copy(form, program.target) for form in program.forms]
         self._identities: dict[tuple[int, int, Dims], bool] = {}
-        self._steps: dict[tuple[int, int, int], tuple[int, int] | None] = {}
+        self._steps: dict[tuple[int, tuple[int, int] | None], tuple[int, int] | None] = {}
         self.soft = program.reinterpreted | tracked
         if not program.partners:
             self._serve(flow)
@@ -125,7 +125,7 @@ class Forwarding:
                 self.root[cell] = self.root[source]
 
     def _allowed(self, place: Place, maker: int, reader: int) -> bool:
-        fast = place.across <= 1 or self._program.forms[self._program.form_ids[reader]].op in _ANY_ORDER
+        fast = abs(place.across) <= 1 or self._program.forms[self._program.form_ids[reader]].op in _ANY_ORDER
         # Not behind a copy within one tensor either, which may overwrite what it copies.
         return fast and self._writes.next(place.base, maker - 1) > reader
 
@@ -143,7 +143,7 @@ class Forwarding:
         item = program.operands[cells.operand[source]]
         offset, base = int(cells.offset[source]), int(cells.tensor[source])
         served = self.places.get(source)
-        key = (form, served.down, served.across) if served else (form, -1, -1)
+        key = (form, (served.down, served.across) if served else None)
         if key not in self._steps:
             self._steps[key] = _steps(copy, served.dims(copy.dims) if served else copy.dims)
         steps = self._steps[key]

@@ -89,7 +89,7 @@ class _Chains:
         self._writes = writes
         self._live = live
         self._roles = [[item.role for item in form.operands] for form in program.forms]
-        self._walks: dict[tuple[int, int, int], tuple[int, int] | None] = {}
+        self._walks: dict[tuple[int, tuple[int, int] | None], tuple[int, int] | None] = {}
 
     def build(self) -> list[Chain]:
         program = self._program
@@ -164,7 +164,7 @@ class _Chains:
         operand = int(cells.operand[cell])
         item = self._program.operands[operand]
         place = self._served.places.get(cell)
-        key = (operand, place.down, place.across) if place else (operand, -1, -1)
+        key = (operand, (place.down, place.across) if place else None)
         if key not in self._walks:
             self._walks[key] = walk(place.dims(item.dims) if place else item.dims, item.partitions)
         steps = self._walks[key]

@@ -229,7 +229,19 @@ class _Access:
             return bool(valid[0])
         operand.valid = valid
         operand.places = np.where(valid, starts, 0)[:, None] + _pattern(operand.item.dims[1:])
+        if operand.writes and self._action.form.param("unique_indices"):
+            self._check_unique(operand, operand.places[valid])
         return bool(valid.any())
+
+    def _check_unique(self, operand: _Operand, places: Ints) -> None:
+        """What is added by indices is added to each place once: a second time would find the old sum."""
+        if np.unique(places).size < places.size:
+            name = self._sites(operand.tensor).name
+            raise KernelError(
+                "duplicate_indices", f"nisa.{self._action.form.op}: indices name a place of "
+                f"{operand.item.role} ({name}) twice",
+                hint="add up what goes to one place before, or add it in turns",
+            )  # fmt: skip
 
     def _in_bounds(self, operand: _Operand, starts: Ints) -> Bools:
         """Which starts keep the pattern inside the tensor, and on chip inside the partition's row."""
@@ -237,9 +249,10 @@ class _Access:
         size = site.size * NUMPY[site.dtype].itemsize // item.itemsize
         moves = operand.item.dims[0][0] == 0
         extent = item.free_extent if moves else item.extent
-        valid: Bools = (starts >= 0) & (starts + extent <= size)
+        low = starts - item.below
+        valid: Bools = (low >= 0) & (low + extent <= size)
         if not item.in_hbm:
-            valid &= starts % item.row + item.free_extent <= item.row
+            valid &= low % item.row + item.free_extent <= item.row
             if item.index_step % item.row:
                 valid &= starts // item.row == operand.offset // item.row
         return valid

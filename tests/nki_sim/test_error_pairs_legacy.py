@@ -120,7 +120,7 @@ PAIRS: dict[str, tuple[str, str]] = {
     "index_type": ("t['a', 0]", "t[0, 0]"),
     "iterate_index": ("list(i_f)", "list(range(3))"),
     "too_many_indices": ("t[0, 0, 0]", "t[0, 0]"),
-    "access_pattern": ("nl.exp(t[i_p, 511 - i_f])", "nl.exp(t[i_p, i_f])"),
+    "access_pattern": ("nl.load(x[i_p, 511 - i_f])", "nl.exp(t[i_p, 511 - i_f])"),
     "partition_step": (
         "nl.exp(t[2 * nl.arange(64)[:, None], i_f])",
         "nl.exp(t[nl.arange(64)[:, None], i_f])",

@@ -113,7 +113,7 @@ def _indexing(key: Callable[[Any, Any, Any], Any]) -> Callable[[Any], Any]:
         (lambda _p, _f, _: (nl.arange(4), 0), "1d_arange_not_supported"),
         (lambda p, f, _: (2 * p, f), "partition_step"),
         (lambda p, _f, _: (0, p), "failed_to_infer_tile_from_local_tensor"),
-        (lambda p, f, _: (p, 7 - f), "access_pattern"),
+        (lambda _p, _f, _: (slice(None), slice(None, None, -1)), "access_pattern"),
         (lambda p, f, _: (p, f, 0), "too_many_indices"),
         (lambda _p, _f, _: (1.5, 0), "index_type"),
     ],

@@ -11,7 +11,7 @@ from functools import lru_cache
 from operator import index as to_int
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from nki_sim.forms import Dims
+from nki_sim.forms import Dims, below
 from nki_sim.frontend.legacy.index import INTEGERS, Index, Linear, Shifted, broadcast, linear
 from nki_sim.frontend.tensor import DynamicSlice, Lookup, fail
 from nki_sim.frontend.views import View
@@ -152,8 +152,11 @@ def _affine(dims: Dims, linears: tuple[Linear | None, ...], on_chip: bool, row: 
         made.append((step if count > 1 else 1, count))
     if on_chip:
         made[0] = _partitions(made[0], over, row, name)
-    if any(step < 0 for step, _ in made):
-        fail("access_pattern", f"{name} is walked backwards", "index expressions that grow along each axis")
+    if not on_chip and below(tuple(made)):
+        fail(
+            "access_pattern", f"{name} is walked backwards",
+            "free dimensions on chip can be walked backwards; load first, then reverse",
+        )  # fmt: skip
     spans = tuple(
         (stride, -item.low if item else 0, count - 1 - (item.high if item else 0))
         for (stride, count), item in zip(dims, linears, strict=True)
@@ -289,7 +292,12 @@ def _span(item: Any, count: int, axis: int, tile: Tile) -> tuple[int, int, int, 
         first, stop, stride = 0 if item.start is None else item.start, item.stop, item.step or 1
         first, stop = _integer(first, tile), count if stop is None else _integer(stop, tile)
         first, stop = first + count if first < 0 else first, stop + count if stop < 0 else stop
-        if 0 <= first < stop <= count and stride > 0:
+        if stride < 1:
+            fail(
+                "access_pattern", f"a slice of {tile.name} axis {axis} steps by {stride}",
+                "slices step by 1 or more; index a tile on chip with n - 1 - nl.arange(n)[None, :]",
+            )  # fmt: skip
+        if 0 <= first < stop <= count:
             return first, stride, -(-(stop - first) // stride), True
     else:
         first = _integer(item, tile)

@@ -14,7 +14,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from nki_sim.errors import KernelError
-from nki_sim.forms import merged
+from nki_sim.forms import below, merged
 from nki_sim.frontend.context import current
 from nki_sim.frontend.legacy.scopes import Scopes
 from nki_sim.frontend.psum import infer_accumulate
@@ -348,8 +348,8 @@ def _collide(written: Tensor, read: Tensor, result: Tensor) -> bool:
     spans = []
     for view in (written, read):
         first, free = divmod(view.offset, row)
-        last = free + sum(step * (count - 1) for step, count in view.dims[1:])
-        spans.append((first, first + view.dims[0][1] - 1, free, last))
+        last = free + sum(step * (count - 1) for step, count in view.dims[1:] if step > 0)
+        spans.append((first, first + view.dims[0][1] - 1, free - below(view.dims[1:]), last))
     (a, b, c, d), (e, f, g, h) = spans
     return a <= f and e <= b and c <= h and g <= d
 
