@@ -22,7 +22,6 @@ from nki_sim.targets import Target
 from nki_sim.timing.activity import QUEUES_OF, active_ns, instruction_ns, span_ns
 from nki_sim.timing.forecast import Forecast
 from nki_sim.timing.schedule import QUEUES, Timeline
-from nki_sim.timing.spills import spills
 from nki_sim.timing.traffic import (
     Convention,
     Counters,
@@ -55,11 +54,6 @@ def profile(forecast: Forecast, convention: ConventionName = "explorer") -> Coun
     program, target, timeline = forecast.compiled.program, forecast.target, forecast.timeline
     rules, total_s = CONVENTIONS[convention], forecast.latency_ms / 1e3
     moved = traffic(program, rules)
-    unplaced = spills(program, target)
-    moved["hbm_write_bytes"] += unplaced.save_bytes
-    moved["hbm_read_bytes"] += unplaced.reload_bytes + unplaced.load_again_bytes
-    moved["spill_save_bytes"] += unplaced.save_bytes
-    moved["spill_reload_bytes"] += unplaced.reload_bytes
     found: Counters = {
         "total_time": total_s,
         "neuroncore_cycle_count": round(total_s * target.sync_clock_ghz * 1e9),

@@ -37,12 +37,11 @@ class Convention:
 
 def instructions(form: Form, convention: Convention) -> int:
     """Instructions that the profiler sees for one of this form."""
-    tensor = form.engine == "tensor" and bool(form.operands)  # a barrier multiplies nothing
-    fp32 = tensor and any(item.dtype == "float32" for item in form.operands if item.role in _PRODUCT)
-    return convention.fp32_instructions if fp32 else 1
-
-
-_PRODUCT = frozenset({"moving", "data"})
+    moving = form.operand("moving" if form.op == "nc_matmul" else "data")
+    if form.engine != "tensor" or moving is None or moving.dtype != "float32":
+        return 1
+    # A product over one partition copies a row to all of them, which takes one.
+    return convention.fp32_instructions if moving.partitions > 1 else 1
 
 
 def traffic(program: Program, convention: Convention) -> Counters:
