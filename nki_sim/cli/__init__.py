@@ -21,10 +21,13 @@ from nki_sim.cli.kernels import finding
 from nki_sim.cli.show import Report
 from nki_sim.cli.table import VERBS
 from nki_sim.cli.verb import EXIT_INCORRECT, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_KERNEL, EXIT_USAGE
-from nki_sim.errors import KernelError, LimitError, RuleError, SimError
+from nki_sim.errors import KernelError, LimitError, RuleError, ScheduleError, SimError
 
 _USAGE_CODES = {"entry": "--entry NAME", "arguments": "one --arg for each, in this order"}
 """Errors of a launch, the file having no such kernel or it taking other arguments: what mends them here."""
+
+_LACKING = frozenset({"unsupported", "unsupported_argument", "eager_launch"})
+"""What the simulator does not do says nothing about the kernel."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -87,7 +90,10 @@ def _sorted_out(error: Exception) -> tuple[int, bool | None, Report]:
         hint = f"{error.hint} ({_USAGE_CODES[error.code]})"
         return EXIT_USAGE, None, {**finding(error), "hint": hint}
     if isinstance(error, KernelError):
-        return EXIT_KERNEL, None if isinstance(error, LimitError) else False, finding(error)
+        undecided = isinstance(error, LimitError) or error.code in _LACKING
+        return EXIT_KERNEL, None if undecided else False, finding(error)
+    if isinstance(error, ScheduleError):
+        return EXIT_KERNEL, None, _fields(error)
     if isinstance(error, MemoryError):
         hint = "try smaller inputs, or --slice"
         fields = {"code": "limit_memory", "message": "there is not enough memory", "line": 0, "hint": hint}

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nki_sim import cli as command_line
-from nki_sim.cli import lists, table
+from nki_sim.cli import lists, table, verb
 from nki_sim.cli.verb import Verb
+from nki_sim.errors import ScheduleError
 
 
 def test_a_broken_rule_is_reported_as_incorrect(kernel_file: Path, cli: Any) -> None:
@@ -285,6 +287,42 @@ def raising(error: Exception) -> Any:
         raise error
 
     return raises
+
+
+@pytest.mark.parametrize("name", ["exponential", "nc_matmul_mx"])
+def test_what_the_simulator_lacks_is_no_verdict(name: str, tmp_path: Path, cli: Any) -> None:
+    path = tmp_path / "newer.py"
+    path.write_text(f"import nki\nimport nki.isa as nisa\n\n@nki.jit\ndef kernel(x):\n    nisa.{name}(x)\n")
+    status, out, _ = cli("run", path, "--arg", "4x4", "--json")
+    report = json.loads(out)
+    assert (status, report["correct"], report["error"]["code"]) == (3, None, "unsupported")
+
+
+@pytest.mark.parametrize(("verb", "status"), [("run", 0), ("profile", 3)])
+def test_what_cannot_be_scheduled_has_no_counters(
+    verb: str, status: int, monkeypatch: Any, kernel_file: Path, cli: Any
+) -> None:
+    for module in ("run", "profile"):
+        monkeypatch.setattr(f"nki_sim.cli.{module}.forecast", raising(ScheduleError("it never fits")))
+    found, out, err = cli(verb, kernel_file, "--arg", "128x512", "--json")
+    report = json.loads(out)
+    assert (found, report["correct"], report["counters"], report["checks"]) == (status, None, {}, [])
+    assert "it never fits" in (err if verb == "run" else report["error"]["message"])
+
+
+# -- what the page says ---------------------------------------------------------------------------
+
+
+def test_the_page_has_every_status_and_key() -> None:
+    page = (Path(command_line.__file__).parents[2] / "docs/nki-sim.md").read_text(encoding="utf-8")
+    statuses = {int(number) for number in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
+    named = {value for name, value in vars(verb).items() if name.startswith("EXIT_")}
+    assert statuses == {0, *named, 128 + signal.SIGPIPE}
+    table_of_keys = page.split("| key | holds |")[1].split("\n\n")[0]
+    keys = {
+        key for row in table_of_keys.splitlines()[2:] for key in re.findall(r"`(\w+)`", row.split("|")[1])
+    }
+    assert keys == {key for entry in table.VERBS.values() for key in entry.blank()}
 
 
 # -- targets --------------------------------------------------------------------------------------
