@@ -11,7 +11,6 @@ Exit status 0 when every kernel found is correct, 1 otherwise, 2 when there is n
 from __future__ import annotations
 
 import argparse
-import fnmatch
 import json
 import sys
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that both spellings work
 
-from benchmarks.corpora import library, outcome, pairs, samples  # noqa: E402 - the path is set above
+from benchmarks.corpora import library, outcome, pairs, samples, sources  # noqa: E402 - the path is set above
 from benchmarks.corpora.processes import Limits  # noqa: E402
 
 Kind = Callable[[argparse.Namespace, Limits], list[outcome.Outcome]]
@@ -28,7 +27,7 @@ Kind = Callable[[argparse.Namespace, Limits], list[outcome.Outcome]]
 
 def _pairs(find: Callable[[Path], object]) -> Kind:
     def run(options: argparse.Namespace, limits: Limits) -> list[outcome.Outcome]:
-        chosen = [pair for pair in find(options.corpus) if wanted(pair.name, options.only)]  # type: ignore[attr-defined]
+        chosen = [pair for pair in find(options.corpus) if sources.wanted(pair.name, options.only)]  # type: ignore[attr-defined]
         return pairs.outcomes(
             chosen, target=options.target, seeds=options.seeds, limits=limits, jobs=options.jobs
         )
@@ -42,11 +41,6 @@ KINDS: dict[str, Kind] = {
     "nki-samples": samples.outcomes,
     "nki-library": library.outcomes,
 }
-
-
-def wanted(name: str, pattern: str | None) -> bool:
-    """Whether `--only` lets a name through: a shell pattern, or part of the name."""
-    return not pattern or fnmatch.fnmatch(name, pattern) or pattern in name
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.corpora import sources
-from benchmarks.corpora.outcome import Outcome, first_line
+from benchmarks.corpora.outcome import OVER, Outcome, first_line
 
 WRONG = re.compile(r"\b(differ|differs|mismatch|not match|incorrect|failed|fail)\b", re.IGNORECASE)
 RIGHT = re.compile(r"\b(match|matches|pass|passed|correct|close)\b", re.IGNORECASE)
@@ -37,13 +37,21 @@ class Ledger:
     def of(self, name: str) -> Outcome:
         return self._found.setdefault(name, Outcome(name))
 
-    def blame(self, text: str, reason: str) -> None:
-        """A script or test module that did not get to its kernels: those that it imports get the reason."""
-        imported = sources.imports(text)
-        for name, file in self._files.items():
+    def blame(self, file: Path, complaint: str, *, called: bool) -> None:
+        """A script or test module that did not get to all of its kernels, whether it `called` some or none.
+
+        Those kernels that it imports and that did not run get the reason. What a process whose time was over
+        would have called is not known: where it called and imports none, its file stands for its kernels.
+        """
+        reason = f"{file.name}: {complaint}"
+        imported = sources.imports(file.read_text(encoding="utf-8", errors="replace"))
+        missed = [name for name, path in self._files.items() if {name, path.stem} & imported]
+        for name in missed:
             item = self._found[name]
-            if not item.runs and {name, file.stem} & imported:
+            if not item.runs:
                 item.reason = item.reason or reason
+        if complaint == OVER and not missed and not called:
+            self.of(file.stem).reason = reason
 
 
 class Round:

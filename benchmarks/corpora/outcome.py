@@ -6,6 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+OVER = "time is over"
+"""The reason of what its limit of time ended."""
+
 
 @dataclass
 class Outcome:

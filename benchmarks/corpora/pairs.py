@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.corpora.outcome import Outcome, first_line
+from benchmarks.corpora.outcome import OVER, Outcome, first_line
 from benchmarks.corpora.processes import Command, Ended, Limits, each, run
 
 TOLERANCE = 2e-5
@@ -82,7 +82,7 @@ def judged(name: str, ended: Ended) -> Outcome:
     report = _json(ended.out)
     if report is None:
         outcome.failures = 1
-        outcome.reason = "time is over" if ended.status is None else _died(ended)
+        outcome.reason = OVER if ended.status is None else _died(ended)
         return outcome
     outcome.traced = report["seconds"]["trace"] > 0 and (report["error"] or {}).get("code") != "limit_time"
     outcome.correct = report["correct"]

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.corpora import ledger, observer, sources, suites
-from benchmarks.corpora.outcome import Outcome
+from benchmarks.corpora.outcome import OVER, Outcome
 from benchmarks.corpora.processes import Command, Ended, Limits, each, run
 
 PACKAGES = "src"
@@ -38,11 +38,10 @@ def outcomes(options: argparse.Namespace, limits: Limits) -> list[Outcome]:
 
     def one(file: Path) -> None:
         run_file = script if SCRIPTS.intersection(file.parts) else suites.module
-        complaint = run_file(suite, file, limits, book)
-        if complaint:
-            book.blame(file.read_text(errors="replace"), f"{file.name}: {complaint}")
+        run_file(suite, file, limits, book)
 
-    each(one, [file for file in files if not options.only or options.only in str(file)], options.jobs)
+    chosen = [item for item in files if sources.wanted(str(item.relative_to(root)), options.only)]
+    each(one, chosen, options.jobs)
     return book.outcomes(tried=bool(options.only))
 
 
@@ -63,20 +62,28 @@ def tests(root: Path) -> list[Path]:
     ]
 
 
-def script(suite: suites.Suite, file: Path, limits: Limits, book: ledger.Ledger) -> str:
-    """Run one script and enter its results; what kept it from its kernels comes back."""
+def script(suite: suites.Suite, file: Path, limits: Limits, book: ledger.Ledger) -> None:
+    """Run one script and enter its results, or what kept it from its kernels."""
     with tempfile.TemporaryDirectory() as scratch:
         events = Path(scratch) / "events"
         found = suites.variables(suite.target, [file.parent, *suite.paths], events, suite.hollow)
         argv = [sys.executable, "-m", "benchmarks.corpora.drive", str(file)]
         ended = run(Command(argv, found, Path(scratch)), limits)
         seen = observer.read(events)
+    called = any(event["event"] == "kernel" for event in seen)
     absent = _absent_package(ended)
     if absent:
-        return f"needs the package {absent}"
-    over = "time is over" if ended.status is None else "the script's process died"
-    ledger.of_script(book, seen, asserts=sources.mentions(file, "assert"), end=over)
-    return "" if ended.status == 0 and seen else _last(ended)
+        book.blame(file, f"needs the package {absent}", called=called)
+        return
+    over = ended.status is None
+    ledger.of_script(
+        book,
+        seen,
+        asserts=sources.mentions(file, "assert"),
+        end=OVER if over else "the script's process died",
+    )
+    if ended.status != 0 or not seen:
+        book.blame(file, OVER if over else _last(ended), called=called)
 
 
 def _absent_package(ended: Ended) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fnmatch
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,6 +67,13 @@ def imports(text: str) -> set[str]:
 
 def mentions(file: Path, text: str) -> bool:
     return text in file.read_text(encoding="utf-8", errors="replace")
+
+
+def wanted(name: str, pattern: str | None) -> bool:
+    """Whether `--only` lets a name through: a shell pattern of it or of its last part, or part of it."""
+    if not pattern or pattern in name:
+        return True
+    return any(fnmatch.fnmatch(text, pattern) for text in (name, Path(name).name, Path(name).stem))
 
 
 def python_files(folder: Path) -> Iterator[Path]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.corpora import ledger, missing, observer
-from benchmarks.corpora.outcome import first_line
+from benchmarks.corpora.outcome import OVER, first_line
 from benchmarks.corpora.processes import Command, Ended, Limits, run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,8 +44,8 @@ def variables(target: str, paths: Sequence[Path], events: Path, hollow: frozense
     }
 
 
-def module(suite: Suite, file: Path, limits: Limits, book: ledger.Ledger) -> str:
-    """Run one test module and enter its results; what went wrong with the module itself comes back."""
+def module(suite: Suite, file: Path, limits: Limits, book: ledger.Ledger) -> None:
+    """Run one test module and enter its results, or what went wrong with the module itself."""
     with tempfile.TemporaryDirectory() as scratch:
         events = Path(scratch) / "events"
         argv = [
@@ -63,14 +63,15 @@ def module(suite: Suite, file: Path, limits: Limits, book: ledger.Ledger) -> str
         found = variables(suite.target, suite.paths, events, suite.hollow)
         ended = run(Command(argv, found, suite.root), limits)
         seen = observer.read(events)
-    ledger.of_tests(
-        book, seen, end="the process of the tests died" if ended.status is not None else "time is over"
-    )
-    return "" if any(event["event"] == "test" for event in seen) else _complaint(ended)
+    over = ended.status is None
+    ledger.of_tests(book, seen, end=OVER if over else "the process of the tests died")
+    kinds = {event["event"] for event in seen}
+    if over or "test" not in kinds:
+        book.blame(file, _complaint(ended), called="kernel" in kinds)
 
 
 def _complaint(ended: Ended) -> str:
     if ended.status is None:
-        return "time is over"
+        return OVER
     found = _ERROR.findall(ended.out + "\n" + ended.err)
     return first_line(found[-1]) if found else f"no test was run (status {ended.status})"

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks import compat
 from benchmarks.corpora import ledger, missing, pairs, processes, sources
-from benchmarks.corpora.outcome import Outcome, lines, report
+from benchmarks.corpora.outcome import OVER, Outcome, lines, report
 from benchmarks.corpora.processes import Command, Ended, Limits
 
 LIMITS = Limits(seconds=60, data_bytes=4 << 30)
@@ -222,10 +222,65 @@ def test_wrong_once_is_wrong_and_the_first_reason_is_kept() -> None:
 
 def test_modules_that_fail_blame_the_kernels_they_name(tmp_path: Path) -> None:
     book = book_of(tmp_path, "first", "second")
-    book.blame("from elsewhere import first\n", "test_x.py: ImportError")
+    module = tmp_path / "test_x.py"
+    module.write_text("from elsewhere import first\n")
+    book.blame(module, "ImportError", called=False)
     found = by_name(book)
     assert found["first"].reason == "test_x.py: ImportError"
     assert found["second"].reason == "nothing in the corpus runs it"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint", "called", "extra"),
+    [
+        ("import elsewhere\n", OVER, False, {"test_x": "test_x.py: time is over"}),
+        ("import elsewhere\n", OVER, True, {}),
+        ("import elsewhere\n", "no test was run", False, {}),
+        ("from elsewhere import first\n", OVER, False, {"first": "test_x.py: time is over"}),
+        ("from elsewhere import first\n", OVER, True, {"first": "test_x.py: time is over"}),
+    ],
+)
+def test_what_time_ended_is_among_the_kernels_found(
+    text: str, complaint: str, called: bool, extra: dict[str, str], tmp_path: Path
+) -> None:
+    book = book_of(tmp_path, "first")
+    module = tmp_path / "test_x.py"
+    module.write_text(text)
+    book.blame(module, complaint, called=called)
+    assert {name: item.reason for name, item in by_name(book).items() if item.reason[:4] != "noth"} == extra
+
+
+SLOW = """
+import time
+
+def test_slow():
+    time.sleep(600)
+"""
+
+
+def test_a_module_that_time_ended_is_counted(tmp_path: Path, capsys: Any) -> None:
+    place = tmp_path / "test/integration/nkilib/core/norm/test_slow_norm.py"
+    place.parent.mkdir(parents=True)
+    place.write_text(SLOW)
+    (tmp_path / "conftest.py").write_text(
+        "def pytest_addoption(parser):\n"
+        "    for name in ('test-mode', 'output-directory', 'platform-target'):\n"
+        "        parser.addoption('--' + name)\n"
+    )
+    arguments = ["--corpus", tmp_path, "--kind", "nki-library", "--json", "--timeout", 4, "--only"]
+    assert compat.main([str(item) for item in (*arguments, "*slow_norm*")]) == 1
+    result = json.loads(capsys.readouterr().out)
+    assert reasons(result) == {"test_slow_norm": "test_slow_norm.py: time is over"}
+    assert compat.main([str(item) for item in (*arguments, "*fast_norm*")]) == 2
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    "pattern", ["*slow_norm*", "slow_norm", "test_slow_norm", "*/norm/*.py", "test_*.py", None]
+)
+def test_only_takes_patterns_and_parts_of_names(pattern: str | None) -> None:
+    assert sources.wanted("core/norm/test_slow_norm.py", pattern)
+    assert not sources.wanted("core/norm/test_slow_norm.py", "slow_norm*")
 
 
 # -- what files say --------------------------------------------------------------------------------
