@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from nki_sim.compiler.arrays import split
+from nki_sim.compiler.broadcast import multiply
 from nki_sim.compiler.compiled import Compiled, unchanged
 from nki_sim.compiler.draft import Draft
 from nki_sim.compiler.engines import assign
 from nki_sim.compiler.hoist import hoist
+from nki_sim.compiler.psum import place
 from nki_sim.compiler.residency import Plan, Residency, insert
+from nki_sim.compiler.rotation import rotate
 from nki_sim.compiler.stream import stream
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
@@ -21,9 +24,12 @@ def compiled(program: Program, target: Target) -> Compiled:
     assign(draft)
     streams = _stream(draft, target)
     hoist(draft, computed=not streams)
+    multiply(draft, target)
+    place(draft, target)
     if not streams:
         _stream(draft, target)
     insert(draft, [_resident(draft, target, core) for core in _cores(program)])
+    rotate(draft, target)
     return draft.compiled()
 
 

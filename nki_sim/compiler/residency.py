@@ -61,7 +61,7 @@ class Residency:
         self._draft = draft
         self._passing = passing
         self._recent: dict[int, OrderedDict[int, None]] = defaultdict(OrderedDict)
-        self._free = target.legacy_sbuf_bytes
+        self._free = target.sbuf_usable_bytes
         self.tiles = _tiles(draft, target, core)
         self._resident: set[int] = set()
         self._farthest: list[tuple[int, int]] = []

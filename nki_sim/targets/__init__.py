@@ -31,7 +31,7 @@ class Target:
     hbm_bytes: int
     sbuf_partition_bytes: int
     sbuf_reserved_bytes: int
-    legacy_sbuf_bytes: int
+    legacy_rotation: int
     psum_banks: int
     psum_bank_bytes: int
     matmul_contract_max: int
