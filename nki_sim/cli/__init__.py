@@ -120,7 +120,7 @@ def _failed(
         print(show.as_json({**report, **verdict, "error": error}))
     if status == EXIT_KERNEL:
         said = [] if options.json else show.finding(error, _source(options))
-        first = f"{options.kernel}: "
+        first = f"{_source(options) or 'nki-sim'}: "
     else:
         said = [error["message"], *([f"    hint: {error['hint']}"] if error["hint"] else [])]
         first = "nki-sim: "
