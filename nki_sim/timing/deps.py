@@ -9,6 +9,8 @@ depend on data are walled off: nothing moves into them, out of them or past them
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -17,7 +19,12 @@ from nki_sim.flow.regions import Box, boxes, neighbours
 from nki_sim.program.ir import LOOP_MARKS, MAX_CORES, Program
 from nki_sim.timing.places import shift, spaces
 
-_ALONE = ([[0]], [[0]])
+_Neighbours = tuple[list[list[int]], list[list[int]]]
+
+_Access = tuple[Box, int, bool, bool]
+"""The region, the instruction, whether it writes, whether it reads."""
+
+_ALONE: _Neighbours = ([[0]], [[0]])
 
 MAX_WAITS = 1 << 24
 """Pairs of instructions of which one waits for the other because of one tensor."""
@@ -25,16 +32,43 @@ MAX_WAITS = 1 << 24
 
 @dataclass(frozen=True, eq=False)
 class Dependences:
-    """`predecessors[i]` are the instructions that i waits for, each once, all before i."""
+    """`predecessors[i]` are the instructions that i waits for, each once, all before i.
+
+    `entries[t]` are the instructions that touch tensor t and wait for no other that does. Tensors that nobody
+    writes are left out, as are placed ones but one of those that share a place.
+    """
 
     predecessors: list[list[int]]
+    entries: dict[int, list[int]]
+
+    @cached_property
+    def followers(self) -> list[list[int]]:
+        """For each instruction those that wait for it."""
+        found: list[list[int]] = [[] for _ in self.predecessors]
+        for number, items in enumerate(self.predecessors):
+            for item in items:
+                found[item].append(number)
+        return found
+
+
+_KNOWN: WeakKeyDictionary[Program, Dependences] = WeakKeyDictionary()
 
 
 def dependences(program: Program) -> Dependences:
-    """All conflicts of a program, except those that follow from others on the same region."""
+    """All conflicts of a program, except those that follow from others on the same region.
+
+    Kept as long as the program is: schedules of one program on many targets share them.
+    """
+    found = _KNOWN.get(program)
+    if found is None:
+        found = _KNOWN[program] = _dependences(program)
+    return found
+
+
+def _dependences(program: Program) -> Dependences:
     found: list[set[int]] = [set() for _ in range(len(program))]
     if not found:
-        return Dependences([])
+        return Dependences([], {})
     cells = program.cells
     space = spaces(program)[cells.tensor]
     written = np.zeros(len(program.tensor_sites), dtype=bool)
@@ -43,15 +77,17 @@ def dependences(program: Program) -> Dependences:
     order = chosen[np.argsort(space[chosen], kind="stable")]
     found_boxes = boxes(program, order)
     shift(program, order, found_boxes)
-    areas = [tuple(box) for box in found_boxes.tolist()]
+    columns = (cells.instruction[order], cells.writes[order], cells.reads[order])
+    accesses = list(
+        zip(map(tuple, found_boxes.tolist()), *(column.tolist() for column in columns), strict=True)
+    )
     bounds = np.flatnonzero(np.diff(space[order], prepend=-1)).tolist()
-    numbers = cells.instruction[order].tolist()
-    writes, reads = cells.writes[order].tolist(), cells.reads[order].tolist()
+    owners, entries = space[order].tolist(), {}
+    known: dict[tuple[Box, ...], _Neighbours] = {}
     for first, last in zip(bounds, [*bounds[1:], len(order)], strict=True):
-        part = slice(first, last)
-        _sweep(found, areas[part], numbers[part], writes[part], reads[part])
+        entries[owners[first]] = _sweep(found, accesses[first:last], known)
     _fence(program, found)
-    return Dependences([sorted(items) for items in found])
+    return Dependences([sorted(items) for items in found], entries)
 
 
 def _fence(program: Program, found: list[set[int]]) -> None:
@@ -68,41 +104,53 @@ def _fence(program: Program, found: list[set[int]]) -> None:
     pairs = {
         number for number in program.partners if len(program.forms[program.form_ids[number]].operands) > 1
     }
-    since: list[list[int]] = [[] for _ in all_cores]
-    last: list[set[int]] = [set() for _ in all_cores]
+    # Per core and other core: what that one issued and no wall of this one waits for yet.
+    since: list[list[list[int]]] = [[[] for _ in all_cores] for _ in all_cores]
+    last = [-1 for _ in all_cores]
     for number, core in enumerate(program.cores.tolist()):
         if is_wall[number]:
             own = number in program.partners and number not in pairs
-            for other in (core,) if own else all_cores:
-                found[number].update(since[other])
-            for other in all_cores if number in pairs else (core,):
-                since[other], last[other] = [number], {number}
-        else:
-            found[number].update(last[core])
-            since[core].append(number)
+            seen = (core,) if own else all_cores
+            for builder in all_cores if number in pairs else (core,):
+                if last[builder] >= 0:
+                    found[number].add(last[builder])
+                for other in seen:
+                    found[number].update(since[builder][other])
+                    since[builder][other] = []
+                last[builder] = number
+        elif last[core] >= 0:
+            found[number].add(last[core])
+        for pending in since:
+            pending[core].append(number)
 
 
 def _sweep(
-    found: list[set[int]], areas: list[Box], numbers: list[int], writes: list[bool], reads: list[bool]
-) -> None:
-    """Conflicts within one tensor, its accesses in program order."""
+    found: list[set[int]], accesses: list[_Access], known: dict[tuple[Box, ...], _Neighbours]
+) -> list[int]:
+    """Conflicts within one tensor, its accesses in program order; returns those in conflict with none before.
+
+    `known` are neighbours that were worked out already: tensors of one site have the same regions.
+    """
     regions: dict[Box, int] = {}
-    region = [regions.setdefault(box, len(regions)) for box in areas]
-    near, inside = _ALONE if len(regions) == 1 else neighbours(np.array(list(regions), dtype=np.int64))
+    region = [regions.setdefault(access[0], len(regions)) for access in accesses]
+    near, inside = _neighbours(tuple(regions), known)
     writer = [-1] * len(regions)
     readers: list[list[int]] = [[] for _ in regions]
     # How many of them nobody need wait for: all do already, or all writers of a region do.
     settled = [0] * len(regions)
     waited: list[dict[int, int]] = [{} for _ in regions]
+    entries: list[int] = []
     total = 0
-    for at, number, write, read in zip(region, numbers, writes, reads, strict=True):
-        waits = found[number]
+    for at, (_, number, write, read) in zip(region, accesses, strict=True):
+        waits, entry = found[number], True
         for other in near[at]:
             if writer[other] >= 0:
                 waits.add(writer[other])
-            if write:
+                entry = False
+            if write and readers[other]:
                 waits.update(readers[other][max(settled[other], waited[at].get(other, 0)) :])
                 waited[at][other] = len(readers[other])
+                entry = False
         if write:
             for other in inside[at]:
                 writer[other] = -1
@@ -110,6 +158,8 @@ def _sweep(
             writer[at] = number
         elif read:
             readers[at].append(number)
+        if entry:
+            entries.append(number)
         waits.discard(number)
         total += len(waits)
         if total > MAX_WAITS:
@@ -117,3 +167,13 @@ def _sweep(
                 "limit_work", f"instructions wait for each other in more than {MAX_WAITS} pairs",
                 hint="access tensors in tiles that are the same each time",
             )  # fmt: skip
+    return entries
+
+
+def _neighbours(regions: tuple[Box, ...], known: dict[tuple[Box, ...], _Neighbours]) -> _Neighbours:
+    if len(regions) == 1:
+        return _ALONE
+    found = known.get(regions)
+    if found is None:
+        found = known[regions] = neighbours(np.array(regions, dtype=np.int64))
+    return found

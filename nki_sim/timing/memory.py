@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 import numpy as np
 
@@ -15,7 +16,18 @@ from nki_sim.flow.room import MEMORIES, capacity, size
 from nki_sim.program.ir import Ints, Program
 from nki_sim.targets import Target
 
-__all__ = ["MEMORIES", "Lifetimes", "Pool", "Tile", "capacity", "lifetimes", "pools", "size"]
+__all__ = [
+    "MEMORIES",
+    "Lifetimes",
+    "Pool",
+    "Refill",
+    "Rooms",
+    "Tile",
+    "capacity",
+    "lifetimes",
+    "rooms",
+    "size",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,80 +50,133 @@ def lifetimes(program: Program) -> Lifetimes:
 
 @dataclass(slots=True, eq=False)
 class Tile:
-    """A tensor on its way through a pool."""
+    """A tensor on its way through a pool.
 
-    number: int
+    `entries` are the instructions that can be the first to run of those that touch it.
+    """
+
     size: int
     pool: Pool
+    first: int
+    entries: list[int]
     accesses: int = 0
     end_ns: float = 0.0
     last: int = -1
+    number: int = -1
+
+    def access_ended(self, end_ns: float, number: int) -> bool:
+        """Count down its accesses; true when that was the last."""
+        self.accesses -= 1
+        if end_ns > self.end_ns:
+            self.end_ns, self.last = end_ns, number
+        return self.accesses == 0
 
 
 @dataclass(slots=True, eq=False)
 class Pool:
-    """Free room, and the tiles waiting for it: (instruction that touches it first, tile)."""
+    """One memory of one core, whose tiles get room in program order."""
 
     free: int
-    waiting: list[tuple[int, Tile]] = field(default_factory=list)
-    tiles: dict[int, Tile] = field(default_factory=dict)
+    waiting: list[Tile] = field(default_factory=list)
     next: int = 0
 
-    def gated(self) -> list[int]:
-        """One entry per tile: the instruction that cannot start before the tile has room."""
-        return [number for number, _ in self.waiting]
+    def hand_out(self) -> Iterator[Tile]:
+        """Give room to the next tiles while it lasts."""
+        while self.next < len(self.waiting) and self.waiting[self.next].size <= self.free:
+            yield self.force()
 
-    def hand_out(self) -> Iterator[int]:
-        """Give room to the next tiles while it lasts; yields the instructions that gain by it."""
-        while self.next < len(self.waiting):
-            number, tile = self.waiting[self.next]
-            if tile.size > self.free:
-                return
-            self.free -= tile.size
-            self.next += 1
-            yield number
-
-    def force(self) -> int:
-        """Give room to the next tile whether there is any or not; the instruction that gains by it."""
-        number, tile = self.waiting[self.next]
+    def force(self) -> Tile:
+        """Give room to the next tile whether there is any or not."""
+        tile = self.waiting[self.next]
         self.free -= tile.size
         self.next += 1
-        return number
+        return tile
 
-    def access_ended(self, tile: Tile, end_ns: float, number: int) -> bool:
-        """Count down a tile's accesses; true when that was the last."""
-        tile.accesses -= 1
-        if end_ns > tile.end_ns:
-            tile.end_ns, tile.last = end_ns, number
-        return tile.accesses == 0
-
-    def release(self, number: int) -> int:
-        """Take a tile's room back; the instruction that ended last on it."""
-        tile = self.tiles[number]
-        self.free += tile.size
-        return tile.last
+    @property
+    def short(self) -> bool:
+        """Whether some tile waits for room."""
+        return self.next < len(self.waiting)
 
 
-def pools(program: Program, target: Target) -> tuple[list[Pool], list[list[Tile]]]:
-    """The two memories of each core, and the tiles that each instruction touches."""
+@dataclass(slots=True, eq=False)
+class Refill:
+    """The room of a pool by when and after which instruction it came free; for orders that are given.
+
+    Tiles take what came free first. It grants at every moment as much as the pool does, and moving a
+    release forward never moves a grant back.
+    """
+
+    pool: Pool
+    freed: list[tuple[float, int, int]] = field(default_factory=list)
+    granted: dict[int, tuple[float, int]] = field(default_factory=dict)
+    latest: tuple[float, int] = (0.0, -1)
+
+    def __post_init__(self) -> None:
+        self.freed.append((0.0, -1, self.pool.free))
+
+    def give(self, tile: Tile) -> None:
+        """A tile's last access has ended."""
+        heappush(self.freed, (tile.end_ns, tile.last, tile.size))
+
+    def grant(self, tile: Tile) -> tuple[float, int]:
+        """When the tile gets room, and whose end made it; those before it in program order get theirs too.
+
+        Of a program that was given more than there is, tiles may take what nobody has given back yet.
+        """
+        while tile.number not in self.granted:
+            taken = self.pool.force()
+            self._take(taken.size)
+            self.granted[taken.number] = self.latest
+        return self.granted[tile.number]
+
+    def _take(self, size: int) -> None:
+        while size > 0 and self.freed:
+            end_ns, source, room = heappop(self.freed)
+            self.latest = max(self.latest, (end_ns, source))
+            size -= room
+            if size < 0:
+                heappush(self.freed, (end_ns, source, -size))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rooms:
+    """The memories of a launch: their pools, the tiles that each instruction touches, all tiles."""
+
+    pools: list[Pool]
+    touched: list[list[Tile]]
+    tiles: list[Tile]
+
+
+def rooms(program: Program, target: Target, entries: dict[int, list[int]]) -> Rooms:
+    """Pools with all tiles that the compiler places; `entries` as dependences have them."""
     cores = program.tensor_cores.tolist()
-    made = {
+    pools = {
         (memory, core): Pool(capacity(memory, target)) for core in sorted(set(cores)) for memory in MEMORIES
     }
     first = lifetimes(program).first.tolist()
+    sizes = [size(site, target) if site.buffer in MEMORIES else 0 for site in program.sites]
     tiles: dict[int, Tile] = {}
-    for number, site_number in enumerate(program.tensor_sites.tolist()):
-        site = program.sites[site_number]
-        if site.buffer in MEMORIES and site.address is None and first[number] >= 0:
-            pool = made[site.buffer, cores[number]]
-            tile = tiles[number] = pool.tiles[number] = Tile(number, size(site, target), pool)
-            pool.waiting.append((first[number], tile))
-    for pool in made.values():
-        pool.waiting.sort(key=lambda entry: entry[0])
+    for tensor, number in enumerate(program.tensor_sites.tolist()):
+        site = program.sites[number]
+        if site.buffer in MEMORIES and site.address is None and first[tensor] >= 0:
+            pool = pools[site.buffer, cores[tensor]]
+            tiles[tensor] = Tile(sizes[number], pool, first[tensor], entries.get(tensor, []), number=tensor)
+            pool.waiting.append(tiles[tensor])
+    for pool in pools.values():
+        pool.waiting.sort(key=lambda tile: tile.first)
+    return Rooms(list(pools.values()), _touched(program, tiles), list(tiles.values()))
+
+
+def _touched(program: Program, tiles: dict[int, Tile]) -> list[list[Tile]]:
+    """The tiles of each instruction, one for each operand. What nobody writes may be read in any order."""
     touched: list[list[Tile]] = [[] for _ in range(len(program))]
+    unwritten = {tensor for tensor, tile in tiles.items() if not tile.entries}
     cells = program.cells
     for number, tensor in zip(cells.instruction.tolist(), cells.tensor.tolist(), strict=True):
         if tensor in tiles:
-            tiles[tensor].accesses += 1
-            touched[number].append(tiles[tensor])
-    return list(made.values()), touched
+            tile = tiles[tensor]
+            tile.accesses += 1
+            touched[number].append(tile)
+            if tensor in unwritten:
+                tile.entries.append(number)
+    return touched

@@ -87,8 +87,8 @@ STAGES: dict[str, tuple[str, Callable[[Program], Any]]] = {
 @pytest.mark.parametrize("limit", STAGES)
 def test_overlapping_windows_are_bounded(limit: str, building: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     where, stage = STAGES[limit]
-    program = building(_windows)
-    stage(program)
+    stage(building(_windows))
+    program = building(_windows)  # dependences of the other one are known
     monkeypatch.setattr({"regions": regions, "dependence": dependence, "flow": flow}[where], limit, 16)
     with pytest.raises(LimitError, match="limit_work"):
         stage(program)

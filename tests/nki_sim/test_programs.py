@@ -263,4 +263,4 @@ def test_every_queue_has_work_of_its_own(tracing: Any) -> None:
     program = tracing(text, X)
     order = ["dma_load", "tensor", "vector", "scalar", "gpsimd", "dma_store"]
     assert [QUEUES[index] for index in schedule(program, TRN2).queue] == order
-    assert {*order, "sync"} == set(QUEUES)
+    assert {*order, "sync", "dma_software"} == set(QUEUES)

@@ -1,0 +1,86 @@
+"""The DMA engines of one core: who makes descriptors, how a transfer is split, whose turn it is.
+
+A transfer waits in its queue, in order. Its descriptors are made on one of a few slots of the hardware, or by
+GpSimd; a trigger latency later it is with the DMA engines. These are in-order servers: a transfer takes as
+many as it has partitions to move, those that are free first, each for the same time. Together they move no
+more than HBM does. Queues take turns, as the hardware goes round its rings.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from nki_sim.forms import Form
+from nki_sim.targets import Target
+
+
+def hbm_ns(form: Form, target: Target) -> float:
+    """How long HBM takes for what a transfer reads and writes there."""
+    moved = sum(item.nbytes for item in form.tiles if item.in_hbm)
+    return moved / target.hbm_bytes_per_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A transfer's time on the DMA engines; the last of them came free at `free_ns` from `before`."""
+
+    start_ns: float
+    end_ns: float
+    free_ns: float
+    before: int
+
+
+class DmaEngines:
+    """When each engine, each slot for descriptors and HBM are free again, and after which transfer."""
+
+    def __init__(self, target: Target) -> None:
+        self._free = [(0.0, -1)] * target.dma_engines
+        self._slots = [(0.0, -1)] * target.dma_descriptor_queues
+        self._hbm_ns = 0.0
+
+    @property
+    def free_ns(self) -> float:
+        """When the first engine is free."""
+        return self._free[0][0]
+
+    @property
+    def slot(self) -> tuple[float, int]:
+        """When the next slot is free, and after which transfer."""
+        return self._slots[0]
+
+    def describe(self, number: int, at_ns: float, took_ns: float) -> None:
+        """Make a transfer's descriptors on the next slot."""
+        self._slots[0] = (at_ns + took_ns, number)
+        self._slots.sort()
+
+    def serve(self, number: int, first_ns: float, busy_ns: float, hbm_ns: float, width: int) -> Service:
+        """Move a transfer that is there from `first_ns` on, `busy_ns` on each of `width` engines."""
+        taken, others = self._free[:width], self._free[width:]
+        start_ns = max(first_ns, taken[0][0])
+        self._hbm_ns = max(self._hbm_ns, start_ns) + hbm_ns
+        ends = [max(max(first_ns, free_ns) + busy_ns, self._hbm_ns) for free_ns, _ in taken]
+        self._free = sorted([*((end_ns, number) for end_ns in ends), *others])
+        return Service(start_ns, ends[-1], *taken[-1])
+
+
+class Turns:
+    """Transfers that have arrived, queue by queue; which is next."""
+
+    def __init__(self, queues: int) -> None:
+        self._waiting: list[deque[int]] = [deque() for _ in range(queues)]
+        self._last = 0
+
+    def __bool__(self) -> bool:
+        return any(self._waiting)
+
+    def add(self, queue: int, number: int) -> None:
+        """A transfer arrives, behind those of its queue."""
+        self._waiting[queue].append(number)
+
+    def take(self) -> int:
+        """The first transfer of the queue whose turn it is."""
+        count = len(self._waiting)
+        order = ((self._last + step) % count for step in range(1, count + 1))
+        self._last = next(queue for queue in order if self._waiting[queue])
+        return self._waiting[self._last].popleft()

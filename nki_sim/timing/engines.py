@@ -1,0 +1,291 @@
+"""The engines of a launch, carrying out one decision after another: who decides is the scheduler.
+
+`start` runs an instruction on a compute engine, `issue` hands a transfer to its queue and `serve` to the DMA
+engines. Each happens as soon as what it needs is there: its results, room, its engine, its ports. Every time
+is a maximum or a sum of earlier ones: in a given order nothing that comes sooner makes anything later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nki_sim.errors import ScheduleError
+from nki_sim.forms import Form
+from nki_sim.operators import OPERATORS
+from nki_sim.operators.costs import Cost
+from nki_sim.program.ir import Program
+from nki_sim.targets import Target
+from nki_sim.timing import timeline as tl
+from nki_sim.timing.busy import Ramp, busy_ns
+from nki_sim.timing.deps import dependences
+from nki_sim.timing.dma import DmaEngines, hbm_ns
+from nki_sim.timing.memory import Rooms, Tile, rooms
+from nki_sim.timing.ports import held
+from nki_sim.timing.timeline import FIRST_DMA, QUEUES, Timeline
+
+_STORE, _SOFTWARE = QUEUES.index("dma_store"), QUEUES.index("dma_software")
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """What if: engines in `free` ("dma" among them) take no time, results are there before they are made.
+
+    Without `dependences` nothing waits for room either.
+    """
+
+    free: frozenset[str] = frozenset()
+    dependences: bool = True
+
+
+AS_IS = Assumptions()
+
+
+def queue_of(form: Form, cost: Cost) -> int:
+    """The queue that a form's instructions wait in; DMA that writes HBM is a store."""
+    if form.engine != "dma":
+        return QUEUES.index(form.engine)
+    if cost.software:
+        return _SOFTWARE
+    return _STORE if form["dst"].in_hbm else FIRST_DMA
+
+
+def _costs(program: Program, target: Target, assume: Assumptions) -> list[Cost]:
+    costs = [OPERATORS[form.op].cost(form, target) for form in program.forms]
+    return [
+        Cost(0.0, channels=cost.channels, software=cost.software) if form.engine in assume.free else cost
+        for form, cost in zip(program.forms, costs, strict=True)
+    ]
+
+
+def _assumed(target: Target, assume: Assumptions) -> Target:
+    if "dma" not in assume.free:
+        return target
+    return replace(target, dma_trigger_ns=0.0, dma_completion_ns=0.0, hbm_bytes_per_ns=float("inf"))
+
+
+class Engines:
+    """What engines, ports and memories are doing, and the columns of the timeline so far.
+
+    `woken` are instructions of which everything they wait for has a time now, and `freed` tiles whose last
+    access has: the scheduler empties both. `latest` is the last end so far, and whose it is.
+    """
+
+    def __init__(
+        self, program: Program, target: Target, assume: Assumptions = AS_IS, order: Timeline | None = None
+    ) -> None:
+        count = len(program)
+        costs, target = _costs(program, target, assume), _assumed(target, assume)
+        self._program, self._target, self._costs = program, target, costs
+        queues = np.array(
+            [queue_of(*pair) for pair in zip(program.forms, costs, strict=True)], dtype=np.int64
+        )
+        self.queue = queues[program.form_ids] if count else np.zeros(0, dtype=np.int64)
+        self.cores = int(program.cores.max()) + 1 if count else 1
+        self.lane: list[int] = (program.cores * len(QUEUES) + self.queue).tolist()
+        self.forms: list[int] = program.form_ids.tolist()
+        self._busy: list[float] = busy_ns(program, target, costs).tolist()
+        self._lanes(order, assume)
+        self._ports = held(program, target, costs)
+        self._port_free = [0.0] * self._ports.count
+        self._port_last = [-1] * self._ports.count
+        self._hbm = [hbm_ns(form, target) if form.engine == "dma" else 0.0 for form in program.forms]
+        self._waits(assume)
+        self.ready_ns, self._arrival = [0.0] * count, [0.0] * count
+        self._issue, self._start, self._end = ([-1.0] * count for _ in range(3))
+        self._cause, self._blocker = [tl.START] * count, [-1] * count
+        self._release, self._table, self._ramp = ([0.0] * count for _ in range(3))
+        self.actions: list[int] = []
+        self.woken: list[int] = []
+        self.freed: list[Tile] = []
+        self.latest = (0.0, -1)
+
+    def _lanes(self, order: Timeline | None, assume: Assumptions) -> None:
+        """One lane per core and queue: when it is free, how far others are from it, its table and clock."""
+        target, count = self._target, self.cores * len(QUEUES)
+        self.free_ns, self._lane_last = [0.0] * count, [-1] * count
+        self._loaded = [""] * count
+        self.dma = [DmaEngines(target) for _ in range(self.cores)]
+        self._frozen_ramp: list[float] | None = None if order is None else order.ramp_ns.tolist()
+        throttled = target.tensor_ramp_ns > 0.0 and "tensor" not in assume.free
+        tensors = range(QUEUES.index("tensor"), count, len(QUEUES))
+        self._ramps = {lane: Ramp(target) for lane in tensors} if throttled else {}
+        transfers = [lane % len(QUEUES) >= FIRST_DMA for lane in range(count)]
+        self._settle = [target.dma_completion_ns if dma else target.semaphore_ns for dma in transfers]
+        # A DMA's own trigger latency already counts the semaphore.
+        self._latency = [
+            [
+                settle if transfers[lane] else 0.0 if lane == to or transfers[to] else settle
+                for to in range(count)
+            ]
+            for lane, settle in enumerate(self._settle)
+        ]  # fmt: skip
+
+    def _waits(self, assume: Assumptions) -> None:
+        waits = dependences(self._program)
+        if assume.dependences:
+            self._followers = waits.followers
+            self.missing = [len(items) for items in waits.predecessors]
+            self.rooms = rooms(self._program, self._target, waits.entries)
+        else:
+            self._followers = [[]] * len(self._program)
+            self.missing = [0] * len(self._program)
+            self.rooms = Rooms([], [[]] * len(self._program), [])
+        for tile in self.rooms.tiles:
+            for number in tile.entries:
+                self.missing[number] += 1
+
+    def is_dma(self, number: int) -> bool:
+        """Whether an instruction is a transfer."""
+        return self.lane[number] % len(QUEUES) >= FIRST_DMA
+
+    def has_started(self, number: int) -> bool:
+        """Whether an instruction was started or issued."""
+        return self._issue[number] >= 0.0
+
+    def start(self, number: int) -> None:
+        """Run an instruction of a compute engine as soon as it can."""
+        lane, cost = self.lane[number], self._costs[self.forms[number]]
+        free_ns = self.free_ns[lane]
+        if cost.table and cost.table != self._loaded[lane]:
+            self._loaded[lane] = cost.table
+            self._table[number] = self._target.activation_table_ns
+        at = self._wait_for_engine(number, free_ns, self._table[number])
+        ports = self._ports.ports[number]
+        if ports:
+            at = self._wait_for_ports(number, ports, at)
+        busy = self._busy[number]
+        if lane in self._ramps:
+            busy += self._ramp_up(number, lane, at)
+        end = at + busy
+        self._hold(number, ports, end)
+        self._issue[number], self._start[number], self._end[number] = at, at, end
+        self.free_ns[lane], self._lane_last[lane] = end, number
+        self.actions.append(number)
+        self._finish(number, lane, end, cost.result_ns)
+
+    def _wait_for_engine(self, number: int, free_ns: float, table_ns: float) -> float:
+        at = self.ready_ns[number]
+        if free_ns + table_ns > at:
+            at = free_ns + table_ns
+            self._waited(
+                number, tl.TABLE if table_ns else tl.ENGINE, self._lane_last[self.lane[number]], free_ns
+            )
+        return at
+
+    def _waited(self, number: int, cause: int, blocker: int, release_ns: float) -> None:
+        self._cause[number], self._blocker[number], self._release[number] = cause, blocker, release_ns
+
+    def _wait_for_ports(self, number: int, ports: tuple[int, ...], at: float) -> float:
+        for port in ports:
+            if self._port_free[port] > at:
+                at = self._port_free[port]
+                self._waited(number, tl.PORT, self._port_last[port], at)
+        return at
+
+    def _hold(self, number: int, ports: tuple[int, ...], end: float) -> None:
+        for port in ports:
+            self._port_free[port], self._port_last[port] = end, number
+
+    def _ramp_up(self, number: int, lane: int, at: float) -> float:
+        if self._frozen_ramp is not None:
+            extra = self._frozen_ramp[number]
+        else:
+            extra = self._ramps[lane].extra_ns(at, self._busy[number])
+        self._ramp[number] = extra
+        return extra
+
+    def issue(self, number: int) -> float:
+        """Have a transfer's descriptors made and trigger it; when it is with the DMA engines."""
+        lane, cost = self.lane[number], self._costs[self.forms[number]]
+        at = self._wait_for_engine(number, self.free_ns[lane], 0.0)
+        made_ns = cost.descriptor_ns
+        if cost.software:
+            ports = self._ports.ports[number]
+            at = self._wait_for_ports(number, ports, at)
+            self._hold(number, ports, at + made_ns)
+            self.free_ns[lane] = at + made_ns
+        else:
+            at = self._describe(number, lane, at, made_ns)
+        self._issue[number], self._lane_last[lane] = at, number
+        self.actions.append(number)
+        self._arrival[number] = at + made_ns + self._target.dma_trigger_ns
+        return self._arrival[number]
+
+    def _describe(self, number: int, lane: int, at: float, made_ns: float) -> float:
+        """Make descriptors in hardware; the queue goes on when a slot is free again."""
+        dma = self.dma[lane // len(QUEUES)]
+        slot_ns, before = dma.slot
+        if slot_ns > at:
+            at = slot_ns
+            self._waited(number, tl.DMA, before, at)
+        dma.describe(number, at, made_ns)
+        self.free_ns[lane] = max(at, dma.slot[0])
+        return at
+
+    def serve(self, number: int) -> None:
+        """Move a transfer's bytes."""
+        lane, form = self.lane[number], self.forms[number]
+        cost, first = self._costs[form], self._arrival[number]
+        service = self.dma[lane // len(QUEUES)].serve(
+            number, first, self._busy[number], self._hbm[form], cost.channels
+        )
+        if service.free_ns > first:
+            self._waited(number, tl.DMA, service.before, service.free_ns)
+        self._start[number], self._end[number] = service.start_ns, service.end_ns
+        self.actions.append(number)
+        self._finish(number, lane, service.end_ns, 0.0)
+
+    def _finish(self, number: int, lane: int, end: float, result_ns: float) -> None:
+        """Tell followers when they may see the result, and memory when tiles come back."""
+        self.latest = max(self.latest, (end, number))
+        latency, ready, missing = self._latency[lane], self.ready_ns, self.missing
+        for follower in self._followers[number]:
+            to = self.lane[follower]
+            time = end + latency[to] + (result_ns if to != lane else 0.0)
+            if time > ready[follower]:
+                ready[follower] = time
+                self._waited(follower, tl.DEPENDENCE, number, end)
+            missing[follower] -= 1
+            if not missing[follower]:
+                self.woken.append(follower)
+        for tile in self.rooms.touched[number]:
+            if tile.access_ended(end + self._settle[lane], number):
+                self.freed.append(tile)
+
+    def admit(self, tile: Tile, time: float, source: int) -> None:
+        """A tile has room: what would touch it first may go on from then; `source` made the room."""
+        for number in tile.entries:
+            if time > self.ready_ns[number]:
+                self.ready_ns[number] = time
+                self._waited(number, tl.MEMORY, source, self._end[source])
+            self.missing[number] -= 1
+            if not self.missing[number]:
+                self.woken.append(number)
+
+    def timeline(self) -> Timeline:
+        """All columns.
+
+        Raises:
+            ScheduleError: an instruction has never started.
+        """
+        stuck = next((number for number, end in enumerate(self._end) if end < 0.0), None)
+        if stuck is not None:
+            raise ScheduleError(f"instruction {stuck} never finds room for its tiles; see the checks")
+        program = self._program
+        return Timeline(
+            issue_ns=np.array(self._issue),
+            start_ns=np.array(self._start),
+            end_ns=np.array(self._end),
+            queue=self.queue,
+            cause=np.array(self._cause, dtype=np.int64),
+            blocker=np.array(self._blocker, dtype=np.int64),
+            kernel_overhead_ns=self._target.kernel_overhead_ns,
+            core=program.cores,
+            dynamic_loops=len(program.loops),
+            release_ns=np.array(self._release),
+            table_ns=np.array(self._table),
+            ramp_ns=np.array(self._ramp),
+            actions=np.array(self.actions, dtype=np.int64),
+        )

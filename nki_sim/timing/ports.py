@@ -1,0 +1,140 @@
+"""Ports: what engines share on the way to memory and hold while an instruction runs.
+
+Which ports an instruction holds follows from its form and the generation, by the table `PORTS`. An engine
+that finds a port held by another one waits until that one's instruction ends. Ports that only one engine of a
+program uses cost nothing and are left out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+
+from nki_sim.forms import Form, Operand
+from nki_sim.operators.costs import Cost
+from nki_sim.program.ir import Program
+from nki_sim.targets import Target
+
+Holds = Callable[[Form, Cost], bool]
+
+
+def _touches(buffer: str) -> Holds:
+    return lambda form, _: any(item.buffer == buffer for item in form.operands)
+
+
+def _wide(form: Form, cost: Cost) -> bool:
+    """GpSimd on SBUF at any time, VectorE in its 16-bit modes."""
+    return cost.fast or (form.engine == "gpsimd" and _touches("sbuf")(form, cost))
+
+
+def _always(form: Form, cost: Cost) -> bool:
+    del form, cost
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A port of one core, or of each bank of its PSUM: which instructions of which engines hold it."""
+
+    name: str
+    engines: frozenset[str]
+    holds: Holds
+    per_bank: bool = False
+
+
+_VECTOR_GPSIMD = frozenset({"vector", "gpsimd"})
+_VECTOR_SCALAR = frozenset({"vector", "scalar"})
+
+DESCRIPTORS = Port("GpSimd", frozenset({"gpsimd"}), _always)
+"""GpSimd itself, which software DMA keeps busy until its descriptors are made."""
+
+PORTS: dict[int, tuple[Port, ...]] = {
+    2: (
+        Port("SBUF of Vector and GpSimd", _VECTOR_GPSIMD, _touches("sbuf")),
+        Port("PSUM of Vector and Scalar", _VECTOR_SCALAR, _touches("psum")),
+    ),
+    3: (
+        Port("bus of Vector and GpSimd", _VECTOR_GPSIMD, _wide),
+        Port("PSUM bank of Vector and Scalar", _VECTOR_SCALAR, _touches("psum"), per_bank=True),
+    ),
+}
+"""By generation [D: A1 and A2, access to SBUF and PSUM]; later ones are as the last."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """`ports[i]` are the numbers of the ports that instruction i holds; there are `count`."""
+
+    ports: list[tuple[int, ...]]
+    count: int
+
+
+def held(program: Program, target: Target, costs: list[Cost]) -> Held:
+    """The ports of all instructions, those that engines contend for."""
+    table = (*PORTS[min(target.generation, max(PORTS))], DESCRIPTORS)
+    kinds = [_kinds(table, form, cost) for form, cost in zip(program.forms, costs, strict=True)]
+    contended = {port for port in table if _engines(port, program, kinds, costs) > 1}
+    kinds = [tuple(port for port in found if port in contended) for found in kinds]
+    if not contended:
+        return Held([()] * len(program), 0)
+    users: dict[Hashable, set[str]] = defaultdict(set)
+    wanted = _wanted(program, kinds, target)
+    for form_id, keys in zip(program.form_ids.tolist(), wanted, strict=True):
+        for key in keys:
+            users[key].add(program.forms[form_id].engine)
+    numbers = {key: place for place, key in enumerate(key for key, who in users.items() if len(who) > 1)}
+    return Held([tuple(numbers[key] for key in keys if key in numbers) for keys in wanted], len(numbers))
+
+
+def _wanted(program: Program, kinds: list[tuple[Port, ...]], target: Target) -> list[tuple[Hashable, ...]]:
+    """For each instruction the instances of ports that it holds."""
+    simple: dict[tuple[int, int], tuple[Hashable, ...]] = {}
+    found: list[tuple[Hashable, ...]] = []
+    for number, place in enumerate(zip(program.form_ids.tolist(), program.cores.tolist(), strict=True)):
+        form_id, core = place
+        if any(port.per_bank for port in kinds[form_id]):
+            banks = tuple(_banks(program, number, target))
+            found.append(tuple(key for port in kinds[form_id] for key in _keys(port, core, banks)))
+        else:
+            if place not in simple:
+                simple[place] = tuple((port.name, core) for port in kinds[form_id])
+            found.append(simple[place])
+    return found
+
+
+def _kinds(table: tuple[Port, ...], form: Form, cost: Cost) -> tuple[Port, ...]:
+    if cost.software:
+        return (DESCRIPTORS,)
+    return tuple(port for port in table if form.engine in port.engines and port.holds(form, cost))
+
+
+def _engines(port: Port, program: Program, kinds: list[tuple[Port, ...]], costs: list[Cost]) -> int:
+    """How many engines of a program hold a port."""
+    forms = zip(program.forms, kinds, strict=True)
+    return len({form.engine for form, found in forms if port in found})
+
+
+def _keys(port: Port, core: int, banks: tuple[Hashable, ...]) -> tuple[Hashable, ...]:
+    return banks if port.per_bank else ((port.name, core),)
+
+
+def _banks(program: Program, number: int, target: Target) -> Iterator[Hashable]:
+    """The banks that an instruction touches: of its core where the kernel places a tile, else of the tile.
+
+    Tiles that the compiler places have banks of their own.
+    """
+    cells, form = program.cells, program.forms[program.form_ids[number]]
+    core, cell = int(program.cores[number]), int(cells.first[number])
+    for item, tensor in zip(form.operands, cells.tensor[cell : cell + len(form.operands)], strict=True):
+        if item.buffer != "psum":
+            continue
+        address = program.site(tensor).address
+        before, owner = (0, int(tensor)) if address is None else (address[1], -1 - core)
+        for bank in _touched_banks(item, before, target.psum_bank_bytes):
+            yield owner, bank
+
+
+def _touched_banks(item: Operand, before: int, bank_bytes: int) -> range:
+    low = before + (item.column - item.below) * item.itemsize
+    return range(low // bank_bytes, (low + item.free_extent * item.itemsize - 1) // bank_bytes + 1)
