@@ -17,6 +17,7 @@ from nki_sim.errors import KernelError
 from nki_sim.forms import below, merged
 from nki_sim.frontend.context import current
 from nki_sim.frontend.legacy.scopes import Scopes
+from nki_sim.frontend.legacy.split import within_rank
 from nki_sim.frontend.psum import infer_accumulate
 from nki_sim.frontend.recorder import Recorder
 from nki_sim.frontend.tensor import Storage, Tensor, fail, row_major
@@ -151,7 +152,8 @@ class LegacyRecorder(Recorder):
         if operator.name == "nc_matmul":
             _infer_accumulate(given)
         try:
-            super().emit(operator, given, line)
+            for part in within_rank(operator, given, self.target.access_rank_max):
+                super().emit(operator, part, line)
         except KernelError as error:
             error.line = error.line or line
             raise

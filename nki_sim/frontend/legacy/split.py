@@ -1,0 +1,82 @@
+"""Accesses of more dimensions than engines walk, which the legacy compiler does in parts.
+
+Only instructions that compute each place of their result from the same place of their operands are split,
+along the dimensions that make the fewest parts. What one walk covers is one dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+from nki_sim.frontend.lowering.emit import is_column
+from nki_sim.frontend.tensor import Tensor
+from nki_sim.operators import Operator
+
+_BY_PLACE = frozenset({
+    "activation", "dma_copy", "memset", "reciprocal", "scalar_tensor_tensor", "tensor_copy",
+    "tensor_copy_predicated", "tensor_scalar", "tensor_tensor",
+})  # fmt: skip
+
+
+class _Axis(NamedTuple):
+    """A free dimension of all whole tiles: its size, and the step of each."""
+
+    size: int
+    steps: tuple[int, ...]
+
+
+def within_rank(operator: Operator, given: dict[str, Any], most: int) -> Iterator[dict[str, Any]]:
+    """The arguments of the instructions, all of whose tiles have at most `most` dimensions.
+
+    The arguments as they are where they fit, or the instruction cannot be split.
+    """
+    tiles = {role: view for role, view in given.items() if isinstance(view, Tensor)}
+    if all(len(view.dims) <= most for view in tiles.values()) or operator.name not in _BY_PLACE:
+        yield given
+        return
+    shape = tiles["dst"].shape
+    whole = {role: view for role, view in tiles.items() if view.shape == shape}
+    columns = {role: view for role, view in tiles.items() if role not in whole}
+    plain = all(view.lookup is None for view in tiles.values()) and all(map(is_column, columns.values()))
+    if not plain or len({view.storage.on_chip for view in whole.values()}) != 1:
+        yield given
+        return
+    narrow = {role: view.seen(view.offset, (view.dims[0], (1, 1))) for role, view in columns.items()}
+    for parts in _parts(list(whole.values()), most):
+        yield {**given, **narrow, **dict(zip(whole, parts, strict=True))}
+
+
+def _parts(views: Sequence[Tensor], most: int) -> Iterator[list[Tensor]]:
+    """The views in parts of few enough dimensions; the first dimension stays whole."""
+    axes = _joined(
+        [
+            _Axis(count, tuple(view.dims[axis][0] for view in views))
+            for axis, count in enumerate(views[0].shape)
+            if axis and count > 1
+        ]
+    )
+    by_size = sorted(range(len(axes)), key=lambda axis: axes[axis].size)
+    looped = [axes[axis] for axis in by_size[: max(0, len(axes) + 1 - most)]]
+    kept = [axes[axis] for axis in sorted(by_size[len(looped) :])] or [_Axis(1, (1,) * len(views))]
+    for place in product(*(range(axis.size) for axis in looped)):
+        yield [
+            view.seen(
+                view.offset + sum(at * axis.steps[number] for at, axis in zip(place, looped, strict=True)),
+                (view.dims[0], *((axis.steps[number], axis.size) for axis in kept)),
+            )
+            for number, view in enumerate(views)
+        ]
+
+
+def _joined(axes: Sequence[_Axis]) -> list[_Axis]:
+    """The same axes, neighbours joined where one walk covers both in every view."""
+    found: list[_Axis] = []
+    for axis in axes:
+        walks = [step * axis.size for step in axis.steps]
+        if found and list(found[-1].steps) == walks:
+            found[-1] = _Axis(found[-1].size * axis.size, axis.steps)
+        else:
+            found.append(axis)
+    return found
