@@ -66,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         # What a kernel prints must not end up in the JSON.
         with (
-            watch.deadline(deadline_of(options), lambda: _expired(options, report, out)),
+            watch.deadline(deadline_of(options), EXIT_KERNEL, lambda: _expired(options, report, out)),
             redirect_stdout(sys.stderr if options.json else out),
         ):
             if verb.on_kernel:
@@ -129,7 +129,7 @@ def _failed(
     return status
 
 
-def _expired(options: argparse.Namespace, report: Report, out: TextIO) -> int:
+def _expired(options: argparse.Namespace, report: Report, out: TextIO) -> None:
     fields = {
         "code": "limit_time",
         "message": f"not done after {deadline_of(options):g} seconds",
@@ -137,7 +137,7 @@ def _expired(options: argparse.Namespace, report: Report, out: TextIO) -> int:
         "hint": "raise --deadline (0: no end), or try smaller inputs",
     }
     with redirect_stdout(out):
-        return _failed(options, report, EXIT_KERNEL, None, fields)
+        _failed(options, report, EXIT_KERNEL, None, fields)
 
 
 def _source(options: argparse.Namespace) -> Path | None:

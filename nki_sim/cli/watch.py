@@ -60,8 +60,8 @@ def plain_signals() -> Iterator[None]:
 
 
 @contextmanager
-def deadline(seconds: float | None, expired: Callable[[], int]) -> Iterator[None]:
-    """Ends the process with what `expired` returns when the time is over; a kernel cannot catch it."""
+def deadline(seconds: float | None, status: int, expired: Callable[[], object]) -> Iterator[None]:
+    """Calls `expired` and ends the process with a status when the time is over; a kernel cannot catch it."""
     if seconds is None:
         yield
         return
@@ -71,10 +71,12 @@ def deadline(seconds: float | None, expired: Callable[[], int]) -> Iterator[None
 
     def end() -> None:
         speaking.acquire()
-        status = expired()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
+        try:
+            expired()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(status)
 
     try:
         with _after(seconds, end):

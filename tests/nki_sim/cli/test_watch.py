@@ -103,3 +103,18 @@ def test_signals_are_what_they_were_afterwards() -> None:
     with watch.plain_signals():
         assert [signal.getsignal(number) for number in numbers] == [signal.SIG_DFL] * 2
     assert [signal.getsignal(number) for number in numbers] == before
+
+
+@pytest.mark.parametrize("fails", ["None", "1 / 0"])
+def test_the_end_of_the_time_is_the_end_of_the_process(fails: str) -> None:
+    code = (
+        "import time\nfrom nki_sim.cli import watch\n"
+        f"with watch.deadline(0.01, 3, lambda: {fails}):\n    time.sleep(60)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, timeout=60)
+    assert done.returncode == 3
+
+
+def test_a_command_that_is_done_in_time_goes_on() -> None:
+    with watch.deadline(60.0, 3, lambda: pytest.fail("the time is not over")):
+        pass
