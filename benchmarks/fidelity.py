@@ -1,0 +1,149 @@
+"""How well predicted latencies and counters agree with measured ones.
+
+`python benchmarks/fidelity.py --corpus ROOT --data FILE [--pairs FILE] [--target trn1] [--json]` compares
+what `nki_sim` predicts with measurements that you have. Nothing is fetched, and nothing of a corpus is kept.
+
+ROOT is a checkout with NKIBench's `summary.json`, or the folder that holds it. FILE of `--data` holds
+measured profiles, each matched to a kernel by problem and dimensions:
+
+    {"kernels": [{"problem": "silu", "config": {"M": 4096, "N": 7168}, "platform": "trn1",
+                  "measured": {"latency": 1.33, "hbm_read_bytes": 117440512}}]}
+
+`latency` is in ms, the other fields are those of a profile's summary. FILE of `--pairs` holds lists of
+variants of one kernel:
+
+    [{"problem": "silu", "platform": "trn1", "reference": "silu_numpy.py",
+      "kernels": [{"file": "a.py", "latency_ms": 1.31}, {"file": "b.py", "latency_ms": 0.98}]}]
+
+Instead of `reference` (a file that draws the inputs) there may be `args`, a list in the notation of
+`nki-sim --arg` such as ["4096x7168:float32"]; without either, the corpus is asked by `problem` and `config`.
+`platform`, `reference`, `args`, `entry` and `counters` (legacy or explorer) may also stand at a kernel.
+Paths are relative to the file itself, or to ROOT.
+
+Every kernel is traced and predicted in a process of its own. Per kernel: measured, predicted, ratio, the
+predicted interval, and the relative error of each counter that both sides have, in the convention of the
+legacy profiler for legacy kernels. `overall` and `baselines` are over the profiles (over the variants when
+there are none); `pairwise_order_percent` is over all pairs of profiles, or with `--pairs` over those pairs
+of variants of one list whose measured latencies differ by more than 15 %.
+
+`--fit` searches the constants listed in `measured/fit.py` for the least error and prints them;
+`--leave-one-out` does so on all kernels but one and predicts that one, for each. Neither changes any table.
+
+Exit status 0 when every kernel was predicted, 1 when some failed, 2 when there is nothing to compare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that both spellings work
+
+from benchmarks.corpora.processes import Limits  # noqa: E402 - the path is set above
+from benchmarks.measured import cases, fit, report, runs  # noqa: E402
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Compare, print the result, return the exit status."""
+    options = _parser().parse_args(argv)
+    try:
+        fit.chosen(options.constants)
+        chosen = [case for case in _cases(options) if not options.only or options.only in case.name]
+    except cases.CaseError as error:
+        return _refused(str(error))
+    if not chosen:
+        return _refused("nothing to compare: give --data or --pairs with kernels of this target")
+    with _programs(options.programs) as programs:
+        result = _compared(options, chosen, programs)
+    print(json.dumps(result) if options.json else "\n".join(_lines(options, result)))
+    return int(result["failed"] > 0)
+
+
+def _compared(options: argparse.Namespace, chosen: list[cases.Case], programs: Path) -> dict[str, Any]:
+    outcomes = runs.outcomes(
+        chosen,
+        programs=programs,
+        limits=Limits(options.timeout, options.memory_gib << 30),
+        jobs=options.jobs,
+        interval=not options.no_interval,
+        tell=_tell,
+    )
+    result = report.report(outcomes)
+    if options.fit or options.leave_one_out:
+        good = [item.case for item in outcomes if item.found is not None and not item.case.group]
+        with fit.Timer(good, programs, options.jobs, fit.chosen(options.constants)) as timer:
+            if options.fit:
+                result["fit"] = fit.fitted(timer, tell=_tell)
+            if options.leave_one_out:
+                result["leave_one_out"] = fit.leave_one_out(timer, tell=_tell)
+    return result
+
+
+def _cases(options: argparse.Namespace) -> list[cases.Case]:
+    found = cases.corpus(options.corpus) if options.corpus else []
+    chosen = cases.profiles(options.data, found, options.target) if options.data else []
+    if options.pairs:
+        roots = [options.corpus, options.corpus / "NKIBench"] if options.corpus else []
+        chosen += cases.Lists(options.pairs, roots, found, options.target or "trn1").cases()
+    return chosen
+
+
+@contextmanager
+def _programs(folder: Path | None) -> Iterator[Path]:
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="fidelity-") as made:
+        yield Path(made)
+
+
+def _lines(options: argparse.Namespace, result: dict[str, Any]) -> Iterator[str]:
+    yield from report.lines(result, counters=not options.brief)
+    yield from fit.lines(result)
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _refused(why: str) -> int:
+    print(f"fidelity: {why}", file=sys.stderr)
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--corpus", type=Path, help="a checkout with NKIBench's summary.json")
+    parser.add_argument("--data", type=Path, help="measured profiles")
+    parser.add_argument("--pairs", type=Path, help="lists of variants with measured latencies")
+    parser.add_argument(
+        "--target", help="only what was measured on this platform; the default of --pairs: trn1"
+    )
+    parser.add_argument("--only", help="kernels whose name contains this")
+    parser.add_argument(
+        "--no-interval", action="store_true", help="predict without intervals, which is quicker"
+    )
+    parser.add_argument("--brief", action="store_true", help="without the counters of each kernel")
+    parser.add_argument("--fit", action="store_true", help="search the fitted constants for the least error")
+    parser.add_argument("--leave-one-out", action="store_true", help="fit on all kernels but one, for each")
+    parser.add_argument("--constants", help="constants to fit instead of the listed ones, comma-separated")
+    parser.add_argument("--programs", type=Path, help="keep traced programs in this folder between runs")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds for each process")
+    parser.add_argument("--memory-gib", type=int, default=4, help="memory for each process")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at once")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

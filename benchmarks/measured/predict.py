@@ -1,0 +1,111 @@
+"""The process that traces and predicts one kernel: `python -m benchmarks.measured.predict JOB`, JOB as JSON.
+
+Prints one JSON object: what is predicted, or `{"error": ...}` with exit status 1. The job names a file for
+the traced program; when that file is there, it is read instead of tracing again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any, TypedDict
+
+from benchmarks.measured.naive import baselines
+from nki_sim import harness, targets
+from nki_sim.errors import KernelError, SimError
+from nki_sim.frontend.entry import trace_bytes
+from nki_sim.program.ir import Program
+from nki_sim.timing import counters
+from nki_sim.timing.counters import ConventionName
+from nki_sim.timing.forecast import Forecast, forecast
+
+
+class Job(TypedDict):
+    """What to predict; paths as text."""
+
+    kernel: str
+    reference: str | None
+    args: list[str]
+    entry: str | None
+    target: str
+    program: str
+    counters: ConventionName | None
+    interval: bool
+
+
+def predicted(job: Job) -> dict[str, Any]:
+    """Latency, interval, counters, baselines, and how long it took to make them."""
+    begun = time.perf_counter()
+    program = traced(job)
+    traced_at = time.perf_counter()
+    found = forecast(program, targets.load(job["target"]))
+    latency_ms = found.latency_ms
+    timed_at = time.perf_counter()
+    interval = _interval(found) if job["interval"] else {}
+    ended = time.perf_counter()
+    return {
+        "instructions": len(found.compiled.program),
+        "predicted_ms": latency_ms,
+        **interval,
+        "counters": _counters(found, job["counters"]),
+        "baselines_ms": baselines(program, found.target),
+        "seconds": {
+            "trace": traced_at - begun,
+            "predict": timed_at - traced_at,
+            "interval": ended - timed_at,
+        },
+    }
+
+
+def traced(job: Job) -> Program:
+    """The program of the job's kernel, read when it was traced before, else kept for later."""
+    kept = Path(job["program"])
+    if kept.is_file():
+        return Program.from_bytes(kept.read_bytes())
+    path = Path(job["kernel"])
+    source = harness.read_text(path)
+    entry = job["entry"] or harness.entry_of(source)
+    data = trace_bytes(source, args=_arguments(job), target=job["target"], entry=entry, filename=str(path))
+    half = kept.with_suffix(".part")
+    half.write_bytes(data)
+    half.replace(kept)
+    return Program.from_bytes(data)
+
+
+def _arguments(job: Job) -> list[Any]:
+    if job["args"]:
+        return [harness.parse_argument(text) for text in job["args"]]
+    reference = harness.Reference(Path(str(job["reference"])))
+    return [harness.spec_of(item) for item in reference.arguments(reference.inputs(0))]
+
+
+def _interval(found: Forecast) -> dict[str, float]:
+    from nki_sim.timing.uncertainty import interval
+
+    made = interval(found)
+    return {"lo_ms": made.lo_ms, "hi_ms": made.hi_ms}
+
+
+def _counters(found: Forecast, convention: ConventionName | None) -> dict[str, float]:
+    """The summary in the convention of the profile it is compared with: legacy for legacy kernels."""
+    own: ConventionName = "legacy" if found.traced.dialect == "neuronxcc" else "explorer"
+    return dict(counters.profile(found, convention or own))
+
+
+def main(argv: list[str]) -> int:
+    """Predict the job of the first argument."""
+    try:
+        print(json.dumps(predicted(json.loads(argv[0]))))
+    except KernelError as error:
+        print(json.dumps({"error": f"line {error.line}: {error.code}: {error.message}"}))
+        return 1
+    except (SimError, OSError) as error:
+        print(json.dumps({"error": f"{type(error).__name__}: {error}"}))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

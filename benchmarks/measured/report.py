@@ -1,0 +1,197 @@
+"""The result of a comparison as one JSON object, and as lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
+from typing import Any
+
+from benchmarks.measured.runs import Outcome
+from benchmarks.measured.scores import Pair, Scores, distinct, scores
+
+# What a measured profile holds beside counters.
+_TIMES = frozenset({"latency", "min_ms", "max_ms", "rel_diffs", "total_time"})
+
+_SHARE = "_active_time_percent"
+
+Row = dict[str, Any]
+
+
+def report(outcomes: Sequence[Outcome]) -> Row:
+    """Rows, failures, and the scores of the model and of the baselines."""
+    good = [item for item in outcomes if item.found is not None]
+    rows = [row(item) for item in good]
+    names = good[0].found["baselines_ms"] if good and good[0].found else ()
+    return {
+        "found": len(outcomes),
+        "predicted": len(good),
+        "failed": len(outcomes) - len(good),
+        "kernels": rows,
+        "failures": [{"kernel": item.case.name, "error": item.error} for item in outcomes if not item.found],
+        "overall": overall(good, lambda item: item.predicted_ms),
+        "baselines": {name: overall(good, _baseline(name)) for name in names},
+        "counters": counter_summary(rows),
+        "groups": _groups(good),
+        "interval_covers_percent": _covered(rows),
+    }
+
+
+def _baseline(name: str) -> Callable[[Outcome], float]:
+    return lambda item: float(item.found["baselines_ms"][name]) if item.found else 0.0
+
+
+def overall(outcomes: Sequence[Outcome], predict: Callable[[Outcome], float]) -> Scores:
+    """Scores over the profiles, or over all variants when there are no profiles.
+
+    Where there are lists of variants, the share of pairs in order is that of their pairs that differ.
+    """
+    profiles = [_pair(item, predict) for item in outcomes if not item.case.group]
+    grouped = by_group(outcomes)
+    variants = [_pair(item, predict) for items in grouped.values() for item in items]
+    ordered = [
+        pair for items in grouped.values() for pair in distinct([_pair(item, predict) for item in items])
+    ]
+    return scores(profiles or variants, ordered if grouped else None)
+
+
+def by_group(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
+    """The variants of each list."""
+    found: dict[str, list[Outcome]] = {}
+    for item in outcomes:
+        if item.case.group:
+            found.setdefault(item.case.group, []).append(item)
+    return found
+
+
+def _pair(item: Outcome, predict: Callable[[Outcome], float]) -> Pair:
+    return item.case.measured["latency"], predict(item)
+
+
+def _groups(outcomes: Sequence[Outcome]) -> dict[str, Row]:
+    found = {}
+    for name, items in by_group(outcomes).items():
+        pairs = [_pair(item, lambda one: one.predicted_ms) for item in items]
+        ordered = list(distinct(pairs))
+        found[name] = {"kernels": len(pairs), "pairs": len(ordered), **scores(pairs, ordered)}
+    return found
+
+
+def row(item: Outcome) -> Row:
+    """One kernel; errors of counters are relative to what was measured, None where that is zero."""
+    assert item.found is not None
+    case, found = item.case, item.found
+    measured = case.measured["latency"]
+    return {
+        "kernel": case.name,
+        "problem": case.problem,
+        "config": dict(case.config),
+        "platform": case.target,
+        "group": case.group,
+        "measured_ms": measured,
+        "predicted_ms": item.predicted_ms,
+        "ratio": item.predicted_ms / measured,
+        "lo_ms": found.get("lo_ms"),
+        "hi_ms": found.get("hi_ms"),
+        "baselines_ms": found["baselines_ms"],
+        "counters": _counters(item),
+        "instructions": found["instructions"],
+        "seconds": found["seconds"],
+        "peak_mib": found["peak_mib"],
+    }
+
+
+def _counters(item: Outcome) -> dict[str, Row]:
+    """The fields that both sides have; of an engine's share of the time also the time itself."""
+    assert item.found is not None
+    measured, predicted = dict(item.case.measured), dict(item.found["counters"])
+    times = {"measured": measured["latency"], "predicted": item.predicted_ms}
+    shared = sorted((measured.keys() & predicted.keys()) - _TIMES)
+    found = {name: _error(measured[name], predicted[name]) for name in shared}
+    for name in (name for name in shared if name.endswith(_SHARE)):
+        whole = 100.0 if max(measured[name], predicted[name]) > 1.0 else 1.0
+        busy = measured[name] * times["measured"] / whole, predicted[name] * times["predicted"] / whole
+        found[f"{name.removesuffix(_SHARE)}_busy_ms"] = _error(*busy)
+    return found
+
+
+def _error(measured: float, predicted: float) -> Row:
+    zero = None if predicted else 0.0
+    error = (predicted - measured) / measured if measured else zero
+    return {"measured": measured, "predicted": predicted, "relative_error": error}
+
+
+def counter_summary(rows: Sequence[Row]) -> dict[str, Row]:
+    """Each counter over all kernels: the errors in percent, and how many are within 1, 10 and 100."""
+    errors: dict[str, list[float | None]] = {}
+    for one in rows:
+        for name, entry in one["counters"].items():
+            errors.setdefault(name, []).append(entry["relative_error"])
+    return {name: _spread(items) for name, items in sorted(errors.items())}
+
+
+def _spread(errors: Sequence[float | None]) -> Row:
+    sizes = [100.0 * abs(error) for error in errors if error is not None]
+    within = {f"within_{limit}_percent": sum(size <= limit for size in sizes) for limit in (1, 10)}
+    medians = {"median_percent": median(sizes), "worst_percent": max(sizes)} if sizes else {}
+    return {"kernels": len(errors), **medians, **within, "measured_zero_only": len(errors) - len(sizes)}
+
+
+def _covered(rows: Sequence[Row]) -> float | None:
+    inside = [one["lo_ms"] <= one["measured_ms"] <= one["hi_ms"] for one in rows if one["lo_ms"] is not None]
+    return 100.0 * sum(inside) / len(inside) if inside else None
+
+
+def lines(result: Row, *, counters: bool = True) -> Iterator[str]:
+    """The result for people; predicted latencies are called so."""
+    for one in result["kernels"]:
+        yield _kernel_line(one)
+        if counters:
+            yield from _counter_lines(one["counters"])
+    for one in result["failures"]:
+        yield f"{one['kernel']:<46} failed: {one['error']}"
+    if counters and result["kernels"]:
+        yield from ("", "counters over all kernels, error in percent")
+        yield from (_summary_line(name, entry) for name, entry in result["counters"].items())
+    yield ""
+    yield f"{'':<22} median APE  worst APE  Spearman   Kendall  pairs in order"
+    yield _score_line("model", result["overall"])
+    yield from (_score_line(name, entry) for name, entry in result["baselines"].items())
+    yield from (_score_line(f"variants: {name}", entry) for name, entry in result["groups"].items())
+    yield f"{result['found']} found, {result['predicted']} predicted, {result['failed']} failed"
+
+
+def _kernel_line(one: Row) -> str:
+    interval = "" if one["lo_ms"] is None else f" ({one['lo_ms']:.3f} to {one['hi_ms']:.3f})"
+    return (
+        f"{one['kernel']:<46} measured {one['measured_ms']:.3f} ms, "
+        f"predicted {one['predicted_ms']:.3f} ms{interval}, ratio {one['ratio']:.3f}"
+    )
+
+
+def _counter_lines(counters: dict[str, Row]) -> Iterator[str]:
+    for name, entry in counters.items():
+        error = entry["relative_error"]
+        shown = "measured 0" if error is None else f"{100 * error:+.2f} %"
+        yield f"    {name:<38} {entry['measured']:>14.6g} {entry['predicted']:>14.6g} {shown:>12}"
+
+
+def _summary_line(name: str, entry: Row) -> str:
+    shown = (
+        f"median {entry['median_percent']:8.2f}  worst {entry['worst_percent']:8.2f}"
+        if "median_percent" in entry
+        else "measured 0"
+    )
+    return (
+        f"    {name:<38} {shown}  within 1 %: {entry['within_1_percent']} of {entry['kernels']}, "
+        f"within 10 %: {entry['within_10_percent']}"
+    )
+
+
+def _score_line(name: str, entry: Scores) -> str:
+    def shown(key: str, form: str) -> str:
+        value = entry[key]
+        return "-" if value is None else format(value, form)
+
+    errors = f"{shown('median_ape_percent', '.1f'):>8} % {shown('worst_ape_percent', '.1f'):>8} %"
+    order = f"{shown('spearman', '.3f'):>9} {shown('kendall', '.3f'):>9}"
+    return f"{name:<22} {errors} {order} {shown('pairwise_order_percent', '.1f'):>13} %"

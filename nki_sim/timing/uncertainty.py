@@ -1,0 +1,164 @@
+"""How far a prediction can be trusted: the same kernel timed again with the uncertain constants moved.
+
+Constants tagged I (inferred) or C (calibrated) have a range: 20 % to either side, or what `ranges` says. A
+*draw* gives every such constant a value within its range, evenly, from a seed that depends on the constant's
+name and the number of the draw alone: two kernels see the same draws, so that what moves both alike cancels
+when they are compared. Odd draws mirror the even ones before them. The compiler's constants are moved only
+for kernels that a compiler rewrites, one at a time, and the kernel is compiled again: its capacity is a
+cliff.
+
+The interval goes from the 5th to the 95th percentile of the draws, and to the compiler's extremes. How many
+draws there are depends on the size of the program and on nothing else.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from nki_sim.compiler.compile import compiled
+from nki_sim.errors import ScheduleError
+from nki_sim.program.ir import Program
+from nki_sim.targets import Target
+from nki_sim.timing.forecast import Forecast
+from nki_sim.timing.schedule import schedule
+
+SHARE = 0.2
+"""How far a constant without a range of its own moves to either side."""
+
+UNCERTAIN = frozenset("CI")
+
+DRAWS = 16
+DRAWS_MIN = 2
+
+WORK = 40_000
+"""Instructions that all draws of a prediction may schedule together, beyond the least number of draws."""
+
+UNLIMITED = 4096
+"""A lookahead that no longer binds."""
+
+_COMPILING = 8
+"""What compiling costs, in schedules of the same program."""
+
+_TAIL = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """From `low` to `high`, in draws evenly, `by_factor` evenly on a logarithmic scale.
+
+    `compiles`: what the compiler does depends on it.
+    """
+
+    low: float
+    high: float
+    by_factor: bool = False
+    compiles: bool = False
+
+    def at(self, share: float) -> float:
+        """The value at a share of the range."""
+        if self.by_factor:
+            return float(self.low * (self.high / self.low) ** share)
+        return self.low + (self.high - self.low) * share
+
+
+def ranges(target: Target) -> dict[str, Range]:
+    """The range of each uncertain constant of a target, by name."""
+    reserved = target.sbuf_reserved_bytes
+    own = {
+        # No data tell the lookahead: from strict program order to none that binds.
+        "issue_window": Range(1, UNLIMITED, by_factor=True),
+        "dma_window": Range(1, UNLIMITED, by_factor=True),
+        "sbuf_reserved_bytes": Range(reserved - 8192, reserved + 8192, compiles=True),
+        "legacy_rotation": Range(target.legacy_rotation, target.legacy_rotation + 1, compiles=True),
+    }
+    wide = {name: getattr(target, name) for name, tag in target.sources.items() if tag in UNCERTAIN}
+    return {name: Range(value * (1 - SHARE), value * (1 + SHARE)) for name, value in wide.items()} | own
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A predicted latency, the interval around it, and the latency in each draw; ms.
+
+    `dynamic_loops` counts loops whose bounds depend on data: they are timed as if they ran once.
+    """
+
+    latency_ms: float
+    lo_ms: float
+    hi_ms: float
+    draws_ms: tuple[float, ...]
+    dynamic_loops: int = 0
+
+
+def interval(forecast: Forecast, *, draws: int = DRAWS, work: int = WORK) -> Interval:
+    """The interval of a prediction from at most `draws` schedules, fewer when the program is long.
+
+    `work` bounds the instructions that are scheduled again; at least `DRAWS_MIN` draws are made all the same.
+    """
+    program, target = forecast.compiled.program, forecast.target
+    count = max(1, len(program))
+    affordable = min(draws, max(DRAWS_MIN, work // count))
+    times = tuple(schedule(program, moved(target, draw)).latency_ms for draw in range(affordable))
+    ends = [_percentile(times, share) for share in (_TAIL, 1 - _TAIL)] if times else []
+    if forecast.traced.dialect == "neuronxcc" and count * _COMPILING <= work:
+        ends.extend(_recompiled(forecast.traced, target))
+    latency_ms = forecast.latency_ms
+    return Interval(
+        latency_ms, min(latency_ms, *ends), max(latency_ms, *ends), times, forecast.timeline.dynamic_loops
+    )
+
+
+def compare(one: Interval, other: Interval) -> float:
+    """The share of draws in which the kernel with the lower prediction is faster; a tie counts half.
+
+    Of draws that only one of them has nothing is known. Without draws that both have, the share is 0.5.
+    """
+    fast, slow = sorted((one, other), key=lambda item: item.latency_ms)
+    pairs = list(zip(fast.draws_ms, slow.draws_ms, strict=False))
+    wins = sum((mine < theirs) + (mine == theirs) / 2 for mine, theirs in pairs)
+    return wins / len(pairs) if pairs else 0.5
+
+
+def moved(target: Target, draw: int) -> Target:
+    """The target of a draw: every uncertain constant that only times depend on is moved."""
+    values = {name: one.at(share(name, draw)) for name, one in ranges(target).items() if not one.compiles}
+    return _with(target, values)
+
+
+def share(name: str, draw: int) -> float:
+    """Where in its range a constant lies in a draw; draws 2 k and 2 k + 1 mirror each other."""
+    # Seeded by text, the generator is the same on every machine and version of Python.
+    at = random.Random(f"{name} {draw // 2}").random()  # noqa: S311  reproducible, not secret
+    return 1.0 - at if draw % 2 else at
+
+
+def _recompiled(program: Program, target: Target) -> Iterator[float]:
+    """Latencies with one constant of the compiler at an end of its range."""
+    for name, one in ranges(target).items():
+        for value in (one.low, one.high) if one.compiles else ():
+            changed = _with(target, {name: value})
+            try:
+                yield schedule(compiled(program, changed).program, changed).latency_ms
+            except ScheduleError:
+                continue  # what does not fit there says nothing of how long it takes where it does
+
+
+def _with(target: Target, values: dict[str, float]) -> Target:
+    """The target with other values; whole numbers stay whole."""
+    return replace(
+        target,
+        **{  # type: ignore[arg-type]  # the names are the target's own
+            name: round(value) if type(getattr(target, name)) is int else value
+            for name, value in values.items()
+        },
+    )
+
+
+def _percentile(values: Sequence[float], share: float) -> float:
+    """Linear between the sorted values."""
+    ranked = sorted(values)
+    place = share * (len(ranked) - 1)
+    below = list(pairwise([*ranked, ranked[-1]]))[int(place)]
+    return below[0] + (below[1] - below[0]) * (place - int(place))
