@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from nki_sim.cli import lists, profile, run, trace
+from nki_sim.cli import compare, lists, profile, run, trace
 from nki_sim.cli.verb import Verb
 
 VERBS: dict[str, Verb] = {
-    verb.name: verb for verb in (trace.VERB, run.VERB, profile.VERB, lists.OPS, lists.RULES, lists.PATH)
+    verb.name: verb
+    for verb in (trace.VERB, run.VERB, profile.VERB, compare.VERB, lists.OPS, lists.RULES, lists.PATH)
 }

@@ -19,7 +19,7 @@ from nki_sim.forms import Operand
 from nki_sim.program.ir import Program
 from nki_sim.timing.forecast import Forecast
 from nki_sim.timing.occupancy import occupancy
-from nki_sim.timing.path import gaps_ns, steps
+from nki_sim.timing.path import gaps_ns, run_ns
 from nki_sim.timing.schedule import CAUSES, QUEUES, Timeline
 
 Event = dict[str, Any]
@@ -160,14 +160,15 @@ def _path(forecast: Forecast) -> Iterator[Event]:
     """The critical path from start to end; what is fixed comes last, so that it ends at the latency."""
     timeline, describe = forecast.timeline, _Describe(forecast.compiled.program)
     track = (0, _PATH_TRACK)
-    for step in reversed(list(steps(timeline))):
+    for step in timeline.critical_path():
         track = (int(timeline.core[step.number]), _PATH_TRACK)
         about = {"instruction": step.number, "source": describe.source(step.number)}
-        if step.run_ns > step.begin_ns:
+        run = run_ns(timeline, step)
+        if run > step.begin_ns:
             waited = {**about, "before": describe.op(step.number)}
-            yield _complete("latency", track, step.begin_ns, step.run_ns, waited)
-        if step.end_ns > step.run_ns:
-            yield _complete(describe.op(step.number), track, step.run_ns, step.end_ns, about)
+            yield _complete("latency", track, step.begin_ns, run, waited)
+        if step.end_ns > run:
+            yield _complete(describe.op(step.number), track, run, step.end_ns, about)
     end = forecast.latency_ms * 1e6
     yield _complete("kernel overhead", track, end - timeline.kernel_overhead_ns, end, {})
 

@@ -1,35 +1,24 @@
 """The critical path of a schedule, and what engines wait for.
 
-The path is walked back from the last instruction to end, each time to the instruction that the current one
-waited for; the time between the two ends belongs to the later one. So the parts of the path add up to the
-span of the schedule, and with the fixed overhead to the predicted latency.
+The path is the chain of waits that ends with the last instruction. The time between one instruction letting
+go and the next belongs to the later one. So the parts of the path add up to the span of the schedule, and
+with the fixed overhead to the predicted latency.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from nki_sim.program.ir import Ints, Program
 from nki_sim.timing.activity import QUEUES_OF, span_ns, union_ns
-from nki_sim.timing.schedule import CAUSES, QUEUES, Floats, Timeline
+from nki_sim.timing.schedule import CAUSES, QUEUES, Floats, Step, Timeline
 
 ENGINE_OF = {queue: engine for engine, queues in QUEUES_OF.items() for queue in queues}
 
 LATENCY = "latency"
 """What is left of a wait once the instruction waited for has ended: semaphores, triggers, completions."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """An instruction of the critical path: its share of it from `begin_ns` on, and since when it runs."""
-
-    number: int
-    begin_ns: float
-    run_ns: float
-    end_ns: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,26 +56,19 @@ class Track:
     done_ms: float
 
 
-def steps(timeline: Timeline) -> Iterator[Step]:
-    """The critical path from its end to its start; the steps join without gaps or overlap."""
-    number = int(np.argmax(timeline.end_ns)) if len(timeline.end_ns) else -1
-    start, end, blocker = (list_.tolist() for list_ in (timeline.start_ns, timeline.end_ns, timeline.blocker))
-    until = end[number] if number >= 0 else 0.0
-    while number >= 0:
-        before = blocker[number]
-        begin = min(until, end[before]) if before >= 0 else 0.0
-        yield Step(number, begin, min(until, max(begin, start[number])), until)
-        number, until = before, begin
+def run_ns(timeline: Timeline, step: Step) -> float:
+    """When the instruction of a step begins to run; before that it is latency."""
+    return min(step.end_ns, max(step.begin_ns, float(timeline.start_ns[step.number])))
 
 
 def critical_path(program: Program, timeline: Timeline) -> list[PathPart]:
     """The path by source line and operator, the longest part first; the parts add up to the latency."""
     found: dict[tuple[int, str, str], list[float]] = {}
-    for step in steps(timeline):
+    for step in timeline.critical_path():
         form = program.forms[int(program.form_ids[step.number])]
         part = found.setdefault((int(program.lines[step.number]), form.op, form.engine), [0.0, 0.0, 0])
         part[0] += step.end_ns - step.begin_ns
-        part[1] += step.run_ns - step.begin_ns
+        part[1] += run_ns(timeline, step) - step.begin_ns
         part[2] += 1
     parts = [
         PathPart(line, op, engine, ns / 1e6, wait_ns / 1e6, int(count))
@@ -137,7 +119,7 @@ def _waits(timeline: Timeline, order: Ints, engine_of: Ints) -> list[Wait]:
     """The gaps before the instructions of one engine, by cause and by the engine that was waited for."""
     start, blocker = timeline.start_ns[order], timeline.blocker[order]
     gap = _gaps(start, timeline.end_ns[order])
-    until = np.where(blocker >= 0, timeline.end_ns[blocker], 0.0)
+    until = np.where(blocker >= 0, timeline.release_ns[order], 0.0)
     latency = np.minimum(gap, np.maximum(0.0, start - until))
     on = np.where(blocker >= 0, engine_of[blocker], -1)
     spent: dict[tuple[str, str], float] = {}

@@ -1,0 +1,139 @@
+"""`nki-sim compare`: two kernels for the same work, which is predicted to be faster, and why."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from nki_sim import targets
+from nki_sim.cli import show
+from nki_sim.cli.grammar import kernel_options
+from nki_sim.cli.kernels import traced_on_shapes
+from nki_sim.cli.profile_text import bound_by, fitted, time
+from nki_sim.cli.show import Report
+from nki_sim.cli.verb import Verb
+from nki_sim.cli.watch import stage
+from nki_sim.timing import counters, schedule
+from nki_sim.timing.difference import Change, difference
+from nki_sim.timing.explain import explain
+from nki_sim.timing.forecast import Forecast, forecast
+
+_PATH_ROWS, _OPERATORS, _COUNTERS = 5, 8, 8
+
+
+def _options(sub: argparse.ArgumentParser) -> None:
+    kernel_options(sub)
+    sub.add_argument("other", help="the file of a second kernel that takes the same arguments")
+    sub.add_argument(
+        "--counters",
+        choices=tuple(counters.CONVENTIONS),
+        default="explorer",
+        help="how counters count, as in profile",
+    )
+
+
+def _compare(options: argparse.Namespace, report: Report) -> int:
+    files = [options.kernel, options.other]
+    found: list[Forecast] = []
+    for file in files:
+        # Errors and broken rules are said of this one.
+        options.kernel = report["file"] = file
+        program = traced_on_shapes(options, report)
+        if report["checks"]:
+            return 1
+        with stage(f"predicting {file}"):
+            found.append(forecast(program, targets.load(program.target)))
+            report["kernels"].append({"file": file, **_summary(found[-1])})
+    report["file"] = None
+    with stage("comparing"):
+        changed = difference(found[0], found[1], options.counters)
+    report["comparison"] = {**asdict(changed), **{name: _rows(changed, name) for name in _CHANGES}}
+    return 0
+
+
+_CHANGES = ("instructions", "counters")
+
+
+def _rows(changed: object, name: str) -> list[Report]:
+    return [_row(change) for change in getattr(changed, name)]
+
+
+def _row(change: Change) -> Report:
+    return {"name": change.name, "a": change.a, "b": change.b, "ratio": change.ratio}
+
+
+def _summary(found: Forecast) -> Report:
+    """One kernel by itself."""
+    why = explain(found)
+    predicted = schedule.predict(found.compiled.program, found.target, timeline=found.timeline)
+    return {
+        "kernel": found.traced.kernel,
+        "predicted": asdict(predicted),
+        "bottleneck": why.bottleneck,
+        "busy_ms": why.busy_ms,
+        "critical_path": [asdict(part) for part in why.critical_path],
+    }
+
+
+def _lines(report: Report, source: Path | None) -> Iterator[str]:
+    if not report["comparison"]:
+        yield from show.lines(report, source)
+        return
+    for part in (_head, _path, _changed):
+        for line in part(report):
+            yield from fitted(line)
+
+
+def _head(report: Report) -> Iterable[str]:
+    found = report["comparison"]
+    for letter, kernel in zip("ab", report["kernels"], strict=True):
+        predicted = kernel["predicted"]
+        yield (
+            f"{letter}  {time(predicted['latency_ms'])} predicted ({time(predicted['lo_ms'])} to "
+            f"{time(predicted['hi_ms'])}), {bound_by(kernel['bottleneck'])}: {kernel['file']}"
+        )
+    if found["faster"] == "neither":
+        yield "neither is predicted to be faster"
+        return
+    yield f"{found['faster']} is predicted to be {found['speedup']:.3g} times as fast:"
+    yield from (f"  - {reason}" for reason in found["reasons"])
+
+
+def _path(report: Report) -> Iterable[str]:
+    yield ""
+    yield f"{'critical path':18}{'a':>11}{'b':>11}{'change':>12}  most of it"
+    for part in report["comparison"]["path"][:_PATH_ROWS]:
+        most = part["operators"][0]["name"] if part["operators"] else ""
+        change = part["b_ms"] - part["a_ms"]
+        name = part["part"].replace("_", " ")
+        yield f"{name:18}{time(part['a_ms']):>11}{time(part['b_ms']):>11}{_signed(change):>12}  {most}"
+
+
+def _signed(ms: float) -> str:
+    return f"{'-' if ms < 0 else '+'}{time(abs(ms))}"
+
+
+def _changed(report: Report) -> Iterable[str]:
+    for title, name, rows in (
+        ("instructions", "instructions", _OPERATORS), ("counters, most changed first", "counters", _COUNTERS),
+    ):  # fmt: skip
+        changes = report["comparison"][name]
+        if changes:
+            yield ""
+            yield f"{title:38}{'a':>14}{'b':>14}"
+        for change in changes[:rows]:
+            yield f"  {change['name']:36}{show.figure(change['a']):>14}{show.figure(change['b']):>14}"
+        if len(changes) > rows:
+            yield f"  and {len(changes) - rows} more, with --json"
+
+
+VERB = Verb(
+    name="compare",
+    text="predict the time of two kernels for the same work, and say what makes one faster",
+    action=_compare,
+    options=_options,
+    lines=_lines,
+    keys={"kernels": [], "comparison": None},
+)

@@ -1,0 +1,42 @@
+"""What would be faster if a part cost nothing: an engine takes no time, DMA is free, nothing depends.
+
+Upper limits of what work on that part can win, not kernels that exist. A limit is no more than the model's:
+list scheduling may come out a little later where something is faster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nki_sim.timing.activity import QUEUES_OF
+from nki_sim.timing.engines import Assumptions
+from nki_sim.timing.forecast import Forecast
+from nki_sim.timing.schedule import schedule
+from nki_sim.timing.timeline import QUEUES
+
+NO_DEPENDENCES = "no dependences"
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """A predicted latency under an assumption, and what it saves of the prediction."""
+
+    assumption: str
+    latency_ms: float
+    saved_ms: float
+    saved_percent: float
+
+
+def what_ifs(forecast: Forecast) -> list[WhatIf]:
+    """One for each engine that the program uses and one without dependences, the most telling first."""
+    used = {QUEUES[queue] for queue in set(forecast.timeline.queue.tolist())}
+    engines = [name for name, queues in QUEUES_OF.items() if used & set(queues)]
+    found = [_what_if(forecast, f"{name} free", Assumptions(free=frozenset({name}))) for name in engines]
+    found.append(_what_if(forecast, NO_DEPENDENCES, Assumptions(dependences=False)))
+    return sorted(found, key=lambda item: item.latency_ms)
+
+
+def _what_if(forecast: Forecast, name: str, assume: Assumptions) -> WhatIf:
+    latency = schedule(forecast.compiled.program, forecast.target, assume=assume).latency_ms
+    saved = forecast.latency_ms - latency
+    return WhatIf(name, latency, saved, 100.0 * saved / forecast.latency_ms)
