@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nki_sim.checks import iterations, placement, races, updates
+from nki_sim.checks import accumulators, iterations, placement, races, updates
 from nki_sim.checks.coverage import examine
 from nki_sim.checks.violations import Violation
 from nki_sim.dtypes import DTYPES
@@ -30,6 +30,7 @@ def check(program: Program, target: Target) -> list[Violation]:
     found = [
         *_forms(program, target),
         *updates.check(program),
+        *accumulators.check(program),
         *_inputs_written(program),
         *_outputs(program),
         *_hbm(program, target),

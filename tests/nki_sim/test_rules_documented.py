@@ -143,6 +143,19 @@ LONG = (
 REDUCED = "nisa.tensor_scalar_reduce({0}, {1}, nl.subtract, 1.0, nl.add, d{2})"
 DEEP = "{}.reshape((128, 2, 2, {}))"
 
+CHAIN = (
+    "m = tile(128, 64, dtype=nl.uint8)\n"
+    "nisa.tensor_scalar_reduce(t, u, nl.add, 1.0, nl.maximum, d)\n"
+    "nisa.select_reduce(u, m, t, 0.0, reduce_cmd=nisa.reduce_cmd.{})\n"
+    "nisa.select_reduce(t, m, u, 0.0, d, nisa.reduce_cmd.{})\n"
+)
+PARTS = (
+    "m = tile(128, 64, dtype=nl.uint8)\n"
+    "nisa.tensor_scalar_reduce(t, u, nl.add, 1.0, nl.maximum, d)\n"
+    "nisa.select_reduce(u[32:64], m[32:64], t[32:64], 0.0)\n"
+    "nisa.select_reduce(t[{0}], m[{0}], u[{0}], 0.0, d[{0}], nisa.reduce_cmd.reduce)\n"
+)
+
 ENGINES = [
     Rule("strides are int16", "access_stride", LONG.format(32768), LONG.format(32767)),
     Rule("strides of DMA are not", "access_stride", LONG.format(32768),
@@ -164,6 +177,13 @@ ENGINES = [
          "nisa.tensor_partition_reduce(bare(1, 8, dtype=nl.int32), nl.bitwise_xor, made)"),
     Rule("sums may stay in the engine", "missing_argument", "nisa.activation_reduce(t, nl.exp, u, None, d)",
          "nisa.activation_reduce(t, nl.exp, u, nl.add, None)"),
+    Rule("idle may change the registers", "accumulators_undefined", CHAIN.format("idle", "reduce"),
+         CHAIN.format("idle", "reset_reduce")),
+    Rule("a chain is not left idle", "accumulators_undefined", CHAIN.format("idle", "reduce"),
+         CHAIN.format("reduce", "reduce")),
+    Rule("what idle leaves is not read", "accumulators_undefined",
+         CHAIN.format("reset_reduce", "idle"), CHAIN.format("idle", "reset_reduce")),
+    Rule("idle changes its own lanes", "accumulators_undefined", PARTS.format("32:64"), PARTS.format("0:32")),
     Rule("hints of DMA are of DMA", "unsupported_argument", "nisa.tensor_copy(t, u, dge_mode=sw)",
          "nisa.tensor_copy(t, u)"),
 ]  # fmt: skip
