@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -143,6 +144,17 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path} is not a text in UTF-8: {error.reason} at byte {error.start}") from error
 
 
+@contextmanager
+def importable(file: Path) -> Iterator[None]:
+    """A kernel's file, or a reference's, may import its neighbours."""
+    folder = str(file.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+
+
 def arrays_of(value: Any) -> list[Array]:
     """The arrays in a kernel's arguments, depth first, in order; scalars are no arrays."""
     if isinstance(value, dict):
@@ -259,7 +271,8 @@ class Reference:
     def _faults(self) -> Iterator[None]:
         """What the file raises is the person's to mend; `sys.exit` in it is no verdict on the kernel."""
         try:
-            yield
+            with importable(self.path):
+                yield
         except (Exception, SystemExit) as error:  # the person's own file may raise anything
             lines = [
                 frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(self.path)

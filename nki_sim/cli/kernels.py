@@ -24,6 +24,7 @@ from nki_sim.harness import (
     arrays_of,
     entry_of,
     filled,
+    importable,
     parse_argument,
     read_text,
     spec_of,
@@ -70,13 +71,19 @@ class Inputs:
         return RANDOM if drawn else None
 
     def draw(self, seed: int) -> Draw:
-        """The arrays of a seed."""
+        """The arrays of a seed.
+
+        Raises:
+            InputError: the reference is at fault, or draws what no device takes.
+        """
         with stage(f"drawing inputs of seed {seed}"):
             if self._draws and self.reference is not None:
                 inputs = self.reference.inputs(seed)
             else:
                 inputs = filled(self._given, seed)
-            return Draw(inputs, self.reference.arguments(inputs) if self.reference else inputs)
+            arguments = self.reference.arguments(inputs) if self.reference else inputs
+        spec_of(arguments)  # refuses arrays of types that devices lack
+        return Draw(inputs, arguments)
 
     def traced(self, seed: int) -> tuple[list[Any], Draw | None]:
         """Arguments to trace with; arrays are drawn for that only where shapes are not known without."""
@@ -152,14 +159,3 @@ def timed(report: Report, part: str) -> Iterator[None]:
     begun = time.perf_counter()
     yield
     report["seconds"][part] += time.perf_counter() - begun
-
-
-@contextmanager
-def importable(file: Path) -> Iterator[None]:
-    """A kernel's file may import its neighbours."""
-    folder = str(file.resolve().parent)
-    sys.path.insert(0, folder)
-    try:
-        yield
-    finally:
-        sys.path.remove(folder)

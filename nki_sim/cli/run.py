@@ -10,13 +10,13 @@ from pathlib import Path
 
 from nki_sim import targets
 from nki_sim.cli.grammar import REL_L2, kernel_options, not_negative
-from nki_sim.cli.kernels import Draw, Inputs, fitting, importable, passes, timed, trace
+from nki_sim.cli.kernels import Draw, Inputs, fitting, passes, timed, trace
 from nki_sim.cli.show import Report
 from nki_sim.cli.verb import Verb
 from nki_sim.cli.watch import stage
 from nki_sim.errors import InputError, ScheduleError
 from nki_sim.flow.slices import Box
-from nki_sim.harness import arrays_of, entry_of, parse_parts, parse_seeds, read_text
+from nki_sim.harness import arrays_of, entry_of, importable, parse_parts, parse_seeds, read_text
 from nki_sim.program.ir import Program
 from nki_sim.running import numerics
 from nki_sim.semantics.arrays import Array

@@ -67,6 +67,22 @@ def test_a_kernel_may_import_its_neighbours(tmp_path: Path, pair: Any, cli: Any)
     assert cli(*argv)[0] == 0
 
 
+def test_a_reference_may_import_its_neighbours(tmp_path: Path, pair: Any, cli: Any) -> None:
+    argv = pair(
+        reference="from factors_of_that_test import FACTOR\n" + REFERENCE.replace("{factor}", "FACTOR")
+    )
+    (tmp_path / "factors_of_that_test.py").write_text("FACTOR = 1.0\n")
+    assert cli(*argv)[0] == 0
+
+
+@pytest.mark.parametrize("eager", [(), ("--eager",)])
+def test_inputs_of_a_type_that_devices_lack_are_usage(eager: Any, pair: Any, cli: Any) -> None:
+    argv = pair(reference=REFERENCE.replace(".astype(np.float32)", ""))
+    status, out, err = cli(*argv, *eager)
+    assert (status, json.loads(out)["correct"]) == (2, None)
+    assert err.startswith("nki-sim: an argument is an array of float64; use one of ")
+
+
 def test_a_slice_is_run_and_compared_alone(tiled_file: Path, tmp_path: Path, cli: Any) -> None:
     reference = tmp_path / "reference.py"
     reference.write_text(
