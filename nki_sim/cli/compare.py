@@ -15,10 +15,11 @@ from nki_sim.cli.profile_text import bound_by, fitted, time
 from nki_sim.cli.show import Report
 from nki_sim.cli.verb import Verb
 from nki_sim.cli.watch import stage
-from nki_sim.timing import counters, schedule
+from nki_sim.timing import counters
 from nki_sim.timing.difference import Change, difference
 from nki_sim.timing.explain import explain
 from nki_sim.timing.forecast import Forecast, forecast
+from nki_sim.timing.uncertainty import interval
 
 _PATH_ROWS, _OPERATORS, _COUNTERS = 5, 8, 8
 
@@ -67,10 +68,9 @@ def _row(change: Change) -> Report:
 def _summary(found: Forecast) -> Report:
     """One kernel by itself."""
     why = explain(found)
-    predicted = schedule.predict(found.compiled.program, found.target, timeline=found.timeline)
     return {
         "kernel": found.traced.kernel,
-        "predicted": asdict(predicted),
+        "predicted": asdict(interval(found)),
         "bottleneck": why.bottleneck,
         "busy_ms": why.busy_ms,
         "critical_path": [asdict(part) for part in why.critical_path],

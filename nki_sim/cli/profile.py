@@ -15,11 +15,12 @@ from nki_sim.cli.kernels import traced_on_shapes
 from nki_sim.cli.show import Report
 from nki_sim.cli.verb import Verb
 from nki_sim.cli.watch import stage
-from nki_sim.timing import chrome, counters, schedule
+from nki_sim.timing import chrome, counters
 from nki_sim.timing.bounds import MinimalWork
 from nki_sim.timing.explain import explain
 from nki_sim.timing.forecast import Forecast, forecast
 from nki_sim.timing.occupancy import thinned
+from nki_sim.timing.uncertainty import interval
 from nki_sim.timing.whatif import what_ifs
 
 POINTS = 64
@@ -85,9 +86,7 @@ def _profile(options: argparse.Namespace, report: Report) -> int:
     target = targets.load(program.target)
     with stage("predicting"):
         found = forecast(program, target)
-        report["predicted"] = asdict(
-            schedule.predict(found.compiled.program, target, timeline=found.timeline)
-        )
+        report["predicted"] = asdict(interval(found))
         report["instructions"] = len(found.compiled.program)
         report["explanation"] = explained(found, options.work)
         report["counters"] = counters.profile(found, options.counters)

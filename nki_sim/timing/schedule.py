@@ -15,7 +15,7 @@ decide, and that is how a schedule is timed again with other constants.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 import numpy as np
@@ -44,8 +44,7 @@ from nki_sim.timing.timeline import (
 
 __all__ = [
     "AS_IS", "CAUSES", "DEPENDENCE", "DMA", "ENGINE", "ENGINES", "FIRST_DMA", "MEMORY", "PORT", "QUEUES",
-    "START", "TABLE", "Assumptions", "Floats", "Prediction", "Step", "Timeline", "moved", "predict",
-    "schedule",
+    "START", "TABLE", "Assumptions", "Floats", "Step", "Timeline", "schedule",
 ]  # fmt: skip
 
 _READY, _IDLE, _ARRIVED, _SERVE, _FREE = range(5)
@@ -69,46 +68,6 @@ def schedule(
     else:
         _replay(engines, order)
     return engines.timeline()
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """A predicted latency and the interval around it; `dynamic_loops` as in `Timeline`."""
-
-    latency_ms: float
-    lo_ms: float
-    hi_ms: float
-    dynamic_loops: int = 0
-
-
-def predict(program: Program, target: Target, *, timeline: Timeline | None = None) -> Prediction:
-    """The predicted latency with an interval from two more schedules.
-
-    Low: unlimited lookahead, and the latencies and overheads (`*_ns`, `*_cycles`) tagged inferred or
-    calibrated moved by 20 % in the kernel's favour. High: strict program order and the same constants
-    moved against it. Rates, sizes and limits stay as they are, whatever their tag.
-    """
-    middle = (timeline or schedule(program, target)).latency_ms
-    ends = [
-        schedule(program, moved(target, factor, window)).latency_ms
-        for factor, window in ((0.8, max(1, len(program))), (1.2, 1))
-    ]
-    return Prediction(middle, min(middle, *ends), max(middle, *ends), len(program.loops))
-
-
-def moved(target: Target, factor: float, window: int) -> Target:
-    """The target with its uncertain latencies and overheads scaled and its lookahead replaced."""
-    scaled = {
-        name: getattr(target, name) * factor
-        for name, tag in target.sources.items()
-        if tag in {"C", "I"} and name.endswith("_ns") and not name.endswith("per_ns")
-    }
-    cycles = {
-        name: round(getattr(target, name) * factor)
-        for name, tag in target.sources.items()
-        if tag in {"C", "I"} and name.endswith("_cycles")
-    }
-    return replace(target, issue_window=window, dma_window=window, **scaled, **cycles)
 
 
 def _replay(engines: Engines, order: Timeline) -> None:

@@ -21,7 +21,7 @@ from nki_sim.checks import program as checks
 from nki_sim.errors import InputError, IRError, KernelError, LimitError, ScheduleError
 from nki_sim.program.ir import ArraySpec, Program
 from nki_sim.running import numerics
-from nki_sim.timing import counters, explain, schedule
+from nki_sim.timing import counters, explain, uncertainty
 from nki_sim.timing.forecast import Forecast, forecast
 from remote.bounds import tight_ms
 from remote.judge.job import Job, Outcome
@@ -246,8 +246,7 @@ def _untimed(program: Program, target: targets.Target) -> ErrorInfo | None:
 
 
 def _benchmark(found: Forecast, job: Job) -> Benchmark:
-    program, target, timeline = found.compiled.program, found.target, found.timeline
-    predicted = _timed(lambda: schedule.predict(program, target, timeline=timeline))
+    predicted = _timed(lambda: uncertainty.interval(found))
     _plausible(predicted.latency_ms, job)
     return Benchmark(
         latency_ms=predicted.latency_ms,

@@ -21,7 +21,9 @@ from nki_sim.operators.rules import shapes as rules
 from nki_sim.program.ir import Program
 from nki_sim.semantics import SEMANTICS
 from nki_sim.timing.deps import dependences
-from nki_sim.timing.schedule import QUEUES, predict, schedule
+from nki_sim.timing.forecast import forecast
+from nki_sim.timing.schedule import QUEUES, schedule
+from nki_sim.timing.uncertainty import interval
 
 TRN2 = targets.load("trn2")
 Build = Callable[..., Program]
@@ -147,7 +149,7 @@ def test_nothing_moves_past_a_marker(building: Build) -> None:
 def test_schedules_say_that_loops_are_timed_once(building: Build) -> None:
     program = building(lambda b: looped(b, lambda: None))
     timeline = schedule(program, TRN2)
-    assert (timeline.dynamic_loops, predict(program, TRN2).dynamic_loops) == (1, 1)
+    assert (timeline.dynamic_loops, interval(forecast(program, TRN2)).dynamic_loops) == (1, 1)
     assert QUEUES[int(timeline.queue[0])] == "sync"
     assert schedule(building(lambda b: None), TRN2).dynamic_loops == 0
 

@@ -16,7 +16,8 @@ from nki_sim.running import numerics
 from nki_sim.timing import memory
 from nki_sim.timing.explain import explain
 from nki_sim.timing.forecast import forecast
-from nki_sim.timing.schedule import QUEUES, predict, schedule
+from nki_sim.timing.schedule import QUEUES, schedule
+from nki_sim.timing.uncertainty import interval
 
 TRN2 = targets.load("trn2")
 ROWS, COLUMNS = 128, 48
@@ -162,7 +163,7 @@ def test_every_program_can_be_timed_and_explained(program: list[Step], tracing: 
     assert np.all(timeline.start_ns >= timeline.issue_ns)
     found = explain(predicted)
     assert found.bottleneck in {"tensor", "vector", "scalar", "gpsimd", "dma", "dependency", "underutilised"}
-    prediction = predict(traced, TRN2, timeline=timeline)
+    prediction = interval(predicted, draws=2)
     assert prediction.lo_ms <= prediction.latency_ms <= prediction.hi_ms
 
 

@@ -19,7 +19,7 @@ from nki_sim.targets import Target
 from nki_sim.timing.activity import active_ns
 from nki_sim.timing.bounds import MinimalWork, tight_bound
 from nki_sim.timing.deps import dependences
-from nki_sim.timing.schedule import MEMORY, QUEUES, Timeline, moved, predict, schedule
+from nki_sim.timing.schedule import MEMORY, QUEUES, Timeline, schedule
 
 TRN2 = targets.load("trn2")
 TARGETS = st.sampled_from([targets.load(name) for name in targets.names()])
@@ -75,7 +75,7 @@ def test_predictions_lie_between_the_bounds(
     case: tuple[Any, ...], target: Target, window: int, tracing: Any, texts: Any
 ) -> None:
     program, work = build(tracing, texts, case)
-    timeline = schedule(program, moved(target, 1.0, window))
+    timeline = schedule(program, replace(target, issue_window=window, dma_window=window))
     assert timeline.latency_ms >= tight_bound(work, target)
     span = (timeline.latency_ms * 1e6) - target.kernel_overhead_ns
     for name in QUEUES:
@@ -130,17 +130,6 @@ def test_faster_dma_is_never_slower_in_the_same_order(
     )
     frozen = schedule(program, TRN2, order=first)
     assert schedule(program, faster, order=first).latency_ms <= frozen.latency_ms * (1 + 1e-12)
-
-
-@FEW
-@given(case=PROGRAMS, target=TARGETS)
-def test_the_interval_encloses_the_prediction(
-    case: tuple[Any, ...], target: Target, tracing: Any, texts: Any
-) -> None:
-    program, _ = build(tracing, texts, case)
-    prediction = predict(program, target)
-    assert 0 < prediction.lo_ms <= prediction.latency_ms <= prediction.hi_ms
-    assert prediction.latency_ms == schedule(program, target).latency_ms
 
 
 def test_schedules_repeat(tracing: Any, texts: Any) -> None:

@@ -16,7 +16,6 @@ from nki_sim.errors import TargetError
 from nki_sim.forms import Dims, Form, Operand
 from nki_sim.operators import OPERATORS
 from nki_sim.timing.bounds import MinimalWork, parts_ms, tight_bound
-from nki_sim.timing.schedule import moved
 
 TRN1, TRN2 = targets.load("trn1"), targets.load("trn2")
 
@@ -202,17 +201,6 @@ def test_transposing_dma_pays_for_narrow_types_only_a_share() -> None:
     cost = OPERATORS["dma_transpose"].cost
     assert cost(transposed("bfloat16"), TRN2).busy_ns == pytest.approx(128 * 2048 * 2 / 368 / 0.9)
     assert cost(transposed("float32"), TRN2).busy_ns == pytest.approx(128 * 2048 * 256 / 368)
-
-
-def test_moving_constants_moves_only_uncertain_ones() -> None:
-    up = moved(TRN2, 1.2, 1)
-    assert up.kernel_overhead_ns == pytest.approx(1.2 * TRN2.kernel_overhead_ns)
-    assert up.dma_descriptor_ns == TRN2.dma_descriptor_ns
-    assert up.dma_engine_bytes_per_ns == TRN2.dma_engine_bytes_per_ns
-    assert up.tensor_min_cycles == TRN2.tensor_min_cycles
-    assert (up.issue_window, up.dma_window) == (1, 1)
-    kept = ("dma_min_descriptor_bytes", "hbm_bytes_per_ns", "sbuf_reserved_bytes", "psum_banks")
-    assert all(getattr(up, name) == getattr(TRN2, name) for name in kept)
 
 
 def test_the_tight_bound_of_known_problems() -> None:
