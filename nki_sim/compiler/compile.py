@@ -8,6 +8,7 @@ from nki_sim.compiler.compiled import Compiled, unchanged
 from nki_sim.compiler.draft import Draft
 from nki_sim.compiler.engines import assign
 from nki_sim.compiler.hoist import hoist
+from nki_sim.compiler.keep import keep
 from nki_sim.compiler.psum import place
 from nki_sim.compiler.residency import Plan, Residency, insert
 from nki_sim.compiler.rotation import rotate
@@ -23,9 +24,11 @@ def compiled(program: Program, target: Target) -> Compiled:
     draft = Draft(program)
     assign(draft)
     streams = _stream(draft, target)
-    hoist(draft, computed=not streams)
+    twins = hoist(draft, computed=not streams)
     multiply(draft, target)
     place(draft, target)
+    if not streams:
+        keep(draft, target, twins)
     if not streams:
         _stream(draft, target)
     insert(draft, [_resident(draft, target, core) for core in _cores(program)])

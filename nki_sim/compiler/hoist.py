@@ -1,8 +1,9 @@
 """Dropping what is computed twice, and what nobody reads.
 
 The legacy compiler leaves out a load of what an enclosing or the same iteration has loaded already, and
-moves computation that does not change out of its loop. It does not keep loads themselves from one iteration
-to the next, and hoists nothing where the arrays a kernel loads do not fit on the chip [C].
+moves computation that does not change out of its loop. Loads themselves it keeps from one iteration to the
+next where there is room for that (`keep`). It hoists nothing where the arrays a kernel loads do not fit on
+the chip [C].
 """
 
 from __future__ import annotations
@@ -17,11 +18,15 @@ from nki_sim.forms import HBM_BUFFERS
 _VIEWS = frozenset({"nc_stream_shuffle"})
 
 
-def hoist(draft: Draft, *, computed: bool) -> None:
-    """Merge tiles of equal value, those of computed values only on demand, then drop what is dead."""
+def hoist(draft: Draft, *, computed: bool) -> dict[int, int]:
+    """Merge tiles of equal value, those of computed values only on demand, then drop what is dead.
+
+    Returns the loaded tiles that equal an earlier one and are still loaded, each with the earlier one.
+    """
     values = Values(draft)
     nodes = _Nodes(draft)
     names: dict[int, int] = {}
+    left: dict[int, int] = {}
     for tensor, twin in values.twins.items():
         ops = {draft.forms[draft.steps[at].form].op for at in values.makers[tensor]}
         if ops & _VIEWS:
@@ -31,6 +36,14 @@ def hoist(draft: Draft, *, computed: bool) -> None:
             computed and ops != {"dma_copy"}
         ):
             names[tensor] = names.get(twin, twin)
+        elif ops == {"dma_copy"}:
+            left[tensor] = names.get(twin, twin)
+    merge(draft, names)
+    return left
+
+
+def merge(draft: Draft, names: Mapping[int, int]) -> None:
+    """Put earlier tiles in the place of others that equal them, and drop what is dead then."""
     _drop_makers(draft, names)
     draft.rename(names)
     drop_dead(draft)
@@ -47,7 +60,7 @@ class _Nodes:
     def encloses(self, first: int, other: int) -> bool:
         """Whether instruction `other` is in the iteration of `first` or in one inside of it."""
         if not self._nodes:
-            return True
+            return False
         wanted, node = self._nodes[first], self._nodes[other]
         while node > wanted:
             node = self._parents[node - 1]

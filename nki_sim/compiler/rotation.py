@@ -15,6 +15,9 @@ from nki_sim.compiler.draft import Draft
 from nki_sim.flow.room import size
 from nki_sim.targets import Target
 
+Span = tuple[int, int]
+"""First and last instruction that uses a tile."""
+
 
 @dataclass(slots=True)
 class _Slots:
@@ -37,29 +40,30 @@ class _Slots:
 
 def rotate(draft: Draft, target: Target) -> None:
     """Put places in the stead of tiles, as many of them as fit."""
-    spans = _spans(draft)
+    used = spans(draft)
     for places in range(target.legacy_rotation, 0, -1):
-        names = _assign(draft, spans, places)
+        names = assigned(draft, used, places)
         sites = [draft.site(tensor) for tensor in set(names.values())]
         if sum(size(site, target) for site in sites) <= target.sbuf_usable_bytes:
             draft.rename(names)
             return
 
 
-def _assign(draft: Draft, spans: Mapping[int, tuple[int, int]], places: int) -> dict[int, int]:
+def assigned(draft: Draft, used: Mapping[int, Span], places: int) -> dict[int, int]:
+    """For each tile the first tile that had its place."""
     slots: dict[int, _Slots] = defaultdict(lambda: _Slots([], []))
     return {
         tensor: slots[draft.tensor_sites[tensor]].take(tensor, first, last, places)
-        for tensor, (first, last) in spans.items()
+        for tensor, (first, last) in used.items()
     }
 
 
-def _spans(draft: Draft) -> dict[int, tuple[int, int]]:
+def spans(draft: Draft) -> dict[int, Span]:
     """First and last use of each tile that the compiler places in SBUF, but for what it loads again.
 
     Those take any room that is free.
     """
-    found: dict[int, tuple[int, int]] = {}
+    found: dict[int, Span] = {}
     again: set[int] = set()
     for at, step in enumerate(draft.steps):
         if step.origin == LOAD_AGAIN:
