@@ -2,10 +2,10 @@
 
 Names and definitions are the profiler's. There are two conventions. `explorer` is that of neuron-explorer's
 schema: bytes are totals over all partitions, a float32 product counts once, percents are 0 to 100. `legacy`
-is that of neuron-profile on Trainium 1: bytes of engines are those of one partition and leave out the
-operands of tensor_tensor and of scans, a float32 product is two instructions with all its flops and bytes
-each, percents are fractions. In both `total_time` and `*_time` are seconds, and DMA counts on both memories
-it touches. All times are predicted.
+is that of neuron-profile on Trainium 1: bytes of engines are those of one partition and leave out what
+tensor_tensor, scans and memset touch and the numbers per partition beside data, a float32 product is two
+instructions with all its flops and bytes each, percents are fractions. In both `total_time` and `*_time` are
+seconds, and DMA counts on both memories it touches. All times are predicted.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy as np
 from nki_sim.dtypes import DTYPES
 from nki_sim.forms import HBM_BUFFERS, Form
 from nki_sim.operators import OPERATORS
-from nki_sim.program.ir import Program
+from nki_sim.program.ir import Ints, Program
 from nki_sim.targets import Target
-from nki_sim.timing.activity import QUEUES_OF, active_ns, instruction_ns, span_ns
+from nki_sim.timing.activity import QUEUES_OF, active_ns, instruction_ns, span_ns, union_ns
 from nki_sim.timing.forecast import Forecast
 from nki_sim.timing.schedule import QUEUES, Timeline
 from nki_sim.timing.traffic import (
@@ -38,14 +38,15 @@ CONVENTIONS: dict[ConventionName, Convention] = {
     "explorer": Convention(),
     "legacy": Convention(
         per_partition=True,
-        uncounted=frozenset({"tensor_tensor", "tensor_tensor_scan"}),
+        uncounted=frozenset({"tensor_tensor", "tensor_tensor_scan", "memset"}),
         scalar_operands=False,
         fp32_instructions=2,
         percent=1.0,
     ),
 }
 
-_COMPUTE = tuple(name for name in QUEUES_OF if name != "dma")
+# A profile also counts what the sequencers do to start DMA and pass semaphores, which has no instructions here.
+_COMPUTE = tuple(name for name in QUEUES_OF if name not in {"dma", "sync"})
 _ACTIVATE = frozenset({"activation", "activation_reduce"})
 
 
@@ -61,7 +62,7 @@ def profile(forecast: Forecast, convention: ConventionName = "explorer") -> Coun
         **moved,
         **_flops(program, target, rules),
         **_sizes(program),
-        **_dma(program, timeline, target),
+        **_dma(program, timeline, target, rules),
         **_engines(program, timeline, rules),
     }
     found |= _ratios(found, target, rules.percent)
@@ -118,26 +119,56 @@ def _sizes(program: Program) -> Counters:
     }
 
 
-def _dma(program: Program, timeline: Timeline, target: Target) -> Counters:
-    moved = [
-        (max(item.nbytes for item in form.tiles), OPERATORS[form.op].cost(form, target), count)
-        for form, count in zip(program.forms, uses(program), strict=True)
-        if form.engine == "dma" and form.operands
-    ]
-    count = sum(uses for _, _, uses in moved)
+def _dma(program: Program, timeline: Timeline, target: Target, rules: Convention) -> Counters:
+    moves = [form.engine == "dma" and bool(form.operands) for form in program.forms]
+    sizes = np.array(
+        [max((item.nbytes for item in form.tiles), default=0) * move
+         for form, move in zip(program.forms, moves, strict=True)], dtype=np.int64,
+    )[program.form_ids]  # fmt: skip
+    count, nbytes = int(np.array(moves, dtype=bool)[program.form_ids].sum()), int(sizes.sum())
     if not count:
         return {"dma_transfer_count": 0, "dma_transfer_total_bytes": 0}
-    nbytes = sum(size * uses for size, _, uses in moved)
     active_s = active_ns(timeline, QUEUES_OF["dma"]) / 1e9
+    costs = [OPERATORS[form.op].cost(form, target) for form in program.forms]
+    packets = np.array([cost.busy_ns * cost.channels for cost in costs])[program.form_ids]
     return {
         "dma_transfer_count": count,
         "dma_transfer_total_bytes": nbytes,
         "dma_transfer_average_bytes": nbytes / count,
         "dma_transfer_time": instruction_ns(timeline, QUEUES_OF["dma"]) / 1e9,
-        "dma_packet_time": sum(cost.busy_ns * cost.channels * uses for _, cost, uses in moved) / 1e9,
+        "dma_packet_time": float(packets.sum()) / 1e9,
         "dma_active_time": active_s,
         "dma_active_cycles": round(active_s * target.sync_clock_ghz * 1e9),
+        **_descriptors(program, timeline, target, sizes, rules.percent),
     }
+
+
+_MAKERS = ("static", "hardware_dynamic", "software_dynamic")
+
+
+def _maker(form: Form, target: Target) -> str:
+    """Who makes the descriptors of a transfer: the compiler, the hardware, GpSimd."""
+    if form.engine != "dma" or not form.operands:
+        return ""
+    if OPERATORS[form.op].cost(form, target).software:
+        return "software_dynamic"
+    return "hardware_dynamic" if target.dma_descriptor_ns and form.param("dge_mode") != "none" else "static"
+
+
+def _descriptors(
+    program: Program, timeline: Timeline, target: Target, sizes: Ints, percent: float
+) -> Counters:
+    makers = np.array([_maker(form, target) for form in program.forms])[program.form_ids]
+    found: Counters = {}
+    for maker in _MAKERS:
+        mine = makers == maker
+        size = int(sizes[mine].sum())
+        active = union_ns(timeline.start_ns[mine], timeline.end_ns[mine]) / 1e9
+        found[f"{maker}_dma_size"] = size
+        found[f"{maker}_dma_size_percent"] = percent * size / max(1, int(sizes.sum()))
+        found[f"{maker}_dma_active_time"] = active
+    found["dynamic_dma_size_percent"] = sum(found[f"{maker}_dma_size_percent"] for maker in _MAKERS[1:])
+    return found
 
 
 def _engines(program: Program, timeline: Timeline, rules: Convention) -> Counters:
