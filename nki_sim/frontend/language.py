@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nki_sim.dtypes import DTYPES
+from nki_sim.dtypes import DTYPES, TRN3_DTYPES
 from nki_sim.frontend import context
 from nki_sim.frontend.absent import Namespace
 from nki_sim.frontend.declare import (
@@ -35,7 +35,7 @@ from nki_sim.frontend.tensor import DynamicSlice, Tensor
 from nki_sim.frontend.tile_size import tile_size
 from nki_sim.frontend.types import NKIObject
 from nki_sim.frontend.values import Function
-from nki_sim.functions import ALIASES, FUNCTIONS
+from nki_sim.functions import ALIASES, FUNCTIONS, TRN3
 
 __all__ = [
     "MemoryRegion", "NKIObject", "NkiTensor", "affine_range", "broadcast_to", "device_print", "ds",
@@ -103,9 +103,7 @@ def is_hbm(buffer: Any) -> bool:
 
 
 # Values of the documents that nothing here takes; the instructions they are passed to say so.
-_VALUES = frozenset({
-    "bypass", "float4_e2m1fn_x4", "float8_e4m3fn_x4", "float8_e5m2_x4", "float8_e8m0fnu", "prelu", "uint64",
-})  # fmt: skip
+_VALUES = TRN3 | TRN3_DTYPES | {"bypass", "uint64"}
 _FUNCTIONS = {
     name: Function(name)
     for name in sorted(FUNCTIONS | ALIASES.keys() | COMPUTE.keys() | _VALUES)
