@@ -22,6 +22,7 @@ _UNITS = {
     "_cycles": "cycles predicted",
     "_percent": "% predicted",
     "_bytes": "bytes",
+    "_size": "bytes",
     "_flops": "flops",
     "bandwidth_ratio": "flops per byte",
     "intensity": "flops per byte",

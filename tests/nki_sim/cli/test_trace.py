@@ -32,7 +32,7 @@ def test_profile_calls_latency_predicted(kernel_file: Path, cli: Any) -> None:
     assert report["predicted"]["lo_ms"] <= report["predicted"]["latency_ms"] <= report["predicted"]["hi_ms"]
     assert report["explanation"]["bottleneck"]
     text = cli("profile", kernel_file, "--arg", "256x1024")[1]
-    assert re.search(r"^predicted:\n  latency_ms: \S+ ms predicted$", text, re.MULTILINE)
+    assert re.match(r"kernel on trn2: \S+ \S+ predicted \(", text)
 
 
 def test_profile_applies_the_checks_first(kernel_file: Path, cli: Any) -> None:
