@@ -123,7 +123,7 @@ def _failed(
         first = f"{_source(options) or 'nki-sim'}: "
     else:
         said = [error["message"], *([f"    hint: {error['hint']}"] if error["hint"] else [])]
-        first = "nki-sim: "
+        first = f"nki-sim: {_source(options)}: " if error["code"] in _USAGE_CODES else "nki-sim: "
     if said:
         print(first + "\n".join(said), file=sys.stderr)
     return status

@@ -215,7 +215,7 @@ def test_a_launch_that_does_not_fit_the_kernel_is_usage(
     argv = ("run", kernel_file, "--arg", "128x512", *extra, *eager)
     status, out, err = cli(*argv)
     assert (status, out) == (2, "")
-    assert err.startswith(f"nki-sim: {message}")
+    assert err.startswith(f"nki-sim: {kernel_file}: {message}")
     assert hint in err.splitlines()[1]
     report = json.loads(cli(*argv, "--json")[1])
     assert report["correct"] is None
