@@ -20,6 +20,7 @@ _UNITS = {
     "_ms": "ms predicted",
     "_time": "s predicted",
     "_cycles": "cycles predicted",
+    "cycle_count": "cycles predicted",
     "_percent": "% predicted",
     "_bytes": "bytes",
     "_size": "bytes",
