@@ -1,0 +1,413 @@
+"""What holds for the schedule of any program: random ones that use every engine, port, queue and memory."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nki_sim import ArraySpec, targets
+from nki_sim.operators import OPERATORS
+from nki_sim.program.ir import Program
+from nki_sim.targets import Target
+from nki_sim.timing.busy import busy_ns
+from nki_sim.timing.deps import dependences
+from nki_sim.timing.dma import hbm_ns
+from nki_sim.timing.memory import capacity, size
+from nki_sim.timing.ports import held
+from nki_sim.timing.schedule import (
+    CAUSES,
+    ENGINES,
+    FIRST_DMA,
+    QUEUES,
+    TABLE,
+    Assumptions,
+    schedule,
+)  # fmt: skip
+
+TARGETS = {name: targets.load(name) for name in ("trn1", "trn2")}
+ROWS, COLUMNS = 128, 256
+X = ArraySpec((ROWS, COLUMNS), "float32")
+EXACT = 1 + 1e-12
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a program: what it does, on which of the tiles so far, how wide, and a variant of it."""
+
+    op: str
+    first: int
+    second: int
+    width: int
+    variant: int
+
+
+STEPS = st.builds(
+    Step,
+    st.sampled_from(["load", "gather", "store", "matmul", "drain", "function", "pair", "copy"]),
+    st.integers(0, 7),
+    st.integers(0, 7),
+    st.sampled_from([32, 64, 128]),
+    st.integers(0, 3),
+)
+PROGRAMS = st.tuples(st.lists(STEPS, min_size=1, max_size=14), st.sampled_from(["float32", "bfloat16"]))
+CASES = st.tuples(PROGRAMS, st.sampled_from(sorted(TARGETS)))
+
+
+class Writer:
+    """The text of a kernel, step by step: tiles are named as they come, and used again by number."""
+
+    def __init__(self, dtype: str) -> None:
+        self._dtype = dtype
+        self._tiles: list[tuple[str, int]] = []
+        self._sums: list[tuple[str, int]] = []
+        self.lines = [
+            "ones = nl.ndarray((128, 128), dtype=nl.DTYPE, buffer=nl.sbuf)",
+            "nisa.memset(ones, 1.0)",
+        ]
+        self._count = 0
+
+    def _new(self, width: int, buffer: str = "sbuf", dtype: str = "") -> str:
+        self._count += 1
+        name = f"t{self._count}"
+        self.lines.append(
+            f"{name} = nl.ndarray((128, {width}), dtype=nl.{dtype or self._dtype}, buffer=nl.{buffer})"
+        )
+        return name
+
+    def _tile(self, number: int) -> tuple[str, int]:
+        if not self._tiles:
+            self.load(Step("load", 0, 0, 64, 0))
+        return self._tiles[number % len(self._tiles)]
+
+    def load(self, step: Step) -> None:
+        name = self._new(step.width)
+        rows = 128 // (1, 1, 4, 128)[step.variant]
+        self.lines += [f"nisa.memset({name}, 0.0)"] * (rows < 128)
+        self.lines.append(f"nisa.dma_copy({name}[0:{rows}, :], x[0:{rows}, 0:{step.width}])")
+        self._tiles.append((name, step.width))
+
+    def gather(self, step: Step) -> None:
+        name = self._new(step.width)
+        self.lines.append(f"nisa.dma_copy({name}, x[:, 0:{step.width}], dge_mode=nisa.dge_mode.swdge)")
+        self._tiles.append((name, step.width))
+
+    def store(self, step: Step) -> None:
+        name, width = self._tile(step.first)
+        self.lines.append(f"nisa.dma_copy(out[:, 0:{width}], {name})")
+
+    def matmul(self, step: Step) -> None:
+        name, width = self._tile(step.first)
+        total = self._new(width, "psum", "float32")
+        self.lines += [f"nisa.nc_matmul({total}, ones, {name})"] * (1 + step.variant)
+        self._sums.append((total, width))
+
+    def drain(self, step: Step) -> None:
+        if not self._sums:
+            self.matmul(replace(step, op="matmul"))
+        total, width = self._sums[step.first % len(self._sums)]
+        name = self._new(width)
+        scalar = f"nisa.activation({name}, nl.copy, {total})"
+        self.lines.append(scalar if step.variant % 2 else f"nisa.tensor_copy({name}, {total})")
+        self._tiles.append((name, width))
+
+    def function(self, step: Step) -> None:
+        name, _ = self._tile(step.first)
+        function = ("exp", "tanh", "copy", "exp")[step.variant]
+        self.lines.append(f"nisa.activation({name}, nl.{function}, {name})")
+
+    def pair(self, step: Step) -> None:
+        (name, width), (other, limit) = self._tile(step.first), self._tile(step.second)
+        common = min(width, limit)
+        engine = ("vector", "gpsimd")[step.variant % 2]
+        self.lines.append(
+            f"nisa.tensor_tensor({name}[:, 0:{common}], {name}[:, 0:{common}], {other}[:, 0:{common}], "
+            f"nl.add, engine=nisa.engine.{engine})"
+        )
+
+    def copy(self, step: Step) -> None:
+        name, width = self._tile(step.first)
+        made = self._new(width)
+        engine = ("vector", "gpsimd")[step.variant % 2]
+        self.lines.append(f"nisa.tensor_copy({made}, {name}, engine=nisa.engine.{engine})")
+        self._tiles.append((made, width))
+
+
+def kernel_of(steps: list[Step], dtype: str, extra: dict[int, str] | None = None) -> str:
+    """The kernel of some steps; `extra` are lines to put before the line of that number."""
+    writer = Writer(dtype)
+    for step in steps:
+        getattr(writer, step.op)(step)
+    lines = []
+    for number, line in enumerate(writer.lines):
+        lines += [(extra or {}).get(number, "pass"), line.replace("DTYPE", dtype)]
+    body = "\n    ".join(lines)
+    return f"""
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(({ROWS}, {COLUMNS}), dtype=nl.float32, buffer=nl.shared_hbm)
+    {body}
+    nisa.dma_copy(out, x)
+    return out
+"""
+
+
+Case = tuple[tuple[list[Step], str], str]
+MANY = settings(max_examples=60, deadline=None)
+
+
+def build(tracing: Any, case: Case) -> tuple[Program, Target]:
+    (steps, dtype), name = case
+    return tracing(kernel_of(steps, dtype), X, target=name), TARGETS[name]
+
+
+@MANY
+@given(case=CASES)
+def test_a_schedule_timed_again_in_its_own_order_is_the_same(case: Case, tracing: Any) -> None:
+    program, target = build(tracing, case)
+    first = schedule(program, target)
+    again = schedule(program, target, order=first)
+    for name in ("issue_ns", "start_ns", "end_ns", "table_ns", "ramp_ns"):
+        np.testing.assert_array_equal(getattr(first, name), getattr(again, name))
+
+
+def faster(target: Target, name: str, factor: float) -> Target:
+    """A target of which one constant has moved in the kernel's favour."""
+    value = getattr(target, name)
+    if name.endswith(("_ghz", "per_ns", "_ratio")):
+        return replace(target, **{name: value / factor})
+    if name == "psum_accumulate_stretch":
+        return replace(target, **{name: 1 + (value - 1) * factor})
+    return replace(target, **{name: value * factor})
+
+
+TIMES = sorted(
+    name
+    for name in TARGETS["trn2"].sources
+    if name.endswith(("_ns", "_cycles", "_ghz", "_stretch", "_reserved_bytes"))
+)
+
+
+@MANY
+@given(case=CASES, name=st.sampled_from(TIMES), factor=st.floats(0.25, 1.0))
+def test_no_constant_that_improves_makes_a_kernel_slower_in_the_same_order(
+    case: Case, name: str, factor: float, tracing: Any
+) -> None:
+    program, target = build(tracing, case)
+    order = schedule(program, target)
+    better = schedule(program, faster(target, name, factor), order=order)
+    assert np.all(better.end_ns <= order.end_ns * EXACT)
+    assert better.latency_ms <= order.latency_ms * EXACT
+
+
+@MANY
+@given(case=CASES, free=st.frozensets(st.sampled_from(ENGINES)), dependences=st.booleans())
+def test_what_costs_nothing_slows_nothing_down_in_the_same_order(
+    case: Case, free: frozenset[str], dependences: bool, tracing: Any
+) -> None:
+    program, target = build(tracing, case)
+    order = schedule(program, target)
+    found = schedule(program, target, order=order, assume=Assumptions(free, dependences=dependences))
+    assert np.all(found.end_ns <= order.end_ns * EXACT)
+    if free == frozenset(ENGINES) and not dependences:
+        assert found.span_ns == 0.0
+
+
+@MANY
+@given(case=CASES, window=st.sampled_from([1, 3, 1000]))
+def test_every_engine_does_one_thing_at_a_time(case: Case, window: int, tracing: Any) -> None:
+    program, target = build(tracing, case)
+    timeline = schedule(program, replace(target, issue_window=window, dma_window=window))
+    for index in range(FIRST_DMA):
+        mine = np.flatnonzero(timeline.queue == index)
+        order = mine[np.argsort(timeline.start_ns[mine], kind="stable")]
+        busy_from = timeline.start_ns[order] - timeline.table_ns[order]
+        assert np.all(busy_from[1:] >= timeline.end_ns[order[:-1]] * (1 - 1e-12))
+
+
+@MANY
+@given(case=CASES)
+def test_nothing_starts_before_what_it_needs_is_visible(case: Case, tracing: Any) -> None:
+    program, target = build(tracing, case)
+    timeline = schedule(program, target)
+    dma = timeline.queue >= FIRST_DMA
+    for number, before in enumerate(dependences(program).predecessors):
+        for other in before:
+            delay = target.dma_completion_ns
+            if not dma[other]:
+                delay = (
+                    0.0
+                    if dma[number] or timeline.queue[number] == timeline.queue[other]
+                    else target.semaphore_ns
+                )
+            assert timeline.issue_ns[number] >= timeline.end_ns[other] + delay
+    assert np.all(timeline.start_ns[dma] >= timeline.issue_ns[dma] + target.dma_trigger_ns)
+
+
+@MANY
+@given(case=CASES)
+def test_a_port_serves_one_engine_at_a_time(case: Case, tracing: Any) -> None:
+    program, target = build(tracing, case)
+    timeline = schedule(program, target)
+    costs = [OPERATORS[form.op].cost(form, target) for form in program.forms]
+    users = defaultdict(list)
+    for number, ports in enumerate(held(program, target, costs).ports):
+        form = program.form_ids[number]
+        until = timeline.end_ns[number]
+        if costs[form].software:
+            until = timeline.issue_ns[number] + costs[form].descriptor_ns
+        for port in ports:
+            users[port].append((timeline.issue_ns[number], until))
+    for intervals in users.values():
+        assert all(one[1] <= other[0] for one, other in pairwise(sorted(intervals)))
+
+
+@MANY
+@given(case=CASES, spare=st.integers(0, 2))
+def test_tiles_never_take_more_than_there_is(case: Case, spare: int, tracing: Any) -> None:
+    """From the first access of a tile to its last; with hardly more memory than programs need in order."""
+    program, target = build(tracing, case)
+    target = replace(
+        target, sbuf_partition_bytes=needed(program, target) + spare * 256 + target.sbuf_reserved_bytes
+    )
+    timeline = schedule(program, target)
+    changes = defaultdict(list)
+    for tensor in range(len(program.tensor_sites)):
+        site = program.site(tensor)
+        mine = program.cells.instruction[program.cells.tensor == tensor]
+        if site.buffer in {"sbuf", "psum"} and len(mine):
+            room = size(site, target)
+            changes[site.buffer] += [
+                (timeline.issue_ns[mine].min(), room),
+                (timeline.end_ns[mine].max(), -room),
+            ]
+    for memory, events in changes.items():
+        used = np.cumsum([room for _, room in sorted(events)])
+        assert used.max() <= capacity(memory, target)
+
+
+def needed(program: Program, target: Target) -> int:
+    """The most SBUF that a program takes when it runs in order."""
+    spans = defaultdict(list)
+    for number, tensor in zip(program.cells.instruction.tolist(), program.cells.tensor.tolist(), strict=True):
+        if program.site(tensor).buffer == "sbuf":
+            spans[tensor].append(number)
+    return max(
+        sum(size(program.site(tensor), target) for tensor, at in spans.items() if at[0] <= moment <= at[-1])
+        for moment in range(len(program))
+    )
+
+
+@MANY
+@given(case=CASES)
+def test_the_critical_path_adds_up_to_the_span(case: Case, tracing: Any) -> None:
+    program, target = build(tracing, case)
+    timeline = schedule(program, target)
+    path = timeline.critical_path()
+    assert path[0].begin_ns == 0.0
+    assert path[-1].end_ns == timeline.span_ns
+    assert all(one.end_ns == other.begin_ns for one, other in pairwise(path))
+    assert all(step.begin_ns <= step.end_ns for step in path)
+    assert all(step.end_ns <= timeline.end_ns[step.number] for step in path)
+
+
+@MANY
+@given(case=CASES)
+def test_causes_name_what_was_waited_for(case: Case, tracing: Any) -> None:
+    program, target = build(tracing, case)
+    timeline = schedule(program, target)
+    waits = dependences(program).predecessors
+    for number, cause in enumerate(timeline.cause.tolist()):
+        before, name = int(timeline.blocker[number]), CAUSES[cause]
+        assert (before < 0) == (name == "start" or (name == "table" and timeline.release_ns[number] == 0.0))
+        if before >= 0:
+            assert timeline.release_ns[number] <= timeline.end_ns[before]
+        if name == "dependence":
+            assert before in waits[number]
+        if name in {"engine", "table"} and before >= 0:
+            assert timeline.queue[before] == timeline.queue[number]
+        if name == "dma":
+            assert timeline.queue[before] >= FIRST_DMA
+        if name == "port":
+            assert timeline.queue[before] != timeline.queue[number]
+        assert (name == "table") <= (timeline.table_ns[number] > 0.0)
+
+
+def costs_ns(program: Program, target: Target) -> Any:
+    return busy_ns(program, target, [OPERATORS[form.op].cost(form, target) for form in program.forms])
+
+
+@MANY
+@given(case=CASES, window=st.sampled_from([1, 32]))
+def test_no_time_is_below_any_bound_nor_above_the_sum_of_everything(
+    case: Case, window: int, tracing: Any
+) -> None:
+    program, target = build(tracing, case)
+    timeline = schedule(program, replace(target, issue_window=window, dma_window=window))
+    busy = costs_ns(program, target)
+    costs = [OPERATORS[form.op].cost(form, target) for form in program.forms]
+    lowest = [busy[timeline.queue == index].sum() for index in range(FIRST_DMA)]
+    dma = np.flatnonzero(timeline.queue >= FIRST_DMA)
+    width = np.array([cost.channels for cost in costs])[program.form_ids[dma]]
+    lowest.append((busy[dma] * width).sum() / target.dma_engines)
+    lowest.append(sum(hbm_ns(program.forms[form], target) for form in program.form_ids[dma].tolist()))
+    chains = np.zeros(len(program))
+    for number, before in enumerate(dependences(program).predecessors):
+        chains[number] = busy[number] + max((chains[other] for other in before), default=0.0)
+    assert timeline.span_ns >= max(*lowest, chains.max()) * (1 - 1e-12)
+    extra = (
+        target.dma_trigger_ns + target.dma_completion_ns + target.dma_descriptor_ns + target.semaphore_ns
+        + target.dma_software_descriptor_ns + target.tensor_fill_cycles / target.tensor_clock_ghz
+        + target.activation_table_ns
+    )  # fmt: skip
+    assert timeline.span_ns <= busy.sum() + timeline.ramp_ns.sum() + extra * len(program)
+
+
+@MANY
+@given(
+    program=PROGRAMS.filter(lambda drawn: drawn[1] == "float32"),
+    places=st.lists(st.integers(0, 8), min_size=1, max_size=4),
+)
+def test_what_shares_nothing_with_the_critical_path_costs_nothing(
+    program: tuple[list[Step], str], places: list[int], tracing: Any
+) -> None:
+    """GpSimd fills tiles of its own while nothing else runs on it: float32 leaves its bus alone."""
+    steps = [replace(step, variant=0) for step in program[0] if step.op != "gather"]
+    tile = "nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)"
+    extra = dict.fromkeys(places, f"nisa.memset({tile}, 0.0, nisa.engine.gpsimd)")
+    alone = schedule(tracing(kernel_of(steps, "float32"), X), TARGETS["trn2"])
+    together = schedule(tracing(kernel_of(steps, "float32", extra), X), TARGETS["trn2"])
+    own = float(together.end_ns[together.queue == QUEUES.index("gpsimd")].max(initial=0.0))
+    assert together.span_ns == pytest.approx(max(alone.span_ns, own), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", sorted(TARGETS))
+@pytest.mark.parametrize("kind", ["stream", "matmul"])
+def test_twice_the_rows_take_twice_the_time_but_for_the_ramp(
+    name: str, kind: str, tracing: Any, texts: Any
+) -> None:
+    spans = []
+    for rows in (12 * 128, 24 * 128):
+        if kind == "stream":
+            program = tracing(texts.stream(width=512), ArraySpec((rows, 1024), "float32"), target=name)
+        else:
+            shapes = (ArraySpec((rows, 256), "float32"), ArraySpec((256, 512), "float32"))
+            program = tracing(texts.matmul, *shapes, target=name)
+        spans.append(schedule(program, TARGETS[name]).span_ns)
+    assert abs(spans[1] - 2 * spans[0]) < 10_000.0
+
+
+def test_a_table_is_loaded_while_its_data_is_under_way(tracing: Any) -> None:
+    """The load begins when ScalarE is free; its data come later, so that nothing waits for the table."""
+    program = tracing(kernel_of([Step("load", 0, 0, 128, 0), Step("function", 0, 0, 64, 0)], "float32"), X)
+    timeline = schedule(program, TARGETS["trn2"])
+    number = int(np.flatnonzero(timeline.queue == QUEUES.index("scalar"))[0])
+    assert timeline.table_ns[number] == TARGETS["trn2"].activation_table_ns
+    assert timeline.start_ns[number] > timeline.table_ns[number]
+    assert timeline.cause[number] != TABLE
