@@ -45,7 +45,7 @@ CONVENTIONS: dict[ConventionName, Convention] = {
     ),
 }
 
-# A profile also counts what the sequencers do to start DMA and pass semaphores, which has no instructions here.
+# A profile also counts what sequencers do to start DMA and to pass semaphores; programs do not hold that.
 _COMPUTE = tuple(name for name in QUEUES_OF if name not in {"dma", "sync"})
 _ACTIVATE = frozenset({"activation", "activation_reduce"})
 

@@ -71,13 +71,17 @@ def form_bytes(form: Form, convention: Convention) -> dict[str, int]:
     if form.op in convention.uncounted:
         return found
     outputs, times = OPERATORS[form.op].outputs, instructions(form, convention)
+    single = convention.per_partition and form.engine != "dma"
     for item in form.operands:
         if item.buffer == "register" or not (convention.scalar_operands or _is_data(form, item)):
             continue
         memory = "hbm" if item.in_hbm else item.buffer
         name = f"{memory}_{'write' if item.role in outputs else 'read'}_bytes"
-        single = convention.per_partition and form.engine != "dma"
         found[name] = found.get(name, 0) + times * (item.nbytes // item.partitions if single else item.nbytes)
+    if form.op == "nc_transpose" and form.engine == "tensor":
+        # A product with an identity, which lies in SBUF too.
+        row = form["data"].partitions * form["data"].itemsize
+        found["sbuf_read_bytes"] += times * row * (1 if single else form["data"].partitions)
     return found
 
 
