@@ -12,9 +12,9 @@ than the last (staying would only ask the same again), or with the old one if it
 checkpoint is that of the lineage it left, after the round. It ends well when one of its kernels is an
 elite; when it diverges, the guard reverts it: its kernels leave the beam and its checkpoint competes again.
 
-An explorer is **built differently** from a kernel of the beam when noise does not hide the difference of
-their latencies and they are not the same technique applied to the same parent. It is also new to the run:
-a code that an attempt still remembered came to was explored then.
+An explorer is **built differently** from a kernel of the beam when neither noise nor the model's doubt
+hides the difference of their latencies and they are not the same technique applied to the same parent. It is
+also new to the run: a code that an attempt still remembered came to was explored then.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def select(
     """
     pool = [*(entry.candidate for entry in beam), *fresh]
     elites = _fastest(pool)[: max(1, search.beam - search.explorers)]
-    advanced = {lineage: _advance(mark, fresh) for lineage, mark in checkpoints.items()}
+    advanced = {lineage: _advance(mark, fresh, search) for lineage, mark in checkpoints.items()}
     unseen = [one for one in fresh if one.code not in tried]
     watched = tuple(_watch(beam, unseen, elites, checkpoints, search))
     lost = {one.newest.lineage for one in watched if one.ruling.revert}
@@ -100,6 +100,7 @@ def _watch(
                 newest,
                 slack_ratio=search.explorer_slack_ratio,
                 depth=search.explorer_depth,
+                confidence_percent=search.confidence_percent,
             )
             yield _Watched(newest, ruling)
 
@@ -120,14 +121,14 @@ def _begin(
             break
         mark = checkpoints[one.lineage]
         near = guard.tolerates(mark, one, slack_ratio=search.explorer_slack_ratio)
-        if near and all(_differs(one, other) for other in (*elites, *explorers, *begun)):
+        if near and all(_differs(one, other, search) for other in (*elites, *explorers, *begun)):
             begun.append(one.model_copy(update={"lineage": one.id}))
     return begun
 
 
-def _differs(one: Candidate, other: Candidate) -> bool:
+def _differs(one: Candidate, other: Candidate, search: SearchConfig) -> bool:
     same_move = (one.parent, one.technique) == (other.parent, other.technique)
-    return not same_move and not guard.alike(one, other)
+    return not same_move and not guard.alike(one, other, confidence_percent=search.confidence_percent)
 
 
 def _fill(ranked: Iterable[Candidate], taken: Sequence[Candidate], size: int) -> list[Candidate]:
@@ -158,9 +159,10 @@ def _marks(
             yield known or Checkpoint(lineage=one.lineage, candidate=left.get(one.lineage, one))
 
 
-def _advance(mark: Checkpoint, fresh: Iterable[Candidate]) -> Checkpoint:
+def _advance(mark: Checkpoint, fresh: Iterable[Candidate], search: SearchConfig) -> Checkpoint:
     """Return the checkpoint after the round: the lineage's fastest new kernel if it is a gain."""
     offspring = _fastest(one for one in fresh if one.lineage == mark.lineage)
-    if offspring and guard.beats(offspring[0], mark.candidate):
+    sure = search.confidence_percent
+    if offspring and guard.beats(offspring[0], mark.candidate, confidence_percent=sure):
         return Checkpoint(lineage=mark.lineage, candidate=offspring[0])
     return mark

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from agent_core import beam
 from agent_core.effects import Record
 from agent_core.survey import Place, Sample, Try, duplicates, make_candidate, samples
+from stability import guard
 from stability.history import tried_codes
 from state.events import BeamSelected, Event, GuardCheckpointed, KernelDiscarded, KernelKept
 from state.fold import RunState
@@ -36,16 +37,17 @@ def close(state: RunState, places: Sequence[Place]) -> Record:
     """Select the next beam. Every place is terminal; one record holds all that is decided, in slot order."""
     found = samples(state, places)
     copies = duplicates(state, found)
+    doubtful = {sample.candidate.id for sample in found if _doubtful(state, sample)}
     selection = beam.select(
         state.beam,
-        [sample.candidate for sample in found if sample.candidate.id not in copies],
+        [one.candidate for one in found if one.candidate.id not in copies.keys() | doubtful],
         checkpoints=state.checkpoints,
         tried=tried_codes(state.attempts),
         search=state.config.search,
     )
     return Record(
         (
-            *_verdicts(places, found, copies, selection.beam),
+            *_verdicts(places, found, copies, doubtful, selection.beam),
             *selection.reverts,
             *(GuardCheckpointed(checkpoint=mark) for mark in selection.checkpoints),
             BeamSelected(round=state.round, beam=selection.beam),
@@ -53,10 +55,25 @@ def close(state: RunState, places: Sequence[Place]) -> Record:
     )
 
 
+def _doubtful(state: RunState, sample: Sample) -> bool:
+    """Whether a kernel is predicted faster than its parent or than the best, and the model is not sure of it.
+
+    Such a kernel may be no gain at all: the search goes on from what it has.
+    """
+    sure = state.config.search.confidence_percent
+    rivals = [sample.parent] if state.best is None else [sample.parent, state.best]
+    return any(
+        sample.candidate.latency_ms < rival.latency_ms
+        and not guard.survives(sample.candidate, rival, confidence_percent=sure)
+        for rival in rivals
+    )
+
+
 def _verdicts(
     places: Iterable[Place],
     found: Iterable[Sample],
     copies: Mapping[str, str],
+    doubtful: Container[str],
     selected: Iterable[BeamEntry],
 ) -> Iterator[Event]:
     """Yield one event for each kernel of the round: kept, or discarded and why."""
@@ -71,6 +88,8 @@ def _verdicts(
             yield KernelDiscarded(candidate=name, reason=_failure(tried))
         elif name in copies:
             yield KernelDiscarded(candidate=name, reason="duplicate", duplicate_of=copies[name])
+        elif name in doubtful:
+            yield KernelDiscarded(candidate=name, reason="uncertain")
         else:
             yield _kept_or_not(by_key[tried.key], kept.get(name))
 

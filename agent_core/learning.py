@@ -111,8 +111,12 @@ def _owned(state: RunState, places: Iterable[Place]) -> list[Sample]:
 
 
 def _gained(state: RunState, places: Iterable[Place]) -> frozenset[str]:
-    owned = _owned(state, places)
-    return frozenset(one.candidate.id for one in owned if guard.beats(one.candidate, one.parent))
+    sure = state.config.search.confidence_percent
+    return frozenset(
+        one.candidate.id
+        for one in _owned(state, places)
+        if guard.beats(one.candidate, one.parent, confidence_percent=sure)
+    )
 
 
 def _tried(places: Iterable[Place]) -> Iterator[tuple[Place, Try]]:

@@ -1,6 +1,6 @@
 """The divergence guard: how long an explorer lineage may be slower than what it left, and when it goes back.
 
-Every lineage has a **checkpoint**: the fastest of its kernels that beat the one before beyond noise (for
+Every lineage has a **checkpoint**: the fastest of its kernels that beat the one before beyond doubt (for
 a lineage that has just begun, the checkpoint of the lineage it left). An explorer lineage is reverted to
 it when its newest kernel is slower than `slack_ratio` times the checkpoint, or when `depth` rounds in a
 row brought no gain. Elite lineages are never reverted: their kernels are in the beam on merit.
@@ -30,18 +30,34 @@ class Ruling:
     revert: KernelReverted | None = None
 
 
-def beats(candidate: Candidate, other: Candidate) -> bool:
-    """Return whether `candidate` is faster than `other` beyond noise: their intervals do not overlap.
+def survives(candidate: Candidate, other: Candidate, *, confidence_percent: float) -> bool:
+    """Return whether a predicted gain holds in enough of the draws that both predictions have.
 
-    Half the width of an interval is `Benchmark.noise_ratio` of its latency, which is 0 for predictions.
+    A draw moves what the model is not sure of, the same way for both: a gain that lives on the exact values
+    of those constants is the model's error, not the kernel's merit. Without common draws nothing speaks
+    against a gain.
+    """
+    share = candidate.benchmark.wins_percent(other.benchmark)
+    return share is None or share >= confidence_percent
+
+
+def beats(candidate: Candidate, other: Candidate, *, confidence_percent: float) -> bool:
+    """Return whether `candidate` is faster than `other` beyond noise and beyond what the model is unsure of.
+
+    Measured latencies: their intervals do not overlap; half the width of an interval is
+    `Benchmark.noise_ratio` of its latency. Predicted ones: the gain `survives`.
     """
     slowest = candidate.latency_ms * (1 + candidate.benchmark.noise_ratio)
-    return slowest < other.latency_ms * (1 - other.benchmark.noise_ratio)
+    clear = slowest < other.latency_ms * (1 - other.benchmark.noise_ratio)
+    return clear and survives(candidate, other, confidence_percent=confidence_percent)
 
 
-def alike(candidate: Candidate, other: Candidate) -> bool:
-    """Return whether noise hides any difference between the two latencies."""
-    return not beats(candidate, other) and not beats(other, candidate)
+def alike(candidate: Candidate, other: Candidate, *, confidence_percent: float) -> bool:
+    """Return whether noise or doubt hides any difference between the two latencies."""
+    return not any(
+        beats(one, two, confidence_percent=confidence_percent)
+        for one, two in ((candidate, other), (other, candidate))
+    )
 
 
 def tolerates(mark: Checkpoint, candidate: Candidate, *, slack_ratio: float) -> bool:
@@ -49,9 +65,11 @@ def tolerates(mark: Checkpoint, candidate: Candidate, *, slack_ratio: float) -> 
     return candidate.latency_ms <= slack_ratio * mark.candidate.latency_ms
 
 
-def watch(mark: Checkpoint, newest: Candidate, *, slack_ratio: float, depth: int) -> Ruling:
+def watch(
+    mark: Checkpoint, newest: Candidate, *, slack_ratio: float, depth: int, confidence_percent: float
+) -> Ruling:
     """Rule on an explorer lineage whose newest kernel is `newest`, once a round."""
-    if beats(newest, mark.candidate):
+    if beats(newest, mark.candidate, confidence_percent=confidence_percent):
         return Ruling(Checkpoint(lineage=mark.lineage, candidate=newest))
     deeper = mark.model_copy(update={"depth": mark.depth + 1})
     if not tolerates(mark, newest, slack_ratio=slack_ratio):

@@ -52,6 +52,7 @@ class Event(Frozen):
 class RunCreated(Event):
     """A run begins: the whole problem, the kernel to start from, and the effective configuration."""
 
+    version = 2
     type: Literal["RunCreated"] = "RunCreated"
     config: RunConfig
     problem: ProblemRef
@@ -94,6 +95,7 @@ class RunCompleted(Event):
 class ConfigChanged(Event):
     """New effective settings; they take effect at the next RoundStarted (or daemon start)."""
 
+    version = 2
     type: Literal["ConfigChanged"] = "ConfigChanged"
     config: JsonValue
 
@@ -134,6 +136,7 @@ class RoundStarted(Event):
 
 
 class BeamSelected(Event):
+    version = 2
     type: Literal["BeamSelected"] = "BeamSelected"
     round: int = Field(ge=0)
     beam: tuple[BeamEntry, ...]
@@ -212,6 +215,7 @@ class EvaluationCompleted(EffectEnded):
     """The judge's verdict. `cache_key` names (code, problem, toolchain, target); `cached_from` is the
     RUN@SEQ whose verdict was reused, None when the kernel was judged for this event."""
 
+    version = 2
     type: Literal["EvaluationCompleted"] = "EvaluationCompleted"
     evaluation: Evaluation
     cache_key: Digest
@@ -262,6 +266,7 @@ class ReflectionRecorded(EffectEnded):
 class KernelKept(Event):
     """A correct kernel enters the next beam."""
 
+    version = 2
     type: Literal["KernelKept"] = "KernelKept"
     candidate: Candidate
     role: BeamRole
@@ -270,7 +275,8 @@ class KernelKept(Event):
 
 
 class KernelDiscarded(Event):
-    """`reason`: a verdict that is not `correct`, or duplicate, slower, not_selected, infrastructure."""
+    """`reason`: a verdict that is not `correct`, or duplicate, slower, uncertain, not_selected,
+    infrastructure."""
 
     type: Literal["KernelDiscarded"] = "KernelDiscarded"
     candidate: str
@@ -289,6 +295,7 @@ class KernelReverted(Event):
 
 
 class GuardCheckpointed(Event):
+    version = 2
     type: Literal["GuardCheckpointed"] = "GuardCheckpointed"
     checkpoint: Checkpoint
 

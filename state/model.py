@@ -143,13 +143,27 @@ class ErrorInfo(Frozen):
 
 
 class Benchmark(Frozen):
-    """A latency with its interval. `predicted` is true when a model produced it, false when a device did."""
+    """A latency with its interval. `predicted` is true when a model produced it, false when a device did.
+
+    `draws_ms` are the latencies that the model gives with its uncertain constants moved, the same moves in
+    the same order for every kernel; empty for what was measured.
+    """
 
     latency_ms: PositiveMs
     lo_ms: PositiveMs
     hi_ms: PositiveMs
     predicted: bool
     samples: int = Field(ge=1)
+    draws_ms: tuple[PositiveMs, ...] = ()
+
+    def wins_percent(self, other: Benchmark) -> float | None:
+        """Return the share of draws in which this latency is the lower one, a tie counting half.
+
+        A draw that only one of the two has says nothing. None when they share no draw.
+        """
+        pairs = list(zip(self.draws_ms, other.draws_ms, strict=False))
+        wins = sum((mine < theirs) + (mine == theirs) / 2 for mine, theirs in pairs)
+        return 100.0 * wins / len(pairs) if pairs else None
 
     @property
     def noise_ratio(self) -> float:
@@ -341,6 +355,12 @@ class SearchConfig(Frozen):
         default=1.5, ge=1, le=10, description="how much slower than its checkpoint an explorer may be"
     )
     explorer_depth: int = Field(default=3, ge=1, le=100, description="D: rounds without gain before a revert")
+    confidence_percent: float = Field(
+        default=90.0,
+        ge=0,
+        le=100,
+        description="share of the model's draws in which a predicted gain must hold",
+    )
     repairs: int = Field(default=2, ge=0, le=10, description="F: repair rounds for a failed kernel")
     top_k: int = Field(default=8, ge=0, le=256, description="TopK: pairs summarised per round")
     experiences: int = Field(default=16, ge=0, le=1024, description="ExpN: length of the optimisation memory")

@@ -19,7 +19,29 @@ from state.records import Row
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
-UPCASTERS: dict[tuple[str, int], Upcaster] = {}
+
+def _any_gain(body: dict[str, Any]) -> dict[str, Any]:
+    """Before predictions had draws, any predicted gain was kept; runs of that time go on so."""
+    config = body["config"]
+    if not isinstance(config, dict):
+        return body
+    search = {"confidence_percent": 0.0, **config.get("search", {})}
+    return {**body, "config": {**config, "search": search}}
+
+
+def _no_draws(body: dict[str, Any]) -> dict[str, Any]:
+    """Latencies without draws are what they were."""
+    return body
+
+
+UPCASTERS: dict[tuple[str, int], Upcaster] = {
+    ("RunCreated", 1): _any_gain,
+    ("ConfigChanged", 1): _any_gain,
+    ("EvaluationCompleted", 1): _no_draws,
+    ("KernelKept", 1): _no_draws,
+    ("BeamSelected", 1): _no_draws,
+    ("GuardCheckpointed", 1): _no_draws,
+}
 """(type, version) -> what makes version + 1 of it."""
 
 _CURRENT = {

@@ -254,6 +254,7 @@ def _benchmark(found: Forecast, job: Job) -> Benchmark:
         hi_ms=predicted.hi_ms,
         predicted=True,
         samples=1,
+        draws_ms=tuple(float(f"{latency_ms:.6g}") for latency_ms in predicted.draws_ms),
     )
 
 

@@ -11,6 +11,7 @@ from state.model import Checkpoint
 from tests.support.paths import make_candidate
 
 latencies = st.floats(min_value=1e-3, max_value=1e3)
+SURE = {"confidence_percent": 90.0}
 noises = st.one_of(st.none(), st.floats(min_value=0, max_value=0.3))
 
 
@@ -19,7 +20,31 @@ def mark(latency_ms: float, depth: int = 0) -> Checkpoint:
 
 
 def test_predictions_have_no_noise_so_any_gain_counts():
-    assert guard.beats(make_candidate("a", 0.999), make_candidate("b", 1.0))
+    assert guard.beats(make_candidate("a", 0.999), make_candidate("b", 1.0), **SURE)
+
+
+@pytest.mark.parametrize(
+    ("draws_ms", "wins"),
+    [
+        ((0.9,) * 10, True),
+        ((0.9,) * 9 + (1.1,), True),  # nine draws of ten
+        ((0.9,) * 8 + (1.1,) * 2, False),
+        ((0.9,) * 9 + (1.0,), True),  # a tie counts half
+        ((0.9, 1.1), False),  # compared on the draws that both have
+        ((0.9,), True),
+        ((), True),  # nothing speaks against it
+    ],
+)
+def test_a_predicted_gain_must_hold_in_the_draws(draws_ms, wins):
+    new, old = make_candidate("a", 0.9, draws_ms=draws_ms), make_candidate("b", 1.0, draws_ms=(1.0,) * 10)
+    assert guard.beats(new, old, **SURE) is wins
+    assert guard.alike(new, old, **SURE) is not wins
+    assert not guard.beats(old, new, **SURE)
+
+
+def test_without_confidence_any_predicted_gain_counts():
+    new, old = make_candidate("a", 0.9, draws_ms=(1.1,)), make_candidate("b", 1.0, draws_ms=(1.0,))
+    assert guard.beats(new, old, confidence_percent=0.0)
 
 
 @pytest.mark.parametrize(
@@ -28,24 +53,24 @@ def test_predictions_have_no_noise_so_any_gain_counts():
 )
 def test_a_measured_gain_must_clear_both_intervals(latency_ms, wins):
     new, old = make_candidate("a", latency_ms, noise=0.05), make_candidate("b", 1.0, noise=0.05)
-    assert guard.beats(new, old) is wins
+    assert guard.beats(new, old, **SURE) is wins
 
 
 @given(latencies, latencies, noises, noises)
 def test_two_kernels_are_alike_or_one_of_them_beats_the_other(one, other, noise, other_noise):
     a, b = make_candidate("a", one, noise=noise), make_candidate("b", other, noise=other_noise)
-    assert [guard.beats(a, b), guard.beats(b, a), guard.alike(a, b)].count(True) == 1
+    assert [guard.beats(a, b, **SURE), guard.beats(b, a, **SURE), guard.alike(a, b, **SURE)].count(True) == 1
 
 
 @given(latencies, noises)
 def test_nothing_beats_itself(latency_ms, noise):
     same = make_candidate("a", latency_ms, noise=noise)
-    assert not guard.beats(same, same)
+    assert not guard.beats(same, same, **SURE)
 
 
 def test_a_gain_moves_the_checkpoint_and_forgets_the_depth():
     newest = make_candidate("new", 0.8)
-    ruling = guard.watch(mark(1.0, depth=2), newest, slack_ratio=1.5, depth=3)
+    ruling = guard.watch(mark(1.0, depth=2), newest, slack_ratio=1.5, depth=3, **SURE)
     assert ruling == guard.Ruling(Checkpoint(lineage="L", candidate=newest, depth=0))
 
 
@@ -61,7 +86,9 @@ def test_a_gain_moves_the_checkpoint_and_forgets_the_depth():
     ],
 )
 def test_a_lineage_is_reverted_when_too_slow_or_too_long_without_gain(latency_ms, depth, reason):
-    ruling = guard.watch(mark(1.0, depth), make_candidate("new", latency_ms), slack_ratio=1.5, depth=3)
+    ruling = guard.watch(
+        mark(1.0, depth), make_candidate("new", latency_ms), slack_ratio=1.5, depth=3, **SURE
+    )
     assert ruling.checkpoint == mark(1.0, depth + 1)
     if reason is None:
         assert ruling.revert is None
@@ -75,7 +102,7 @@ def test_no_lineage_outlives_its_depth_without_a_gain(walk, depth):
     current = mark(1.0)
     idle = 0
     for latency_ms in walk:
-        ruling = guard.watch(current, make_candidate("n", latency_ms), slack_ratio=2.0, depth=depth)
+        ruling = guard.watch(current, make_candidate("n", latency_ms), slack_ratio=2.0, depth=depth, **SURE)
         gained = latency_ms < current.candidate.latency_ms
         idle = 0 if gained else idle + 1
         expected = not gained and (idle >= depth or latency_ms > 2.0 * current.candidate.latency_ms)

@@ -60,6 +60,22 @@ def test_every_old_version_can_be_lifted_to_today_s() -> None:
     assert set(upcast.UPCASTERS) == wanted
 
 
+@pytest.mark.parametrize(
+    ("config", "lifted"),
+    [
+        ({"search": {"beam": 2}}, {"search": {"beam": 2, "confidence_percent": 0.0}}),
+        ({"search": {"confidence_percent": 80.0}}, {"search": {"confidence_percent": 80.0}}),
+        ({}, {"search": {"confidence_percent": 0.0}}),
+        (None, None),
+    ],
+)
+@pytest.mark.parametrize("kind", ["RunCreated", "ConfigChanged"])
+def test_runs_from_before_predictions_had_draws_keep_any_gain(
+    kind: str, config: object, lifted: object
+) -> None:
+    assert json.loads(upcast.upcast(kind, 1, json.dumps({"config": config}))) == {"config": lifted}
+
+
 def golden(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 

@@ -35,9 +35,18 @@ class Paths(Scripted):
         return KernelAnswer(f"{parent}.{EffectKey.parse(request.key).plan}", "a step")
 
 
-def judged_by(table: Mapping[str, float], *, otherwise: float = 100.0, noise: float | None = None) -> Judge:
-    """Return a judge that finds every path correct, with the latency (ms) of the table."""
-    return lambda source: timed(source, table.get(source, otherwise), noise=noise)
+def judged_by(
+    table: Mapping[str, float],
+    *,
+    otherwise: float = 100.0,
+    noise: float | None = None,
+    draws: Mapping[str, tuple[float, ...]] | None = None,
+) -> Judge:
+    """Return a judge that finds every path correct, with the latency (ms) and the draws of the tables."""
+    known = draws or {}
+    return lambda source: timed(
+        source, table.get(source, otherwise), noise=noise, draws_ms=known.get(source, ())
+    )
 
 
 def make_plan(technique: str = "move", *, speedup: float = 1.1, site: str = "here") -> Plan:
@@ -53,6 +62,7 @@ def make_candidate(
     technique: str | None = None,
     code: str | None = None,
     noise: float | None = None,
+    draws_ms: tuple[float, ...] = (),
     bottleneck: str | None = "memory",
 ) -> Candidate:
     """Return a candidate; `name` is its id, or any word where its place is of no interest."""
@@ -72,6 +82,7 @@ def make_candidate(
             hi_ms=latency_ms + half,
             predicted=noise is None,
             samples=5,
+            draws_ms=draws_ms,
         ),
         profile=None,
         bottleneck=bottleneck,

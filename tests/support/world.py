@@ -81,7 +81,14 @@ def small(**search: Any) -> RunConfig:
     return RunConfig(problem="toy", planner=("scripted",), search=SearchConfig(**numbers))
 
 
-def timed(source: str, latency_ms: float, *, noise: float | None = None, **changes: Any) -> Evaluation:
+def timed(
+    source: str,
+    latency_ms: float,
+    *,
+    noise: float | None = None,
+    draws_ms: tuple[float, ...] = (),
+    **changes: Any,
+) -> Evaluation:
     """Return the verdict on a correct kernel; measured with relative `noise`, predicted without it."""
     half = latency_ms * (noise or 0.0)
     benchmark = Benchmark(
@@ -90,6 +97,7 @@ def timed(source: str, latency_ms: float, *, noise: float | None = None, **chang
         hi_ms=latency_ms + half,
         predicted=noise is None,
         samples=1 if noise is None else 5,
+        draws_ms=draws_ms,
     )
     return Evaluation(
         verdict=Verdict.CORRECT,
