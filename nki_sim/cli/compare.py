@@ -15,13 +15,16 @@ from nki_sim.cli.profile_text import bound_by, fitted, time
 from nki_sim.cli.show import Report
 from nki_sim.cli.verb import Verb
 from nki_sim.cli.watch import stage
-from nki_sim.timing import counters
-from nki_sim.timing.difference import Change, difference
+from nki_sim.timing import counters, uncertainty
+from nki_sim.timing.difference import difference
 from nki_sim.timing.explain import explain
 from nki_sim.timing.forecast import Forecast, forecast
-from nki_sim.timing.uncertainty import interval
+from nki_sim.timing.uncertainty import Interval, interval
 
-_PATH_ROWS, _OPERATORS, _COUNTERS = 5, 8, 8
+_PATH_ROWS, _ROWS = 5, 8
+
+_ELSEWHERE = ("_time", "_percent", "_cycles", "cycle_count", "_instruction_count")
+"""Ends of counters that follow from the latency or from the instructions, which are shown."""
 
 
 def _options(sub: argparse.ArgumentParser) -> None:
@@ -38,6 +41,7 @@ def _options(sub: argparse.ArgumentParser) -> None:
 def _compare(options: argparse.Namespace, report: Report) -> int:
     files = [options.kernel, options.other]
     found: list[Forecast] = []
+    draws: list[Interval] = []
     for file in files:
         # Errors and broken rules are said of this one.
         options.kernel = report["file"] = file
@@ -46,31 +50,21 @@ def _compare(options: argparse.Namespace, report: Report) -> int:
             return 1
         with stage(f"predicting {file}"):
             found.append(forecast(program, targets.load(program.target)))
-            report["kernels"].append({"file": file, **_summary(found[-1])})
+            draws.append(interval(found[-1]))
+            report["kernels"].append({"file": file, **_summary(found[-1], draws[-1])})
     report["file"] = None
     with stage("comparing"):
         changed = difference(found[0], found[1], options.counters)
-    report["comparison"] = {**asdict(changed), **{name: _rows(changed, name) for name in _CHANGES}}
+    report["comparison"] = {**asdict(changed), "share_of_draws": uncertainty.compare(*draws)}
     return 0
 
 
-_CHANGES = ("instructions", "counters")
-
-
-def _rows(changed: object, name: str) -> list[Report]:
-    return [_row(change) for change in getattr(changed, name)]
-
-
-def _row(change: Change) -> Report:
-    return {"name": change.name, "a": change.a, "b": change.b, "ratio": change.ratio}
-
-
-def _summary(found: Forecast) -> Report:
+def _summary(found: Forecast, predicted: Interval) -> Report:
     """One kernel by itself."""
     why = explain(found)
     return {
         "kernel": found.traced.kernel,
-        "predicted": asdict(interval(found)),
+        "predicted": asdict(predicted),
         "bottleneck": why.bottleneck,
         "busy_ms": why.busy_ms,
         "critical_path": [asdict(part) for part in why.critical_path],
@@ -97,14 +91,20 @@ def _head(report: Report) -> Iterable[str]:
     if found["faster"] == "neither":
         yield "neither is predicted to be faster"
         return
-    yield f"{found['faster']} is predicted to be {found['speedup']:.3g} times as fast:"
+    draws = min(len(kernel["predicted"]["draws_ms"]) for kernel in report["kernels"])
+    yield (
+        f"{found['faster']} is predicted to be {found['speedup']:.3g} times as fast, "
+        f"and wins in {found['share_of_draws']:.0%} of {draws} draws of the uncertain constants:"
+    )
     yield from (f"  - {reason}" for reason in found["reasons"])
 
 
 def _path(report: Report) -> Iterable[str]:
-    yield ""
-    yield f"{'critical path':18}{'a':>11}{'b':>11}{'change':>12}  most of it"
-    for part in report["comparison"]["path"][:_PATH_ROWS]:
+    changed = [part for part in report["comparison"]["path"] if part["a_ms"] != part["b_ms"]]
+    if changed:
+        yield ""
+        yield f"{'critical path':18}{'a':>11}{'b':>11}{'change':>12}  most of it"
+    for part in changed[:_PATH_ROWS]:
         most = part["operators"][0]["name"] if part["operators"] else ""
         change = part["b_ms"] - part["a_ms"]
         name = part["part"].replace("_", " ")
@@ -116,17 +116,19 @@ def _signed(ms: float) -> str:
 
 
 def _changed(report: Report) -> Iterable[str]:
-    for title, name, rows in (
-        ("instructions", "instructions", _OPERATORS), ("counters, most changed first", "counters", _COUNTERS),
-    ):  # fmt: skip
-        changes = report["comparison"][name]
+    found = report["comparison"]
+    counted = [change for change in found["counters"] if not change["name"].endswith(_ELSEWHERE)]
+    for title, changes in (
+        ("instructions", found["instructions"]),
+        ("counters, most changed first", counted),
+    ):
         if changes:
             yield ""
             yield f"{title:38}{'a':>14}{'b':>14}"
-        for change in changes[:rows]:
+        for change in changes[:_ROWS]:
             yield f"  {change['name']:36}{show.figure(change['a']):>14}{show.figure(change['b']):>14}"
-        if len(changes) > rows:
-            yield f"  and {len(changes) - rows} more, with --json"
+        if len(changes) > _ROWS:
+            yield f"  and {len(changes) - _ROWS} more, with --json"
 
 
 VERB = Verb(

@@ -27,15 +27,11 @@ _TRAFFIC = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A figure of both; `ratio` is the second over the first, None where that is nothing."""
+    """A figure of both."""
 
     name: str
     a: float
     b: float
-
-    @property
-    def ratio(self) -> float | None:
-        return self.b / self.a if self.a else None
 
     @property
     def weight(self) -> float:

@@ -1,0 +1,138 @@
+"""`nki-sim profile` and `nki-sim compare`: what people see, what files hold, what tools read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nki_sim import targets
+from nki_sim.cli import profile
+from nki_sim.timing.bounds import MinimalWork, plain_bound
+
+ARGS = ("--arg", "256x1024")
+
+
+@pytest.fixture
+def slow_file(tmp_path: Path, texts: Any) -> Path:
+    """The same stream, with its tiles declared before the loop."""
+    path = tmp_path / "slow.py"
+    path.write_text(texts.source_of(texts.stream(fresh=False)))
+    return path
+
+
+def test_a_profile_is_a_screen_for_people(kernel_file: Path, cli: Any) -> None:
+    status, out, _ = cli("profile", kernel_file, *ARGS)
+    lines = out.splitlines()
+    assert status == 0
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith("kernel on trn2: ")
+    assert " predicted (" in lines[0]
+    assert out == cli("profile", kernel_file, *ARGS, "--text")[1]
+    for part in ("waits for", "critical path (adds up to", "nisa.tensor_tensor(", "SBUF peak", "HBM  read"):
+        assert part in out
+    assert "what if  " in out
+
+
+def test_long_programs_are_asked_what_if_on_demand(kernel_file: Path, monkeypatch: Any, cli: Any) -> None:
+    monkeypatch.setattr(profile, "MAX_WHAT_IFS", 3)
+    assert json.loads(cli("profile", kernel_file, *ARGS, "--json")[1])["what_ifs"] == []
+    asked = json.loads(cli("profile", kernel_file, *ARGS, "--json", "--what-if")[1])["what_ifs"]
+    assert {"assumption", "latency_ms", "saved_ms", "saved_percent"} == set(asked[0])
+    assert {item["assumption"] for item in asked} >= {"dma free", "no dependences"}
+
+
+def test_memory_over_time_is_thinned_out_in_a_report(kernel_file: Path, cli: Any) -> None:
+    report = json.loads(cli("profile", kernel_file, "--arg", "4096x4096", "--json")[1])
+    for use in report["explanation"]["occupancy"]:
+        assert len(use["over_time"]) <= profile.POINTS
+        assert max(point["used"] for point in use["over_time"]) == use["peak"]
+
+
+@pytest.mark.parametrize("convention", ["explorer", "legacy"])
+def test_counters_and_the_summary_file_follow_a_convention(
+    convention: str, kernel_file: Path, tmp_path: Path, cli: Any
+) -> None:
+    path = tmp_path / "summary.json"
+    argv = ("profile", kernel_file, *ARGS, "--counters", convention, "--summary-json", path, "--json")
+    report = json.loads(cli(*argv, "--target", "trn1")[1])
+    (fields,) = json.loads(path.read_text()).values()
+    assert report["counters_convention"] == convention
+    scale = 100 if convention == "explorer" else 1
+    assert fields.keys() == report["counters"].keys()
+    for name, value in report["counters"].items():
+        assert fields[name] == pytest.approx(value / scale if name.endswith("_percent") else value)
+    rows = 128 if convention == "explorer" else 1
+    # Written by DMA in all partitions, and by activation as the convention counts; tensor_tensor or not.
+    engines = report["counters"]["sbuf_write_bytes"] - report["counters"]["hbm_read_bytes"]
+    assert engines == 4 * 512 * rows * 4 * (2 if convention == "explorer" else 1)
+
+
+def test_a_trace_is_written_next_to_the_report(kernel_file: Path, tmp_path: Path, cli: Any) -> None:
+    path = tmp_path / "trace.json"
+    report = json.loads(cli("profile", kernel_file, *ARGS, "--trace", path, "--json")[1])
+    content = json.loads(path.read_text())
+    assert content["otherData"]["latency_ms"] == report["predicted"]["latency_ms"]
+    sources = {event["args"]["source"] for event in content["traceEvents"] if "source" in event["args"]}
+    assert sources <= {f"{kernel_file.name}:{line}" for line in range(1, 60)}
+    assert sources
+
+
+def test_a_trace_that_cannot_be_written_is_said(kernel_file: Path, tmp_path: Path, cli: Any) -> None:
+    status, _, err = cli("profile", kernel_file, *ARGS, "--trace", tmp_path / "none" / "trace.json")
+    assert status == 2
+    assert "none/trace.json: No such file" in err
+
+
+def test_the_problem_may_say_its_work(kernel_file: Path, cli: Any) -> None:
+    work = "read_bytes=1000000000,write_bytes=0,matmul_flops=10,matmul_dtype=bfloat16"
+    report = json.loads(cli("profile", kernel_file, *ARGS, "--work", work, "--json")[1])
+    found = report["explanation"]["roofline"]
+    wanted = MinimalWork(read_bytes=10**9, write_bytes=0, matmul_flops=10, matmul_dtype="bfloat16")
+    assert (found["work_of"], found["plain_ms"]) == ("problem", plain_bound(wanted, targets.load("trn2")))
+
+
+@pytest.mark.parametrize("work", ["", "read_bytes", "read_bytes=1", "read_bytes=x,write_bytes=1", "more=1"])
+def test_work_that_is_none_is_refused(work: str, kernel_file: Path, cli: Any) -> None:
+    status, _, err = cli("profile", kernel_file, *ARGS, "--work", work)
+    assert status == 2
+    assert "is not read_bytes=..,write_bytes=..,..." in err
+
+
+def test_compare_says_who_wins_and_why(kernel_file: Path, slow_file: Path, cli: Any) -> None:
+    argv = ("compare", slow_file, kernel_file, "--arg", "1024x2048")
+    status, out, _ = cli(*argv, "--json")
+    report = json.loads(out)
+    found = report["comparison"]
+    assert status == 0
+    assert [kernel["file"] for kernel in report["kernels"]] == [str(slow_file), str(kernel_file)]
+    assert (found["faster"], found["share_of_draws"]) == ("b", 1.0)
+    times = [kernel["predicted"]["latency_ms"] for kernel in report["kernels"]]
+    assert times == [found["a_ms"], found["b_ms"]]
+    assert found["instructions"] == []
+    text = cli(*argv)[1]
+    assert max(map(len, text.splitlines())) <= 80
+    assert "b is predicted to be " in text
+    assert "wins in 100% of" in text
+
+
+def test_a_kernel_is_not_faster_than_itself(kernel_file: Path, cli: Any) -> None:
+    out = cli("compare", kernel_file, kernel_file, *ARGS)[1]
+    assert out.splitlines()[-1] == "neither is predicted to be faster"
+
+
+def test_the_one_of_two_that_is_at_fault_is_named(kernel_file: Path, tmp_path: Path, cli: Any) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text(kernel_file.read_text().replace("dst=u, op=nl.exp", "dst=u, op=nl.no_such"))
+    status, _, err = cli("compare", kernel_file, broken, *ARGS)
+    assert status == 3
+    assert err.startswith(f"{broken}: line ")
+    unwritten = tmp_path / "unwritten.py"
+    unwritten.write_text(kernel_file.read_text().replace("        nisa.dma_copy(dst=out[part], src=u)\n", ""))
+    status, out, _ = cli("compare", kernel_file, unwritten, *ARGS, "--json")
+    report = json.loads(out)
+    assert (status, report["file"], report["comparison"]) == (1, str(unwritten), None)
+    assert [item["code"] for item in report["checks"]] == ["tensor_output_not_written_to"]

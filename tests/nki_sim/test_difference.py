@@ -1,0 +1,95 @@
+"""Comparisons of kernels that differ in one thing: the one that is faster, and for what reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nki_sim import ArraySpec, targets
+from nki_sim.timing.difference import Difference, difference
+from nki_sim.timing.forecast import Forecast, forecast
+
+TRN2 = targets.load("trn2")
+
+EXP_AND_SUM = """
+@nki.jit
+def kernel(x):
+    m, n = x.shape
+    out = nl.ndarray((m, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in range(m // 128):
+        t = nl.ndarray((128, n), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x[128 * i:128 * i + 128, :])
+        total = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        BODY
+        nisa.dma_copy(dst=out[128 * i:128 * i + 128, :], src=total)
+    return out
+"""
+APART = """nisa.activation(dst=t, op=nl.exp, data=t)
+        nisa.tensor_tensor(t, t, t, nl.multiply)
+        nisa.tensor_reduce(dst=total, op=nl.add, data=t, axis=1)"""
+TOGETHER = "nisa.activation_reduce(dst=t, op=nl.exp, data=t, reduce_op=nl.add, reduce_res=total)"
+
+
+def predicted(tracing: Any, body: str) -> Forecast:
+    text = EXP_AND_SUM.replace("BODY", body)
+    return forecast(tracing(text, ArraySpec((1024, 2048), "float32")), TRN2)
+
+
+@pytest.fixture(scope="module")
+def fused(tracing: Any) -> Difference:
+    return difference(predicted(tracing, APART), predicted(tracing, TOGETHER))
+
+
+def test_the_faster_one_is_named_with_its_speedup(fused: Difference) -> None:
+    assert fused.faster == "b"
+    assert fused.speedup == pytest.approx(fused.a_ms / fused.b_ms)
+    assert fused.speedup > 1.2
+
+
+def test_parts_of_the_path_add_up_to_the_difference(fused: Difference) -> None:
+    assert sum(part.a_ms for part in fused.path) == pytest.approx(fused.a_ms)
+    assert sum(part.b_ms for part in fused.path) == pytest.approx(fused.b_ms)
+    changes = [abs(part.a_ms - part.b_ms) for part in fused.path]
+    assert changes == sorted(changes, reverse=True)
+    for part in fused.path:
+        moved = sum(change.b - change.a for change in part.operators)
+        assert moved == pytest.approx(part.b_ms - part.a_ms)
+
+
+def test_instructions_and_counters_that_changed_are_listed(fused: Difference) -> None:
+    assert {change.name: (change.a, change.b) for change in fused.instructions} == {
+        "scalar activation": (8, 0),
+        "scalar activation_reduce": (0, 8),
+        "vector tensor_tensor": (8, 0),
+        "vector tensor_reduce": (8, 0),
+    }
+    names = [change.name for change in fused.counters]
+    assert "vector_engine_instruction_count" in names
+    assert "hbm_read_bytes" not in names
+    weights = [change.weight for change in fused.counters]
+    assert weights == sorted(weights, reverse=True)
+
+
+def test_the_reason_is_what_went_away(fused: Difference) -> None:
+    assert fused.reasons[0].startswith("vector is busy for 0 instead of ")
+    assert "tensor_" in fused.reasons[0]
+
+
+def test_the_order_of_the_two_does_not_matter(tracing: Any, fused: Difference) -> None:
+    other = difference(predicted(tracing, TOGETHER), predicted(tracing, APART))
+    assert (other.faster, other.speedup, other.reasons) == ("a", fused.speedup, fused.reasons)
+
+
+def test_equal_kernels_have_nothing_between_them(tracing: Any) -> None:
+    one = predicted(tracing, TOGETHER)
+    found = difference(one, one)
+    assert (found.faster, found.speedup, found.reasons) == ("neither", 1.0, [])
+    assert found.instructions == found.counters == []
+
+
+def test_saved_traffic_is_a_reason(tracing: Any) -> None:
+    twice = TOGETHER.replace("\n", "") + "\n        nisa.dma_copy(dst=t, src=x[128 * i:128 * i + 128, :])"
+    found = difference(predicted(tracing, twice), predicted(tracing, TOGETHER))
+    assert found.faster == "b"
+    assert "it reads from HBM 8.389 MB instead of 16.78 MB" in found.reasons
