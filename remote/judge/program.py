@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -42,7 +42,7 @@ MAX_STEPS = 2_000_000
 """Instructions that loops on the device may take, for one input set: as many as tracing may record."""
 
 _LINES = 10
-"""Parts of the critical path that a profile holds, the costliest first."""
+"""Parts of the critical path and spilled tiles that a profile holds, the costliest first."""
 
 FASTEST_PRODUCTS = "bfloat16"
 """The type whose products the tensor engine makes at its highest rate."""
@@ -278,5 +278,14 @@ def _profile(found: Mapping[str, Any], explanation: explain.Explanation, target:
         "top_lines": [
             {"line": part.line, "ms": part.ms, "op": part.op} for part in explanation.critical_path[:_LINES]
         ],
+        "waits_ms": {
+            track.engine: {f"{wait.cause} {wait.on}".strip(): wait.ms for wait in track.waits}
+            for track in explanation.tracks
+        },
+        "memory": {
+            use.memory: {"peak": use.peak, "capacity": use.capacity, "unit": use.unit}
+            for use in explanation.occupancy
+        },
+        "spilled": [asdict(item) for item in explanation.spilled[:_LINES]],
     }
     return canonical_json(fields).decode()

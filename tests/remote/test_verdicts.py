@@ -185,6 +185,9 @@ async def test_correct(silu, evaluator):
     assert profile["bottleneck"] == found.bottleneck
     assert profile["counters"]["hbm_read_bytes"] == 4 * 256 * 2048
     assert {"line", "ms", "op"} == set(profile["top_lines"][0])
+    assert profile["waits_ms"].keys() == {name for name, ms in profile["busy_ms"].items() if ms}
+    assert 0 < profile["memory"]["sbuf"]["peak"] <= profile["memory"]["sbuf"]["capacity"]
+    assert profile["spilled"] == []
     assert {"lint", "jail", "numerics", "timing"} <= set(answer.stage_ms)
 
 
