@@ -198,9 +198,13 @@ def _strided(item: Operand, target: Target) -> bool:
 
 
 def _overhead(form: Form, target: Target) -> int:
+    """What comes on top of the elements depends on where they are read: adamw's ScalarE writes PSUM [C]."""
     if form.engine == "gpsimd":
         return target.gpsimd_overhead_cycles
-    memory = "psum" if any(item.buffer == "psum" for item in form.tiles) else "sbuf"
+    outputs = {"dst", "reduce_res"}
+    memory = (
+        "psum" if any(item.buffer == "psum" for item in form.tiles if item.role not in outputs) else "sbuf"
+    )
     return int(getattr(target, f"{form.engine}_overhead_{memory}_cycles"))
 
 
