@@ -2,7 +2,8 @@
 
 The names are those of `nki.language`; what they compute is in `semantics`. Sources: the tables of supported
 operators and of activation functions in the documents. `divide`, `mod` and `fmod` are functions of the
-language that those tables leave out; they are taken to run where `multiply` does [I].
+language that those tables leave out: what the language computes with them is taken to run where `multiply`
+does [I], instructions do not take them.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ LOGICAL = frozenset({"logical_and", "logical_or", "logical_xor", "logical_not"})
 COMPARE = frozenset({"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"})
 ARITHMETIC = (
     frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "mod", "fmod"})
-    | frozenset({"abs", "square", "relu", "rsqrt", "reciprocal"})
+    | frozenset({"abs", "rsqrt", "reciprocal"})
     | LOGICAL
     | COMPARE
 )
 ALU = ARITHMETIC | BITWISE
 # Of one operand: what stands in the place of the other is not looked at.
-ALU_UNARY = frozenset({"abs", "square", "relu", "rsqrt", "reciprocal", "logical_not", "invert"})
+ALU_UNARY = frozenset({"abs", "rsqrt", "reciprocal", "logical_not", "invert"})
 # What GpSimd and the sequencers compute in integers.
 INTEGER_ALU = COMPARE | {"add", "subtract", "multiply", "maximum", "minimum"}
 REGISTER_ALU = INTEGER_ALU
@@ -58,6 +59,11 @@ VALID: dict[str, tuple[float, float]] = {
 
 # Documented for NeuronCore-v4 and later only.
 TRN3 = frozenset({"abs_max", "abs_min", "prelu"})
+
+# Activations that VectorE has too from then on.
+TRN3_ALU = frozenset({"square", "relu"})
+# Functions of the language, which instructions do not take: the hardware does not divide.
+LANGUAGE_ALONE = frozenset({"divide", "mod", "fmod"})
 
 FUNCTIONS = ALU | REDUCE | ACTIVATIONS
 

@@ -21,7 +21,7 @@ from nki_sim.frontend.registers import (
     scalar_store,
 )
 from nki_sim.frontend.sync import core_barrier, sendrecv
-from nki_sim.frontend.tensor import fail
+from nki_sim.frontend.tensor import Tensor, fail
 from nki_sim.frontend.values import (
     dge_mode,
     dma_engine,
@@ -31,6 +31,7 @@ from nki_sim.frontend.values import (
     oob_mode,
     reduce_cmd,
 )
+from nki_sim.functions import LANGUAGE_ALONE
 from nki_sim.operators import OPERATORS, UNSUPPORTED, Operator
 
 __all__ = [
@@ -65,8 +66,37 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
     "unique_indices": (True,),
 }
 
-# What an argument that was left out depends on.
-_INFER: dict[str, Callable[[dict[str, Any]], None]] = {"nc_matmul": infer_accumulate}
+
+def _same_kind(given: dict[str, Any]) -> None:
+    """A constant is of the kind of its tile: a float is not made an integer, however round it is."""
+    dst, value = given.get("dst"), given.get("value")
+    if isinstance(dst, Tensor) and isinstance(value, float) and DTYPES[dst.storage.dtype].kind != "float":
+        fail(
+            "memset_value", f"nisa.memset: value={value!r} is a float, {dst.name} is {dst.storage.dtype}",
+            "give an integer, or declare the tile with a float type",
+        )  # fmt: skip
+
+
+def _in_hardware(given: dict[str, Any]) -> None:
+    """The language divides; no engine does."""
+    for name in ("op", "op0", "op1"):
+        function = getattr(given.get(name), "name", None)
+        if function in LANGUAGE_ALONE:
+            fail(
+                "op", f"{name}=nl.{function} is no operator of the hardware",
+                "multiply by nisa.reciprocal of the divisor",
+            )  # fmt: skip
+
+
+# What an argument that was left out depends on, and what kernels may not pass although programs hold it.
+_LOOKS: dict[str, Callable[[dict[str, Any]], None]] = {
+    "nc_matmul": infer_accumulate,
+    "memset": _same_kind,
+    **dict.fromkeys(
+        ("tensor_tensor", "tensor_scalar", "scalar_tensor_tensor", "tensor_scalar_reduce",
+         "tensor_scalar_cumulative", "tensor_tensor_scan"), _in_hardware,
+    ),
+}  # fmt: skip
 _GENERATIONS = {"trn1": nc_version.gen2, "trn2": nc_version.gen3}
 
 
@@ -92,7 +122,7 @@ _ISSUED = NkiInstruction()
 def _instruction(operator: Operator) -> Callable[..., NkiInstruction]:
     names = (*(argument.name for argument in operator.signature), "engine")
     known = frozenset(names)
-    infer = _INFER.get(operator.name)
+    look = _LOOKS.get(operator.name)
 
     def call(*args: Any, **given: Any) -> NkiInstruction:
         for name, value in zip(names, args, strict=False):
@@ -105,8 +135,8 @@ def _instruction(operator: Operator) -> Callable[..., NkiInstruction]:
             _refuse_unknown(operator, given.keys() - known, given)
         if not _ENUM_NAMES.isdisjoint(given):
             _check_enums(operator, given)
-        if infer is not None:
-            infer(given)
+        if look is not None:
+            look(given)
         current().emit(operator, given)
         return _ISSUED
 

@@ -35,10 +35,11 @@ def sendrecv(  # noqa: PLR0917  the documented order
         )  # fmt: skip
     if any(not isinstance(tile, Tensor) or tile.lookup is not None for tile in (src, dst)):
         fail("argument_type", "nisa.sendrecv moves tiles in SBUF, at addresses known while tracing")
-    if src.storage.id == dst.storage.id:
+    if src.storage.id == dst.storage.id and _overlap(src, dst):
         fail(
-            "sendrecv_overlap", f"nisa.sendrecv sends and receives in {src.name} at the same time",
-            "receive into a tile of its own",
+            "sendrecv_overlap",
+            f"nisa.sendrecv sends and receives in one part of {src.name} at the same time",
+            "receive into a tile, or a part, of its own",
         )  # fmt: skip
     if not isinstance(dma_engine, _SENDRECV):
         fail(
@@ -62,6 +63,20 @@ def core_barrier(data: Tensor, cores: Any, engine: engine = engine.gpsimd, name:
     if not isinstance(engine, _BARRIER):
         fail("argument_type", f"nisa.core_barrier: engine={engine!r}", "one of nisa.engine")
     recorder.synchronise("core_barrier", (), engine=engine)
+
+
+def _overlap(one: Tensor, other: Tensor) -> bool:
+    """Whether the boxes of partitions and elements around two views of a tile have a place in common."""
+    (top, bottom, left, right), (start, end, first, last) = _box(one), _box(other)
+    return top < end and start < bottom and left < last and first < right
+
+
+def _box(view: Tensor) -> tuple[int, int, int, int]:
+    """First and one past the last partition, and element of each partition, that a view touches."""
+    row, column = divmod(view.offset, view.storage.row)
+    reach = [step * (count - 1) for step, count in view.dims[1:]]
+    low, high = sum(step for step in reach if step < 0), sum(step for step in reach if step > 0)
+    return row, row + view.shape[0], column + low, column + high + 1
 
 
 def _pipe(value: Any) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from nki_sim.forms import ParamValue
 from nki_sim.frontend.tensor import Tensor, fail
-from nki_sim.functions import ACTIVATIONS, ALIASES, ALU, FUNCTIONS, REDUCE, REGISTER_ALU, TRN3
+from nki_sim.functions import ACTIVATIONS, ALIASES, ALU, FUNCTIONS, REDUCE, REGISTER_ALU, TRN3, TRN3_ALU
 from nki_sim.operators import Argument, Operator
 
 
@@ -154,7 +154,7 @@ def _function(allowed: frozenset[str]) -> Callable[[str, Any], ParamValue]:
     def check(what: str, value: Any) -> ParamValue:
         name = getattr(value, "name", None)
         name = ALIASES.get(str(name), name)
-        if name in TRN3:
+        if name in TRN3 or (name in TRN3_ALU and name not in allowed):
             fail("generation", f"{what}: nl.{name} is for NeuronCore-v4 (trn3), not for trn1 or trn2")
         if name not in allowed:
             fail("op", f"{what} cannot be {value!r}", f"one of {', '.join(sorted(allowed))}")

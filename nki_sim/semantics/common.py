@@ -50,7 +50,7 @@ BINARY: dict[str, Binary] = {
     "logical_or": np.logical_or,
     "logical_xor": np.logical_xor,
     "logical_not": _of_first(np.logical_not),
-    **{name: _of_first(UNARY[name]) for name in ("abs", "square", "relu", "rsqrt", "reciprocal")},
+    **{name: _of_first(UNARY[name]) for name in ("abs", "rsqrt", "reciprocal")},
 }
 
 # Shifts by the width and beyond leave nothing, once cut to 32 bits and fewer.

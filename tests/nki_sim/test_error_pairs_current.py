@@ -218,8 +218,8 @@ PAIRS: dict[str, tuple[str, str]] = {
         LAUNCHED.format(body="    nisa.sendrecv(here, there, 1 - rank, 1 - rank, 0)"),
     ),
     "sendrecv_overlap": (
-        LAUNCHED.format(body="    nisa.sendrecv(here, here, 1 - rank, 1 - rank, 0)"),
-        LAUNCHED.format(body="    nisa.sendrecv(here, there, 1 - rank, 1 - rank, 0)"),
+        LAUNCHED.format(body="    nisa.sendrecv(here[:, 0:9], here[:, 8:17], 1 - rank, 1 - rank, 0)"),
+        LAUNCHED.format(body="    nisa.sendrecv(here[:, 0:8], here[:, 8:16], 1 - rank, 1 - rank, 0)"),
     ),
     "shared_hbm_mismatch": (
         LAUNCHED.format(body="    nl.ndarray((4, 4 + rank), nl.float32, buffer=nl.shared_hbm)"),

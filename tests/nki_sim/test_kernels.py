@@ -49,7 +49,7 @@ def softmax(x):
     for i in nl.affine_range(m // 128):
         rows = nl.ds(i * 128, 128)
         t = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf, name="t")
-        nisa.dma_copy(dst=t, src=x[rows, :], dge_mode=nisa.dge_mode.hwdge)
+        nisa.dma_copy(dst=t, src=x[rows, :], dge_mode=nisa.dge_mode.swdge)
         top = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
         nisa.tensor_reduce(dst=top, op=nl.max, data=t, axis=1, negate=True)
         e = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
@@ -173,7 +173,8 @@ def kernel(theta, grad, first, second):
         nisa.scalar_tensor_tensor(b, b, nl.multiply, B2, nl.add, step)
         nisa.activation(step, nl.sqrt, b)
         nisa.tensor_scalar(step, step, nl.add, EPS)
-        nisa.tensor_tensor(step, a, step, nl.divide)
+        nisa.reciprocal(step, step)
+        nisa.tensor_tensor(step, a, step, nl.multiply)
         nisa.scalar_tensor_tensor(p, step, nl.multiply, -RATE, nl.add, p)
         for out, tile in zip(outs, (p, a, b)):
             nisa.dma_copy(out[rows], tile)

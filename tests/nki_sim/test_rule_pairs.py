@@ -150,7 +150,7 @@ PAIRS: dict[str, Pair] = {
     "operand_invalid_type": Pair(
         "nisa.tensor_scalar(t, u, nl.add, h[:, 0:1])", "nisa.tensor_scalar(t, u, nl.add, c)"
     ),
-    "memset_value": Pair("nisa.memset(i, 0.5)", "nisa.memset(i, 1.0)"),
+    "memset_value": Pair("nisa.memset(i, 1.0)", "nisa.memset(i, 1)"),
     "bitvec_dtype": Pair(
         "nisa.tensor_tensor(i, t, i, nl.bitwise_and)", "nisa.tensor_tensor(i, i, i, nl.bitwise_and)"
     ),

@@ -70,8 +70,8 @@ CASES = [
     ),
     Case(
         "access_size",
-        tile("a", "(128, 65536)", dtype="nl.uint8") + "nisa.memset(a, 0.0)",
-        tile("a", "(128, 65537)", dtype="nl.uint8") + "nisa.memset(a, 0.0)",
+        tile("a", "(128, 65536)", dtype="nl.uint8") + "nisa.memset(a, 0)",
+        tile("a", "(128, 65537)", dtype="nl.uint8") + "nisa.memset(a, 0)",
     ),
     Case(
         "access_size",
@@ -213,8 +213,9 @@ CASES = [
         Case("memset_value", tile("a", "(128, 4)", dtype=dtype) + f"nisa.memset(a, {good})",
              tile("a", "(128, 4)", dtype=dtype) + f"nisa.memset(a, {bad})", id=f"{bad} in {dtype}")
         for dtype, good, bad in (
-            ("nl.int32", "-3", "1.5"), ("nl.int8", "-128", "-129"), ("nl.int8", "127.0", "128.0"),
-            ("nl.uint16", "65535", "65536"), ("nl.uint8", "0.0", "-1"), ("nl.int32", "0", "float('nan')"),
+            ("nl.int32", "-3", "1.5"), ("nl.int8", "-128", "-129"), ("nl.int8", "127", "128"),
+            ("nl.uint16", "65535", "65536"), ("nl.uint8", "0", "-1"),
+            ("nl.int8", "127", "127.0"), ("nl.int32", "0", "float('nan')"),
         )
     ),
     *(

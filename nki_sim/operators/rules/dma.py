@@ -45,10 +45,7 @@ def _mode(mode: str, what: str, wanted: str) -> Breach:
 
 
 def transpose_descriptors(form: Form, target: Target) -> Iterator[Breach]:
-    """Software makes descriptors of gathering transposes alone, hardware of small ones of 2-byte types.
-
-    Indices out of bounds are skipped where there are indices.
-    """
+    """Software makes descriptors of gathering transposes alone, hardware of small ones of 2-byte types."""
     del target
     src, mode = form["src"], form.param("dge_mode")
     if mode == "swdge" and not src.index_step:
@@ -56,29 +53,44 @@ def transpose_descriptors(form: Form, target: Target) -> Iterator[Breach]:
     if mode == "hwdge" and not _hardware_transposes(src):
         sizes = tuple(count for _, count in src.dims)
         yield _mode("hwdge", f"a transpose of {sizes} {src.dtype}", "[16, up to 128] of 2 bytes")
-    if form.param("oob_mode") == "skip" and not src.index_step:
+
+
+def skipped(form: Form, target: Target) -> Iterator[Breach]:
+    """Indices out of bounds are skipped where there are indices."""
+    del target
+    if form.param("oob_mode") == "skip" and not any(item.index_step for item in form.operands):
         yield Breach(
-            "argument_pair", "oob_mode.skip is given without indices in src", "oob_mode", "indices", "absent",
-            "leave oob_mode out",
+            "argument_pair", f"oob_mode.skip is given to {form.op} without indices", "oob_mode", "indices",
+            "absent", "leave oob_mode out",
+        )  # fmt: skip
+
+
+def unconverted(form: Form, target: Target) -> Iterator[Breach]:
+    """Descriptors of the hardware copy elements as they are."""
+    del target
+    dst, src = form["dst"], form["src"]
+    if form.param("dge_mode") == "hwdge" and dst.dtype != src.dtype:
+        yield Breach(
+            "dtype_mismatch", f"dst is {dst.dtype}, src is {src.dtype}, with dge_mode.hwdge", "dst",
+            src.dtype, dst.dtype, "leave dge_mode out, or reinterpret one side with .view()",
         )  # fmt: skip
 
 
 _HARDWARE_ROWS = 16
-_HARDWARE_COLUMNS = 128
 
 
 def _hardware_transposes(src: Operand) -> bool:
-    """2 bytes; [16, F], or [1|2|4|8|16, ..., S, F] with 16 dividing the product of first and S; F <= 128.
+    """2 bytes; [16, F], or [1|2|4|8|16, ..., S, F] with 16 dividing the product of first and S.
 
-    An older page gives multiples of 128 for F.
+    F is at most 128 anyway: it is the partitions of dst.
     """
     sizes = [count for _, count in src.dims]
-    first, last = sizes[0], sizes[-1]
+    first = sizes[0]
     if len(sizes) == 2:
         rows = first == _HARDWARE_ROWS
     else:
         rows = _HARDWARE_ROWS % first == 0 and first * sizes[-2] % _HARDWARE_ROWS == 0
-    return src.itemsize == 2 and rows and (last <= _HARDWARE_COLUMNS or last % _HARDWARE_COLUMNS == 0)
+    return src.itemsize == 2 and rows
 
 
 def transposed(form: Form, target: Target) -> Iterator[Breach]:
