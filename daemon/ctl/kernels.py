@@ -13,7 +13,7 @@ import click
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.ctl.choices import known_run
-from daemon.ctl.words import latency, ms, percentage, times
+from daemon.ctl.words import latency, ms, percentage, sure, times
 from daemon.errors import DaemonError
 from daemon.profiles import counters_of
 from state.fold import RunState
@@ -32,6 +32,16 @@ class Version:
     hi_ms: float | None
     predicted: bool | None
     counters: dict[str, float]
+    draws_ms: tuple[float, ...] = ()
+
+    @property
+    def benchmark(self) -> Benchmark | None:
+        if self.latency_ms is None or self.lo_ms is None or self.hi_ms is None:
+            return None
+        return Benchmark(
+            latency_ms=self.latency_ms, lo_ms=self.lo_ms, hi_ms=self.hi_ms, predicted=bool(self.predicted),
+            samples=1, draws_ms=self.draws_ms,
+        )  # fmt: skip
 
 
 @click.command(epilog=exits.epilog())
@@ -44,18 +54,20 @@ def best(session: Session, run: str, output: Path | None) -> None:
     """Give a run's best kernel so far, also of runs that `agentd` hosts, which write no file of their own."""
     with LogReader.open(session.home) as reader:
         known_run(reader, run)
-        version = find(reader, run, "best")
+        version, first = find(reader, run, "best"), find(reader, run, "initial")
     if output is not None:
         try:
             output.write_text(version.source, encoding="utf-8")
         except OSError as error:
             raise DaemonError(f"{output}: {error.strerror}", code="unwritable_output") from error
     about: dict[str, Any] = {"run": run, "candidate": version.id, "latency_ms": version.latency_ms}
-    about |= {"predicted": version.predicted, "output": None if output is None else str(output)}
+    about |= {"predicted": version.predicted, "wins_percent": _wins_percent(version, first)}
+    about |= {"output": None if output is None else str(output)}
     if output is None:
         session.emit({**about, "source": version.source}, version.source.rstrip("\n"))
     else:
-        session.emit(about, f"wrote {version.id} ({_latency(version)}) to {output}")
+        said = f"{_latency(version)}{sure(version.benchmark, first.benchmark)}"
+        session.emit(about, f"wrote {version.id} ({said}) to {output}")
 
 
 @click.command(epilog=exits.epilog())
@@ -74,7 +86,7 @@ def diff(session: Session, run: str, a: str, b: str) -> None:
     content = {
         "run": run, "a": old.id, "b": new.id, "a_ms": old.latency_ms, "b_ms": new.latency_ms,
         "a_lo_ms": old.lo_ms, "a_hi_ms": old.hi_ms, "b_lo_ms": new.lo_ms, "b_hi_ms": new.hi_ms,
-        "speedup": speedup, "counters": moved, "diff": patch,
+        "speedup": speedup, "wins_percent": _wins_percent(new, old), "counters": moved, "diff": patch,
     }  # fmt: skip
     names = {name: f"{name} ({NOTES[name]})" if name in NOTES else name for name in moved}
     width = max(map(len, names.values()), default=0)
@@ -82,7 +94,8 @@ def diff(session: Session, run: str, a: str, b: str) -> None:
         f"  {names[name]:{width}}  {readable(name, was):>12} -> {readable(name, now)}"
         for name, (was, now) in moved.items()
     ]
-    head = [f"{old.id}: {_latency(old)}", f"{new.id}: {_latency(new)}, {times(speedup)}"]
+    gained = f"{times(speedup)}{sure(new.benchmark, old.benchmark)}"
+    head = [f"{old.id}: {_latency(old)}", f"{new.id}: {_latency(new)}, {gained}"]
     session.emit(content, "\n".join([*head, *table, patch.rstrip("\n")]))
 
 
@@ -107,7 +120,19 @@ def find(reader: LogReader, run: str, name: str) -> Version:
         hi_ms=row.get("hi_ms"),
         predicted=None if row.get("predicted") is None else bool(row["predicted"]),
         counters=counters_of(reader.blob(row["profile"])) if row.get("profile") else {},
+        draws_ms=_draws(state).get(wanted, ()),
     )
+
+
+def _draws(state: RunState) -> dict[str, tuple[float, ...]]:
+    """Return the draws of the kernels that a run still goes by; of others only the log has them."""
+    marks = [mark.candidate for mark in state.checkpoints.values()]
+    held = [state.initial, state.best, *(entry.candidate for entry in state.beam), *marks]
+    return {one.id: one.benchmark.draws_ms for one in held if one is not None}
+
+
+def _wins_percent(one: Version, other: Version) -> float | None:
+    return one.benchmark.wins_percent(other.benchmark) if one.benchmark and other.benchmark else None
 
 
 def _named(state: RunState, name: str) -> str:
@@ -158,12 +183,7 @@ def scaled(value: float, unit: str) -> str:
 
 
 def _latency(version: Version) -> str:
-    if version.latency_ms is None or version.lo_ms is None or version.hi_ms is None:
-        return "no latency"
-    lo, hi, predicted = version.lo_ms, version.hi_ms, bool(version.predicted)
-    return latency(
-        Benchmark(latency_ms=version.latency_ms, lo_ms=lo, hi_ms=hi, predicted=predicted, samples=1)
-    )
+    return latency(version.benchmark) if version.benchmark else "no latency"
 
 
 _UNITS: dict[str, Callable[[float], str]] = {

@@ -19,6 +19,7 @@ from daemon.ctl.words import (
     latency,
     ms,
     percentage,
+    sure,
     times,
     typed,
 )
@@ -63,6 +64,7 @@ def _step(one: Candidate, parent: Candidate | None) -> dict[str, Any]:
         "lo_ms": one.benchmark.lo_ms,
         "hi_ms": one.benchmark.hi_ms,
         "speedup": parent.latency_ms / one.latency_ms if parent else None,
+        "wins_percent": one.benchmark.wins_percent(parent.benchmark) if parent else None,
     }
 
 
@@ -98,11 +100,12 @@ def _found(tracker: Tracker, state: RunState, initial: Candidate, best: Candidat
     peak = percentage(percent(state.bounds.plain_ms, best.latency_ms))
     tight = percentage(percent(state.bounds.tight_ms, best.latency_ms))
     doubt = impossible(state)
+    gained = times(initial.latency_ms / best.latency_ms) + sure(best.benchmark, initial.benchmark)
     return [
         f"Run {tracker.run}: {_ending(state)}",
         f"  {count(state.round, 'round')}, {duration(tracker.elapsed_seconds)}",
         f"  initial  {latency(initial.benchmark)}",
-        f"  best     {latency(best.benchmark)}, {times(initial.latency_ms / best.latency_ms)}",
+        f"  best     {latency(best.benchmark)}, {gained}",
         f"           {peak} of peak, {tight} of the tight bound",
         f"  gap to the tight bound of {ms(state.bounds.tight_ms)} closed: {percentage(closed(state))}",
         *([f"  {doubt}"] if doubt else []),
@@ -129,6 +132,7 @@ def _changes(tracker: Tracker, state: RunState) -> list[str]:
     return ["Changes that led there:"] + [
         f"  {number}. {one.title} [{one.technique or 'by hand'}]: {brief(one.benchmark)}, "
         + gain(parent.latency_ms / one.latency_ms)
+        + (sure(one.benchmark, parent.benchmark) if one.latency_ms < parent.latency_ms else "")
         for number, (parent, one) in enumerate(pairwise(line), 1)
     ]
 

@@ -73,6 +73,7 @@ def summary(run: str, state: RunState) -> dict[str, Any]:
         "best": best.id if best else None,
         "predicted": best.benchmark.predicted if best else None,
         "speedup": initial.latency_ms / best_ms if initial and best_ms else None,
+        "best_wins_percent": best.benchmark.wins_percent(initial.benchmark) if initial and best else None,
         "plain_bound_ms": state.bounds.plain_ms,
         "tight_bound_ms": state.bounds.tight_ms,
         "percent_of_peak": percent(state.bounds.plain_ms, best_ms),

@@ -94,6 +94,15 @@ def latency(benchmark: Benchmark) -> str:
     return brief(benchmark) + (f" ({low} to {high})" if low != high else "")
 
 
+def sure(one: Benchmark | None, other: Benchmark | None) -> str:
+    """Return, to follow how much faster one is, in how many of the model's draws it is faster at all.
+
+    Nothing where the two have no draws in common, as when one of them was measured.
+    """
+    share = one.wins_percent(other) if one and other else None
+    return "" if share is None else f", faster in {percentage(share)} of draws"
+
+
 def brief(benchmark: Benchmark) -> str:
     """Return a latency with where it comes from, where there is no room for the interval."""
     return f"{ms(benchmark.latency_ms)} {'predicted' if benchmark.predicted else 'measured'}"

@@ -40,6 +40,14 @@ def test_a_version_shows_its_interval_if_it_has_a_latency():
     assert _latency(Version("a", "", None, None, None, None, {})) == "no latency"
 
 
+def test_the_best_kernel_says_how_sure_its_gain_is(ctl, finished, tmp_path):
+    said = ctl("best", finished, "--json").json
+    text = ctl("best", finished, "-o", tmp_path / "best.py").out
+    assert 90 <= said["wins_percent"] <= 100
+    assert f"faster in {said['wins_percent']:.1f} % of draws" in text
+    assert ctl("diff", finished, "--json").json["wins_percent"] == said["wins_percent"]
+
+
 def test_diff_shows_readable_counters(ctl, finished):
     text = ctl("diff", finished).out
     content = ctl("diff", finished, "--json").json

@@ -210,6 +210,29 @@ def test_a_latency_is_given_with_its_interval(finished, history):
     assert (last["lo_ms"], last["hi_ms"]) == (1.9, 2.125)
 
 
+def with_draws(candidate: Candidate, *draws_ms: float) -> Candidate:
+    return candidate.model_copy(
+        update={"benchmark": candidate.benchmark.model_copy(update={"draws_ms": draws_ms})}
+    )
+
+
+def test_a_gain_is_given_with_the_share_of_draws_in_which_it_holds(finished, history):
+    tracker = tracked(finished, history)
+    initial = with_draws(tracker.state.initial, 3.0, 3.0, 3.0)
+    best = with_draws(tracker.state.best, 2.0, 3.0, 4.0)
+    tracker.state = tracker.state.model_copy(update={"initial": initial, "best": best})
+    text = as_text(tracker, None, "")
+    assert "x, faster in 50.0 % of draws" in text
+    assert summary(finished, tracker.state)["best_wins_percent"] == 50.0
+
+
+def test_without_draws_nothing_is_said_of_them(finished, history):
+    tracker = tracked(finished, history)
+    first = with_draws(tracker.state.initial)
+    assert words.sure(first.benchmark, tracker.state.best.benchmark) == ""
+    assert words.sure(first.benchmark, None) == ""
+
+
 def test_an_interval_without_width_says_nothing(finished, history):
     exact = tracked(finished, history).state.initial.benchmark
     assert words.latency(exact) == words.brief(exact) == "2.32 ms predicted"
