@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", default="0", help="nkibench and kernels: comma-separated, such as 0,21,42")
     parser.add_argument("--only", help="kernels, scripts or test modules whose name matches or contains this")
     parser.add_argument("--tests", type=int, default=3, help="suites: tests tried of each test function")
-    parser.add_argument("--timeout", type=float, default=600, help="seconds for each process")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds for each pair, script or test")
     parser.add_argument("--memory-gib", type=int, default=8, help="memory for each process")
     parser.add_argument("--threads", type=int, default=1, help="threads that each process computes with")
     parser.add_argument("--jobs", type=int, default=2, help="processes at once")

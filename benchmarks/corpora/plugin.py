@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.corpora import observer
+from benchmarks.corpora.outcome import OVER
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -63,7 +64,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
     seconds = item.config.getoption("--compat-seconds")
 
     def over(number: int, frame: object) -> None:
-        raise Overtime(f"not done after {seconds:g} s")
+        raise Overtime(f"{OVER}, after {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, over)
     signal.setitimer(signal.ITIMER_REAL, seconds)

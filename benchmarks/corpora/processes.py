@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 _POLL_S = 0.02
+_GRACE_S = 10.0
 _TAIL_BYTES = 1 << 20
 
 Item = TypeVar("Item")
@@ -49,8 +50,11 @@ class Ended:
     peak_mib: float
 
 
-def run(command: Command, limits: Limits) -> Ended:
-    """Run a child and everything it starts to its end, or until its time is over."""
+def run(command: Command, limits: Limits, progress: Path | None = None) -> Ended:
+    """Run a child and everything it starts to its end, or until its time is over.
+
+    With `progress` its time begins anew, with some grace, whenever it writes to that file.
+    """
     # The shell sets the limit: doing it between fork and exec is not safe beside other threads.
     limited = ["/bin/sh", "-c", 'ulimit -d "$0" && exec "$@"', str(limits.data_bytes >> 10), *command.argv]
     threads = {name: str(limits.threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
@@ -65,19 +69,22 @@ def run(command: Command, limits: Limits) -> Ended:
             stderr=err,
             start_new_session=True,
         )
-        status, peak = _wait(child, begun + limits.seconds)
+        status, peak = _wait(child, limits.seconds, progress)
         return Ended(status, _tail(out), _tail(err), time.monotonic() - begun, peak)
 
 
-def _wait(child: subprocess.Popen[bytes], until: float) -> tuple[int | None, float]:
+def _wait(child: subprocess.Popen[bytes], seconds: float, progress: Path | None) -> tuple[int | None, float]:
     """Exit status and peak memory in MiB."""
     status: int | None = None
+    until = time.monotonic() + seconds
     try:
         while True:
             pid, code, usage = os.wait4(child.pid, os.WNOHANG)
             if pid:
                 status = os.waitstatus_to_exitcode(code)
                 break
+            if time.monotonic() > until and progress is not None:
+                until = max(until, time.monotonic() + seconds + _GRACE_S - _age(progress))
             if time.monotonic() > until:
                 _kill_group(child.pid)
                 _, _, usage = os.wait4(child.pid, 0)
@@ -88,6 +95,11 @@ def _wait(child: subprocess.Popen[bytes], until: float) -> tuple[int | None, flo
         raise
     child.returncode = -signal.SIGKILL if status is None else status
     return status, usage.ru_maxrss / 1024
+
+
+def _age(file: Path) -> float:
+    """Seconds since something was written to a file; without end where there is none."""
+    return time.time() - file.stat().st_mtime if file.exists() else float("inf")
 
 
 def _kill_group(pid: int) -> None:

@@ -61,17 +61,17 @@ def module(suite: Suite, file: Path, limits: Limits, book: ledger.Ledger) -> Non
         argv += ["--compat-tests", str(suite.tests_per_function), "--compat-seconds", str(suite.test_seconds)]
         argv += [*(option.replace("{scratch}", scratch) for option in suite.options), str(file)]
         found = variables(suite.target, suite.paths, events, suite.hollow)
-        ended = run(Command(argv, found, suite.root), limits)
+        ended = run(Command(argv, found, suite.root), limits, events)
         seen = observer.read(events)
     over = ended.status is None
     ledger.of_tests(book, seen, end=OVER if over else "the process of the tests died")
-    kinds = {event["event"] for event in seen}
-    if over or "test" not in kinds:
-        book.blame(file, _complaint(ended), called="kernel" in kinds)
+    tests = [event for event in seen if event["event"] == "test"]
+    late = over or any(OVER in test["reason"] for test in tests)
+    if late or not tests:
+        called = any(event["event"] == "kernel" for event in seen)
+        book.blame(file, OVER if late else _complaint(ended), called=called)
 
 
 def _complaint(ended: Ended) -> str:
-    if ended.status is None:
-        return OVER
     found = _ERROR.findall(ended.out + "\n" + ended.err)
     return first_line(found[-1]) if found else f"no test was run (status {ended.status})"

@@ -134,6 +134,13 @@ def test_a_child_and_its_children_end_when_time_is_over(tmp_path: Path) -> None:
         time.sleep(0.01)
 
 
+def test_a_child_that_goes_on_writing_gets_more_time(tmp_path: Path) -> None:
+    written = tmp_path / "events"
+    shell = Command(["/bin/sh", "-c", f"echo one > {written}; sleep 2"])
+    assert processes.run(shell, Limits(seconds=1.0, data_bytes=1 << 30)).status is None
+    assert processes.run(shell, Limits(seconds=1.0, data_bytes=1 << 30), written).status == 0
+
+
 def test_a_child_gets_no_more_memory_than_it_may_have() -> None:
     ended = processes.run(python("x = bytearray(1 << 30)"), Limits(seconds=30, data_bytes=256 << 20))
     assert ended.status == 1
