@@ -118,7 +118,7 @@ class _Judgement:
             self._compute(program)
         with self.at("timing"):
             predicted = _timed(lambda: forecast(program, target))
-            untimed = _untimed(program, target)
+            untimed = _untimed(program)
             benchmark = None if untimed else _benchmark(predicted, self.job)
         with self.at("profile"):
             explanation = explain.explain(predicted)
@@ -231,18 +231,14 @@ def _timed(compute: Callable[[], T]) -> T:
         raise _RejectedError(Verdict.COMPILE_ERROR, error.code, str(error)) from error
 
 
-def _untimed(program: Program, target: targets.Target) -> ErrorInfo | None:
+def _untimed(program: Program) -> ErrorInfo | None:
     """Why the model cannot say how long a program takes; None when it can."""
-    if program.loops:
-        text = "data decide how often a loop runs, and with it how long the kernel takes"
-        hint = "give the loop bounds that are known from the shapes"
-        line = int(program.lines[min(program.partners)]) or None
-        return ErrorInfo(code="latency_unknown", message=text, line=line, hint=hint)
-    over = next(checks.capacity(program, target), None)
-    if over is None:
+    if not program.loops:
         return None
-    text = f"the compiler would save and reload tiles, in a time that is not modelled: {over.message}"
-    return ErrorInfo(code="latency_unknown", message=text, line=over.line or None, hint=over.hint)
+    text = "data decide how often a loop runs, and with it how long the kernel takes"
+    hint = "give the loop bounds that are known from the shapes"
+    line = int(program.lines[min(program.partners)]) or None
+    return ErrorInfo(code="latency_unknown", message=text, line=line, hint=hint)
 
 
 def _benchmark(found: Forecast, job: Job) -> Benchmark:
