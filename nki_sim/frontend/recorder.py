@@ -33,7 +33,7 @@ from nki_sim.frontend.operands import (
 )
 from nki_sim.frontend.state import EngineStates
 from nki_sim.frontend.storage import Declaration
-from nki_sim.frontend.streams import Replay, Stream, Sync, merged, operands_at
+from nki_sim.frontend.streams import Replay, Stream, Sync, merged, operands_at, written
 from nki_sim.frontend.tensor import Storage, Tensor, fail
 from nki_sim.frontend.values import normalise, spread
 from nki_sim.frontend.views import Lookup, View
@@ -363,23 +363,7 @@ class Recorder(Iterations):
     def inputs_written(self) -> list[int]:
         """Arguments that an instruction writes, in their order."""
         forms = [form for _, form in self._forms.values()]
-        writes = [
-            [
-                cell
-                for cell, item in enumerate(form.operands)
-                if item.buffer == "hbm" and OPERATORS[form.op].effect(form, item.role)[0]
-            ]
-            for form in forms
-        ]
-        inputs, found = set(self.inputs), set()
-        counts = [len(form.operands) for form in forms]
-        for stream in self._streams:
-            at = 0
-            for form in stream.forms:
-                for cell in writes[form]:
-                    if stream.tensors[at + cell] in inputs:
-                        found.add(stream.tensors[at + cell])
-                at += counts[form]
+        found = written(self._streams, forms, self.inputs)
         return [number for number in self.inputs if number in found]
 
     def to_bytes(self, kernel: str, outputs: Sequence[int]) -> bytes:

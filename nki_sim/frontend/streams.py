@@ -8,14 +8,15 @@ each core, then the pieces behind it. Every program finds what it finds on the d
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from nki_sim.errors import KernelError
-from nki_sim.forms import Site
+from nki_sim.forms import Form, Site
 from nki_sim.frontend.storage import fail
 from nki_sim.frontend.tensor import Tensor
+from nki_sim.operators import OPERATORS
 
 
 @dataclass(slots=True)
@@ -171,3 +172,23 @@ def operands_at(places: Places, core: int) -> dict[str, Any] | None:
     place, other = places[core], places[1 - core]
     moves = {} if place.dst is None else {"dst": place.dst, "src": other.src}
     return {**moves, "engine": place.engine}
+
+
+def written(streams: Iterable[Stream], forms: Sequence[Form], inputs: Iterable[int]) -> set[int]:
+    """The tensors among the inputs that an instruction writes; streams name forms by their number."""
+    writes = [
+        [
+            cell
+            for cell, item in enumerate(form.operands)
+            if item.buffer == "hbm" and OPERATORS[form.op].effect(form, item.role)[0]
+        ]
+        for form in forms
+    ]
+    counts = [len(form.operands) for form in forms]
+    wanted, found = set(inputs), set[int]()
+    for stream in streams:
+        at = 0
+        for form in stream.forms:
+            found.update(stream.tensors[at + cell] for cell in writes[form])
+            at += counts[form]
+    return wanted & found
