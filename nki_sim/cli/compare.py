@@ -55,7 +55,12 @@ def _compare(options: argparse.Namespace, report: Report) -> int:
     report["file"] = None
     with stage("comparing"):
         changed = difference(found[0], found[1], options.counters)
-    report["comparison"] = {**asdict(changed), "share_of_draws": uncertainty.compare(*draws)}
+    outputs = [item.traced.specs(item.traced.outputs) for item in found]
+    report["comparison"] = {
+        **asdict(changed),
+        "share_of_draws": uncertainty.compare(*draws),
+        "same_outputs": outputs[0] == outputs[1],
+    }
     return 0
 
 
@@ -88,6 +93,8 @@ def _head(report: Report) -> Iterable[str]:
             f"{letter}  {time(predicted['latency_ms'])} predicted ({time(predicted['lo_ms'])} to "
             f"{time(predicted['hi_ms'])}), {bound_by(kernel['bottleneck'])}: {kernel['file']}"
         )
+    if not found["same_outputs"]:
+        yield "their outputs differ in number, shape or type: it may not be the same work"
     if found["faster"] == "neither":
         yield "neither is predicted to be faster"
         return

@@ -19,6 +19,17 @@ _BAR = 12
 _PATH_ROWS, _WHAT_IF_ROWS, _HOLDERS = 8, 5, 3
 _SMALL = 0.005
 _BOUNDS = ("plain", "tight")
+
+_WAITS = {
+    "dependence": "{}",
+    "latency": "{} latency",
+    "memory": "room",
+    "engine": "its queue",
+    "port": "{}'s port",
+    "dma": "DMA engines",
+    "table": "function tables",
+}
+"""Causes of waits with the engine that is waited for; others are named as they are."""
 _UNITS = (("GB", 1e9), ("MB", 1e6), ("KB", 1e3))
 
 
@@ -96,10 +107,8 @@ def _as_fit(words: list[str]) -> str:
 
 
 def _wait(wait: Report) -> str:
-    """What a wait is for, in a word: results come from an engine, all else has a name."""
-    if wait["cause"] == "dependence":
-        return str(wait["on"])
-    return f"{wait['on']} latency" if wait["cause"] == "latency" and wait["on"] else str(wait["cause"])
+    """What a wait is for, in a word or two."""
+    return _WAITS.get(wait["cause"], wait["cause"]).format(wait["on"]).strip()
 
 
 def _path(report: Report, source: Path | None) -> Iterable[str]:

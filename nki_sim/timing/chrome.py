@@ -29,7 +29,12 @@ Track = tuple[int, int]
 
 _PATH_TRACK = 0
 _TRACKS_PER_QUEUE = 1000
-_NAMES = {"gpsimd": "GpSimd", "dma_load": "DMA loads", "dma_store": "DMA stores"}
+_NAMES = {
+    "gpsimd": "GpSimd",
+    "dma_load": "DMA loads",
+    "dma_store": "DMA stores",
+    "dma_software": "DMA by GpSimd",
+}
 
 
 def write(forecast: Forecast, file: IO[str]) -> None:

@@ -113,10 +113,21 @@ def test_compare_says_who_wins_and_why(kernel_file: Path, slow_file: Path, cli: 
     times = [kernel["predicted"]["latency_ms"] for kernel in report["kernels"]]
     assert times == [found["a_ms"], found["b_ms"]]
     assert found["instructions"] == []
+    assert found["same_outputs"]
     text = cli(*argv)[1]
     assert max(map(len, text.splitlines())) <= 80
     assert "b is predicted to be " in text
     assert "wins in 100% of" in text
+
+
+def test_other_outputs_are_other_work(kernel_file: Path, tmp_path: Path, cli: Any) -> None:
+    narrow = tmp_path / "narrow.py"
+    text = kernel_file.read_text()
+    narrow.write_text(
+        text.replace("(m, n), dtype=x.dtype, buffer=nl.shared", "(m, n), nl.bfloat16, buffer=nl.shared")
+    )
+    assert "their outputs differ" in cli("compare", kernel_file, narrow, *ARGS)[1]
+    assert "their outputs differ" not in cli("compare", kernel_file, kernel_file, *ARGS)[1]
 
 
 def test_a_kernel_is_not_faster_than_itself(kernel_file: Path, cli: Any) -> None:
