@@ -173,18 +173,28 @@ def _dma(form: Form, target: Target, *, run: int, ratio: float) -> Cost:
     channels = max(1, min(target.dma_engines, chip.partitions))
     padded = nbytes * max(1.0, target.dma_min_descriptor_bytes / run)
     service = padded / (channels * target.dma_engine_bytes_per_ns * ratio)
-    software = _software(form, target)
-    made = target.dma_software_descriptor_ns if software else target.dma_descriptor_ns
-    return Cost(max(target.dma_fixed_ns, service), channels=channels, descriptor_ns=made, software=software)
+    maker = _maker(form, target)
+    made = {"software": target.dma_software_descriptor_ns, "hardware": target.dma_descriptor_ns}.get(
+        maker, 0.0
+    )
+    return Cost(
+        max(target.dma_fixed_ns, service), channels=channels, descriptor_ns=made, software=maker == "software"
+    )
 
 
 _V3 = 3
 
 
-def _software(form: Form, target: Target) -> bool:
-    """Whether GpSimd makes the descriptors: on demand, for indices of rows, before v3 for any index."""
+def _maker(form: Form, target: Target) -> str:
+    """Who makes the descriptors: GpSimd on demand, for indices of rows, before v3 for any; else hardware.
+
+    In the mode `none` they are there before the kernel runs.
+    """
     dynamic = any(item.scattered or (item.index_step and target.generation < _V3) for item in form.operands)
-    return form.engine == "dma" and (dynamic or form.param("dge_mode") == "swdge")
+    mode = form.param("dge_mode")
+    if form.engine == "dma" and (dynamic or mode == "swdge"):
+        return "software"
+    return "prepared" if mode == "none" else "hardware"
 
 
 def _run_bytes(item: Operand) -> int:

@@ -1,0 +1,147 @@
+"""The DMA engines of a core against an account of 16 servers, one by one; and whose turn it is."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nki_sim import ArraySpec, targets
+from nki_sim.timing.dma import DmaEngines, Turns
+from nki_sim.timing.schedule import DMA, PORT, QUEUES, schedule
+
+TRN2 = targets.load("trn2")
+
+TRANSFERS = st.lists(
+    st.tuples(
+        st.floats(0, 1000), st.floats(1, 500), st.floats(0, 800), st.sampled_from([1, 2, 5, 16])
+    ),
+    min_size=1, max_size=20,
+)  # fmt: skip
+
+
+@given(transfers=TRANSFERS)
+def test_transfers_take_the_engines_that_are_free_first(transfers: list[tuple[float, ...]]) -> None:
+    engines = DmaEngines(TRN2)
+    free = [0.0] * TRN2.dma_engines
+    hbm = 0.0
+    for number, (first, busy, moved, width) in enumerate(transfers):
+        service = engines.serve(number, first, busy, moved, int(width))
+        chosen = sorted(range(len(free)), key=lambda one: free[one])[: int(width)]
+        assert service.start_ns == max(first, min(free[one] for one in chosen))
+        assert service.free_ns == max(free[one] for one in chosen)
+        hbm = max(hbm, service.start_ns) + moved
+        for one in chosen:
+            free[one] = max(max(first, free[one]) + busy, hbm)
+        assert service.end_ns == max(free[one] for one in chosen)
+        assert engines.free_ns == min(free)
+
+
+def test_descriptors_are_made_on_the_slot_that_is_free_first() -> None:
+    engines = DmaEngines(replace(TRN2, dma_descriptor_queues=2))
+    found = []
+    for number in range(4):
+        at = max(0.0, engines.slot[0])
+        found.append((at, engines.slot[1]))
+        engines.describe(number, at, 600.0)
+    assert found == [(0.0, -1), (0.0, -1), (600.0, 0), (600.0, 1)]
+
+
+def test_queues_take_turns_and_keep_their_order() -> None:
+    turns = Turns(3)
+    for queue, number in ((0, 1), (0, 2), (0, 3), (2, 4), (1, 5)):
+        turns.add(queue, number)
+    found = []
+    while turns:
+        found.append(turns.take())
+    assert found == [5, 4, 1, 2, 3]
+
+
+LOADS = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in range(0, x.shape[0], 128):
+        t = nl.ndarray((128, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(t, x[i:i + 128, :], MODE)
+        nisa.dma_copy(out[i:i + 128, :], t, MODE)
+    return out
+"""
+
+
+def loads(tracing: Any, mode: str, *, width: int = 512, target: Any = TRN2) -> Any:
+    text = LOADS.replace("MODE", f"dge_mode=nisa.dge_mode.{mode}")
+    return schedule(tracing(text, ArraySpec((2048, width), "float32")), target)
+
+
+def test_stores_do_not_wait_for_all_loads_that_are_ready(tracing: Any) -> None:
+    """Loads and stores take turns, though all loads are ready from the start."""
+    timeline = loads(tracing, "hwdge", width=4096)
+    first_store = timeline.start_ns[1::2].min()
+    begun = (timeline.start_ns[0::2] <= first_store).sum()
+    assert begun < 6
+
+
+def test_transfers_move_no_more_than_hbm_does(tracing: Any) -> None:
+    slow = replace(TRN2, hbm_bytes_per_ns=100.0)
+    nbytes = 2 * 2048 * 4096 * 4
+    free, bound = (loads(tracing, "hwdge", width=4096, target=target).span_ns for target in (TRN2, slow))
+    assert bound == pytest.approx(nbytes / 100.0, rel=0.05)
+    assert free == pytest.approx(nbytes / TRN2.dma_bytes_per_ns, rel=0.05)
+
+
+def test_slots_for_descriptors_limit_how_often_transfers_begin(tracing: Any) -> None:
+    """Short transfers come two at a time, every 600 ns; prepared descriptors do not limit them."""
+    quick = replace(TRN2, dma_fixed_ns=1.0)
+    made, prepared = (loads(tracing, mode, width=16, target=quick) for mode in ("hwdge", "none"))
+    issued = np.sort(made.issue_ns)
+    assert np.all(issued[2:] - issued[:-2] >= TRN2.dma_descriptor_ns - 1e-6)
+    assert DMA in made.cause.tolist()
+    assert prepared.span_ns < 0.6 * made.span_ns
+
+
+SOFTWARE = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    u = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    for i in range(8):
+        nisa.dma_copy(t[:, i * 8:(i + 1) * 8], x[:, i * 8:(i + 1) * 8], dge_mode=nisa.dge_mode.MODE)
+        nisa.memset(u[:, i * 8:(i + 1) * 8], 0.0, engine=nisa.engine.gpsimd)
+    nisa.dma_copy(out, t)
+    return out
+"""
+
+
+@pytest.mark.parametrize(("mode", "queue"), [("swdge", "dma_software"), ("hwdge", "dma_load")])
+def test_gpsimd_makes_the_descriptors_of_software_dma(mode: str, queue: str, tracing: Any) -> None:
+    """It does nothing else meanwhile."""
+    timeline = schedule(tracing(SOFTWARE.replace("MODE", mode), ArraySpec((128, 64), "float32")), TRN2)
+    mine = timeline.queue == QUEUES.index(queue)
+    assert mine.sum() == 8
+    gpsimd = timeline.queue == QUEUES.index("gpsimd")
+    made = timeline.issue_ns[mine] + TRN2.dma_software_descriptor_ns
+    busy = [*zip(timeline.start_ns[gpsimd], timeline.end_ns[gpsimd], strict=True)]
+    if queue == "dma_software":
+        busy += zip(timeline.issue_ns[mine], made, strict=True)
+        assert np.all(timeline.start_ns[mine] >= made + TRN2.dma_trigger_ns - 1e-6)
+    assert all(one[1] <= other[0] for one, other in pairwise(sorted(busy)))
+    assert (PORT in timeline.cause.tolist()) == (queue == "dma_software")
+
+
+def test_transfers_of_a_queue_arrive_in_its_order(tracing: Any) -> None:
+    timeline = loads(tracing, "hwdge", width=64)
+    order = defaultdict(list)
+    seen = set()
+    for number in timeline.actions.tolist():
+        order[timeline.queue[number], number in seen].append(number)
+        seen.add(number)
+    for queue in set(timeline.queue.tolist()):
+        assert order[queue, False] == order[queue, True]
