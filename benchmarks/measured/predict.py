@@ -84,7 +84,7 @@ def _arguments(job: Job) -> list[Any]:
 def _interval(found: Forecast) -> dict[str, float]:
     from nki_sim.timing.uncertainty import interval
 
-    made = interval(found)
+    made = interval(found, recompile=True)
     return {"lo_ms": made.lo_ms, "hi_ms": made.hi_ms}
 
 

@@ -7,8 +7,9 @@ when they are compared. Odd draws mirror the even ones before them. The compiler
 for kernels that a compiler rewrites, one at a time, and the kernel is compiled again: its capacity is a
 cliff.
 
-The interval goes from the 5th to the 95th percentile of the draws, and to the compiler's extremes. How many
-draws there are depends on the size of the program and on nothing else.
+The interval goes from the 5th to the 95th percentile of the draws, and to the compiler's extremes. Long
+programs are timed again by an excerpt: how its time changes is taken for how the whole changes. What is done
+depends on the size of the program and never on a clock.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from nki_sim.compiler.compile import compiled
 from nki_sim.errors import ScheduleError
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
+from nki_sim.timing.excerpt import RUN, excerpt
 from nki_sim.timing.forecast import Forecast
 from nki_sim.timing.schedule import schedule
 
@@ -31,16 +33,15 @@ SHARE = 0.2
 UNCERTAIN = frozenset("CI")
 
 DRAWS = 16
-DRAWS_MIN = 2
 
 WORK = 40_000
-"""Instructions that all draws of a prediction may schedule together, beyond the least number of draws."""
+"""Instructions that all draws of a prediction schedule together at most."""
 
 UNLIMITED = 4096
 """A lookahead that no longer binds."""
 
 _COMPILING = 8
-"""What compiling costs, in schedules of the same program."""
+"""What compiling and scheduling cost, in schedules of the same program."""
 
 _TAIL = 0.05
 
@@ -92,22 +93,33 @@ class Interval:
     dynamic_loops: int = 0
 
 
-def interval(forecast: Forecast, *, draws: int = DRAWS, work: int = WORK) -> Interval:
-    """The interval of a prediction from at most `draws` schedules, fewer when the program is long.
+def interval(
+    forecast: Forecast, *, draws: int = DRAWS, work: int = WORK, recompile: bool | None = None
+) -> Interval:
+    """The interval of a prediction from `draws` schedules of `work` instructions together.
 
-    `work` bounds the instructions that are scheduled again; at least `DRAWS_MIN` draws are made all the same.
+    `recompile`: whether to compile legacy kernels again with the compiler's constants moved; unless it is
+    said, when that is no more work either.
     """
-    program, target = forecast.compiled.program, forecast.target
-    count = max(1, len(program))
-    affordable = min(draws, max(DRAWS_MIN, work // count))
-    times = tuple(schedule(program, moved(target, draw)).latency_ms for draw in range(affordable))
+    times = tuple(_drawn(forecast, draws, max(RUN, work // max(1, draws))))
     ends = [_percentile(times, share) for share in (_TAIL, 1 - _TAIL)] if times else []
-    if forecast.traced.dialect == "neuronxcc" and count * _COMPILING <= work:
-        ends.extend(_recompiled(forecast.traced, target))
-    latency_ms = forecast.latency_ms
-    return Interval(
-        latency_ms, min(latency_ms, *ends), max(latency_ms, *ends), times, forecast.timeline.dynamic_loops
-    )
+    if recompile is None:
+        recompile = _COMPILING * len(forecast.compiled.program) <= work
+    if recompile and forecast.traced.dialect == "neuronxcc":
+        ends.extend(_recompiled(forecast.traced, forecast.target))
+    ends.append(forecast.latency_ms)
+    return Interval(forecast.latency_ms, min(ends), max(ends), times, forecast.timeline.dynamic_loops)
+
+
+def _drawn(forecast: Forecast, draws: int, count: int) -> Iterator[float]:
+    """The latency of each draw, from at most `count` instructions."""
+    program, target, span_ns = forecast.compiled.program, forecast.target, forecast.timeline.span_ns
+    part = excerpt(program, count)
+    base_ns = span_ns if part is program else schedule(part, target).span_ns
+    for draw in range(draws):
+        changed = moved(target, draw)
+        ratio = schedule(part, changed).span_ns / base_ns if base_ns else 1.0
+        yield (ratio * span_ns + changed.kernel_overhead_ns) / 1e6
 
 
 def compare(one: Interval, other: Interval) -> float:

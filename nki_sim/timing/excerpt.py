@@ -1,0 +1,49 @@
+"""Parts of a long program that stand for the whole when only ratios of times are asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from nki_sim.program.ir import LOOP_MARKS, MEETINGS, Ints, Iterations, Program
+
+RUN = 640
+"""Instructions in a row that an excerpt takes: several rounds of an inner loop."""
+
+
+def excerpt(program: Program, count: int) -> Program:
+    """Evenly spaced runs of a program's instructions, about `count` in all, as one program.
+
+    What was written before a run and is read in it counts as there from the start. Programs that are no
+    longer, and those whose cores meet or whose loops depend on data, are left whole.
+    """
+    if len(program) <= count or any(form.op in LOOP_MARKS or form.op in MEETINGS for form in program.forms):
+        return program
+    runs = max(1, count // RUN)
+    length = count // runs
+    firsts = np.linspace(0, len(program) - length, runs).astype(np.int64)
+    chosen = np.unique((firsts[:, None] + np.arange(length)).reshape(-1))
+    return _only(program, chosen)
+
+
+def _only(program: Program, chosen: Ints) -> Program:
+    """The program of some instructions, with the forms and tensors that they use."""
+    taken = np.isin(program.cells.instruction, chosen)
+    forms, form_ids = np.unique(program.form_ids[chosen], return_inverse=True)
+    tensors, numbers = np.unique(program.tensors[taken], return_inverse=True)
+    nothing = np.zeros(0, dtype=np.int64)
+    return replace(
+        program,
+        forms=tuple(program.forms[number] for number in forms.tolist()),
+        form_ids=form_ids.reshape(-1),
+        lines=program.lines[chosen],
+        cores=program.cores[chosen],
+        tensor_sites=program.tensor_sites[tensors],
+        tensors=numbers.reshape(-1),
+        offsets=program.offsets[taken],
+        inputs=(),
+        outputs=(),
+        constants={},
+        iterations=Iterations(np.zeros(len(chosen), dtype=np.int64), nothing, nothing, nothing),
+    )

@@ -1,0 +1,246 @@
+"""Intervals and comparisons: which constants move, that draws are paired, excerpts of long programs."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nki_sim
+from nki_sim import ArraySpec, targets
+from nki_sim.errors import ScheduleError
+from nki_sim.program.ir import Program
+from nki_sim.targets import Target
+from nki_sim.timing import uncertainty
+from nki_sim.timing.excerpt import RUN, excerpt
+from nki_sim.timing.forecast import forecast
+from nki_sim.timing.schedule import schedule
+from nki_sim.timing.uncertainty import Interval, compare, interval, moved, ranges, share
+from tests.nki_sim.legacy_kernels import HEADER
+
+TRN1, TRN2 = targets.load("trn1"), targets.load("trn2")
+ALL = [targets.load(name) for name in targets.names()]
+DRAWN = st.integers(0, 40)
+
+
+def spec(*shape: int) -> ArraySpec:
+    return ArraySpec(shape, "float32")
+
+
+def stream(tracing: Any, texts: Any, rows: int, *, width: int = 512) -> Program:
+    return tracing(texts.stream(width=width), spec(128 * rows, 1024))
+
+
+# -- what moves ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ALL, ids=lambda target: target.name)
+def test_every_uncertain_constant_has_a_range_around_its_value(target: Target) -> None:
+    found = ranges(target)
+    uncertain = {name for name, tag in target.sources.items() if tag in {"C", "I"}}
+    assert uncertain <= found.keys()
+    for name, one in found.items():
+        assert one.low <= getattr(target, name) <= one.high, name
+        assert one.low < one.high, name
+
+
+@pytest.mark.parametrize("target", ALL, ids=lambda target: target.name)
+@given(draw=DRAWN)
+@settings(max_examples=20)
+def test_a_draw_moves_uncertain_constants_within_their_ranges_and_nothing_else(
+    target: Target, draw: int
+) -> None:
+    changed, known = moved(target, draw), ranges(target)
+    for field in fields(Target):
+        value, before = getattr(changed, field.name), getattr(target, field.name)
+        if field.name in known and not known[field.name].compiles:
+            assert known[field.name].low - 0.5 <= value <= known[field.name].high + 0.5
+            assert type(value) is type(before)
+        else:
+            assert value == before
+
+
+def test_lookahead_moves_from_strict_order_to_none_that_binds() -> None:
+    windows = [moved(TRN2, draw).issue_window for draw in range(400)]
+    assert min(windows) == 1
+    assert max(windows) > 2048
+    assert np.mean(np.array(windows) < 64) == pytest.approx(0.5, abs=0.1)
+
+
+@given(draw=DRAWN, name=st.text(max_size=8))
+def test_a_draw_depends_on_name_and_number_alone_and_odd_ones_mirror_even_ones(draw: int, name: str) -> None:
+    assert 0.0 <= share(name, draw) <= 1.0
+    assert share(name, 2 * draw) + share(name, 2 * draw + 1) == 1.0
+    assert share("semaphore_ns", 0) == pytest.approx(0.404255, abs=1e-6)  # the same on every machine
+
+
+# -- intervals -------------------------------------------------------------------------------------
+
+
+@given(rows=st.integers(1, 3), target=st.sampled_from(ALL), draws=st.integers(0, 5))
+@settings(max_examples=15)
+def test_the_interval_encloses_the_prediction_and_repeats(
+    rows: int, target: Target, draws: int, tracing: Any, texts: Any
+) -> None:
+    found = forecast(stream(tracing, texts, rows), target)
+    made = interval(found, draws=draws)
+    assert 0 < made.lo_ms <= made.latency_ms <= made.hi_ms
+    assert made.latency_ms == found.latency_ms
+    assert len(made.draws_ms) == draws
+    assert made == interval(found, draws=draws)
+
+
+def test_draws_are_schedules_with_the_constants_moved(tracing: Any, texts: Any) -> None:
+    program = stream(tracing, texts, 2)
+    made = interval(forecast(program, TRN2), draws=4)
+    wanted = [schedule(program, moved(TRN2, draw)).latency_ms for draw in range(4)]
+    assert made.draws_ms == pytest.approx(wanted)
+
+
+def test_without_uncertain_constants_there_is_no_width(tracing: Any, texts: Any) -> None:
+    sure = replace(TRN2, sources=dict.fromkeys(TRN2.sources, "D"), issue_window=4096, dma_window=4096)
+    program = stream(tracing, texts, 1)
+    made = interval(forecast(program, sure), draws=4)
+    windows = {moved(sure, draw).issue_window for draw in range(4)}
+    assert len(windows) == 4
+    assert made.hi_ms < 1.5 * made.lo_ms
+    assert {moved(sure, draw).semaphore_ns for draw in range(4)} == {TRN2.semaphore_ns}
+
+
+# -- comparisons -----------------------------------------------------------------------------------
+
+
+def of(*draws_ms: float, latency_ms: float = 1.0) -> Interval:
+    return Interval(latency_ms, 0.5, 2.0, draws_ms)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "wins"),
+    [
+        (of(1.0, 1.0), of(2.0, 2.0, latency_ms=2.0), 1.0),
+        (of(1.0, 3.0), of(2.0, 2.0, latency_ms=2.0), 0.5),
+        (of(3.0, 3.0), of(2.0, 2.0, latency_ms=2.0), 0.0),  # the faster prediction loses every draw
+        (of(1.0, 2.0), of(2.0, 2.0, latency_ms=2.0), 0.75),  # a tie counts half
+        (of(1.0, 3.0), of(2.0, latency_ms=2.0), 1.0),  # draws of one alone say nothing
+        (of(), of(), 0.5),
+    ],
+)
+def test_the_share_of_draws_in_which_the_winner_wins(one: Interval, other: Interval, wins: float) -> None:
+    assert compare(one, other) == wins
+    if one.latency_ms != other.latency_ms:
+        assert compare(other, one) == wins
+
+
+def test_more_of_the_same_work_loses_every_draw_and_a_copy_ties(tracing: Any, texts: Any) -> None:
+    small, same, large = (interval(forecast(stream(tracing, texts, rows), TRN2)) for rows in (1, 1, 2))
+    assert compare(small, large) == 1.0
+    assert compare(small, same) == 0.5
+
+
+def test_two_ways_whose_order_hangs_on_a_constant_do_not_win_every_draw() -> None:
+    """Few large transfers against an engine's overheads: the model is not sure which costs more."""
+    fast, slow = of(1.0, 1.2, 0.9, 1.3), of(1.1, 1.1, 1.1, 1.1, latency_ms=1.05)
+    assert compare(fast, slow) == 0.5
+
+
+# -- excerpts --------------------------------------------------------------------------------------
+
+
+def test_a_short_program_is_its_own_excerpt(tracing: Any, texts: Any) -> None:
+    program = stream(tracing, texts, 1)
+    assert excerpt(program, len(program)) is program
+
+
+@given(count=st.integers(20, 300))
+@settings(max_examples=15)
+def test_an_excerpt_has_the_instructions_asked_for_and_only_what_they_use(
+    count: int, tracing: Any, texts: Any
+) -> None:
+    program = stream(tracing, texts, 40)
+    part = excerpt(program, count)
+    assert len(part) == count
+    assert set(part.tensors.tolist()) == set(range(len(part.tensor_sites)))
+    assert set(part.form_ids.tolist()) == set(range(len(part.forms)))
+    assert sorted(set(part.lines.tolist())) == sorted(set(program.lines.tolist()))
+    assert part.cells.operand.max() < len(part.operands)
+
+
+def test_an_excerpt_of_a_loop_changes_as_the_whole_does(tracing: Any, texts: Any) -> None:
+    program = tracing(texts.matmul, spec(128 * 6, 128 * 6), spec(128 * 6, 512 * 12))
+    found = forecast(program, TRN2)
+    assert len(program) > 4 * RUN // 3
+    whole = interval(found, draws=6, work=6 * len(program))
+    part = interval(found, draws=6, work=6 * RUN)
+    assert part.draws_ms == pytest.approx(whole.draws_ms, rel=0.05)
+    assert part.draws_ms != whole.draws_ms
+
+
+DYNAMIC = """
+@nki.jit
+def kernel(x, n):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    count = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=x)
+    nisa.dma_copy(dst=count, src=n)
+    bound = nisa.register_alloc()
+    nisa.register_load(bound, count)
+    def body(i):
+        nisa.tensor_scalar(dst=t, data=t, op0=nl.multiply, operand0=2.0)
+    nl.fori_loop(0, bound, body)
+    nisa.dma_copy(dst=out, src=t)
+    return out
+"""
+
+
+def test_loops_that_depend_on_data_are_not_taken_apart(tracing: Any) -> None:
+    program = tracing(DYNAMIC, spec(128, 64), ArraySpec((1, 1), "int32"))
+    assert excerpt(program, 3) is program
+    assert interval(forecast(program, TRN2), draws=2).dynamic_loops == 1
+
+
+# -- what the compiler does --------------------------------------------------------------------------
+
+LEGACY = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // 128):
+        rows = i * 128 + nl.arange(128)[:, None]
+        columns = nl.arange(x.shape[1])[None, :]
+        tile = nl.load(x[rows, columns])
+        nl.store(out[rows, columns], nl.exp(tile))
+    return out
+"""
+
+
+def legacy() -> Program:
+    return nki_sim.trace(HEADER + LEGACY, args=[spec(512, 256)], target="trn1")
+
+
+def test_legacy_kernels_are_compiled_again_at_the_ends_of_what_the_compiler_depends_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[Target] = []
+
+    def recording(program: Program, target: Target) -> Any:
+        seen.append(target)
+        if target.sbuf_reserved_bytes > TRN1.sbuf_reserved_bytes:
+            raise ScheduleError("does not fit")
+        return compiling(program, target)
+
+    compiling = uncertainty.compiled
+    found = forecast(legacy(), TRN1)
+    monkeypatch.setattr(uncertainty, "compiled", recording)
+    made = interval(found, draws=2)
+    assert made.lo_ms <= made.latency_ms <= made.hi_ms
+    reserved = sorted({target.sbuf_reserved_bytes - TRN1.sbuf_reserved_bytes for target in seen})
+    assert reserved == [-8192, 0, 8192]
+    seen.clear()
+    interval(found, draws=2, recompile=False)
+    interval(found, draws=2, work=2)
+    assert seen == []
