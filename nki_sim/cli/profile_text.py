@@ -75,7 +75,7 @@ def _head(report: Report, source: Path | None) -> Iterable[str]:
     bounds = (f"{name} {time(roof[f'{name}_ms'])} ({roof[f'{name}_percent']:.0f} %)" for name in _BOUNDS)
     yield f"  bounds of the {roof['work_of']}'s work: {', '.join(bounds)}"
     if predicted["dynamic_loops"]:
-        yield f"  {predicted['dynamic_loops']} loops whose rounds data decide are timed as one round"
+        yield f"  loops whose rounds data decide, timed as one round each: {predicted['dynamic_loops']}"
 
 
 def bound_by(bottleneck: str) -> str:
@@ -135,10 +135,8 @@ def _memory(report: Report, source: Path | None) -> Iterable[str]:
     yield ""
     for memory, use in uses.items():
         full = use["peak"] / use["capacity"]
-        held = ", ".join(
-            f"{item['name'] or 'unnamed'} {item['size'] / use['capacity']:.0%}"
-            for item in use["holders"][:_HOLDERS]
-        )
+        shares = [(item["name"] or "unnamed", item["size"] / use["capacity"]) for item in use["holders"]]
+        held = ", ".join(f"{name} {part:.0%}" for name, part in shares[:_HOLDERS] if part >= _SMALL)
         yield (
             f"{memory.upper():5}peak {use['peak']} of {use['capacity']} {use['unit']} ({full:.0%})"
             + (f": {held}" if held else "")

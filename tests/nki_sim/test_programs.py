@@ -163,6 +163,11 @@ def test_every_program_can_be_timed_and_explained(program: list[Step], tracing: 
     assert np.all(timeline.start_ns >= timeline.issue_ns)
     found = explain(predicted)
     assert found.bottleneck in {"tensor", "vector", "scalar", "gpsimd", "dma", "dependency", "underutilised"}
+    assert np.isclose(sum(part.ms for part in found.critical_path), found.latency_ms)
+    for track in found.tracks:
+        whole = track.busy_ms + sum(wait.ms for wait in track.waits) + track.done_ms
+        assert np.isclose(whole, found.latency_ms - found.overhead_ms)
+    assert all(0 <= use.peak <= use.capacity for use in found.occupancy)
     prediction = interval(predicted, draws=2)
     assert prediction.lo_ms <= prediction.latency_ms <= prediction.hi_ms
 
