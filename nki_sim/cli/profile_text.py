@@ -20,7 +20,7 @@ _PATH_ROWS, _WHAT_IF_ROWS, _HOLDERS = 8, 5, 3
 _SMALL = 0.005
 _BOUNDS = ("plain", "tight")
 
-_WAITS = {
+_WAITS: dict[str, str] = {
     "dependence": "{}",
     "latency": "{} latency",
     "memory": "room",
@@ -108,7 +108,8 @@ def _as_fit(words: list[str]) -> str:
 
 def _wait(wait: Report) -> str:
     """What a wait is for, in a word or two."""
-    return _WAITS.get(wait["cause"], wait["cause"]).format(wait["on"]).strip()
+    cause = str(wait["cause"])
+    return _WAITS.get(cause, cause).format(wait["on"]).strip()
 
 
 def _path(report: Report, source: Path | None) -> Iterable[str]:

@@ -147,12 +147,13 @@ _MAKERS = ("static", "hardware_dynamic", "software_dynamic")
 
 
 def _maker(form: Form, target: Target) -> str:
-    """Who makes the descriptors of a transfer: the compiler, the hardware, GpSimd."""
+    """Who makes the descriptors of a transfer: GpSimd, the hardware, or the compiler beforehand."""
     if form.engine != "dma" or not form.operands:
         return ""
-    if OPERATORS[form.op].cost(form, target).software:
+    cost = OPERATORS[form.op].cost(form, target)
+    if cost.software:
         return "software_dynamic"
-    return "hardware_dynamic" if target.dma_descriptor_ns and form.param("dge_mode") != "none" else "static"
+    return "hardware_dynamic" if cost.descriptor_ns else "static"
 
 
 def _descriptors(
