@@ -26,15 +26,15 @@ def union_ns(start_ns: Floats, end_ns: Floats) -> float:
 
 
 def active_ns(timeline: Timeline, queues: Iterable[str] = QUEUES) -> float:
-    """How long at least one instruction of some queues runs; waits are not running."""
+    """How long at least one instruction of some queues runs, or loads its table; waits are not running."""
     mine = np.isin(timeline.queue, [QUEUES.index(name) for name in queues])
-    return union_ns(timeline.start_ns[mine], timeline.end_ns[mine])
+    return union_ns(timeline.begin_ns[mine], timeline.end_ns[mine])
 
 
 def instruction_ns(timeline: Timeline, queues: Iterable[str]) -> float:
     """The same, with what runs at the same time added up."""
     mine = np.isin(timeline.queue, [QUEUES.index(name) for name in queues])
-    return float((timeline.end_ns[mine] - timeline.start_ns[mine]).sum())
+    return float((timeline.end_ns[mine] - timeline.begin_ns[mine]).sum())
 
 
 def span_ns(timeline: Timeline) -> float:

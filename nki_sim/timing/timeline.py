@@ -80,6 +80,11 @@ class Timeline:
     actions: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @cached_property
+    def begin_ns(self) -> Floats:
+        """When the engine begins to work for an instruction: with the load of its table, if there is one."""
+        return self.start_ns - self.table_ns if len(self.table_ns) else self.start_ns
+
+    @cached_property
     def span_ns(self) -> float:
         """From the first instruction's start to the last one's end."""
         return float(self.end_ns.max()) if len(self.end_ns) else 0.0
