@@ -3,38 +3,44 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from itertools import pairwise
+from collections.abc import Iterable, Iterator
+
+import numpy as np
 
 from nki_sim.compiler.draft import Draft
-from nki_sim.compiler.residency import Plan, Tile
+from nki_sim.compiler.tiles import Tiles
 
 _UNROLLED = 8
 """Fewer tiles than this are handled one by one, as those of a loop that is unrolled [I]."""
 
 
-def split(draft: Draft, plan: Plan, tiles: dict[int, Tile], *, loaded: bool) -> set[int]:
-    """The tiles of all arrays of loaded, or of computed, tiles that a plan takes apart."""
+def split(draft: Draft, tiles: Tiles, moves: Iterable[int], *, loaded: bool) -> set[int]:
+    """The tiles of all arrays of loaded, or of computed, tiles that comings and goings take apart."""
+    left = {int(tiles.tensor[move]) for move in moves if move >= 0}
+    evicted = {tensor for tensor in left if tiles.loaded[tensor] == loaded}
     by_site: dict[int, list[int]] = defaultdict(list)
-    for tensor, tile in tiles.items():
-        if bool(tile.loads) == loaded:
+    wanted = {draft.tensor_sites[tensor] for tensor in evicted}
+    if wanted:
+        for tensor in np.flatnonzero((tiles.first >= 0) & (tiles.loaded == loaded)).tolist():
             by_site[draft.tensor_sites[tensor]].append(tensor)
-    evicted = {tensor for tensor in plan.evicted if bool(tiles[tensor].loads) == loaded}
-    found: set[int] = set()
-    for site in {draft.tensor_sites[tensor] for tensor in evicted}:
-        for group in _together(by_site[site], tiles):
-            if len(group) >= _UNROLLED and evicted.intersection(group):
-                found.update(group)
-    return found
+    return {
+        tensor
+        for site in wanted
+        for group in _together(by_site[site], tiles)
+        if len(group) >= _UNROLLED and evicted.intersection(group)
+        for tensor in group
+    }
 
 
-def _together(tensors: list[int], tiles: dict[int, Tile]) -> list[list[int]]:
+def _together(tensors: list[int], tiles: Tiles) -> Iterator[list[int]]:
     """Tiles in groups whose lifetimes form one stretch."""
-    ordered = sorted(tensors, key=lambda tensor: tiles[tensor].uses[0])
-    groups = [ordered[:1]]
-    last = tiles[ordered[0]].uses[-1]
-    for _, tensor in pairwise(ordered):
-        if tiles[tensor].uses[0] > last:
-            groups.append([])
-        groups[-1].append(tensor)
-        last = max(last, tiles[tensor].uses[-1])
-    return groups
+    spans = [(int(tiles.first[tensor]), int(tiles.last[tensor]), tensor) for tensor in tensors]
+    group: list[int] = []
+    end = -1
+    for first, last, tensor in sorted(spans):
+        if tiles.instruction[first] > end and group:
+            yield group
+            group = []
+        group.append(tensor)
+        end = max(end, int(tiles.instruction[last]))
+    yield group

@@ -6,10 +6,14 @@ ScalarE copies them; profiles count these products and copies [C].
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from nki_sim.compiler.draft import Draft, Step
+from nki_sim.dtypes import DTYPES
 from nki_sim.forms import Form, Operand, Site
 from nki_sim.targets import Target
 
@@ -17,26 +21,32 @@ _FLAGS = (("is_stationary_onezero", True), ("accumulate", False))
 
 
 def multiply(draft: Draft, target: Target) -> None:
-    """Put products and copies in the place of shuffles that repeat one row."""
-    found: dict[tuple[int, int, int], list[Step]] = {}
-    for step in draft.steps:
-        if _repeats(draft.forms[step.form]):
-            found.setdefault((step.tensors[0], step.tensors[1], step.offsets[1]), []).append(step)
-    whole = {id(group[0]): group for group in found.values() if _rows(draft, group) == target.partitions}
-    gone = {id(step) for group in whole.values() for step in group}
-    if whole:
-        maker = _Broadcasts(draft, target)
-        draft.steps = [
-            new
-            for step in draft.steps
-            for new in (maker.steps(step) if id(step) in whole else () if id(step) in gone else (step,))
-        ]
+    """Put products and copies in the place of shuffles that together repeat one row in all partitions."""
+    repeats = np.array([_repeats(form) for form in draft.forms], dtype=bool)[draft.form_ids]
+    if not repeats.any():
+        return
+    groups = [
+        group for group in _groups(draft, np.flatnonzero(repeats).tolist()) if _whole(draft, group, target)
+    ]
+    maker = _Broadcasts(draft, target)
+    made = [(group[0], step) for group in groups for step in maker.steps(group[0])]
+    kept = np.ones(len(draft), dtype=bool)
+    kept[[at for group in groups for at in group]] = False
+    draft.splice(kept, [at for at, _ in made], [step for _, step in made])
 
 
 def _repeats(form: Form) -> bool:
-    if form.op != "nc_stream_shuffle" or form["src"].partitions != 1:
+    """Whether a shuffle repeats one row that a product can take."""
+    if form.op != "nc_stream_shuffle" or form["src"].partitions != 1 or len(set(_mask(form))) != 1:
         return False
-    return len(set(_mask(form))) == 1 and all(item.dims[1:] == ((1, item.free),) for item in form.tiles)
+    dst, src = form["dst"], form["src"]
+    return (
+        {dst.buffer, src.buffer} == {"sbuf"}
+        and src.start == 0
+        and src.dtype == dst.dtype
+        and DTYPES[src.dtype].kind == "float"
+        and all(item.dims[1:] == ((1, item.free),) for item in (dst, src))
+    )
 
 
 def _mask(form: Form) -> tuple[int, ...]:
@@ -44,8 +54,30 @@ def _mask(form: Form) -> tuple[int, ...]:
     return mask if isinstance(mask, tuple) else ()
 
 
-def _rows(draft: Draft, group: list[Step]) -> int:
-    return sum(draft.forms[step.form]["dst"].partitions for step in group)
+def _groups(draft: Draft, shuffles: list[int]) -> Iterator[list[int]]:
+    """Shuffles of one row into the same columns of one tile that come right after each other."""
+    cells = draft.cells
+    group: list[int] = []
+    last: tuple[int, ...] = ()
+    for at in shuffles:
+        cell = int(cells.first[at])
+        dst = draft.forms[int(draft.form_ids[at])]["dst"]
+        column = int(cells.offset[cell]) % dst.row
+        row = *cells.tensor[cell : cell + 2].tolist(), column, int(cells.offset[cell + 1]), dst.free
+        if group and (at != group[-1] + 1 or row != last):
+            yield group
+            group = []
+        group.append(at)
+        last = row
+    if group:
+        yield group
+
+
+def _whole(draft: Draft, group: list[int], target: Target) -> bool:
+    """Whether shuffles write each partition once."""
+    items = [draft.forms[int(draft.form_ids[at])]["dst"] for at in group]
+    rows = sorted(row for item in items for row in range(item.start, item.start + item.partitions))
+    return rows == list(range(target.partitions))
 
 
 class _Broadcasts:
@@ -54,37 +86,46 @@ class _Broadcasts:
     def __init__(self, draft: Draft, target: Target) -> None:
         self._draft = draft
         self._rows, self._most = target.partitions, target.matmul_moving_max
-        self._ones: dict[str, int] = {}
+        # By core and type the tile of ones.
+        self._ones: dict[tuple[int, str], int] = defaultdict(lambda: -1)
 
-    def steps(self, step: Step) -> Iterator[Step]:
+    def steps(self, at: int) -> Iterator[Step]:
         """The products and copies for the row that a shuffle repeats."""
-        form, source = self._draft.forms[step.form], step.source
+        draft, cells = self._draft, self._draft.cells
+        form, source = draft.forms[int(draft.form_ids[at])], int(draft.sources[at])
         dst, src = form["dst"], form["src"]
-        if src.dtype not in self._ones:
-            yield self._fill(src.dtype, source)
-        name = f"{self._draft.site(step.tensors[0]).name}.broadcast"
-        site = Site(name, (self._rows, self._most), "float32", "psum", 0)
+        (to, row), (start, place) = (
+            column[cells.first[at] : cells.first[at] + 2].tolist() for column in (cells.tensor, cells.offset)
+        )
+        key = int(draft.program.cores[source]), src.dtype
+        if self._ones[key] < 0:
+            fill = self._fill(src.dtype, source)
+            self._ones[key] = fill.tensors[0]
+            yield fill
+        site = Site(f"{draft.site(to).name}.broadcast", (self._rows, self._most), "float32", "psum", 0)
         for first in range(0, src.free, self._most):
             count = min(self._most, src.free - first)
-            bank = self._draft.tensor(site)
-            psum = _chip("dst", "psum", "float32", (self._rows, count), self._most)
-            column = _chip("stationary", "sbuf", src.dtype, (1, self._rows), self._rows)
-            row = replace(src, role="moving", dims=((src.row, 1), (1, count)))
-            product = self._draft.form(Form("nc_matmul", "tensor", (psum, column, row), _FLAGS))
-            tensors, offsets = (bank, self._ones[src.dtype], step.tensors[1]), (0, 0, step.offsets[1] + first)
-            yield Step(product, tensors, offsets, source)
-            to = _chip("dst", "sbuf", dst.dtype, (self._rows, count), dst.row)
-            copied = _chip("src", "psum", "float32", (self._rows, count), self._most)
-            copy = self._draft.form(Form("tensor_copy", "scalar", (to, copied), ()))
-            yield Step(copy, (step.tensors[0], bank), (step.offsets[0] % dst.row + first, 0), source)
+            bank = draft.tensor(site)
+            product, copy = self._forms(dst, src, count)
+            yield Step(product, (bank, self._ones[key], row), (0, 0, place + first), source)
+            yield Step(copy, (to, bank), (start % dst.row + first, 0), source)
+
+    def _forms(self, dst: Operand, src: Operand, count: int) -> tuple[int, int]:
+        """The product that fills `count` columns of a bank, and the copy from there."""
+        psum = _chip("dst", "psum", "float32", (self._rows, count), self._most)
+        column = _chip("stationary", "sbuf", src.dtype, (1, self._rows), self._rows)
+        row = replace(src, role="moving", dims=((src.row, 1), (1, count)))
+        to = _chip("dst", "sbuf", dst.dtype, (self._rows, count), dst.row)
+        return (
+            self._draft.form(Form("nc_matmul", "tensor", (psum, column, row), _FLAGS)),
+            self._draft.form(Form("tensor_copy", "scalar", (to, replace(psum, role="src")), ())),
+        )
 
     def _fill(self, dtype: str, source: int) -> Step:
         ones = self._draft.tensor(Site("ones", (1, self._rows), dtype, "sbuf", 0))
-        self._ones[dtype] = ones
         operand = _chip("dst", "sbuf", dtype, (1, self._rows), self._rows)
-        return Step(
-            self._draft.form(Form("memset", "vector", (operand,), (("value", 1.0),))), (ones,), (0,), source
-        )
+        form = self._draft.form(Form("memset", "vector", (operand,), (("value", 1.0),)))
+        return Step(form, (ones,), (0,), source)
 
 
 def _chip(role: str, buffer: str, dtype: str, shape: tuple[int, int], row: int) -> Operand:

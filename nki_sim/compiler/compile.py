@@ -10,57 +10,65 @@ from nki_sim.compiler.engines import assign
 from nki_sim.compiler.hoist import hoist
 from nki_sim.compiler.keep import keep
 from nki_sim.compiler.psum import place
-from nki_sim.compiler.residency import Plan, Residency, insert
+from nki_sim.compiler.residency import residency
 from nki_sim.compiler.rotation import rotate
+from nki_sim.compiler.spill import insert
 from nki_sim.compiler.stream import stream
+from nki_sim.compiler.tiles import Tiles
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
 
+_Walk = tuple[Tiles, list[int]]
+"""The tiles of a core, and which of them leave SBUF and come back (`residency`)."""
+
 
 def compiled(program: Program, target: Target) -> Compiled:
-    """The instructions that run on a target."""
+    """The instructions that run on a target.
+
+    Programs with loops whose bounds depend on data run as they were traced: their iterations are not known.
+    """
     if program.dialect != "neuronxcc" or program.loops:
         return unchanged(program)
     draft = Draft(program)
     assign(draft)
-    streams = _stream(draft, target)
+    before = len(draft.tensor_sites)
+    walks = _streamed(draft, target)
+    streams = len(draft.tensor_sites) > before
     twins = hoist(draft, computed=not streams)
     multiply(draft, target)
     place(draft, target)
     if not streams:
         keep(draft, target, twins)
-    if not streams:
-        _stream(draft, target)
-    insert(draft, [_resident(draft, target, core) for core in _cores(program)])
+    walks = _walks(draft, target) if streams else _streamed(draft, target)
+    insert(draft, [(tiles, _passed(draft, target, tiles, moves)) for tiles, moves in walks])
     rotate(draft, target)
     return draft.compiled()
 
 
-def _cores(program: Program) -> range:
-    return range(int(program.cores.max(initial=0)) + 1)
-
-
-def _stream(draft: Draft, target: Target) -> bool:
-    """Stream the arrays that do not fit, until all others do; whether there were any."""
-    found = False
-    for core in _cores(draft.program):
-        while True:
-            residency = Residency(draft, target, core)
-            tensors = split(draft, residency.run(), residency.tiles, loaded=True)
-            if not tensors:
-                break
-            stream(draft, tensors)
-            found = True
+def _walks(draft: Draft, target: Target) -> list[_Walk]:
+    found = []
+    for core in draft.cores:
+        tiles = Tiles(draft, target, core)
+        found.append((tiles, residency(tiles, target.sbuf_usable_bytes, draft.tensor_sites)))
     return found
 
 
-def _resident(draft: Draft, target: Target, core: int) -> Plan:
-    """Who is in SBUF when, with computed arrays that do not stay whole passing through."""
+def _streamed(draft: Draft, target: Target) -> list[_Walk]:
+    """Stream the arrays that do not fit, until all others do; who then leaves and comes back."""
+    while True:
+        walks = _walks(draft, target)
+        tensors = set().union(*(split(draft, *walk, loaded=True) for walk in walks))
+        if not tensors:
+            return walks
+        stream(draft, tensors)
+
+
+def _passed(draft: Draft, target: Target, tiles: Tiles, moves: list[int]) -> list[int]:
+    """Who leaves and comes back when computed arrays that do not stay whole pass through."""
     passing: set[int] = set()
     while True:
-        residency = Residency(draft, target, core, passing)
-        plan = residency.run()
-        more = split(draft, plan, residency.tiles, loaded=False) - passing
+        more = split(draft, tiles, moves, loaded=False) - passing
         if not more:
-            return plan
+            return moves
         passing |= more
+        moves = residency(tiles, target.sbuf_usable_bytes, draft.tensor_sites, passing)

@@ -1,8 +1,8 @@
-"""A program while a compiler rewrites it: instructions, forms and tensors that may be added and replaced."""
+"""A program while a compiler rewrites it: instructions and operands as columns, tables that grow."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,12 +10,12 @@ import numpy as np
 from nki_sim.compiler.compiled import TRACED, Compiled
 from nki_sim.forms import Form, Site
 from nki_sim.operators import OPERATORS
-from nki_sim.program.ir import Program
+from nki_sim.program.ir import Bools, Cells, Ints, Program
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Step:
-    """One instruction: its form, per operand a tensor and an offset, where it comes from and why."""
+    """One more instruction: its form, per operand a tensor and an offset, where it comes from and why."""
 
     form: int
     tensors: tuple[int, ...]
@@ -25,76 +25,189 @@ class Step:
 
 
 class Draft:
-    """The instructions of a program in order, and the tables that they refer to."""
+    """The instructions of a program in order, and the tables that they refer to.
+
+    `form_ids`, `sources` and `origins` have one row per instruction; `cells` has the operands.
+    """
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.forms: list[Form] = list(program.forms)
         self.sites: list[Site] = list(program.sites)
         self.tensor_sites: list[int] = program.tensor_sites.tolist()
-        self._form_ids: dict[Form, int] = {}
+        # By text, in which zeros have signs, as they have in the arithmetic.
+        self._form_ids: dict[str, int] = {}
         self._site_ids: dict[Site, int] = {}
-        self._effects: dict[int, list[tuple[bool, bool]]] = {}
-        first = program.cells.first.tolist()
-        tensors, offsets = program.tensors.tolist(), program.offsets.tolist()
-        self.steps = [
-            Step(
-                form, tuple(tensors[first[at] : first[at + 1]]), tuple(offsets[first[at] : first[at + 1]]), at
-            )
-            for at, form in enumerate(program.form_ids.tolist())
-        ]
+        self._effects: list[list[tuple[bool, bool]]] = []
+        self.form_ids = program.form_ids
+        self.sources: Ints = np.arange(len(program))
+        self.origins: Ints = np.full(len(program), TRACED)
+        self._tensors, self._offsets = program.tensors, program.offsets
+        self._cells: Cells | None = None
+
+    def __len__(self) -> int:
+        """Instructions."""
+        return len(self.form_ids)
+
+    # -- tables --------------------------------------------------------------------------------------
 
     def form(self, form: Form) -> int:
         """The number of a form, a new one where it is not there yet."""
-        if form not in self._form_ids:
-            self._form_ids[form] = len(self.forms)
+        found = self._form_ids.setdefault(repr(form), len(self.forms))
+        if found == len(self.forms):
             self.forms.append(form)
-        return self._form_ids[form]
+        return found
 
     def tensor(self, site: Site) -> int:
         """One more tensor of a site."""
-        if site not in self._site_ids:
-            self._site_ids[site] = len(self.sites)
+        found = self._site_ids.get(site)
+        if found is None:
+            found = self._site_ids[site] = len(self.sites)
             self.sites.append(site)
-        self.tensor_sites.append(self._site_ids[site])
+        self.tensor_sites.append(found)
+        return len(self.tensor_sites) - 1
+
+    def like(self, tensor: int) -> int:
+        """One more tensor of the site of another."""
+        self.tensor_sites.append(self.tensor_sites[tensor])
         return len(self.tensor_sites) - 1
 
     def site(self, tensor: int) -> Site:
         """Where a tensor is declared."""
         return self.sites[self.tensor_sites[tensor]]
 
+    def move(self, sites: set[int], buffer: str) -> None:
+        """Declare tensors of some sites in another memory; their operands are the caller's business."""
+        for number in sites:
+            self.sites[number] = replace(self.sites[number], buffer=buffer)
+        self._site_ids = {site: number for site, number in self._site_ids.items() if number not in sites}
+
+    def in_memory(self, *buffers: str, placed: bool = True) -> Bools:
+        """By tensor whether it is in some memories; without `placed` only where the compiler places it."""
+        found = [site.buffer in buffers and (placed or site.address is None) for site in self.sites]
+        return np.array(found, dtype=bool)[self.tensor_sites]
+
+    # -- instructions --------------------------------------------------------------------------------
+
     def effects(self, form: int) -> list[tuple[bool, bool]]:
         """Per operand of a form whether it is (written, read)."""
-        if form not in self._effects:
-            one = self.forms[form]
-            self._effects[form] = [OPERATORS[one.op].effect(one, item.role) for item in one.operands]
+        for one in self.forms[len(self._effects) :]:
+            operator = OPERATORS[one.op]
+            self._effects.append([operator.effect(one, item.role) for item in one.operands])
         return self._effects[form]
+
+    @property
+    def cells(self) -> Cells:
+        """The operands of all instructions; `operand` is the place in its instruction."""
+        if self._cells is None:
+            self._cells = self._new_cells()
+        return self._cells
+
+    def _new_cells(self) -> Cells:
+        if self.forms:
+            self.effects(len(self.forms) - 1)
+        counts = np.array([len(effects) for effects in self._effects], dtype=np.int64)
+        flat = np.array([pair for effects in self._effects for pair in effects], dtype=bool).reshape(-1, 2)
+        mine = counts[self.form_ids]
+        first = np.concatenate([[0], np.cumsum(mine)])
+        instruction = np.repeat(np.arange(len(self)), mine)
+        place = np.arange(first[-1]) - first[instruction]
+        kind = (np.cumsum(counts) - counts)[self.form_ids][instruction] + place
+        writes, reads = flat[kind].T
+        return Cells(instruction, place, self._tensors, self._offsets, first, writes, reads)
+
+    @property
+    def cores(self) -> range:
+        """The cores of the launch."""
+        return range(int(self.program.cores.max(initial=0)) + 1)
+
+    def issuers(self) -> Ints:
+        """The core of each instruction."""
+        return self.program.cores[self.sources]
+
+    def tensor_cores(self) -> Ints:
+        """The core whose memory a tensor is in: that of the first instruction to touch it."""
+        found = np.zeros(len(self.tensor_sites), dtype=np.int64)
+        cells, cores = self.cells, self.issuers()
+        if cores.any():
+            found[cells.tensor[::-1]] = cores[cells.instruction[::-1]]
+        return found
+
+    def spans(self) -> tuple[Ints, Ints]:
+        """By tensor the first instruction that touches it, and the last one (-1: none does)."""
+        first = np.full(len(self.tensor_sites), -1, dtype=np.int64)
+        last, cells = first.copy(), self.cells
+        first[cells.tensor[::-1]] = cells.instruction[::-1]
+        last[cells.tensor] = cells.instruction
+        return first, last
+
+    # -- changes -------------------------------------------------------------------------------------
+
+    def reform(self, forms: Ints | Mapping[int, int]) -> None:
+        """Give instructions other forms with as many operands: one for each, or by number of the old one."""
+        if isinstance(forms, Mapping):
+            names = np.arange(len(self.forms))
+            names[list(forms)] = list(forms.values())
+            forms = names[self.form_ids]
+        self.form_ids, self._cells = forms, None
+
+    def repoint(self, tensors: Ints, offsets: Ints) -> None:
+        """Give all cells other tensors and offsets."""
+        self._tensors, self._offsets, self._cells = tensors, offsets, None
 
     def rename(self, names: Mapping[int, int]) -> None:
         """Put other tensors in the place of some."""
-        for step in self.steps:
-            if any(tensor in names for tensor in step.tensors):
-                step.tensors = tuple(names.get(tensor, tensor) for tensor in step.tensors)
+        if names:
+            table = np.arange(len(self.tensor_sites))
+            table[list(names)] = list(names.values())
+            self.repoint(table[self._tensors], self._offsets)
 
-    def reform(self, forms: Mapping[int, int]) -> None:
-        """Put other forms in the place of some."""
-        for step in self.steps:
-            step.form = forms.get(step.form, step.form)
+    def splice(self, kept: Bools, at: Sequence[int], steps: Sequence[Step]) -> None:
+        """Drop instructions and put `steps[i]` in front of instruction `at[i]`, in the order given."""
+        old = self.cells
+        rows = np.flatnonzero(kept)
+        order = np.argsort(np.concatenate([2 * rows + 1, 2 * np.array(at, dtype=np.int64)]), kind="stable")
+        cells = np.flatnonzero(kept[old.instruction])
+        sizes = np.concatenate([np.diff(old.first)[rows], _ints(len(step.tensors) for step in steps)])
+        begins = np.cumsum(sizes) - sizes
+        ends = np.cumsum(sizes[order])
+        source = np.arange(ends[-1] if len(ends) else 0)
+        source += np.repeat(begins[order] - (ends - sizes[order]), sizes[order])
+
+        def column(mine: Ints, more: Ints) -> Ints:
+            return np.concatenate([mine[rows], more])[order]
+
+        self.form_ids = column(self.form_ids, _ints(step.form for step in steps))
+        self.sources = column(self.sources, _ints(step.source for step in steps))
+        self.origins = column(self.origins, _ints(step.origin for step in steps))
+        tensors = _ints(one for step in steps for one in step.tensors)
+        offsets = _ints(one for step in steps for one in step.offsets)
+        self._tensors = np.concatenate([old.tensor[cells], tensors])[source]
+        self._offsets = np.concatenate([old.offset[cells], offsets])[source]
+        self._cells = None
+
+    def keep(self, kept: Bools) -> None:
+        """Drop the other instructions."""
+        if not kept.all():
+            self.splice(kept, (), ())
 
     def compiled(self) -> Compiled:
         """The program as it stands now."""
-        sources = np.array([step.source for step in self.steps], dtype=np.int64)
         nodes = self.program.iterations.nodes
         program = replace(
             self.program,
             sites=tuple(self.sites),
             forms=tuple(self.forms),
             tensor_sites=np.array(self.tensor_sites, dtype=np.int64),
-            form_ids=np.array([step.form for step in self.steps], dtype=np.int64),
-            lines=self.program.lines[sources],
-            cores=self.program.cores[sources],
-            tensors=np.array([one for step in self.steps for one in step.tensors], dtype=np.int64),
-            offsets=np.array([one for step in self.steps for one in step.offsets], dtype=np.int64),
-            iterations=replace(self.program.iterations, nodes=nodes[sources] if len(nodes) else nodes),
+            form_ids=self.form_ids,
+            lines=self.program.lines[self.sources],
+            cores=self.issuers(),
+            tensors=self._tensors,
+            offsets=self._offsets,
+            iterations=replace(self.program.iterations, nodes=nodes[self.sources] if len(nodes) else nodes),
         )
-        return Compiled(program, sources, np.array([step.origin for step in self.steps], dtype=np.int64))
+        return Compiled(program, self.sources, self.origins)
+
+
+def _ints(values: object) -> Ints:
+    return np.fromiter(values, dtype=np.int64)  # type: ignore[call-overload, no-any-return]

@@ -1,4 +1,4 @@
-"""Dropping what is computed twice, and what nobody reads.
+"""Dropping what is computed twice.
 
 The legacy compiler leaves out a load of what an enclosing or the same iteration has loaded already, and
 moves computation that does not change out of its loop. Loads themselves it keeps from one iteration to the
@@ -8,11 +8,14 @@ the chip [C].
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 
-from nki_sim.compiler.draft import Draft, Step
-from nki_sim.compiler.values import KEPT, Values
-from nki_sim.forms import HBM_BUFFERS
+import numpy as np
+
+from nki_sim.compiler.dead import drop_dead
+from nki_sim.compiler.draft import Draft
+from nki_sim.compiler.values import Values
 
 # Broadcasts are views until engines are chosen, after hoisting: they are made where they are used.
 _VIEWS = frozenset({"nc_stream_shuffle"})
@@ -24,29 +27,67 @@ def hoist(draft: Draft, *, computed: bool) -> dict[int, int]:
     Returns the loaded tiles that equal an earlier one and are still loaded, each with the earlier one.
     """
     values = Values(draft)
-    nodes = _Nodes(draft)
-    names: dict[int, int] = {}
-    left: dict[int, int] = {}
-    for tensor, twin in values.twins.items():
-        ops = {draft.forms[draft.steps[at].form].op for at in values.makers[tensor]}
-        if ops & _VIEWS:
-            continue
-        first, again = values.makers[twin][0], values.makers[tensor][0]
-        if nodes.encloses(draft.steps[first].source, draft.steps[again].source) or (
-            computed and ops != {"dma_copy"}
-        ):
-            names[tensor] = names.get(twin, twin)
-        elif ops == {"dma_copy"}:
-            left[tensor] = names.get(twin, twin)
-    merge(draft, names)
+    names, left = _names(draft, values, computed=computed)
+    merge(draft, _droppable(draft, values, names))
     return left
 
 
 def merge(draft: Draft, names: Mapping[int, int]) -> None:
     """Put earlier tiles in the place of others that equal them, and drop what is dead then."""
-    _drop_makers(draft, names)
+    merged = _merged(draft, names)
     draft.rename(names)
+    draft.keep(~merged)
     drop_dead(draft)
+
+
+def _names(draft: Draft, values: Values, *, computed: bool) -> tuple[dict[int, int], dict[int, int]]:
+    """Tiles that an earlier one takes the place of, and loaded ones that equal an earlier one but stay."""
+    nodes = _Nodes(draft)
+    forms = draft.form_ids.tolist()
+    # By value, the tiles that are kept, by the iteration they are first written in.
+    kept: dict[int, dict[int, int]] = defaultdict(dict)
+    names: dict[int, int] = {}
+    left: dict[int, int] = {}
+    for tensor, number in values.numbers.items():
+        if number == tensor:
+            kept[number][nodes.of(values.makers[tensor][0])] = tensor
+            continue
+        ops = {draft.forms[forms[at]].op for at in values.makers[tensor]}
+        if ops & _VIEWS:
+            continue
+        if computed and ops != {"dma_copy"}:
+            names[tensor] = number
+            continue
+        node, tiles = nodes.of(values.makers[tensor][0]), kept[number]
+        around = next((one for one in nodes.around(node) if one in tiles), None)
+        if around is None:
+            tiles[node] = tensor
+            if ops == {"dma_copy"}:
+                left[tensor] = number
+        else:
+            names[tensor] = tiles[around]
+    return names, left
+
+
+def _droppable(draft: Draft, values: Values, names: dict[int, int]) -> dict[int, int]:
+    """Without tiles that an instruction fills which has to stay for another result."""
+    while True:
+        merged = _merged(draft, names)
+        stay = {t for t in names if not all(merged[at] for at in values.makers[t])}
+        if not stay:
+            return names
+        names = {tensor: twin for tensor, twin in names.items() if tensor not in stay}
+
+
+def _merged(draft: Draft, names: Mapping[int, int]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """By instruction whether it writes, and nothing but tiles that are dropped."""
+    dropped = np.zeros(len(draft.tensor_sites), dtype=bool)
+    dropped[list(names)] = True
+    cells = draft.cells
+    written, others = np.zeros(len(draft), dtype=bool), np.zeros(len(draft), dtype=bool)
+    written[cells.instruction[cells.writes]] = True
+    others[cells.instruction[cells.writes & ~dropped[cells.tensor]]] = True
+    return np.asarray(written & ~others, dtype=bool)
 
 
 class _Nodes:
@@ -54,38 +95,17 @@ class _Nodes:
 
     def __init__(self, draft: Draft) -> None:
         found = draft.program.iterations
-        self._nodes = found.nodes.tolist()
+        self._nodes = found.nodes[draft.sources].tolist() if len(found.nodes) else []
         self._parents = found.parents.tolist()
 
-    def encloses(self, first: int, other: int) -> bool:
-        """Whether instruction `other` is in the iteration of `first` or in one inside of it."""
-        if not self._nodes:
-            return False
-        wanted, node = self._nodes[first], self._nodes[other]
-        while node > wanted:
+    def of(self, at: int) -> int:
+        """The iteration of an instruction, 0 outside of loops."""
+        return self._nodes[at] if self._nodes else 0
+
+    def around(self, node: int) -> Iterator[int]:
+        """An iteration, those around it, and 0; nothing where the kernel says nothing about iterations."""
+        while node:
+            yield node
             node = self._parents[node - 1]
-        return bool(node == wanted)
-
-
-def _drop_makers(draft: Draft, names: Mapping[int, int]) -> None:
-    def merged(step: Step) -> bool:
-        effects = draft.effects(step.form)
-        written = [t for t, (write, _) in zip(step.tensors, effects, strict=True) if write]
-        return bool(written) and all(tensor in names for tensor in written)
-
-    draft.steps = [step for step in draft.steps if not merged(step)]
-
-
-def drop_dead(draft: Draft) -> None:
-    """Leave out instructions whose results nothing reads."""
-    read: set[int] = set()
-    kept: list[Step] = []
-    for step in reversed(draft.steps):
-        effects = draft.effects(step.form)
-        form = draft.forms[step.form]
-        written = [t for t, (write, _) in zip(step.tensors, effects, strict=True) if write]
-        needed = form.op in KEPT or any(item.buffer == "register" for item in form.operands) or not written
-        if needed or any(t in read or draft.site(t).buffer in HBM_BUFFERS for t in written):
-            kept.append(step)
-            read.update(t for t, (_, reads) in zip(step.tensors, effects, strict=True) if reads)
-    draft.steps = kept[::-1]
+        if self._nodes:
+            yield 0

@@ -11,33 +11,39 @@ from collections.abc import Mapping
 
 from nki_sim.compiler.draft import Draft
 from nki_sim.compiler.hoist import merge
-from nki_sim.compiler.rotation import Span, assigned, spans
-from nki_sim.flow.room import size
+from nki_sim.compiler.rotation import Span, assigned, spans, taken
 from nki_sim.targets import Target
 
 
 def keep(draft: Draft, target: Target, twins: Mapping[int, int]) -> None:
-    """Merge loaded tiles with the earlier ones that they equal, site by site while there is room."""
-    used = spans(draft)
-    by_site: dict[int, dict[int, Span]] = defaultdict(dict)
-    for tensor, span in used.items():
-        by_site[draft.tensor_sites[tensor]][tensor] = span
-    places = target.legacy_rotation
-    room = sum(_room(draft, target, one, places) for one in by_site.values())
+    """Merge loaded tiles with the earlier ones that they equal, declaration by declaration."""
     kept: dict[int, int] = {}
-    for one in by_site.values():
-        names = {tensor: twins[tensor] for tensor in one if tensor in twins}
-        together = _together(one, names)
-        more = _room(draft, target, together, places) - _room(draft, target, one, places)
-        if names and room + more <= target.sbuf_usable_bytes:
-            kept.update(names)
-            room += more
+    for used in spans(draft):
+        kept |= _kept(draft, target, used, twins)
     if kept:
         merge(draft, kept)
 
 
-def _room(draft: Draft, target: Target, used: Mapping[int, Span], places: int) -> int:
-    return sum(size(draft.site(tensor), target) for tensor in set(assigned(draft, used, places).values()))
+def _kept(draft: Draft, target: Target, used: Mapping[int, Span], twins: Mapping[int, int]) -> dict[int, int]:
+    """The tiles of one core that need not be loaded, while there is room for those that stay longer."""
+    by_site: dict[int, dict[int, Span]] = defaultdict(dict)
+    for tensor, span in used.items():
+        by_site[draft.tensor_sites[tensor]][tensor] = span
+    room = sum(_room(draft, target, one) for one in by_site.values())
+    kept: dict[int, int] = {}
+    for one in by_site.values():
+        names = {tensor: twins[tensor] for tensor in one if twins.get(tensor) in used}
+        if not names:
+            continue
+        more = _room(draft, target, _together(one, names)) - _room(draft, target, one)
+        if room + more <= target.sbuf_usable_bytes:
+            kept |= names
+            room += more
+    return kept
+
+
+def _room(draft: Draft, target: Target, used: Mapping[int, Span]) -> int:
+    return taken(draft, target, assigned(draft, used, target.legacy_rotation).values())
 
 
 def _together(used: Mapping[int, Span], names: Mapping[int, int]) -> dict[int, Span]:

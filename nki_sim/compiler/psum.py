@@ -10,28 +10,52 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 
-from nki_sim.compiler.draft import Draft, Step
+import numpy as np
+
+from nki_sim.compiler.draft import Draft
+from nki_sim.flow.room import size
 from nki_sim.forms import Form
+from nki_sim.program.ir import Ints
 from nki_sim.targets import Target
 
 _BANKS = 2
 """Banks of one intermediate: one is written while the other is read."""
 
-_INPUTS = ("data1", "data2")
-
 
 def place(draft: Draft, target: Target) -> None:
     """Move intermediates to PSUM while there are banks, first made first served."""
-    sites = {draft.tensor_sites[tensor] for step in draft.steps for tensor in step.tensors}
-    used = sum(_BANKS for number in sites if draft.sites[number].buffer == "psum")
+    used = {draft.tensor_sites[tensor] for tensor in np.unique(draft.cells.tensor).tolist()}
+    banks = [number for number in used if draft.sites[number].buffer == "psum"]
+    if any(draft.sites[number].address is not None for number in banks):
+        return
+    alive = _alive_together(draft)
     uses = _Uses(draft, target)
+    taken = [max(_BANKS, alive[number] * size(draft.sites[number], target)) for number in banks]
+    free = target.psum_banks - sum(taken)
     chosen: set[int] = set()
     for number in uses.made:
-        if used + _BANKS <= target.psum_banks and uses.suits(number, chosen):
+        if free >= _BANKS and alive[number] <= _BANKS and uses.suits(number, chosen):
             chosen.add(number)
-            used += _BANKS
+            free -= _BANKS
     if chosen:
         _move(draft, chosen)
+
+
+def _alive_together(draft: Draft) -> list[int]:
+    """By site how many of its tiles live at the same time, at most."""
+    first, last = draft.spans()
+    tensors = np.flatnonzero(first >= 0)
+    sites = np.array(draft.tensor_sites)[tensors]
+    # A tile begins to live before those end that the same instruction uses last.
+    times = np.concatenate([2 * first[tensors], 2 * last[tensors] + 1])
+    sites = np.concatenate([sites, sites])
+    steps = np.where(np.arange(len(sites)) < len(tensors), 1, -1)
+    order = np.lexsort((times, sites))
+    count = np.cumsum(steps[order])
+    found = np.zeros(len(draft.sites), dtype=np.int64)
+    # Each site's tiles begin and end within its stretch, so that its count begins at zero.
+    np.maximum.at(found, sites[order], count)
+    return [int(one) for one in found]
 
 
 class _Uses:
@@ -42,25 +66,25 @@ class _Uses:
         self._bank = target.psum_bank_bytes
         self._writers: dict[int, set[int]] = defaultdict(set)
         self._readers: dict[int, set[int]] = defaultdict(set)
-        # For the readers of a site, the sites of their other operands.
+        # For the readers of a site, the sites of their other inputs.
         self._beside: dict[int, set[int]] = defaultdict(set)
         self.made: dict[int, None] = {}
-        for step in draft.steps:
-            self._note(step)
+        for form, sites in _kinds(draft):
+            self._note(form, sites)
 
-    def _note(self, step: Step) -> None:
-        sites = [self._draft.tensor_sites[tensor] for tensor in step.tensors]
-        for place, (write, read) in enumerate(self._draft.effects(step.form)):
+    def _note(self, form: int, sites: list[int]) -> None:
+        for place, (write, read) in enumerate(self._draft.effects(form)):
             if write:
                 self.made[sites[place]] = None
-                self._writers[sites[place]].add(step.form)
+                self._writers[sites[place]].add(form)
             if read:
-                self._readers[sites[place]].add(step.form)
-                self._beside[sites[place]].update(_without(sites, place))
+                self._readers[sites[place]].add(form)
+                self._beside[sites[place]].update(_inputs(sites, place))
 
     def suits(self, number: int, chosen: Iterable[int]) -> bool:
         """Whether tiles of a site may be in PSUM, next to those of the sites chosen already."""
         site = self._draft.sites[number]
+        beside = self._beside[number]
         return (
             site.buffer == "sbuf"
             and site.address is None
@@ -69,8 +93,9 @@ class _Uses:
             and bool(self._readers[number])
             and all(self._draft.forms[form].op == "tensor_tensor" for form in self._readers[number])
             and all(self._draft.forms[form].engine == "vector" for form in self._readers[number])
-            and self._beside[number].isdisjoint(chosen)
-            and all(self._draft.sites[other].buffer != "psum" for other in self._beside[number])
+            and number not in beside
+            and beside.isdisjoint(chosen)
+            and all(self._draft.sites[other].buffer != "psum" for other in beside)
         )
 
     @staticmethod
@@ -78,20 +103,57 @@ class _Uses:
         return form.engine == "scalar" or (form.op == "tensor_tensor" and form.engine == "vector")
 
 
-def _without(sites: list[int], place: int) -> list[int]:
+def _kinds(draft: Draft) -> list[tuple[int, list[int]]]:
+    """Forms with the sites of their operands, each combination once, in the order they come in."""
+    cells = draft.cells
+    sites = np.array(draft.tensor_sites)[cells.tensor]
+    kind = draft.form_ids
+    for place in range(int(cells.operand.max(initial=0)) + 1):
+        column = np.zeros(len(draft), dtype=np.int64)
+        rows = cells.operand == place
+        column[cells.instruction[rows]] = sites[rows]
+        _, kind = np.unique(kind * len(draft.sites) + column, return_inverse=True)
+    _, firsts = np.unique(kind, return_index=True)
+    return [
+        (int(draft.form_ids[at]), sites[cells.first[at] : cells.first[at + 1]].tolist())
+        for at in np.sort(firsts).tolist()
+    ]
+
+
+def _inputs(sites: list[int], place: int) -> list[int]:
     """The other inputs of an instruction: its result may be anywhere."""
     return [site for at, site in enumerate(sites) if at != place and at > 0]
 
 
 def _move(draft: Draft, chosen: set[int]) -> None:
-    for step in draft.steps:
-        places = [at for at, tensor in enumerate(step.tensors) if draft.tensor_sites[tensor] in chosen]
-        if places:
-            form = draft.forms[step.form]
-            operands = tuple(
-                replace(item, buffer="psum") if at in places else item
-                for at, item in enumerate(form.operands)
-            )
-            step.form = draft.form(replace(form, operands=operands))
-    for number in chosen:
-        draft.sites[number] = replace(draft.sites[number], buffer="psum")
+    """Turn accesses to tiles of some sites into such to PSUM, which say where in a bank they begin."""
+    cells = draft.cells
+    rows = np.flatnonzero(np.isin(np.array(draft.tensor_sites)[cells.tensor], list(chosen)))
+    moved: dict[int, dict[int, int]] = defaultdict(dict)
+    for at, place, offset in zip(
+        cells.instruction[rows].tolist(),
+        cells.operand[rows].tolist(),
+        cells.offset[rows].tolist(),
+        strict=True,
+    ):
+        moved[at][place] = offset
+    made: dict[tuple[int, tuple[tuple[int, int], ...]], int] = {}
+    forms: Ints = draft.form_ids.copy()
+    for at, places in moved.items():
+        number = int(forms[at])
+        items = draft.forms[number].operands
+        columns = tuple((place, offset % items[place].row) for place, offset in places.items())
+        key = number, columns
+        if key not in made:
+            made[key] = draft.form(_in_psum(draft.forms[number], dict(columns)))
+        forms[at] = made[key]
+    draft.reform(forms)
+    draft.move(chosen, "psum")
+
+
+def _in_psum(form: Form, columns: dict[int, int]) -> Form:
+    operands = tuple(
+        replace(item, buffer="psum", column=columns[at]) if at in columns else item
+        for at, item in enumerate(form.operands)
+    )
+    return replace(form, operands=operands)

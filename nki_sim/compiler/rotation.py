@@ -1,18 +1,22 @@
 """The buffers that a declaration inside a loop rotates through.
 
 The legacy compiler gives such a declaration a fixed number of places: iteration i waits until iteration
-i - n has done with its tile. Tiles that live together have a place each.
+i - n has done with its tile [C]. Tiles that live together have a place each.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from heapq import heappush, heapreplace
+
+import numpy as np
 
 from nki_sim.compiler.compiled import LOAD_AGAIN
 from nki_sim.compiler.draft import Draft
 from nki_sim.flow.room import size
+from nki_sim.program.ir import Bools
 from nki_sim.targets import Target
 
 Span = tuple[int, int]
@@ -20,57 +24,84 @@ Span = tuple[int, int]
 
 
 @dataclass(slots=True)
-class _Slots:
-    """Places of one declaration, and when the tile in each of them is used last."""
+class _Places:
+    """Places of one declaration; `ends` is a heap of when the tile in each is used last, and its number."""
 
-    names: list[int]
-    last: list[int]
+    names: list[int] = field(default_factory=list)
+    ends: list[tuple[int, int]] = field(default_factory=list)
 
-    def take(self, tensor: int, first: int, last: int, most: int) -> int:
-        """The place of a tile that is used from `first` to `last`."""
-        free = [at for at, end in enumerate(self.last) if end < first]
-        if len(self.names) < most or not free:
+    def take(self, tensor: int, span: Span, most: int) -> int:
+        """The place of a tile, as its first tile: a new one, or of those that are free the one so longest."""
+        first, last = span
+        if len(self.names) < most or self.ends[0][0] >= first:
+            heappush(self.ends, (last, len(self.names)))
             self.names.append(tensor)
-            self.last.append(last)
             return tensor
-        at = min(free, key=self.last.__getitem__)
-        self.last[at] = last
+        at = self.ends[0][1]
+        heapreplace(self.ends, (last, at))
         return self.names[at]
 
 
 def rotate(draft: Draft, target: Target) -> None:
-    """Put places in the stead of tiles, as many of them as fit."""
-    used = spans(draft)
-    for places in range(target.legacy_rotation, 0, -1):
-        names = assigned(draft, used, places)
-        sites = [draft.site(tensor) for tensor in set(names.values())]
-        if sum(size(site, target) for site in sites) <= target.sbuf_usable_bytes:
-            draft.rename(names)
-            return
+    """Put places in the stead of tiles, on each core as many of them as fit."""
+    names: dict[int, int] = {}
+    again = _again(draft)
+    for used in spans(draft):
+        lasting = {tensor: span for tensor, span in used.items() if not again[tensor]}
+        free = target.sbuf_usable_bytes - _most(draft, target, used.keys() - lasting.keys())
+        names |= _fitting(draft, target, lasting, free)
+    draft.rename(names)
 
 
-def assigned(draft: Draft, used: Mapping[int, Span], places: int) -> dict[int, int]:
-    """For each tile the first tile that had its place."""
-    slots: dict[int, _Slots] = defaultdict(lambda: _Slots([], []))
+def spans(draft: Draft) -> list[dict[int, Span]]:
+    """By core the tiles that the compiler places in its SBUF, in the order of their first use."""
+    cells = draft.cells
+    tensors, firsts = np.unique(cells.tensor, return_index=True)
+    tensors = tensors[np.argsort(firsts)]
+    tensors = tensors[draft.in_memory("sbuf", placed=False)[tensors]]
+    first, last = draft.spans()
+    cores = draft.tensor_cores()[tensors]
+    return [
+        dict(zip(mine.tolist(), zip(first[mine].tolist(), last[mine].tolist(), strict=True), strict=True))
+        for mine in (tensors[cores == core] for core in draft.cores)
+    ]
+
+
+def assigned(draft: Draft, used: Mapping[int, Span], most: int) -> dict[int, int]:
+    """For each tile the first that had its place, with `most` places or as many as live together."""
+    places: dict[int, _Places] = defaultdict(_Places)
     return {
-        tensor: slots[draft.tensor_sites[tensor]].take(tensor, first, last, places)
-        for tensor, (first, last) in used.items()
+        tensor: places[draft.tensor_sites[tensor]].take(tensor, span, most) for tensor, span in used.items()
     }
 
 
-def spans(draft: Draft) -> dict[int, Span]:
-    """First and last use of each tile that the compiler places in SBUF, but for what it loads again.
+def taken(draft: Draft, target: Target, tensors: Iterable[int]) -> int:
+    """Bytes of a partition that different tiles take together."""
+    return sum(size(draft.site(tensor), target) for tensor in set(tensors))
 
-    Those take any room that is free.
-    """
-    found: dict[int, Span] = {}
-    again: set[int] = set()
-    for at, step in enumerate(draft.steps):
-        if step.origin == LOAD_AGAIN:
-            again.update(step.tensors)
-        for tensor in step.tensors:
-            first, _ = found.get(tensor, (at, at))
-            found[tensor] = first, at
-    sites = {tensor: draft.site(tensor) for tensor in found.keys() - again}
-    sites = dict(sorted(sites.items(), key=lambda entry: found[entry[0]]))
-    return {t: found[t] for t, site in sites.items() if site.buffer == "sbuf" and site.address is None}
+
+def _fitting(draft: Draft, target: Target, used: Mapping[int, Span], free: int) -> dict[int, int]:
+    """The places of tiles, as many as fit for each declaration; none where one is too many."""
+    for most in range(target.legacy_rotation, 0, -1):
+        names = assigned(draft, used, most)
+        if taken(draft, target, names.values()) <= free:
+            return names
+    return {}
+
+
+def _again(draft: Draft) -> Bools:
+    """By tensor whether the compiler loads it again. Such tiles take any room that is free."""
+    found = np.zeros(len(draft.tensor_sites), dtype=bool)
+    found[draft.cells.tensor[(draft.origins == LOAD_AGAIN)[draft.cells.instruction]]] = True
+    return found
+
+
+def _most(draft: Draft, target: Target, tensors: Iterable[int]) -> int:
+    """What some tiles take of a partition at most at the same time."""
+    chosen = np.array(sorted(tensors), dtype=np.int64)
+    first, last = (column[chosen] for column in draft.spans())
+    rooms = np.array([size(draft.site(tensor), target) for tensor in chosen.tolist()], dtype=np.int64)
+    change = np.zeros(len(draft) + 1, dtype=np.int64)
+    np.add.at(change, first, rooms)
+    np.subtract.at(change, last + 1, rooms)
+    return int(np.cumsum(change).max())

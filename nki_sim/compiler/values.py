@@ -1,84 +1,128 @@
-"""Tiles that hold the same values: the legacy compiler makes each of them once and keeps it.
+"""Tiles that hold the same values, by value numbers.
 
-A tile has a value number when everything that is written to it is written before anything reads it: the
-number stands for the instructions that write it, in order, and the numbers of what these read. HBM tensors
-that nobody writes are numbers themselves. A tile with the number of an earlier one is dropped together with
-the instructions that fill it: loads of the same data become one load, computation that does not change from
-one iteration of a loop to the next leaves the loop.
+The number of a tile stands for the instructions that write it, in order, and the numbers of what these read.
+A tile has one when everything that is written to it is written before anything else reads it. Other memory,
+HBM above all, is numbered by what it holds at the moment: the tensor, and how often it was written so far.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 
-from nki_sim.compiler.draft import Draft, Step
-from nki_sim.forms import HBM_BUFFERS
+import numpy as np
+
+from nki_sim.compiler.draft import Draft
+from nki_sim.forms import Form
 
 # What an instruction does beyond its operands' values: nothing may be dropped.
 KEPT = frozenset({"rng", "rand", "dropout", "core_barrier", "sendrecv", "loop_begin", "loop_end"})
 
+_ITSELF = -1
+
+
+def unique(form: Form) -> bool:
+    """Whether an instruction does more than write what follows from what it reads."""
+    return form.op in KEPT or any(item.buffer == "register" for item in form.operands)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Places of a form's operands: written, read only; and whether its results depend on its outputs."""
+
+    outs: tuple[int, ...]
+    ins: tuple[int, ...]
+    updates: bool
+    unique: bool
+
 
 class Values:
-    """Value numbers of all tiles of a draft; `twins[t]` is the earlier tile that equals tile t."""
+    """Value numbers of the tiles of a draft.
+
+    `numbers[t]` is the first tile that holds what tile t holds (t itself, where it is the first), for tiles
+    that some instruction reads and whose content is known; `makers[t]` are the instructions that write t.
+    """
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
-        self._written = self._late_writes()
-        self._parts: dict[int, list[Hashable]] = {}
-        self._numbers: dict[int, Hashable] = {}
-        self._known: dict[Hashable, int] = {}
-        self.twins: dict[int, int] = {}
+        self._changing = _changing(draft).tolist()
+        self._placed = [site.address is not None for site in draft.sites]
+        self._shapes = _shapes(draft)
+        self._placed_writes = 0
+        self._parts: dict[int, list[tuple[int, int, int]]] = {}
+        self._classes: dict[Hashable, int] = {}
+        self.numbers: dict[int, int] = {}
         self.makers: dict[int, list[int]] = {}
-        for at, step in enumerate(draft.steps):
-            self._take(at, step)
+        self._walk()
 
-    def _late_writes(self) -> set[int]:
-        """Tensors that cannot be numbered: HBM that is written, tiles written after they have been read."""
-        late: set[int] = set()
-        seen: set[int] = set()
-        for step in self._draft.steps:
-            effects = self._draft.effects(step.form)
-            written = {t for t, (write, _) in zip(step.tensors, effects, strict=True) if write}
-            for tensor, (write, read) in zip(step.tensors, effects, strict=True):
-                if write and (tensor in seen or self._draft.site(tensor).buffer in HBM_BUFFERS):
-                    late.add(tensor)
-                if read and tensor not in written:
-                    seen.add(tensor)
-        return late
-
-    def _take(self, at: int, step: Step) -> None:
-        effects = self._draft.effects(step.form)
-        form = self._draft.forms[step.form]
-        written = {t for t, (write, _) in zip(step.tensors, effects, strict=True) if write}
-        reads: list[Hashable] = [
-            ("itself" if tensor in written else self._number(tensor), offset)
-            for tensor, offset, (write, read) in zip(step.tensors, step.offsets, effects, strict=True)
-            if read and not write
-        ]
-        unique = form.op in KEPT or any(item.buffer == "register" for item in form.operands)
-        for place, (tensor, offset, (write, _)) in enumerate(
-            zip(step.tensors, step.offsets, effects, strict=True)
-        ):
-            if write:
-                key = (step.form, place, offset, *reads, at if unique else -1)
-                self._parts.setdefault(tensor, []).append(key)
+    def _walk(self) -> None:
+        draft, cells = self._draft, self._draft.cells
+        first, tensors, offsets = cells.first.tolist(), cells.tensor.tolist(), cells.offset.tolist()
+        kinds = [_kind(draft, number) for number in range(len(draft.forms))]
+        known: dict[Hashable, int] = {}
+        cores = draft.issuers().tolist()
+        for at, form in enumerate(draft.form_ids.tolist()):
+            base, kind = first[at], kinds[form]
+            if not kind.outs:
+                continue
+            outs = [tensors[base + place] for place in kind.outs]
+            key: list[Hashable] = [form, cores[at]]
+            for place in kind.ins:
+                tensor = tensors[base + place]
+                key += (_ITSELF if tensor in outs else self._content(tensor), offsets[base + place])
+            if kind.unique or (len(outs) > 1 and (kind.updates or _ITSELF in key)):
+                key.append((at,))
+            number = known.setdefault(tuple(key), len(known))
+            for place, tensor in zip(kind.outs, outs, strict=True):
+                self._parts.setdefault(tensor, []).append((number, place, offsets[base + place]))
                 self.makers.setdefault(tensor, []).append(at)
+                self._placed_writes += self._placed[draft.tensor_sites[tensor]]
 
-    def _number(self, tensor: int) -> Hashable:
-        """The value of a tile that is read now; everything that fills it has been seen."""
-        found = self._numbers.get(tensor)
-        if found is None:
-            found = self._numbers[tensor] = self._new_number(tensor)
-        return found
-
-    def _new_number(self, tensor: int) -> Hashable:
+    def _content(self, tensor: int) -> Hashable:
+        """What a tensor holds when it is read now."""
+        found = self.numbers.get(tensor)
+        if found is not None:
+            return found
         parts = self._parts.get(tensor)
-        if tensor in self._written or parts is None:
-            return tensor
-        site = self._draft.site(tensor)
-        if site.address is not None:
-            return tensor
-        first = self._known.setdefault((site.shape, site.dtype, site.buffer, *parts), tensor)
-        if first != tensor:
-            self.twins[tensor] = first
-        return first
+        site = self._draft.tensor_sites[tensor]
+        if self._placed[site]:
+            # Another tile may lie in the same place.
+            return tensor, self._placed_writes
+        if self._changing[tensor] or parts is None:
+            return tensor, len(parts or ())
+        number = self._classes.setdefault((self._shapes[site], *parts), tensor)
+        self.numbers[tensor] = number
+        return number
+
+
+def _kind(draft: Draft, number: int) -> _Kind:
+    effects = draft.effects(number)
+    return _Kind(
+        outs=tuple(place for place, (write, _) in enumerate(effects) if write),
+        ins=tuple(place for place, (write, read) in enumerate(effects) if read and not write),
+        updates=any(write and read for write, read in effects),
+        unique=unique(draft.forms[number]),
+    )
+
+
+def _shapes(draft: Draft) -> list[int]:
+    """By site a number that sites of the same shape, type and memory share."""
+    found: dict[Hashable, int] = {}
+    return [found.setdefault((site.shape, site.dtype, site.buffer), len(found)) for site in draft.sites]
+
+
+def _changing(draft: Draft) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """By tensor whether its content changes: HBM, and tiles written after another instruction reads them."""
+    cells, count = draft.cells, len(draft.tensor_sites)
+    own = np.zeros(len(cells.tensor), dtype=bool)
+    for place in range(int(cells.operand.max(initial=0)) + 1):
+        rows = np.flatnonzero(cells.writes & (cells.operand == place))
+        outs = np.full(len(draft), -1)
+        outs[cells.instruction[rows]] = cells.tensor[rows]
+        own |= outs[cells.instruction] == cells.tensor
+    read, written = np.full(count, len(draft)), np.full(count, -1)
+    rows = np.flatnonzero(cells.reads & ~own)[::-1]
+    read[cells.tensor[rows]] = cells.instruction[rows]
+    rows = np.flatnonzero(cells.writes)
+    written[cells.tensor[rows]] = cells.instruction[rows]
+    return np.asarray((written > read) | ~draft.in_memory("sbuf", "psum"), dtype=bool)

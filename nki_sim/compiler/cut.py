@@ -1,0 +1,123 @@
+"""Cutting loads and accesses down to the part of a tile that an instruction uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from nki_sim.forms import Operand, Site
+
+Pairs = list[tuple[int, int, int]]
+"""Dimensions of a copy, the slowest first: step in the tile, step in the source, count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Rows and columns (elements) of a tile, ends exclusive."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+    @property
+    def width(self) -> int:
+        return self.right - self.left
+
+    def common(self, other: Box) -> Box:
+        """What two boxes share; empty boxes end before they begin."""
+        return Box(
+            max(self.top, other.top),
+            min(self.bottom, other.bottom),
+            max(self.left, other.left),
+            min(self.right, other.right),
+        )
+
+    @property
+    def empty(self) -> bool:
+        return self.top >= self.bottom or self.left >= self.right
+
+
+def box_of(item: Operand, offset: int) -> Box:
+    """The box around what an access to a tile touches; `offset` is its first place."""
+    start, column = divmod(offset - item.below, item.row)
+    return Box(start, start + item.partitions, column, column + item.free_extent)
+
+
+def can_narrow(item: Operand, site: Site) -> bool:
+    """Whether an access stays the same in a tile that holds its box alone."""
+    return item.index_step == 0 and item.dtype == site.dtype and item.dims[0][0] == item.row
+
+
+def narrowed(item: Operand) -> Operand:
+    """The access in a tile that holds its columns alone, from the first on."""
+    wide = item.free_extent
+    return replace(item, dims=((wide, item.partitions), *item.dims[1:]), row=wide)
+
+
+def cut(dst: Operand, src: Operand, at: int, box: Box) -> tuple[Operand, Operand, int, int] | None:
+    """A load of what it has in common with a box, into a tile that holds the columns of the box alone.
+
+    Operands and offset of the tile, and how much later in the source it begins; `at` is the load's offset in
+    the whole tile. None where no one access pattern does it. The two have to have something in common.
+    """
+    own = box_of(dst, at)
+    part = own.common(box)
+    pairs = _matched(dst, src)
+    if pairs is None or pairs[0][0] != dst.row or pairs[0][2] != dst.partitions or dst.below:
+        return None
+    rows = pairs[0][1]
+    columns = _columns(pairs[1:], part.left - own.left, part.right - own.left)
+    if columns is None:
+        return None
+    inner, moved = columns
+    count = part.bottom - part.top
+    near = replace(
+        dst,
+        dims=((box.width, count), *((step, size) for step, _, size in inner)),
+        row=box.width,
+        start=part.top,
+    )
+    far = replace(src, dims=((rows, count), *((step, size) for _, step, size in inner)))
+    place = part.top * box.width + part.left - box.left
+    return near, far, place, (part.top - own.top) * rows + moved
+
+
+def _matched(dst: Operand, src: Operand) -> Pairs | None:
+    """The dimensions of both operands of a copy as one list, split where the other has more."""
+    left, right = list(dst.dims), list(src.dims)
+    pairs: Pairs = []
+    while left and right:
+        (step, count), (other, size) = left.pop(), right.pop()
+        common = min(count, size)
+        if count % common or size % common:
+            return None
+        pairs.append((step, other, common))
+        if count > common:
+            left.append((step * common, count // common))
+        if size > common:
+            right.append((other * common, size // common))
+    if any(count > 1 for _, count in chain(left, right)):
+        return None
+    pairs += [(step, 0, 1) for step, _ in reversed(left)]
+    # Only the partitions may stand for one row; other single places say nothing.
+    found = [pair for at, pair in enumerate(pairs) if pair[2] > 1 or pair[0] == dst.row or at == 0]
+    return found[::-1]
+
+
+def _columns(pairs: Pairs, low: int, high: int) -> tuple[Pairs, int] | None:
+    """The dimensions that copy columns `low` to `high` (exclusive), and how far the source has moved."""
+    if not pairs:
+        return ([(1, 0, 1)], 0) if (low, high) == (0, 1) else None
+    (step, other, _), inner = pairs[0], pairs[1:]
+    extent = 1 + sum(pair[0] * (pair[2] - 1) for pair in inner)
+    if step < extent or any(pair[0] <= 0 for pair in inner):
+        return None
+    first, last = low // step, (high - 1) // step
+    if first < last:
+        whole = low == first * step and high >= last * step + extent
+        return ([(step, other, last - first + 1), *inner], first * other) if whole else None
+    if not inner:
+        return [(step, other, 1)], first * other
+    found = _columns(inner, low - first * step, high - first * step)
+    return None if found is None else (found[0], found[1] + first * other)
