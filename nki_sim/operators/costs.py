@@ -204,7 +204,7 @@ def _run_bytes(item: Operand) -> int:
 
 def _strided(item: Operand, target: Target) -> bool:
     dims = merged(item.dims[1:])
-    return bool(dims) and dims[-1][0] * item.itemsize > target.stride_limit_bytes
+    return bool(dims) and abs(dims[-1][0]) * item.itemsize > target.stride_limit_bytes
 
 
 def _overhead(form: Form, target: Target) -> int:
