@@ -54,7 +54,7 @@ def kernel(path: Path, times: int = 1) -> Path:
 
 
 def checkout(root: Path, **problems: int | None) -> Path:
-    """A checkout with a kernel per problem, which applies its function so often; None: the kernel is broken."""
+    """A checkout with a kernel per problem, which applies its function so often; None: one that is broken."""
     summary = {}
     for name, times in problems.items():
         file = f"kernels/{name}_M256_0.py"
@@ -380,7 +380,7 @@ def test_constants_to_fit_can_be_named() -> None:
 
 
 def test_a_fit_finds_the_constant_that_made_the_measurements(tmp_path: Path, capsys: Any) -> None:
-    """Latencies are made with another value than the table's; the kernel left out is predicted from the rest."""
+    """Latencies are made with another value than the table has; one kernel is predicted from the other."""
     root = checkout(tmp_path / "corpus", a=2, b=9)
     ranges = fit.chosen("scalar_overhead_sbuf_cycles=100:500")
     blind = data(tmp_path / "blind.json", *(row(name, 1.0) for name in "ab"))
