@@ -1,8 +1,10 @@
 """The plain roofline bound of NKIBench, so that percentages of peak compare with published ones.
 
 T = max(bytes / bandwidth, matmul FLOPs / matmul peak, other FLOPs / other peak); percent of peak is
-T / latency. The constants are NKIBench's for one NeuronCore: conventions to compare by, not what this
-project believes of the hardware (that is the simulator's tight bound).
+T / latency. The constants are NKIBench's for one NeuronCore, and so is how a specification counts its other
+FLOPs: those of the formula as it is written, each of them one whatever it costs, mostly without products and
+sums with constants, which instructions do on the way. Conventions to compare by, not what this project
+believes of the hardware (that is the simulator's tight bound).
 """
 
 from __future__ import annotations
