@@ -144,9 +144,10 @@ def problems(session: Session) -> None:
 
     found = [seeds.load(name).spec for name in seeds.problems()]
     content = [{"name": spec.name, "formula": spec.formula, "sizes": spec.sizes} for spec in found]
+    width = max(len(spec.name) for spec in found)
     lines = [
-        f"{spec.name:16} {spec.formula}\n"
-        + "\n".join(f"{'':16}   {size}: {_dims(dims)}" for size, dims in spec.sizes.items())
+        f"{spec.name:{width}} {spec.formula}\n"
+        + "\n".join(f"{'':{width}}   {size}: {_dims(dims)}" for size, dims in spec.sizes.items())
         for spec in found
     ]
     session.emit(content, "\n".join(lines))
