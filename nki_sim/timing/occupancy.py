@@ -101,9 +101,13 @@ def _use(program: Program, lives: _Lives, span: float, target: Target) -> Occupa
 
 def _series(program: Program, lives: _Lives, target: Target) -> tuple[Floats, Ints]:
     """Times at which the use changes, from 0 on, and the use from then on."""
-    sites = [program.site(tensor) for tensor in lives.tensors.tolist()]
-    placed = np.array([site.address is not None for site in sites], dtype=bool)
-    sizes = np.array([0 if site.address else size(site, target) for site in sites], dtype=np.int64)
+    in_place = np.array([site.address is not None for site in program.sites], dtype=bool)
+    taken = [
+        size(site, target) if site.buffer == lives.memory and site.address is None else 0
+        for site in program.sites
+    ]
+    sites = program.tensor_sites[lives.tensors]
+    placed, sizes = in_place[sites], np.array(taken, dtype=np.int64)[sites]
     at = np.concatenate([[0.0], lives.begin_ns, lives.end_ns])
     change = np.concatenate([[0], sizes, -sizes])
     order = np.lexsort((change, at))

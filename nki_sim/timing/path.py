@@ -7,6 +7,7 @@ with the fixed overhead to the predicted latency.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,10 +64,11 @@ def run_ns(timeline: Timeline, step: Step) -> float:
 
 def critical_path(program: Program, timeline: Timeline) -> list[PathPart]:
     """The path by source line and operator, the longest part first; the parts add up to the latency."""
-    found: dict[tuple[int, str, str], list[float]] = {}
+    found: dict[tuple[int, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0])
+    lines, forms = program.lines.tolist(), program.form_ids.tolist()
     for step in timeline.critical_path():
-        form = program.forms[int(program.form_ids[step.number])]
-        part = found.setdefault((int(program.lines[step.number]), form.op, form.engine), [0.0, 0.0, 0])
+        form = program.forms[forms[step.number]]
+        part = found[lines[step.number], form.op, form.engine]
         part[0] += step.end_ns - step.begin_ns
         part[1] += run_ns(timeline, step) - step.begin_ns
         part[2] += 1
@@ -121,14 +123,18 @@ def _waits(timeline: Timeline, order: Ints, engine_of: Ints) -> list[Wait]:
     gap = _gaps(start, timeline.end_ns[order])
     until = np.where(blocker >= 0, timeline.release_ns[order], 0.0)
     latency = np.minimum(gap, np.maximum(0.0, start - until))
-    on = np.where(blocker >= 0, engine_of[blocker], -1)
-    spent: dict[tuple[str, str], float] = {}
-    for number in np.flatnonzero(gap > 0.0).tolist():
-        name = list(QUEUES_OF)[on[number]] if on[number] >= 0 else ""
-        for cause, ns in (
-            (CAUSES[int(timeline.cause[order[number]])], gap[number] - latency[number]),
-            (LATENCY, latency[number]),
-        ):
-            if ns > 0.0:
-                spent[cause, name] = spent.get((cause, name), 0.0) + float(ns)
-    return sorted((Wait(*key, ns / 1e6) for key, ns in spent.items()), key=lambda wait: -wait.ms)
+    # Gaps by (cause, engine waited for); the first place of each is for none.
+    places = len(QUEUES_OF) + 1
+    on = np.where(blocker >= 0, engine_of[blocker] + 1, 0)
+    by_cause = np.bincount(timeline.cause[order] * places + on, gap - latency, len(CAUSES) * places)
+    late = np.bincount(on, latency, places)
+    names = ["", *QUEUES_OF]
+    found = [
+        Wait(cause, names[place], float(ns) / 1e6)
+        for cause, row in zip(
+            (*CAUSES, LATENCY), np.vstack([by_cause.reshape(-1, places), late]), strict=True
+        )
+        for place, ns in enumerate(row)
+        if ns > 0.0
+    ]
+    return sorted(found, key=lambda wait: -wait.ms)

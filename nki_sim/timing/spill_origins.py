@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -36,12 +36,12 @@ class Spilled:
 
 def spilled(compiled: Compiled) -> list[Spilled]:
     """Traffic that the kernel does not ask for, by declaration, the most bytes first."""
-    per_tile: dict[tuple[int, str], Counter[int]] = {}
-    needed: dict[tuple[int, str], Counter[int]] = {}
+    per_tile: dict[tuple[int, str], Counter[int]] = defaultdict(Counter)
+    needed: dict[tuple[int, str], Counter[int]] = defaultdict(Counter)
     for site, origin, line, nbytes in _added(compiled):
         key = site.line, site.name
-        per_tile.setdefault(key, Counter())[origin] += nbytes
-        needed.setdefault(key, Counter())[line] += nbytes if origin != SAVE else 0
+        per_tile[key][origin] += nbytes
+        needed[key][line] += nbytes if origin != SAVE else 0
     found = [
         Spilled(name, line, moved[SAVE], moved[RELOAD], moved[LOAD_AGAIN], _most(needed[line, name]))
         for (line, name), moved in per_tile.items()
