@@ -1,7 +1,7 @@
 """How far a prediction can be trusted: the same kernel timed again with the uncertain constants moved.
 
 Constants tagged I (inferred) or C (calibrated) have a range: 20 % to either side, or what `ranges` says. A
-*draw* gives every such constant a value within its range, evenly, from a seed that depends on the constant's
+*draw* gives every such constant a value within its range, from a seed that depends on the constant's
 name and the number of the draw alone: two kernels see the same draws, so that what moves both alike cancels
 when they are compared. Odd draws mirror the even ones before them. The compiler's constants are moved only
 for kernels that a compiler rewrites, one at a time, and the kernel is compiled again: its capacity is a
@@ -40,6 +40,8 @@ WORK = 40_000
 UNLIMITED = 4096
 """A lookahead that no longer binds."""
 
+_WINDOWS = ("issue_window", "dma_window")
+
 _COMPILING = 8
 """What compiling and scheduling cost, in schedules of the same program."""
 
@@ -48,35 +50,51 @@ _TAIL = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """From `low` to `high`, in draws evenly, `by_factor` evenly on a logarithmic scale.
+    """From `low` to `high` around the table's `value`, which as many draws exceed as stay below.
 
-    `compiles`: what the compiler does depends on it.
+    Even in between; `by_factor` even on a logarithmic scale. `compiles`: the compiler depends on it.
     """
 
     low: float
+    value: float
     high: float
     by_factor: bool = False
     compiles: bool = False
 
     def at(self, share: float) -> float:
-        """The value at a share of the range."""
+        """The value at a share of the range: 0 is `low`, 0.5 `value`, 1 `high`."""
+        first, last = (self.low, self.value) if share < 0.5 else (self.value, self.high)
+        within = 2 * share if share < 0.5 else 2 * share - 1
         if self.by_factor:
-            return float(self.low * (self.high / self.low) ** share)
-        return self.low + (self.high - self.low) * share
+            return float(first * (last / first) ** within)
+        return first + (last - first) * within
 
 
 def ranges(target: Target) -> dict[str, Range]:
     """The range of each uncertain constant of a target, by name."""
-    reserved = target.sbuf_reserved_bytes
-    own = {
-        # No data tell the lookahead: from strict program order to none that binds.
-        "issue_window": Range(1, UNLIMITED, by_factor=True),
-        "dma_window": Range(1, UNLIMITED, by_factor=True),
-        "sbuf_reserved_bytes": Range(reserved - 8192, reserved + 8192, compiles=True),
-        "legacy_rotation": Range(target.legacy_rotation, target.legacy_rotation + 1, compiles=True),
-    }
-    wide = {name: getattr(target, name) for name, tag in target.sources.items() if tag in UNCERTAIN}
-    return {name: Range(value * (1 - SHARE), value * (1 + SHARE)) for name, value in wide.items()} | own
+    uncertain = [name for name, tag in target.sources.items() if tag in UNCERTAIN]
+    found = {name: _share(getattr(target, name)) for name in uncertain}
+    found |= {name: _lookahead(target, name) for name in _WINDOWS if name in found}
+    # Capacity whatever its tag: what decides is whether some tiles just fit.
+    found["sbuf_reserved_bytes"] = _around(target.sbuf_reserved_bytes, 8192, 8192)
+    found["legacy_rotation"] = _around(target.legacy_rotation, 0, 1)
+    return found
+
+
+def _share(value: float) -> Range:
+    return Range((1 - SHARE) * value, value, (1 + SHARE) * value)
+
+
+def _lookahead(target: Target, name: str) -> Range:
+    """Inferred: from strict program order to a lookahead that no longer binds. Calibrated: half to twice."""
+    value = getattr(target, name)
+    if target.sources[name] == "C":
+        return Range(max(1.0, value / 2), value, 2.0 * value, by_factor=True)
+    return Range(1, value, max(UNLIMITED, value), by_factor=True)
+
+
+def _around(value: float, below: float, above: float) -> Range:
+    return Range(value - below, value, value + above, compiles=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +166,9 @@ def share(name: str, draw: int) -> float:
 
 def _recompiled(program: Program, target: Target) -> Iterator[float]:
     """Latencies with one constant of the compiler at an end of its range."""
-    for name, one in ranges(target).items():
-        for value in (one.low, one.high) if one.compiles else ():
+    ends = [(name, {one.low, one.high} - {one.value}) for name, one in ranges(target).items() if one.compiles]
+    for name, values in ends:
+        for value in sorted(values):
             changed = _with(target, {name: value})
             try:
                 yield schedule(compiled(program, changed).program, changed).latency_ms
