@@ -69,7 +69,8 @@ class Engines:
     """What engines, ports and memories are doing, and the columns of the timeline so far.
 
     `woken` are instructions of which everything they wait for has a time now, and `freed` tiles whose last
-    access has: the scheduler empties both. `latest` is the last end so far, and whose it is.
+    access has: the scheduler empties both. `issue_ns` is negative for what has not started. `latest` is the
+    last end so far, and whose it is.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Engines:
         self._hbm = [hbm_ns(form, target) if form.engine == "dma" else 0.0 for form in program.forms]
         self._waits(assume)
         self.ready_ns, self._arrival = [0.0] * count, [0.0] * count
-        self._issue, self._start, self._end = ([-1.0] * count for _ in range(3))
+        self.issue_ns, self._start, self._end = ([-1.0] * count for _ in range(3))
         self._cause, self._blocker = [tl.START] * count, [-1] * count
         self._release, self._table, self._ramp = ([0.0] * count for _ in range(3))
         self.actions: list[int] = []
@@ -140,10 +141,6 @@ class Engines:
         """Whether an instruction is a transfer."""
         return self.lane[number] % len(QUEUES) >= FIRST_DMA
 
-    def has_started(self, number: int) -> bool:
-        """Whether an instruction was started or issued."""
-        return self._issue[number] >= 0.0
-
     def start(self, number: int) -> None:
         """Run an instruction of a compute engine as soon as it can."""
         lane, cost = self.lane[number], self._costs[self.forms[number]]
@@ -160,7 +157,7 @@ class Engines:
             busy += self._ramp_up(number, lane, at)
         end = at + busy
         self._hold(number, ports, end)
-        self._issue[number], self._start[number], self._end[number] = at, at, end
+        self.issue_ns[number], self._start[number], self._end[number] = at, at, end
         self.free_ns[lane], self._lane_last[lane] = end, number
         self.actions.append(number)
         self._finish(number, lane, end, cost.result_ns)
@@ -208,7 +205,7 @@ class Engines:
             self.free_ns[lane] = at + made_ns
         else:
             at = self._describe(number, lane, at, made_ns)
-        self._issue[number], self._lane_last[lane] = at, number
+        self.issue_ns[number], self._lane_last[lane] = at, number
         self.actions.append(number)
         self._arrival[number] = at + made_ns + self._target.dma_trigger_ns
         return self._arrival[number]
@@ -239,19 +236,23 @@ class Engines:
 
     def _finish(self, number: int, lane: int, end: float, result_ns: float) -> None:
         """Tell followers when they may see the result, and memory when tiles come back."""
-        self.latest = max(self.latest, (end, number))
-        latency, ready, missing = self._latency[lane], self.ready_ns, self.missing
+        if end > self.latest[0]:
+            self.latest = (end, number)
+        lanes, latency, ready, missing = self.lane, self._latency[lane], self.ready_ns, self.missing
         for follower in self._followers[number]:
-            to = self.lane[follower]
-            time = end + latency[to] + (result_ns if to != lane else 0.0)
+            to = lanes[follower]
+            time = end + latency[to]
+            if to != lane:
+                time += result_ns
             if time > ready[follower]:
                 ready[follower] = time
                 self._waited(follower, tl.DEPENDENCE, number, end)
-            missing[follower] -= 1
-            if not missing[follower]:
+            left = missing[follower] = missing[follower] - 1
+            if not left:
                 self.woken.append(follower)
+        settled = end + self._settle[lane]
         for tile in self.rooms.touched[number]:
-            if tile.access_ended(end + self._settle[lane], number):
+            if tile.access_ended(settled, number):
                 self.freed.append(tile)
 
     def admit(self, tile: Tile, time: float, source: int) -> None:
@@ -275,7 +276,7 @@ class Engines:
             raise ScheduleError(f"instruction {stuck} never finds room for its tiles; see the checks")
         program = self._program
         return Timeline(
-            issue_ns=np.array(self._issue),
+            issue_ns=np.array(self.issue_ns),
             start_ns=np.array(self._start),
             end_ns=np.array(self._end),
             queue=self.queue,

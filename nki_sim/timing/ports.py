@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 
-from nki_sim.forms import Form, Operand
+from nki_sim.forms import Form, Operand, Site
 from nki_sim.operators.costs import Cost
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
@@ -88,18 +88,17 @@ def held(program: Program, target: Target, costs: list[Cost]) -> Held:
 
 
 def _wanted(program: Program, kinds: list[tuple[Port, ...]], target: Target) -> list[tuple[Hashable, ...]]:
-    """For each instruction the instances of ports that it holds."""
-    simple: dict[tuple[int, int], tuple[Hashable, ...]] = {}
+    """For each instruction the instances of ports that it holds: by form, core and, for banks, tensors."""
+    known: dict[tuple[int, ...], tuple[Hashable, ...]] = {}
     found: list[tuple[Hashable, ...]] = []
+    tensors, first = program.tensors.tolist(), program.cells.first.tolist()
+    by_bank = [any(port.per_bank for port in ports) for ports in kinds]
     for number, place in enumerate(zip(program.form_ids.tolist(), program.cores.tolist(), strict=True)):
-        form_id, core = place
-        if any(port.per_bank for port in kinds[form_id]):
-            banks = tuple(_banks(program, number, target))
-            found.append(tuple(key for port in kinds[form_id] for key in _keys(port, core, banks)))
-        else:
-            if place not in simple:
-                simple[place] = tuple((port.name, core) for port in kinds[form_id])
-            found.append(simple[place])
+        form_id = place[0]
+        key = (*place, *tensors[first[number] : first[number + 1]]) if by_bank[form_id] else place
+        if key not in known:
+            known[key] = tuple(_keys(kinds[form_id], program, target, key))
+        found.append(known[key])
     return found
 
 
@@ -115,24 +114,29 @@ def _engines(port: Port, program: Program, kinds: list[tuple[Port, ...]], costs:
     return len({form.engine for form, found in forms if port in found})
 
 
-def _keys(port: Port, core: int, banks: tuple[Hashable, ...]) -> tuple[Hashable, ...]:
-    return banks if port.per_bank else ((port.name, core),)
+def _keys(
+    ports: tuple[Port, ...], program: Program, target: Target, place: tuple[int, ...]
+) -> Iterator[Hashable]:
+    form_id, core, *tensors = place
+    for port in ports:
+        if port.per_bank:
+            yield from _banks(program.forms[form_id], core, list(map(program.site, tensors)), tensors, target)
+        else:
+            yield port.name, core
 
 
-def _banks(program: Program, number: int, target: Target) -> Iterator[Hashable]:
+def _banks(
+    form: Form, core: int, sites: list[Site], tensors: list[int], target: Target
+) -> Iterator[Hashable]:
     """The banks that an instruction touches: of its core where the kernel places a tile, else of the tile.
 
     Tiles that the compiler places have banks of their own.
     """
-    cells, form = program.cells, program.forms[program.form_ids[number]]
-    core, cell = int(program.cores[number]), int(cells.first[number])
-    for item, tensor in zip(form.operands, cells.tensor[cell : cell + len(form.operands)], strict=True):
-        if item.buffer != "psum":
-            continue
-        address = program.site(tensor).address
-        before, owner = (0, int(tensor)) if address is None else (address[1], -1 - core)
-        for bank in _touched_banks(item, before, target.psum_bank_bytes):
-            yield owner, bank
+    for item, site, tensor in zip(form.operands, sites, tensors, strict=True):
+        if item.buffer == "psum":
+            before, owner = (0, tensor) if site.address is None else (site.address[1], -1 - core)
+            for bank in _touched_banks(item, before, target.psum_bank_bytes):
+                yield owner, bank
 
 
 def _touched_banks(item: Operand, before: int, bank_bytes: int) -> range:

@@ -79,7 +79,7 @@ def _replay(engines: Engines, order: Timeline) -> None:
             entered.setdefault(number, []).append(tile)
     admitted: set[int] = set()
     for number in order.actions.tolist():
-        if engines.has_started(number):
+        if engines.issue_ns[number] >= 0.0:
             engines.serve(number)
         else:
             for tile in entered.get(number, ()):
@@ -175,8 +175,10 @@ class _ListScheduler:
             engines.start(number)
             self._wake()
         lane.idle = False
-        while lane.head < len(lane.order) and engines.has_started(lane.order[lane.head]):
-            lane.head += 1
+        order, issued, head = lane.order, engines.issue_ns, lane.head
+        while head < len(order) and issued[order[head]] >= 0.0:
+            head += 1
+        lane.head = head
         heappush(self._events, (engines.free_ns[index], _IDLE, index))
 
     def _arrived(self, now: float, number: int) -> None:
