@@ -1,4 +1,4 @@
-"""The verbs that say what the simulator has: instructions and names, rules, the folder of the imports."""
+"""The verbs that say what the simulator has: instructions and names, rules, constants, where imports are."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 import nki_sim
 from nki_sim.cli.show import Report
 from nki_sim.cli.verb import Verb
+from nki_sim.errors import InputError
+from nki_sim.harness import read_text
 
 
 def _ops(options: argparse.Namespace, report: Report) -> int:
@@ -42,6 +44,30 @@ def _rules_lines(report: Report, source: Path | None) -> Iterable[str]:
     return rulebook.lines([rulebook.Rule(**fields) for fields in report["rules"]])
 
 
+def _constants_options(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--into", metavar="FILE", help="renew the table in a page that has one")
+
+
+def _constants(options: argparse.Namespace, report: Report) -> int:
+    from nki_sim import constants
+
+    report["constants"] = [asdict(one) for one in constants.constants()]
+    if options.into:
+        page = Path(options.into)
+        try:
+            page.write_text(constants.put_into(read_text(page)), encoding="utf-8")
+        except ValueError as error:
+            raise InputError(f"{page} holds no table of constants: {error}") from error
+    return 0
+
+
+def _constants_lines(report: Report, source: Path | None) -> Iterable[str]:
+    from nki_sim import constants
+
+    del source
+    return constants.lines([constants.Constant(**fields) for fields in report["constants"]])
+
+
 def _path(options: argparse.Namespace, report: Report) -> int:
     del options
     report["path"] = str(Path(nki_sim.__file__).parent / "shims")
@@ -62,6 +88,15 @@ RULES = Verb(
     action=_rules,
     lines=_rules_lines,
     keys={"rules": None},
+    on_kernel=False,
+)
+CONSTANTS = Verb(
+    name="constants",
+    text="list the constants of the targets with their sources, as a Markdown table",
+    action=_constants,
+    options=_constants_options,
+    lines=_constants_lines,
+    keys={"constants": None},
     on_kernel=False,
 )
 PATH = Verb(

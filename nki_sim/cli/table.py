@@ -7,5 +7,14 @@ from nki_sim.cli.verb import Verb
 
 VERBS: dict[str, Verb] = {
     verb.name: verb
-    for verb in (trace.VERB, run.VERB, profile.VERB, compare.VERB, lists.OPS, lists.RULES, lists.PATH)
+    for verb in (
+        trace.VERB,
+        run.VERB,
+        profile.VERB,
+        compare.VERB,
+        lists.OPS,
+        lists.RULES,
+        lists.CONSTANTS,
+        lists.PATH,
+    )
 }

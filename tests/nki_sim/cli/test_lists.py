@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nki_sim import cli as command_line
+from nki_sim import constants, targets
 from nki_sim.operators import OPERATORS
 
 SHIMS = Path(command_line.__file__).parents[1] / "shims"
@@ -56,3 +57,37 @@ def test_rules_lists_every_code_with_text_and_advice(cli: Any) -> None:
     assert {"kernel_exception", "limit_work", "1d_arange_not_supported", "start_partition"} <= found.keys()
     assert [code for code, rule in found.items() if not rule["says"]] == []
     assert "| `uninitialised_read` | {name} is read" in cli("rules")[1]
+
+
+def test_constants_lists_every_constant_of_every_target(cli: Any) -> None:
+    found = json.loads(cli("constants", "--json")[1])["constants"]
+    for target in targets.names():
+        table = targets.load(target)
+        mine = {one["name"]: one for one in found if one["target"] == target}
+        assert mine.keys() == table.sources.keys()
+        for name, one in mine.items():
+            assert (one["value"], one["source"]) == (getattr(table, name), table.sources[name])
+            assert one["note"]
+            assert (one["low"] is None) == (one["high"] is None)
+            assert one["low"] is not None or one["source"] in {"D", "M"}
+    lines = cli("constants")[1]
+    assert "| `psum_banks` | trn1 trn2 | 8 | D |  |" in lines
+    assert "| `semaphore_ns` | trn1 trn2 | 100 | I | 80 to 120 |" in lines
+
+
+def test_the_page_has_the_constants_as_they_are() -> None:
+    page = (Path(__file__).parents[3] / "docs/performance-model.md").read_text(encoding="utf-8")
+    assert page == constants.put_into(page), "run: nki-sim constants --into docs/performance-model.md"
+
+
+def test_a_page_is_renewed_and_one_without_a_table_is_left_alone(cli: Any, tmp_path: Path) -> None:
+    page, other = tmp_path / "page.md", tmp_path / "other.md"
+    page.write_text(f"before\n{constants.BEGIN}\nold\n{constants.END}\nafter\n")
+    assert cli("constants", "--into", page)[0] == 0
+    first, *_, last = page.read_text().splitlines()
+    assert (first, last) == ("before", "after")
+    assert "| `psum_banks` |" in page.read_text()
+    assert "old" not in page.read_text()
+    other.write_text("nothing\n")
+    assert cli("constants", "--into", other)[0] == 2
+    assert other.read_text() == "nothing\n"

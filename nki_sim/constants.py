@@ -1,0 +1,79 @@
+"""Every constant of the target tables for people: value, where it comes from, and how far it may be off."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nki_sim import targets
+from nki_sim.timing.uncertainty import Range, ranges
+
+BEGIN, END = "<!-- constants: nki-sim constants --into THIS FILE -->", "<!-- end of constants -->"
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """One constant of one target; `low` and `high` are None where it is taken as exact."""
+
+    name: str
+    target: str
+    value: float | bool
+    source: str
+    note: str
+    low: float | None
+    high: float | None
+
+
+def constants() -> list[Constant]:
+    """All constants of all targets, by name and target."""
+    found = []
+    for target in targets.names():
+        known = ranges(targets.load(target))
+        table: Mapping[str, Any] = json.loads(
+            (Path(targets.__file__).parent / f"{target}.json").read_text(encoding="utf-8")
+        )
+        for name, entry in table.items():
+            found.append(_constant(name, target, entry, known.get(name)))
+    return sorted(found, key=lambda one: (one.name, one.target))
+
+
+def _constant(name: str, target: str, entry: Mapping[str, Any], reach: Range | None) -> Constant:
+    low, high = (reach.low, reach.high) if reach else (None, None)
+    if reach and isinstance(entry["value"], int):  # whole numbers stay whole when they move
+        low, high = round(reach.low), round(reach.high)
+    return Constant(name, target, entry["value"], entry["source"], entry["note"], low, high)
+
+
+def lines(found: list[Constant]) -> Iterator[str]:
+    """A Markdown table: a row per constant and, where targets differ in it, per target."""
+    yield "| constant | target | value | source | range | note |\n|---|---|---|---|---|---|"
+    rows: dict[tuple[Any, ...], list[str]] = {}
+    for one in found:
+        value = _shown(one.value)
+        reach = "" if one.low is None or one.high is None else f"{_shown(one.low)} to {_shown(one.high)}"
+        note = one.note.replace("|", "\\|")
+        rows.setdefault((one.name, value, one.source, reach, note), []).append(one.target)
+    for (name, value, source, reach, note), on in rows.items():
+        yield f"| `{name}` | {' '.join(on)} | {value} | {source} | {reach} | {note} |"
+
+
+def _shown(value: float | bool) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value}" if isinstance(value, int) else f"{value:.6g}"
+
+
+def put_into(page: str) -> str:
+    """The page with the table between its marks as it is now.
+
+    Raises:
+        ValueError: the page has no marks.
+    """
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"no {BEGIN!r} and {END!r}")
+    return "\n".join([before + begin, *lines(constants()), end + after])
