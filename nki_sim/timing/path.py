@@ -14,7 +14,7 @@ import numpy as np
 
 from nki_sim.program.ir import Ints, Program
 from nki_sim.timing.activity import QUEUES_OF, span_ns, union_ns
-from nki_sim.timing.schedule import CAUSES, QUEUES, Floats, Step, Timeline
+from nki_sim.timing.schedule import CAUSES, QUEUES, TABLE, Floats, Step, Timeline
 
 ENGINE_OF = {queue: engine for engine, queues in QUEUES_OF.items() for queue in queues}
 
@@ -122,6 +122,8 @@ def _waits(timeline: Timeline, order: Ints, engine_of: Ints) -> list[Wait]:
     start, blocker = timeline.start_ns[order], timeline.blocker[order]
     gap = _gaps(start, timeline.end_ns[order])
     until = np.where(blocker >= 0, timeline.release_ns[order], 0.0)
+    # What passes between the release and a start that waited for a table is the load itself.
+    until = np.where(timeline.cause[order] == TABLE, start, until)
     latency = np.minimum(gap, np.maximum(0.0, start - until))
     # Gaps by (cause, engine waited for); the first place of each is for none.
     places = len(QUEUES_OF) + 1
