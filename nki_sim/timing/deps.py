@@ -29,6 +29,9 @@ _ALONE: _Neighbours = ([[0]], [[0]])
 MAX_WAITS = 1 << 24
 """Pairs of instructions of which one waits for the other because of one tensor."""
 
+MAX_STEPS = 1 << 27
+"""Regions of one tensor that all its accesses look at together."""
+
 
 @dataclass(frozen=True, eq=False)
 class Dependences:
@@ -134,6 +137,8 @@ def _sweep(
     regions: dict[Box, int] = {}
     region = [regions.setdefault(access[0], len(regions)) for access in accesses]
     near, inside = _neighbours(tuple(regions), known)
+    if sum(len(near[at]) for at in region) > MAX_STEPS:
+        raise _too_much(f"regions of a tensor are looked at more than {MAX_STEPS} times")
     writer = [-1] * len(regions)
     readers: list[list[int]] = [[] for _ in regions]
     # How many of them nobody need wait for: all do already, or all writers of a region do.
@@ -163,11 +168,12 @@ def _sweep(
         waits.discard(number)
         total += len(waits)
         if total > MAX_WAITS:
-            raise LimitError(
-                "limit_work", f"instructions wait for each other in more than {MAX_WAITS} pairs",
-                hint="access tensors in tiles that are the same each time",
-            )  # fmt: skip
+            raise _too_much(f"instructions wait for each other in more than {MAX_WAITS} pairs")
     return entries
+
+
+def _too_much(message: str) -> LimitError:
+    return LimitError("limit_work", message, hint="access tensors in tiles that are the same each time")
 
 
 def _neighbours(regions: tuple[Box, ...], known: dict[tuple[Box, ...], _Neighbours]) -> _Neighbours:

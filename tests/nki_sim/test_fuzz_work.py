@@ -80,6 +80,7 @@ STAGES: dict[str, tuple[str, Callable[[Program], Any]]] = {
     "MAX_PAIRS": ("regions", flow.flow),
     "MAX_COMPARED": ("regions", dependence.dependences),
     "MAX_WAITS": ("dependence", dependence.dependences),
+    "MAX_STEPS": ("dependence", dependence.dependences),
     "MAX_SOURCES": ("flow", flow.flow),
 }
 
@@ -92,6 +93,28 @@ def test_overlapping_windows_are_bounded(limit: str, building: Any, monkeypatch:
     monkeypatch.setattr({"regions": regions, "dependence": dependence, "flow": flow}[where], limit, 16)
     with pytest.raises(LimitError, match="limit_work"):
         stage(program)
+
+
+def test_walls_are_followed_in_a_time_that_grows_with_the_program(building: Any) -> None:
+    """Of instructions on the other core only the first wall behind them waits for each."""
+    count = 200
+
+    def body(b: Any) -> None:
+        tile, other = b.tile("t"), b.tile("u")
+        for _ in range(count):
+            isa.memset(tile, 0.0)
+        b.recorder.core = 1
+        for _ in range(count):
+            isa.memset(other, 0.0)
+            b.emit("core_barrier")
+        b.recorder.core = 0
+        for _ in range(count):
+            b.emit("core_barrier")
+        b.x = tile
+
+    program = building(body, dialect="nki")
+    edges = sum(len(items) for items in dependence.dependences(program).predecessors)
+    assert edges < 12 * count
 
 
 def test_beyond_the_bound_reads_see_every_write_that_may_reach_them(
