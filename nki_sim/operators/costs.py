@@ -172,7 +172,9 @@ def _dma(form: Form, target: Target, *, run: int, ratio: float) -> Cost:
     chip = next((item for item in form.tiles if not item.in_hbm), form["dst"])
     channels = max(1, min(target.dma_engines, chip.partitions))
     padded = nbytes * max(1.0, target.dma_min_descriptor_bytes / run)
-    service = padded / (channels * target.dma_engine_bytes_per_ns * ratio)
+    # Rows are not split: the engine with one more than others takes longest.
+    share = -(-chip.partitions // channels) / chip.partitions
+    service = padded * share / (target.dma_engine_bytes_per_ns * ratio)
     maker = _maker(form, target)
     made = {"software": target.dma_software_descriptor_ns, "hardware": target.dma_descriptor_ns}.get(
         maker, 0.0
