@@ -18,6 +18,7 @@ from agent_core.builtin.values import (
     Value,
     View,
     affine,
+    broadcast_view,
     index_view,
     permute_view,
     reshape_view,
@@ -217,6 +218,8 @@ class Evaluator:
         match node.func.attr, arguments:
             case "permute", [tuple() as order]:
                 return permute_view(view, _integers(order))
+            case "broadcast", [Affine() as dim, Affine() as size] if dim.is_const and size.is_const:
+                return broadcast_view(view, dim.const, size.const)
             case "reshape_dim", [Affine() as dim, tuple() as shape] if dim.is_const:
                 return split_axis(view, dim.const, _integers(shape))
             case "reshape", [tuple() as shape]:
@@ -266,6 +269,8 @@ def _float_binary(op: ast.operator, left: Value, right: Value) -> float | None:
             return first * second
         case ast.Div() if second:
             return first / second
+        case ast.Pow() if first > 0 and abs(second) <= 1:
+            return float(first**second)
     return None
 
 

@@ -322,6 +322,10 @@ def _wide_source(plan: Stage, load: Statement, source: Access, by_dim: dict[int,
     text = source.tensor.name if set(parts) == {":"} else f"{source.tensor.name}[{', '.join(parts)}]"
     if list(by_dim) == [rank - 1]:
         return text
+    if len(view.axes) != rank:
+        raise Refused(
+            f"{load.texts['src']} drops a dimension, so what is loaded at once cannot be rearranged"
+        )
     return text + _rearrangement(plan, view, by_dim)
 
 

@@ -224,6 +224,14 @@ def split_axis(view: View, dim: int, shape: tuple[int, ...]) -> View:
     return replace(view, axes=(*view.axes[:dim], *parts, *view.axes[dim + 1 :]), plain=False)
 
 
+def broadcast_view(view: View, dim: int, size: int) -> View:
+    """An axis of one place as `size` places, all of them that one."""
+    if not 0 <= dim < len(view.axes) or view.axes[dim].count != 1:
+        raise Unreadable(f"broadcast of dimension {dim} of {view.tensor.name}")
+    repeated = Axis(0, size, None)
+    return replace(view, axes=(*view.axes[:dim], repeated, *view.axes[dim + 1 :]), plain=False)
+
+
 def reshape_view(view: View, shape: tuple[int, ...]) -> View:
     """`reshape` of a whole tensor."""
     if not view.whole or prod(shape) != prod(view.shape):

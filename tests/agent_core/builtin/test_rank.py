@@ -58,6 +58,13 @@ def test_rankings_are_distinct_and_worth_trying(name: str):
     assert [item.value for item in found] == sorted((item.value for item in found), reverse=True)
 
 
+@pytest.mark.parametrize("name", ["bmm_softmax", "gqa_full", "mamba"])
+def test_integer_indices_and_broadcasts_leave_something_to_try(name: str):
+    found = plans(name)
+    assert len({(item.technique, item.place) for item in found}) == len(found) >= 4
+    assert found[0].speedup > 1.01
+
+
 def test_what_was_tried_on_this_parent_is_not_planned_again():
     first, second, *_ = plans("silu")
     tried = frozenset({(first.technique, first.place)})

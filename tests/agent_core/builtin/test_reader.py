@@ -53,6 +53,29 @@ def test_windows_are_the_same_however_they_are_written(window: str):
     assert load.trips == 4
 
 
+def test_a_broadcast_row_touches_that_row_alone():
+    found = kernel("""
+        t = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x[i : i + 1, 0:n].broadcast(0, 128))
+    """)
+    (load,) = found.operations()
+    source = load.access("src")
+    assert source is not None
+    assert source.view.shape == (128, 256)
+    assert [item.size for item in source.view.box] == [1, 256]
+    assert source.view.axes[0].step == 0
+    assert not source.view.plain
+
+
+def test_roots_of_sizes_are_known_numbers():
+    found = kernel("""
+        t = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.memset(dst=t, value=n**-0.5)
+    """)
+    (memset,) = found.operations()
+    assert memset.arguments["value"] == 256**-0.5
+
+
 def test_block_ranges_and_remainders_stay_exact():
     found = kernel("""
         all = nl.ndarray((128, 2, 64), dtype=x.dtype, buffer=nl.sbuf)
@@ -105,6 +128,8 @@ def test_a_condition_on_one_iteration_is_a_guard():
         ("t = nl.ndarray((128, n), dtype=x.dtype, buffer=nl.sbuf, address=3)", "the declaration"),
         ("a = b = 1", "a chained assignment"),
         ("t = x.ap([[1, 2]], 0)", "the view"),
+        ("t = x[0:2, :].broadcast(0, 128)", "broadcast of dimension 0 of x"),
+        ("t = x[0:1, :].broadcast(2, 128)", "broadcast of dimension 2 of x"),
         ("nisa.tensor_copy(dst=out, src=x, unheard=1)", "the argument unheard of tensor_copy"),
         ("nisa.tensor_copy(dst=out)", "tensor_copy without src"),
         ("nisa.tensor_copy(dst=out, src=x, engine=nisa.engine.tensor)", "on the engine tensor"),
