@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from nki_sim.compiler.arrays import split
 from nki_sim.compiler.broadcast import multiply
 from nki_sim.compiler.compiled import Compiled, unchanged
@@ -9,11 +11,13 @@ from nki_sim.compiler.draft import Draft
 from nki_sim.compiler.engines import assign
 from nki_sim.compiler.hoist import hoist
 from nki_sim.compiler.keep import keep
+from nki_sim.compiler.narrow import narrow
 from nki_sim.compiler.psum import place
 from nki_sim.compiler.residency import residency
 from nki_sim.compiler.rotation import rotate
 from nki_sim.compiler.spill import insert
 from nki_sim.compiler.stream import stream
+from nki_sim.compiler.tails import widen
 from nki_sim.compiler.tiles import Tiles
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
@@ -41,7 +45,9 @@ def compiled(program: Program, target: Target) -> Compiled:
         keep(draft, target, twins)
     walks = _walks(draft, target) if streams else _streamed(draft, target)
     insert(draft, [(tiles, _passed(draft, target, tiles, moves)) for tiles, moves in walks])
+    narrow(draft)
     rotate(draft, target)
+    widen(draft)
     return draft.compiled()
 
 
@@ -58,6 +64,8 @@ def _streamed(draft: Draft, target: Target) -> list[_Walk]:
     while True:
         walks = _walks(draft, target)
         tensors = set().union(*(split(draft, *walk, loaded=True) for walk in walks))
+        # What a part takes does not get smaller by streaming it once more.
+        tensors -= set(np.flatnonzero(draft.loaded_again()).tolist())
         if not tensors:
             return walks
         stream(draft, tensors)

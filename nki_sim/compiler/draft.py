@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nki_sim.compiler.compiled import TRACED, Compiled
+from nki_sim.compiler.compiled import LOAD_AGAIN, TRACED, Compiled
 from nki_sim.forms import Form, Site
 from nki_sim.operators import OPERATORS
 from nki_sim.program.ir import Bools, Cells, Ints, Program
@@ -140,6 +140,12 @@ class Draft:
         first[cells.tensor[::-1]] = cells.instruction[::-1]
         last[cells.tensor] = cells.instruction
         return first, last
+
+    def loaded_again(self) -> Bools:
+        """By tensor whether it belongs to a load that the compiler has put where it is used."""
+        found = np.zeros(len(self.tensor_sites), dtype=bool)
+        found[self.cells.tensor[(self.origins == LOAD_AGAIN)[self.cells.instruction]]] = True
+        return found
 
     # -- changes -------------------------------------------------------------------------------------
 

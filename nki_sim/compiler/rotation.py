@@ -13,10 +13,8 @@ from heapq import heappush, heapreplace
 
 import numpy as np
 
-from nki_sim.compiler.compiled import LOAD_AGAIN
 from nki_sim.compiler.draft import Draft
 from nki_sim.flow.room import size
-from nki_sim.program.ir import Bools
 from nki_sim.targets import Target
 
 Span = tuple[int, int]
@@ -45,7 +43,8 @@ class _Places:
 def rotate(draft: Draft, target: Target) -> None:
     """Put places in the stead of tiles, on each core as many of them as fit."""
     names: dict[int, int] = {}
-    again = _again(draft)
+    # What is loaded again takes any room that is free.
+    again = draft.loaded_again()
     for used in spans(draft):
         lasting = {tensor: span for tensor, span in used.items() if not again[tensor]}
         free = target.sbuf_usable_bytes - _most(draft, target, used.keys() - lasting.keys())
@@ -87,13 +86,6 @@ def _fitting(draft: Draft, target: Target, used: Mapping[int, Span], free: int) 
         if taken(draft, target, names.values()) <= free:
             return names
     return {}
-
-
-def _again(draft: Draft) -> Bools:
-    """By tensor whether the compiler loads it again. Such tiles take any room that is free."""
-    found = np.zeros(len(draft.tensor_sites), dtype=bool)
-    found[draft.cells.tensor[(draft.origins == LOAD_AGAIN)[draft.cells.instruction]]] = True
-    return found
 
 
 def _most(draft: Draft, target: Target, tensors: Iterable[int]) -> int:

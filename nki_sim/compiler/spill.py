@@ -31,9 +31,8 @@ def insert(draft: Draft, plans: Iterable[tuple[Tiles, Sequence[int]]]) -> None:
             steps += traffic.steps
             names = tiles.onward(traffic.names)[tiles.rows]
             tensors[tiles.cells] = np.where(names >= 0, names, tensors[tiles.cells])
-    if steps:
-        draft.repoint(tensors, draft.cells.offset)
-        draft.splice(np.ones(len(draft), dtype=bool), at, steps)
+    draft.repoint(tensors, draft.cells.offset)
+    draft.splice(np.ones(len(draft), dtype=bool), at, steps)
 
 
 class _Traffic:

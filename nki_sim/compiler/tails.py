@@ -1,0 +1,55 @@
+"""Products of masked tails: the legacy compiler traces a loop's body once, so its products have one width.
+
+A product whose mask cuts the moving operand runs as wide as the others of its line, where the tiles have the
+room: the rest of them is multiplied too. What reads the result keeps to the mask, and so does DMA. Profiles
+show it in flops and bytes [C].
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from nki_sim.compiler.draft import Draft
+from nki_sim.forms import Form, Operand
+from nki_sim.program.ir import Ints
+
+_WIDENED = frozenset({"moving", "dst"})
+
+
+def widen(draft: Draft) -> None:
+    """Give products the width of the widest one of their line."""
+    lines = draft.program.lines[draft.sources]
+    widths = np.array([_width(form) for form in draft.forms], dtype=np.int64)[draft.form_ids]
+    full = np.zeros(int(lines.max(initial=0)) + 1, dtype=np.int64)
+    np.maximum.at(full, lines, widths)
+    forms = draft.form_ids.copy()
+    for number in np.flatnonzero((widths > 0) & (widths < full[lines])).tolist():
+        width = int(full[lines[number]])
+        if _has_room(draft, number, width):
+            forms[number] = draft.form(_as_wide(draft.forms[int(forms[number])], width))
+    draft.reform(forms)
+
+
+def _width(form: Form) -> int:
+    """Elements that a product moves through the engine; 0 of what cannot be widened."""
+    plain = form.op == "nc_matmul" and all(
+        len(item.dims) == 2 and item.dims[1][0] == 1 for item in form.operands if item.role in _WIDENED
+    )
+    return form["moving"].free if plain else 0
+
+
+def _has_room(draft: Draft, number: int, width: int) -> bool:
+    """Whether the tiles of a product go on to the right of what it touches."""
+    cells, form = draft.cells, draft.forms[int(draft.form_ids[number])]
+    offsets: Ints = cells.offset[cells.first[number] : cells.first[number + 1]]
+    pairs = zip(form.operands, offsets.tolist(), strict=True)
+    return all(offset % item.row + width <= item.row for item, offset in pairs if item.role in _WIDENED)
+
+
+def _as_wide(form: Form, width: int) -> Form:
+    def wide(item: Operand) -> Operand:
+        return replace(item, dims=(item.dims[0], (1, width))) if item.role in _WIDENED else item
+
+    return replace(form, operands=tuple(wide(item) for item in form.operands))
