@@ -6,7 +6,6 @@ Whatever the kernel does wrong comes out as a `KernelError` with the line of the
 from __future__ import annotations
 
 import ast
-import gc
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nki_sim import targets
+from nki_sim.collecting import rarely_collecting
 from nki_sim.errors import KernelError
 from nki_sim.frontend.annotations import compiled
 from nki_sim.frontend.api import Kernel
@@ -27,8 +27,6 @@ from nki_sim.frontend.storage import fail
 __all__ = ["MODULES", "Traced", "trace_bytes", "trace_function"]
 
 MAX_INSTRUCTIONS = 2_000_000
-_COLLECTED_AFTER = 100_000
-"""Objects made between two collections."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ def _run(
     recorder.auto_alloc = getattr(kernel.function, "auto_alloc", False)
     results: list[Any] = []
     arrays: list[Any] = []
-    with recording(recorder), _rarely_collecting():
+    with recording(recorder), rarely_collecting():
         for where, core in kernel.programs():
             recorder.begin_program(where, core)
             bound, named, arrays = bind(kernel.function, args, kwargs, recorder)
@@ -153,17 +151,6 @@ def _run(
         if not numbers:
             fail("no_output", "the kernel returns nothing", "return the nl.shared_hbm tensor it writes")
         return Traced(recorder.to_bytes(kernel.__name__, numbers), arrays, result)
-
-
-@contextmanager
-def _rarely_collecting() -> Iterator[None]:
-    """A trace keeps most of what it makes, so that looking for cycles in it again and again is in vain."""
-    before = gc.get_threshold()
-    gc.set_threshold(_COLLECTED_AFTER, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def _namespaces(source: str) -> Any:

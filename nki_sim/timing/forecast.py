@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nki_sim.collecting import rarely_collecting
 from nki_sim.compiler.compile import compiled
 from nki_sim.compiler.compiled import Compiled
 from nki_sim.program.ir import Program
@@ -32,5 +33,6 @@ def forecast(program: Program, target: Target) -> Forecast:
     Raises:
         ScheduleError: the program does not fit on the chip.
     """
-    made = compiled(program, target)
+    with rarely_collecting():
+        made = compiled(program, target)
     return Forecast(program, made, target, schedule(made.program, target))

@@ -20,6 +20,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
+from nki_sim.collecting import rarely_collecting
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
 from nki_sim.timing.dma import Turns
@@ -62,12 +63,13 @@ def schedule(
     Raises:
         ScheduleError: the program does not fit on the chip.
     """
-    engines = Engines(program, target, assume, order)
-    if order is None:
-        _ListScheduler(program, target, engines).run()
-    else:
-        _replay(engines, order)
-    return engines.timeline()
+    with rarely_collecting():
+        engines = Engines(program, target, assume, order)
+        if order is None:
+            _ListScheduler(program, target, engines).run()
+        else:
+            _replay(engines, order)
+        return engines.timeline()
 
 
 def _replay(engines: Engines, order: Timeline) -> None:
