@@ -1,4 +1,4 @@
-"""Products of masked tails run at the width of their line; those of the current namespace stay as they are."""
+"""Products of masked tails run at the width of their line; those of the current namespace as they are."""
 
 from __future__ import annotations
 
