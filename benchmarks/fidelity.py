@@ -79,10 +79,11 @@ def _compared(options: argparse.Namespace, chosen: list[cases.Case], programs: P
     if options.fit or options.leave_one_out:
         good = [item.case for item in outcomes if item.found is not None and not item.case.group]
         with fit.Timer(good, programs, options.jobs, fit.chosen(options.constants)) as timer:
+            curves = fit.Curves.of(timer, _tell)
             if options.fit:
-                result["fit"] = fit.fitted(timer, tell=_tell)
+                result["fit"] = fit.fitted(timer, curves, tell=_tell)
             if options.leave_one_out:
-                result["leave_one_out"] = fit.leave_one_out(timer, tell=_tell)
+                result["leave_one_out"] = fit.leave_one_out(timer, curves, tell=_tell)
     return result
 
 

@@ -1,10 +1,11 @@
 """Fits the constants that only measurements can give, and predicts each kernel from a fit on all others.
 
-A fit is a coordinate search: every constant starts in the middle of its range, whatever the target table
-says, and moves by a quarter, an eighth and a sixteenth of the range while the error of the kernels falls. The
-error is the mean of |ln(predicted / measured)|. Compiled programs are kept, so that a step costs at most one
-schedule of each kernel; a constant that changes nothing about a kernel at either end of its range costs that
-kernel nothing. No table is changed: who calibrates reads the result and decides.
+The latency of each kernel is predicted at five values of each constant, all others in the middle of their
+ranges, whatever the target table says. A fit searches, coordinate by coordinate, the values with the least
+mean |ln(predicted / measured)|, taking changes of ln(latency) by different constants to add up; the error
+that is given, and the kernel that was left out, are predicted at these values anew. Compiled programs are
+kept, so that a prediction costs one schedule. No table is changed: who calibrates reads the result and
+decides.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ class Range:
     high: float
     compiles: bool = False
 
+    def at(self, share: float) -> float:
+        """The value at a share of the range."""
+        return self.low + (self.high - self.low) * share
+
 
 FITTED: dict[str, Range] = {
     "tensor_overhead_cycles": Range(40, 120),
@@ -55,7 +60,12 @@ FITTED: dict[str, Range] = {
 }
 """The constants that were fitted to measured profiles, with the ranges that documents leave open."""
 
-_STEPS = (1 / 4, 1 / 8, 1 / 16)
+_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+_STEPS = (1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64)
+
+_PULL = 0.01
+"""What it costs to move all constants to the ends of their ranges: so few kernels do not tell all of them."""
 
 
 def chosen(names: str | None) -> dict[str, Range]:
@@ -92,12 +102,10 @@ class Timer:
         self._compiling = frozenset(name for name, one in ranges.items() if one.compiles)
         self._files = [str(job_of(case, programs)["program"]) for case in cases]
         self._known: dict[tuple[int, Constants], float] = {}
-        self._matters: list[frozenset[str]] = [frozenset(ranges) for _ in cases]
         # Spawned, not forked: the parent has threads.
         self._pool = ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn"))
 
     def __enter__(self) -> Self:
-        self._probe()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -105,28 +113,11 @@ class Timer:
 
     def middle(self) -> dict[str, float]:
         """Where every search begins."""
-        return {name: (one.low + one.high) / 2 for name, one in self.ranges.items()}
-
-    def _probe(self) -> None:
-        """Find out which constants matter to which kernel: those that move its latency."""
-        middle, numbers = self.middle(), range(len(self.cases))
-        base = self.latencies_ms([(number, middle) for number in numbers])
-        matters: list[set[str]] = [set() for _ in numbers]
-        for name, one in self.ranges.items():
-            for value in (one.low, one.high):
-                moved = self.latencies_ms([(number, {**middle, name: value}) for number in numbers])
-                for number in numbers:
-                    if moved[number] != base[number]:
-                        matters[number].add(name)
-        self._matters = [frozenset(items) for items in matters]
-        self._known = {
-            (number, self._key(number, dict(values))): found
-            for (number, values), found in self._known.items()
-        }
+        return {name: one.at(0.5) for name, one in self.ranges.items()}
 
     def latencies_ms(self, asked: Sequence[tuple[int, Mapping[str, float]]]) -> list[float]:
         """Predicted latency of each (number of a case, values of constants)."""
-        keys = [(number, self._key(number, values)) for number, values in asked]
+        keys = [(number, tuple(sorted(values.items()))) for number, values in asked]
         new = [item for item in dict.fromkeys(keys) if item not in self._known]
         waiting = [
             self._pool.submit(
@@ -137,11 +128,52 @@ class Timer:
         self._known.update(zip(new, (future.result() for future in waiting), strict=True))
         return [self._known[item] for item in keys]
 
-    def _key(self, number: int, values: Mapping[str, float]) -> Constants:
-        """What matters to a kernel; all else is in the middle of its range."""
-        middle = self.middle()
-        chosen = {name: values[name] if name in self._matters[number] else middle[name] for name in values}
-        return tuple(sorted(chosen.items()))
+
+@dataclass(frozen=True)
+class Curves:
+    """How the latency of each kernel changes with each constant, all others in the middle of their ranges.
+
+    `middle[k]` is ln(predicted / measured) of kernel k; `changes[k][name]` are the changes of that at
+    `_SHARES` of the constant's range.
+    """
+
+    ranges: Mapping[str, Range]
+    middle: list[float]
+    changes: list[dict[str, list[float]]]
+
+    @classmethod
+    def of(cls, timer: Timer, tell: Tell) -> Self:
+        """The curves of a timer's kernels."""
+        centre, numbers = timer.middle(), range(len(timer.cases))
+        base = timer.latencies_ms([(number, centre) for number in numbers])
+        changes: list[dict[str, list[float]]] = [{} for _ in numbers]
+        for name, one in timer.ranges.items():
+            tell(f"fit: {name}")
+            points = [{**centre, name: one.at(share)} for share in _SHARES]
+            found = timer.latencies_ms([(number, point) for number in numbers for point in points])
+            for number in numbers:
+                mine = found[number * len(points) : (number + 1) * len(points)]
+                changes[number][name] = [log(latency_ms / base[number]) for latency_ms in mine]
+        measured = [case.measured["latency"] for case in timer.cases]
+        return cls(
+            timer.ranges, [log(one / other) for one, other in zip(base, measured, strict=True)], changes
+        )
+
+    def error(self, shares: Mapping[str, float], numbers: Sequence[int]) -> float:
+        """Mean |ln(predicted / measured)| of some kernels, and how far the constants are from the middle."""
+        total = 0.0
+        for number in numbers:
+            moves = (_between(self.changes[number][name], share) for name, share in shares.items())
+            total += abs(self.middle[number] + sum(moves))
+        away = sum((2 * share - 1) ** 2 for share in shares.values()) / len(shares)
+        return total / len(numbers) + _PULL * away
+
+
+def _between(points: Sequence[float], share: float) -> float:
+    """The value at a share of the range, straight between the points."""
+    place = share * (len(points) - 1)
+    below = min(int(place), len(points) - 2)
+    return points[below] + (points[below + 1] - points[below]) * (place - below)
 
 
 def _retimed(file: str, target: str, values: Constants, compiling: frozenset[str]) -> float:
@@ -162,49 +194,42 @@ def _with(target: Target, values: Constants) -> Target:
     return replace(target, **changed)
 
 
-Error = Callable[[Mapping[str, float]], float]
-
-
-def fitted(timer: Timer, *, left_out: int | None = None, tell: Tell) -> dict[str, Any]:
-    """The values with the least error on all kernels, or on all but one; and that error."""
+def fitted(timer: Timer, curves: Curves, *, left_out: int | None = None, tell: Tell) -> dict[str, Any]:
+    """The values with the least error on all kernels, or on all but one; the error that they really have."""
     numbers = [number for number in range(len(timer.cases)) if number != left_out]
-
-    def error_of(values: Mapping[str, float]) -> float:
-        found = timer.latencies_ms([(number, values) for number in numbers])
-        measured = [timer.cases[number].measured["latency"] for number in numbers]
-        return sum(abs(log(one / other)) for one, other in zip(found, measured, strict=True)) / len(numbers)
-
-    values = timer.middle()
-    error = error_of(values)
-    for share in _STEPS:
-        values, error = _pass(values, error, timer.ranges, share, error_of)
-        tell(f"fit: steps of {share:g} of the range, mean error {error:.4f}, {_shown(values)}")
+    shares = dict.fromkeys(curves.ranges, 0.5)
+    for step in _STEPS:
+        shares = _search(curves, numbers, shares, step)
+    values = {name: one.at(shares[name]) for name, one in curves.ranges.items()}
+    found = timer.latencies_ms([(number, values) for number in numbers])
+    measured = [timer.cases[number].measured["latency"] for number in numbers]
+    error = sum(abs(log(one / other)) for one, other in zip(found, measured, strict=True)) / len(numbers)
+    tell(f"fit: mean |ln ratio| {error:.4f}, {_shown(values)}")
     return {"constants": values, "mean_abs_log_ratio": error}
 
 
-def _pass(
-    values: dict[str, float], error: float, ranges: Mapping[str, Range], share: float, error_of: Error
-) -> tuple[dict[str, float], float]:
+def _search(
+    curves: Curves, numbers: Sequence[int], shares: dict[str, float], step: float
+) -> dict[str, float]:
     """Go through the constants until no step of this size helps any of them."""
-    improved = True
+    error, improved = curves.error(shares, numbers), True
     while improved:
         improved = False
-        for name, one in ranges.items():
-            step = share * (one.high - one.low)
-            for value in (values[name] - step, values[name] + step):
-                moved = {**values, name: value}
-                found = error_of(moved) if one.low <= value <= one.high else error
-                if found < error - 1e-6:
-                    values, error, improved = moved, found, True
-    return values, error
+        for name, at in tuple(shares.items()):
+            for share in (at - step, at + step):
+                moved = {**shares, name: share}
+                found = curves.error(moved, numbers) if 0.0 <= share <= 1.0 else error
+                if found < error - 1e-9:
+                    shares, error, improved = moved, found, True
+    return shares
 
 
-def leave_one_out(timer: Timer, *, tell: Tell) -> dict[str, Any]:
+def leave_one_out(timer: Timer, curves: Curves, *, tell: Tell) -> dict[str, Any]:
     """Each kernel predicted with constants fitted on all others."""
     rows, pairs = [], []
     for number, case in enumerate(timer.cases):
         tell(f"leave one out: {case.name}")
-        constants = fitted(timer, left_out=number, tell=tell)["constants"]
+        constants = fitted(timer, curves, left_out=number, tell=tell)["constants"]
         predicted_ms = timer.latencies_ms([(number, constants)])[0]
         measured_ms = case.measured["latency"]
         pairs.append((measured_ms, predicted_ms))
