@@ -19,6 +19,7 @@ _BAR = 12
 _PATH_ROWS, _WHAT_IF_ROWS, _HOLDERS = 8, 5, 3
 _SMALL = 0.005
 _BOUNDS = ("plain", "tight")
+_SPILLS = {"save_bytes": "saved", "reload_bytes": "reloaded", "load_again_bytes": "loaded again"}
 
 _WAITS: dict[str, str] = {
     "dependence": "{}",
@@ -152,9 +153,9 @@ def _traffic(report: Report, source: Path | None) -> Iterable[str]:
         + (f"of it spilled {size(spill[0])}, reloaded {size(spill[1])}" if any(spill) else "nothing spilled")
     )
     for item in report["explanation"]["spilled"][:_HOLDERS]:
-        moved = item["save_bytes"] + item["reload_bytes"] + item["load_again_bytes"]
+        moved = ", ".join(f"{size(item[key])} {verb}" for key, verb in _SPILLS.items() if item[key])
         needed = f", for line {item['needed_at']}" if item["needed_at"] else ""
-        yield f"       {size(moved)} moved for {item['name'] or 'a tile'} of line {item['line']}{needed}"
+        yield f"     {item['name'] or 'a tile'} of line {item['line']}: {moved}{needed}"
 
 
 def _what_ifs(report: Report, source: Path | None) -> Iterable[str]:

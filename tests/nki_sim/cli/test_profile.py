@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +148,26 @@ def test_the_one_of_two_that_is_at_fault_is_named(kernel_file: Path, tmp_path: P
     report = json.loads(out)
     assert (status, report["file"], report["comparison"]) == (1, str(unwritten), None)
     assert [item["code"] for item in report["checks"]] == ["tensor_output_not_written_to"]
+
+
+SPILLING = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 2048), dtype=x.dtype, buffer=nl.shared_hbm)
+    tiles = [nl.add(nl.load(x), float(i)) for i in range(40)]
+    for tile in tiles:
+        nl.store(out, tile)
+    return out
+"""
+
+
+def test_spilled_tiles_are_said_with_their_line(tmp_path: Path, cli: Any) -> None:
+    path = tmp_path / "spilling.py"
+    path.write_text(SPILLING)
+    out = cli("profile", path, "--arg", "128x2048", "--target", "trn1")[1]
+    assert re.search(r"; of it spilled [\d.]+ MB, reloaded [\d.]+ MB\n", out)
+    assert re.search(r" of line 9: [\d.]+ MB saved, [\d.]+ MB reloaded, for line 11\n", out)
