@@ -26,15 +26,27 @@ def union_ns(start_ns: Floats, end_ns: Floats) -> float:
 
 
 def active_ns(timeline: Timeline, queues: Iterable[str] = QUEUES) -> float:
-    """How long at least one instruction of some queues runs, or loads its table; waits are not running."""
-    mine = np.isin(timeline.queue, [QUEUES.index(name) for name in queues])
-    return union_ns(timeline.begin_ns[mine], timeline.end_ns[mine])
+    """How long at least one instruction of some queues runs, or loads its table; waits are not running.
+
+    GpSimd is active also while it makes descriptors of transfers.
+    """
+    return union_ns(*_intervals(timeline, tuple(queues)))
 
 
 def instruction_ns(timeline: Timeline, queues: Iterable[str]) -> float:
     """The same, with what runs at the same time added up."""
+    begin_ns, end_ns = _intervals(timeline, tuple(queues))
+    return float((end_ns - begin_ns).sum())
+
+
+def _intervals(timeline: Timeline, queues: tuple[str, ...]) -> tuple[Floats, Floats]:
     mine = np.isin(timeline.queue, [QUEUES.index(name) for name in queues])
-    return float((timeline.end_ns[mine] - timeline.begin_ns[mine]).sum())
+    begin_ns, end_ns = timeline.begin_ns[mine], timeline.end_ns[mine]
+    if "gpsimd" not in queues or not len(timeline.descriptor_ns):
+        return begin_ns, end_ns
+    made = timeline.descriptor_ns > 0.0
+    issue_ns, took_ns = timeline.issue_ns[made], timeline.descriptor_ns[made]
+    return np.concatenate([begin_ns, issue_ns]), np.concatenate([end_ns, issue_ns + took_ns])
 
 
 def span_ns(timeline: Timeline) -> float:

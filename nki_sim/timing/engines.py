@@ -23,7 +23,7 @@ from nki_sim.timing.deps import dependences
 from nki_sim.timing.dma import DmaEngines, hbm_ns
 from nki_sim.timing.memory import Rooms, Tile, rooms
 from nki_sim.timing.ports import held
-from nki_sim.timing.timeline import FIRST_DMA, QUEUES, Timeline
+from nki_sim.timing.timeline import FIRST_DMA, QUEUES, Floats, Timeline
 
 _STORE, _SOFTWARE = QUEUES.index("dma_store"), QUEUES.index("dma_software")
 
@@ -265,6 +265,10 @@ class Engines:
             if not self.missing[number]:
                 self.woken.append(number)
 
+    def _software_ns(self) -> Floats:
+        made = [cost.descriptor_ns if cost.software else 0.0 for cost in self._costs]
+        return np.array(made)[self._program.form_ids] if made else np.zeros(0)
+
     def timeline(self) -> Timeline:
         """All columns.
 
@@ -288,5 +292,6 @@ class Engines:
             release_ns=np.array(self._release),
             table_ns=np.array(self._table),
             ramp_ns=np.array(self._ramp),
+            descriptor_ns=self._software_ns(),
             actions=np.array(self.actions, dtype=np.int64),
         )

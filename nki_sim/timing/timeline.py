@@ -53,8 +53,9 @@ class Step:
 class Timeline:
     """A schedule, one entry per instruction in each column.
 
-    `issue_ns`: when its queue took it up; for DMA, when its descriptors begin to be made, by GpSimd for those
-    of the queue `dma_software`. `start_ns`, `end_ns`: when it runs; for DMA, when packets are in flight.
+    `issue_ns`: when its queue took it up; for DMA, when its descriptors begin to be made.
+    `descriptor_ns`: how long GpSimd makes them then, which it does for the queue `dma_software`.
+    `start_ns`, `end_ns`: when it runs; for DMA, when packets are in flight.
     `queue` indexes `QUEUES`. `core` is that of the launch; each core has its own engines.
     `blocker`: the instruction that it waited for last, -1 for none; `cause`: in what way, one of `CAUSES`;
     `release_ns`: when the blocker let go, before latencies. `table_ns`: the load of a function table right
@@ -77,6 +78,7 @@ class Timeline:
     release_ns: Floats = field(default_factory=_none)
     table_ns: Floats = field(default_factory=_none)
     ramp_ns: Floats = field(default_factory=_none)
+    descriptor_ns: Floats = field(default_factory=_none)
     actions: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @cached_property

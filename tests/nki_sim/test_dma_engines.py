@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nki_sim import ArraySpec, targets
+from nki_sim.timing.activity import active_ns, instruction_ns
 from nki_sim.timing.dma import DmaEngines, Turns
 from nki_sim.timing.schedule import DMA, PORT, QUEUES, schedule
 
@@ -134,6 +135,9 @@ def test_gpsimd_makes_the_descriptors_of_software_dma(mode: str, queue: str, tra
         assert np.all(timeline.start_ns[mine] >= made + TRN2.dma_trigger_ns - 1e-6)
     assert all(one[1] <= other[0] for one, other in pairwise(sorted(busy)))
     assert (PORT in timeline.cause.tolist()) == (queue == "dma_software")
+    worked = sum(end - begin for begin, end in busy)
+    assert active_ns(timeline, ("gpsimd",)) == pytest.approx(worked)
+    assert instruction_ns(timeline, ("gpsimd",)) == pytest.approx(worked)
 
 
 def test_transfers_of_a_queue_arrive_in_its_order(tracing: Any) -> None:
