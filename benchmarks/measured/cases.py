@@ -139,6 +139,9 @@ def _matching(
     return next(exact, None) or next((item for item in mine if same(item)), None)
 
 
+_FILE = ("file", "kernel", "path")
+
+
 @dataclass(frozen=True)
 class Lists:
     """A file of lists of variants; `fidelity.py --help` says what it looks like."""
@@ -154,20 +157,17 @@ class Lists:
         Raises:
             CaseError: the file is not of that form.
         """
-        value = _json(self.file)
-        if isinstance(value, dict):
-            inner = next((value[key] for key in ("groups", "problems", "pairs") if key in value), None)
-            value = [value] if inner is None else inner
-        if not isinstance(value, list) or not value:
+        groups = _groups(_json(self.file))
+        if not groups:
             raise CaseError(f"{self.file} holds no list of variants")
-        return [case for number, group in enumerate(value) for case in self._group(number, group)]
+        return [case for number, group in enumerate(groups) for case in self._group(number, group)]
 
     def _group(self, number: int, group: Any) -> Iterator[Case]:
         where = f"{self.file}: list {number}"
         if not isinstance(group, dict) or not isinstance(group.get("kernels"), list):
             raise CaseError(f'{where} is not of the form {{"problem": ..., "kernels": [...]}}')
         for place, entry in enumerate(group["kernels"]):
-            if not isinstance(entry, dict) or _first(entry, "file", "kernel", "path") is None:
+            if not isinstance(entry, dict) or _first(entry, *_FILE) is None:
                 raise CaseError(f'{where}: kernels[{place}] is no object with a "file"')
             try:
                 measured = _measured(entry)
@@ -179,11 +179,11 @@ class Lists:
     def _case(self, told: Mapping[str, Any], measured: Mapping[str, float]) -> Case:
         problem, config = str(told["problem"]), dict(told.get("config") or {})
         own = _matching(self.corpus, problem, config) or _only(self.corpus, problem)
-        path, reference = _first(told, "file", "kernel", "path"), _first(told, "reference", "task")
+        path, reference = _first(told, *_FILE), _first(told, "reference", "task")
         drawn = self._resolved(reference) if reference else (own.reference if own else None)
         args = tuple(str(item) for item in told.get("args") or ())
         return Case(
-            name=str(Path(path).stem),
+            name=str(Path(path).with_suffix("")),
             problem=problem,
             target=str(_first(told, "platform", "target") or self.target),
             measured=measured,
@@ -208,9 +208,32 @@ def _only(found: Sequence[Implementation], problem: str) -> Implementation | Non
     return mine[0] if len(mine) == 1 else None
 
 
+def _groups(value: Any) -> list[Any]:
+    """The lists of a file: several, one alone, by the problem's name, or kernels that each name theirs."""
+    if isinstance(value, dict):
+        inner = next((value[key] for key in ("groups", "problems", "pairs") if key in value), value)
+        if inner is value and "kernels" in value:
+            return [value]
+        value = inner if isinstance(inner, list) else [_named(*item) for item in inner.items()]
+    if not isinstance(value, list) or not all(
+        isinstance(item, dict) and "kernels" not in item and _first(item, *_FILE) for item in value
+    ):
+        return value if isinstance(value, list) else []
+    by_problem: dict[str, list[Any]] = {}
+    for item in value:
+        by_problem.setdefault(
+            _label(str(item.get("problem", "variants")), item.get("config") or {}), []
+        ).append(item)
+    return [{**items[0], "kernels": items} for items in by_problem.values()]
+
+
+def _named(problem: str, entry: Any) -> Any:
+    return {"problem": problem, **(entry if isinstance(entry, dict) else {"kernels": entry})}
+
+
 def _measured(entry: Mapping[str, Any]) -> dict[str, float]:
     measured = _numbers(entry.get("measured") or {})
-    latency = _first(entry, "latency_ms", "latency")
+    latency = _first(entry, "latency_ms", "latency", "measured_ms")
     return measured if latency is None else {**measured, "latency": float(latency)}
 
 

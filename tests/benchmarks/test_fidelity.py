@@ -188,7 +188,8 @@ def test_a_kernel_that_takes_too_long_is_named(tmp_path: Path, capsys: Any) -> N
         ("--data", '{"kernels": 3}', "is not of the form"),
         ("--data", '{"kernels": [{"problem": "x"}]}', "kernels[0] is no measured profile"),
         ("--data", '{"kernels": []}', "nothing to compare"),
-        ("--pairs", "{}", "is not of the form"),
+        ("--pairs", "{}", "holds no list of variants"),
+        ("--pairs", '{"p": 3}', "is not of the form"),
         ("--pairs", "[]", "holds no list of variants"),
         ("--pairs", '[{"kernels": [{"latency_ms": 1}]}]', 'no object with a "file"'),
         ("--pairs", '[{"kernels": [{"file": "x", "latency_ms": "fast"}]}]', "no numbers were measured"),
@@ -242,6 +243,33 @@ def test_variants_find_how_their_arguments_are_made(
     assert case.kernel is not None
     assert case.kernel.is_file()
     assert (case.fault is None) == bool(reference or args)
+
+
+KERNELS = [{"file": "a.py", "latency_ms": 1.0}, {"file": "b.py", "latency_ms": 2.0}]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"problem": "p", "kernels": KERNELS},
+        [{"problem": "p", "kernels": KERNELS}],
+        {"pairs": [{"problem": "p", "kernels": KERNELS}]},
+        {"p": KERNELS},
+        {"groups": {"p": {"kernels": KERNELS}}},
+        [{"problem": "p", **entry} for entry in KERNELS],
+        [
+            {"problem": "p", "path": entry["file"], "measured": {"latency": entry["latency_ms"]}}
+            for entry in KERNELS
+        ],
+    ],
+)
+def test_lists_of_variants_may_be_written_in_several_ways(value: Any, tmp_path: Path) -> None:
+    file = write(tmp_path / "p.json", json.dumps(value))
+    found = cases.Lists(file, [], [], "trn1").cases()
+    assert [(case.name, case.problem, case.measured) for case in found] == [
+        ("a", "p", {"latency": 1.0}), ("b", "p", {"latency": 2.0}),
+    ]  # fmt: skip
+    assert len({case.group for case in found}) == 1
 
 
 def test_what_cannot_be_predicted_says_why(tmp_path: Path) -> None:
