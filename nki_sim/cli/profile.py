@@ -15,6 +15,7 @@ from nki_sim.cli.kernels import traced_on_shapes
 from nki_sim.cli.show import Report
 from nki_sim.cli.verb import Verb
 from nki_sim.cli.watch import stage
+from nki_sim.dtypes import DTYPES
 from nki_sim.timing import chrome, counters
 from nki_sim.timing.bounds import MinimalWork
 from nki_sim.timing.explain import explain
@@ -60,8 +61,8 @@ def _options(sub: argparse.ArgumentParser) -> None:
         "--work",
         type=parse_work,
         metavar="NAME=NUMBER,...",
-        help="the problem's minimal work, for the bounds: read_bytes=..,write_bytes=..,matmul_flops=..,"
-        "matmul_dtype=..,activation_elements=..,elementwise_elements=.. ; else read off the kernel",
+        help="the problem's minimal work for the bounds (else read off the kernel): read_bytes, write_bytes, "
+        "matmul_flops, matmul_dtype, activation_elements, elementwise_elements, elementwise_dtype",
     )
 
 
@@ -73,10 +74,23 @@ def parse_work(text: str) -> MinimalWork:
     """
     try:
         pairs = dict(part.split("=", 1) for part in text.split(","))
-        given = {name: int(value) if name in _NUMBERS else value for name, value in pairs.items()}
+        given = {name: _value(name, text) for name, text in pairs.items()}
         return MinimalWork(**given)  # type: ignore[arg-type]
-    except (TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not read_bytes=..,write_bytes=..,...") from error
+
+
+def _value(name: str, text: str) -> int | str:
+    """A count, or the name of a type.
+
+    Raises:
+        KeyError, ValueError: it is none.
+    """
+    if name not in _NUMBERS:
+        return DTYPES[text].name
+    if not text.isdecimal():
+        raise ValueError(text)
+    return int(text)
 
 
 def _profile(options: argparse.Namespace, report: Report) -> int:

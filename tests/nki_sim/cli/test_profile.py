@@ -96,7 +96,18 @@ def test_the_problem_may_say_its_work(kernel_file: Path, cli: Any) -> None:
     assert (found["work_of"], found["plain_ms"]) == ("problem", plain_bound(wanted, targets.load("trn2")))
 
 
-@pytest.mark.parametrize("work", ["", "read_bytes", "read_bytes=1", "read_bytes=x,write_bytes=1", "more=1"])
+@pytest.mark.parametrize(
+    "work",
+    [
+        "",
+        "read_bytes",
+        "read_bytes=1",
+        "read_bytes=x,write_bytes=1",
+        "more=1",
+        "read_bytes=-1,write_bytes=1",
+        "read_bytes=1,write_bytes=1,elementwise_dtype=wide",
+    ],
+)
 def test_work_that_is_none_is_refused(work: str, kernel_file: Path, cli: Any) -> None:
     status, _, err = cli("profile", kernel_file, *ARGS, "--work", work)
     assert status == 2
