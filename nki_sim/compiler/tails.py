@@ -7,10 +7,12 @@ show it in flops and bytes [C].
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
 
+from nki_sim.compiler.cut import box_of
 from nki_sim.compiler.draft import Draft
 from nki_sim.forms import Form, Operand
 from nki_sim.program.ir import Ints
@@ -25,9 +27,11 @@ def widen(draft: Draft) -> None:
     full = np.zeros(int(lines.max(initial=0)) + 1, dtype=np.int64)
     np.maximum.at(full, lines, widths)
     forms = draft.form_ids.copy()
-    for number in np.flatnonzero((widths > 0) & (widths < full[lines])).tolist():
+    narrow = np.flatnonzero((widths > 0) & (widths < full[lines]))
+    read = _read(draft, narrow)
+    for number in narrow.tolist():
         width = int(full[lines[number]])
-        if _has_room(draft, number, width):
+        if _has_room(draft, number, width) and _unread(draft, number, width, read):
             forms[number] = draft.form(_as_wide(draft.forms[int(forms[number])], width))
     draft.reform(forms)
 
@@ -46,6 +50,32 @@ def _has_room(draft: Draft, number: int, width: int) -> bool:
     offsets: Ints = cells.offset[cells.first[number] : cells.first[number + 1]]
     pairs = zip(form.operands, offsets.tolist(), strict=True)
     return all(offset % item.row + width <= item.row for item, offset in pairs if item.role in _WIDENED)
+
+
+def _read(draft: Draft, numbers: Ints) -> dict[int, set[tuple[int, int]]]:
+    """By tensor that these products write the columns, first and end, of every read of it."""
+    cells = draft.cells
+    chosen = np.zeros(len(draft.tensor_sites), dtype=bool)
+    chosen[cells.tensor[cells.first[numbers]]] = True
+    found: dict[int, set[tuple[int, int]]] = defaultdict(set)
+    rows = np.flatnonzero(chosen[cells.tensor] & cells.reads)
+    places = zip(
+        *(one[rows].tolist() for one in (cells.instruction, cells.operand, cells.offset)), strict=True
+    )
+    for (at, place, offset), tensor in zip(places, cells.tensor[rows].tolist(), strict=True):
+        item = draft.forms[int(draft.form_ids[at])].operands[place]
+        box = box_of(item, offset)
+        found[tensor].add((0, item.row) if item.index_step else (box.left, box.right))
+    return found
+
+
+def _unread(draft: Draft, number: int, width: int, read: dict[int, set[tuple[int, int]]]) -> bool:
+    """Whether nobody reads the columns that the product would write besides."""
+    cell = int(draft.cells.first[number])
+    dst = draft.forms[int(draft.form_ids[number])]["dst"]
+    begin = int(draft.cells.offset[cell]) % dst.row
+    accesses = read[int(draft.cells.tensor[cell])]
+    return all(right <= begin + dst.free or left >= begin + width for left, right in accesses)
 
 
 def _as_wide(form: Form, width: int) -> Form:

@@ -22,6 +22,7 @@ from nki_sim.program.ir import Program
 ROWS, COLUMNS = 128, 32
 TILE_BYTES = COLUMNS * 4
 HEIGHT = 3 * ROWS
+SLOTS = 48
 
 
 class Writer:
@@ -29,6 +30,7 @@ class Writer:
 
     def __init__(self, seed: int, rounds: int, cores: int = 1) -> None:
         self._random = random.Random(seed)
+        self._slot = 0
         self._recorder = Recorder(targets.load("trn1"), "none.py", max_instructions=20_000)
         self._recorder.dialect = "neuronxcc"
         with recording(self._recorder):
@@ -47,10 +49,9 @@ class Writer:
         self._outs, self._tables, self._rows, self._lasting, self._arrays = [], [], [], [], []
         for core in range(cores):
             self._recorder.core = core
-            self._outs.append(declare((HEIGHT, COLUMNS), "float32", "shared_hbm", f"out{core}"))
+            self._outs.append(declare((SLOTS * ROWS, COLUMNS), "float32", "shared_hbm", f"out{core}"))
             self._tables.append(declare((HEIGHT, COLUMNS), "float32", "private_hbm", f"table{core}"))
-            for tensor in (self._outs[core], self._tables[core]):
-                isa.dma_copy(tensor, self._x[:, 0:COLUMNS])
+            isa.dma_copy(self._tables[core], self._x[:, 0:COLUMNS])
             rows = declare((ROWS, 1), "int32", "sbuf", f"rows{core}")
             isa.dma_copy(rows, self._index)
             self._rows.append(rows)
@@ -61,8 +62,8 @@ class Writer:
     def _end(self) -> None:
         for core, tiles in enumerate(self._lasting):
             self._recorder.core = core
-            for place, tile in enumerate(tiles):
-                isa.dma_copy(self._outs[core][place * ROWS : (place + 1) * ROWS], tile)
+            for tile in tiles:
+                self._store(tile)
 
     # -- loops ---------------------------------------------------------------------------------------
 
@@ -90,8 +91,9 @@ class Writer:
             self._random.choice(STEPS)(self)
         if depth < 3 and self._random.random() < 0.4:
             self._loop(depth + 1)
-        for _ in range(2):
-            self._store()
+        for tile in self._tiles[len(kept) :]:
+            if self._random.random() < 0.7:
+                self._store(tile)
         self._tiles = kept if depth > 1 else []
 
     # -- tiles ---------------------------------------------------------------------------------------
@@ -163,7 +165,9 @@ class Writer:
     def _transposed_load(self) -> None:
         """A load whose source walks its rows first."""
         tile = self._fresh("turned")
-        source = self._x.ap(pattern=[[2, ROWS], [2 * COLUMNS, COLUMNS]], offset=self._random.choice([0, 1]) * 0)
+        source = self._x.ap(
+            pattern=[[2, ROWS], [2 * COLUMNS, COLUMNS]], offset=self._random.choice([0, 1]) * 0
+        )
         isa.dma_copy(tile[0:32, :], source[0:32, :])
         isa.memset(tile[32:64, :], 2.0)
         isa.memset(tile[64:128, :], 3.0)
@@ -196,7 +200,9 @@ class Writer:
         """An update of some columns in place, by columns of another tile."""
         made, other = self._copied(), self._any()
         left, right = (self._random.choice([0, 4, 16]) for _ in range(2))
-        isa.tensor_tensor(made[:, left : left + 8], made[:, left : left + 8], other[:, right : right + 8], nl.add)
+        isa.tensor_tensor(
+            made[:, left : left + 8], made[:, left : left + 8], other[:, right : right + 8], nl.add
+        )
         self._result(made)
 
     def _accumulate(self) -> None:
@@ -216,6 +222,21 @@ class Writer:
             isa.nc_matmul(psum, ones[0:64, :], tile[0:64, :], accumulate=True)
         made = self._copied()
         isa.tensor_scalar(made[0:COLUMNS, :], psum, nl.minimum, 4.0)
+        self._result(made)
+
+    def _tails(self) -> None:
+        """Products of several widths into one bank, in any order."""
+        psum = self._recorder.declare((COLUMNS, COLUMNS), "float32", "psum", "tails")
+        ones, middle = self._fresh("small"), self._random.choice([8, 16, 24])
+        isa.memset(ones, 1.0)
+        parts = [slice(0, middle), slice(middle, COLUMNS)]
+        self._random.shuffle(parts)
+        parts = parts[: self._random.randint(1, 2)]
+        for part in parts:
+            isa.nc_matmul(psum[:, part], ones, self._any()[:, part], accumulate=False)
+        made = self._copied()
+        for part in parts:
+            isa.tensor_scalar(made[0:COLUMNS, part], psum[:, part], nl.minimum, 4.0)
         self._result(made)
 
     def _repeat_row(self) -> None:
@@ -244,7 +265,8 @@ class Writer:
         tile = self._fresh("gathered")
         index = self._rows[core].ap(pattern=[[1, ROWS], [1, 1]], offset=0)
         isa.dma_copy(
-            tile, table.ap(pattern=[[width, ROWS], [1, COLUMNS]], offset=0, vector_offset=index, indirect_dim=0)
+            tile,
+            table.ap(pattern=[[width, ROWS], [1, COLUMNS]], offset=0, vector_offset=index, indirect_dim=0),
         )
         self._result(tile)
 
@@ -263,7 +285,12 @@ class Writer:
         left = self._random.choice([0, 6])
         kept = self._fresh("narrow", (ROWS, 8), "bfloat16")
         isa.tensor_scalar(
-            kept, self._any().view(nl.bfloat16)[:, left : left + 8], nl.minimum, 2.0, op1=nl.maximum, operand1=-2.0
+            kept,
+            self._any().view(nl.bfloat16)[:, left : left + 8],
+            nl.minimum,
+            2.0,
+            op1=nl.maximum,
+            operand1=-2.0,
         )
         isa.tensor_copy(made[:, 0:8], kept)
         self._result(made)
@@ -281,16 +308,16 @@ class Writer:
             tiles.append(tile)
         self._arrays[self._recorder.core].append(tiles)
 
-    def _store(self) -> None:
-        core = self._recorder.core
-        top = self._random.choice([0, ROWS, 2 * ROWS])
-        isa.dma_copy(self._outs[core][top : top + ROWS], self._any())
+    def _store(self, tile: Any = None) -> None:
+        top = self._slot * ROWS
+        self._slot = (self._slot + 1) % SLOTS
+        isa.dma_copy(self._outs[self._recorder.core][top : top + ROWS], self._any() if tile is None else tile)
 
 
 STEPS = (
     Writer._load, Writer._halves, Writer._part, Writer._deep, Writer._backwards, Writer._transposed_load,
     Writer._copy, Writer._scale, Writer._combine, Writer._columns, Writer._accumulate, Writer._load_again,
-    Writer._product, Writer._repeat_row, Writer._table, Writer._gather, Writer._integers,
+    Writer._product, Writer._tails, Writer._repeat_row, Writer._table, Writer._gather, Writer._integers,
     Writer._halves_of_floats, Writer._array, Writer._store,
 )  # fmt: skip
 
