@@ -29,6 +29,7 @@ Track = tuple[int, int]
 
 _PATH_TRACK = 0
 _TRACKS_PER_QUEUE = 1000
+_GPSIMD = QUEUES.index("gpsimd")
 _NAMES = {
     "gpsimd": "GpSimd",
     "dma_load": "DMA loads",
@@ -58,6 +59,7 @@ def events(forecast: Forecast) -> Iterator[Event]:
     lanes = _lanes(forecast.timeline)
     yield from _names(forecast, lanes)
     yield from _instructions(forecast, lanes)
+    yield from _descriptors(forecast)
     yield from _path(forecast)
     yield from _memory(forecast)
 
@@ -69,8 +71,9 @@ def _lanes(timeline: Timeline) -> list[int]:
     end = timeline.end_ns.tolist()
     free: dict[tuple[int, int], list[int]] = {}
     busy: dict[tuple[int, int], list[tuple[float, int]]] = {}
-    for number in np.argsort(timeline.start_ns, kind="stable").tolist():
-        key, start = (core[number], queue[number]), float(timeline.start_ns[number])
+    begin_ns = timeline.begin_ns.tolist()
+    for number in np.argsort(timeline.begin_ns, kind="stable").tolist():
+        key, start = (core[number], queue[number]), begin_ns[number]
         ready, running = free.setdefault(key, []), busy.setdefault(key, [])
         while running and running[0][0] <= start:
             heappush(ready, heappop(running)[1])
@@ -85,7 +88,9 @@ def _track(queue: int, lane: int) -> int:
 
 def _names(forecast: Forecast, lanes: list[int]) -> Iterator[Event]:
     timeline = forecast.timeline
-    used = sorted(set(zip(timeline.core.tolist(), timeline.queue.tolist(), lanes, strict=True)))
+    tracks = set(zip(timeline.core.tolist(), timeline.queue.tolist(), lanes, strict=True))
+    made = np.flatnonzero(timeline.descriptor_ns > 0.0)
+    used = sorted(tracks | {(core, _GPSIMD, 0) for core in timeline.core[made].tolist()})
     for core in sorted({core for core, _, _ in used}):
         title = f"{forecast.target.name} core {core}: {forecast.traced.kernel} (predicted)"
         yield _meta("process_name", core, 0, name=title)
@@ -116,15 +121,28 @@ def _instructions(forecast: Forecast, lanes: list[int]) -> Iterator[Event]:
     timeline, program = forecast.timeline, forecast.compiled.program
     describe = _Describe(program)
     gaps = gaps_ns(timeline).tolist()
-    columns = (timeline.core, timeline.queue, timeline.start_ns, timeline.end_ns)
+    columns = (timeline.core, timeline.queue, timeline.begin_ns, timeline.start_ns, timeline.end_ns)
     rows = zip(*(column.tolist() for column in columns), lanes, gaps, strict=True)
     cause, blocker = timeline.cause.tolist(), timeline.blocker.tolist()
-    for number, (core, queue, start, end, lane, gap) in enumerate(rows):
+    for number, (core, queue, begin, start, end, lane, gap) in enumerate(rows):
         args = {"instruction": number, "source": describe.source(number), **describe.operands(number)}
         if gap > 0.0 and blocker[number] >= 0:
             args["waited_us"] = round(gap / 1e3, 6)
             args["waited_for"] = f"{CAUSES[cause[number]]}: {describe.short(blocker[number])}"
-        yield _complete(describe.op(number), (core, _track(queue, lane)), start, end, args)
+        track = (core, _track(queue, lane))
+        if begin < start:
+            yield _complete("load of a function table", track, begin, start, {"for": number})
+        yield _complete(describe.op(number), track, start, end, args)
+
+
+def _descriptors(forecast: Forecast) -> Iterator[Event]:
+    """GpSimd at work for transfers."""
+    timeline, describe = forecast.timeline, _Describe(forecast.compiled.program)
+    for number in np.flatnonzero(timeline.descriptor_ns > 0.0).tolist():
+        begin = float(timeline.issue_ns[number])
+        args = {"for": number, "source": describe.source(number)}
+        track = (int(timeline.core[number]), _track(_GPSIMD, 0))
+        yield _complete("descriptors", track, begin, begin + float(timeline.descriptor_ns[number]), args)
 
 
 class _Describe:

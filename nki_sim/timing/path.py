@@ -48,7 +48,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """What an engine of a core does with the span: it is busy, waits before instructions, and is done."""
+    """What an engine of a core does with the span: it is busy, waits before instructions, and is done.
+
+    GpSimd is busy while it makes descriptors, too. The load of a function table is a wait for it.
+    """
 
     core: int
     engine: str
@@ -86,28 +89,53 @@ def tracks(timeline: Timeline) -> list[Track]:
     engine_of = np.array([engines.index(ENGINE_OF[queue]) for queue in QUEUES], dtype=np.int64)[
         timeline.queue
     ]
+    work = _work(timeline, engine_of, engines.index("gpsimd"))
     span = span_ns(timeline)
     found = []
     for core in np.unique(timeline.core).tolist():
         for index, engine in enumerate(engines):
-            mine = np.flatnonzero((timeline.core == core) & (engine_of == index))
+            mine = np.flatnonzero((timeline.core[work.number] == core) & (work.engine == index))
             if len(mine):
-                order = mine[np.argsort(timeline.start_ns[mine], kind="stable")]
-                busy = union_ns(timeline.start_ns[order], timeline.end_ns[order])
-                done = span - float(timeline.end_ns[order].max())
-                waits = _waits(timeline, order, engine_of)
-                found.append(Track(core, engine, busy / 1e6, waits, done / 1e6))
+                part = work.part(mine[np.argsort(work.start_ns[mine], kind="stable")])
+                busy = union_ns(part.start_ns, part.end_ns)
+                done = span - float(part.end_ns.max())
+                found.append(Track(core, engine, busy / 1e6, _waits(timeline, part, engine_of), done / 1e6))
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Stretches of time in which engines work, and for which instruction."""
+
+    number: Ints
+    engine: Ints
+    start_ns: Floats
+    end_ns: Floats
+
+    def part(self, rows: Ints) -> _Work:
+        return _Work(self.number[rows], self.engine[rows], self.start_ns[rows], self.end_ns[rows])
+
+
+def _work(timeline: Timeline, engine_of: Ints, gpsimd: int) -> _Work:
+    """The instructions, and the descriptors that GpSimd makes for transfers."""
+    made = np.flatnonzero(timeline.descriptor_ns > 0.0)
+    issue_ns = timeline.issue_ns[made]
+    return _Work(
+        np.concatenate([np.arange(len(engine_of)), made]),
+        np.concatenate([engine_of, np.full(len(made), gpsimd)]),
+        np.concatenate([timeline.start_ns, issue_ns]),
+        np.concatenate([timeline.end_ns, issue_ns + timeline.descriptor_ns[made]]),
+    )
+
+
 def gaps_ns(timeline: Timeline) -> Floats:
-    """For each instruction how long its queue has been idle when it starts."""
+    """For each instruction how long its queue has been idle when it begins."""
     found = np.zeros(len(timeline.start_ns))
     lanes = timeline.core * len(QUEUES) + timeline.queue
     for lane in np.unique(lanes).tolist():
         mine = np.flatnonzero(lanes == lane)
-        order = mine[np.argsort(timeline.start_ns[mine], kind="stable")]
-        found[order] = _gaps(timeline.start_ns[order], timeline.end_ns[order])
+        order = mine[np.argsort(timeline.begin_ns[mine], kind="stable")]
+        found[order] = _gaps(timeline.begin_ns[order], timeline.end_ns[order])
     return found
 
 
@@ -117,10 +145,11 @@ def _gaps(start_ns: Floats, end_ns: Floats) -> Floats:
     return np.asarray(np.maximum(0.0, start_ns - until))
 
 
-def _waits(timeline: Timeline, order: Ints, engine_of: Ints) -> list[Wait]:
-    """The gaps before the instructions of one engine, by cause and by the engine that was waited for."""
-    start, blocker = timeline.start_ns[order], timeline.blocker[order]
-    gap = _gaps(start, timeline.end_ns[order])
+def _waits(timeline: Timeline, work: _Work, engine_of: Ints) -> list[Wait]:
+    """The gaps in the work of one engine, by cause and by the engine that was waited for."""
+    start, order = work.start_ns, work.number
+    blocker = timeline.blocker[order]
+    gap = _gaps(start, work.end_ns)
     until = np.where(blocker >= 0, timeline.release_ns[order], 0.0)
     # What passes between the release and a start that waited for a table is the load itself.
     until = np.where(timeline.cause[order] == TABLE, start, until)

@@ -43,6 +43,19 @@ def kernel(x):
     return out
 """
 
+# Descriptors that GpSimd makes, and functions that take turns.
+SOFTWARE = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in range(4):
+        t = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x[:, 64 * i:64 * i + 64], dge_mode=nisa.dge_mode.swdge)
+        nisa.activation(dst=t, op=(nl.exp, nl.tanh)[i % 2], data=t)
+        nisa.dma_copy(dst=out[:, 64 * i:64 * i + 64], src=t)
+    return out
+"""
+
 Event = dict[str, Any]
 
 
@@ -60,7 +73,9 @@ def predicted(tracing: Any, texts: Any) -> Forecast:
 
 
 @pytest.fixture(
-    scope="module", params=["matmul", "cores", "narrow", "empty"], ids=["matmul", "cores", "narrow", "empty"]
+    scope="module",
+    params=["matmul", "cores", "narrow", "software", "empty"],
+    ids=["matmul", "cores", "narrow", "software", "empty"],
 )
 def events(request: Any, tracing: Any, predicted: Forecast) -> list[Event]:
     x = ArraySpec((128, 64), "float32")
@@ -68,6 +83,7 @@ def events(request: Any, tracing: Any, predicted: Forecast) -> list[Event]:
         "matmul": lambda: predicted,
         "cores": lambda: forecast(tracing(TWO_CORES, x), TRN2),
         "narrow": lambda: forecast(tracing(NARROW, ArraySpec((4, 512), "float32")), TRN2),
+        "software": lambda: forecast(tracing(SOFTWARE, ArraySpec((128, 256), "float32")), TRN2),
         "empty": lambda: forecast(
             tracing(
                 "@nki.jit\ndef kernel():\n    return nl.ndarray((4, 4), nl.float32, buffer=nl.shared_hbm)\n"
@@ -167,3 +183,14 @@ def test_queues_that_overlap_take_further_tracks(tracing: Any) -> None:
     names = [event["args"]["name"] for event in traced(made)["traceEvents"] if event["name"] == "thread_name"]
     assert "DMA loads" in names
     assert "DMA loads 2" in names
+
+
+def test_descriptors_and_tables_are_slices(tracing: Any) -> None:
+    made = forecast(tracing(SOFTWARE, ArraySpec((128, 256), "float32")), TRN2)
+    slices = [event for event in traced(made)["traceEvents"] if event["ph"] == "X" and event["tid"] != 0]
+    descriptors = [event for event in slices if event["name"] == "descriptors"]
+    assert len(descriptors) == 4
+    assert all(event["dur"] == pytest.approx(TRN2.dma_software_descriptor_ns / 1e3) for event in descriptors)
+    loads = [event["dur"] for event in slices if event["name"] == "load of a function table"]
+    assert loads == [pytest.approx(TRN2.activation_table_ns / 1e3)] * len(loads)
+    assert len(loads) >= 3

@@ -107,8 +107,8 @@ def test_gaps_are_idle_time_before_instructions(tracing: Any, texts: Any) -> Non
     gaps = gaps_ns(timeline)
     for queue in set(timeline.queue.tolist()):
         mine = timeline.queue == queue
-        for gap, start in zip(gaps[mine], timeline.start_ns[mine], strict=True):
-            before = timeline.end_ns[mine & (timeline.start_ns < start)]
+        for gap, start in zip(gaps[mine], timeline.begin_ns[mine], strict=True):
+            before = timeline.end_ns[mine & (timeline.begin_ns < start)]
             assert gap == pytest.approx(max(0.0, start - before.max(initial=0.0)))
 
 
@@ -208,3 +208,28 @@ def test_what_ifs_take_the_bottleneck_away(tracing: Any) -> None:
     assert found[NO_DEPENDENCES].latency_ms > found["vector free"].latency_ms
     for item in found.values():
         assert item.saved_ms == pytest.approx(predicted.latency_ms - item.latency_ms)
+
+
+SOFTWARE = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in range(4):
+        t = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x[:, 64 * i:64 * i + 64], dge_mode=nisa.dge_mode.swdge)
+        nisa.activation(dst=t, op=(nl.exp, nl.tanh)[i % 2], data=t)
+        nisa.dma_copy(dst=out[:, 64 * i:64 * i + 64], src=t)
+    return out
+"""
+
+
+def test_gpsimd_works_for_transfers_and_scalar_waits_for_tables(tracing: Any) -> None:
+    found = explain(forecast(tracing(SOFTWARE, spec(128, 256)), TRN2))
+    tracks = {track.engine: track for track in found.tracks}
+    assert tracks["gpsimd"].busy_ms == pytest.approx(4 * TRN2.dma_software_descriptor_ns / 1e6)
+    assert found.busy_ms["gpsimd"] == pytest.approx(tracks["gpsimd"].busy_ms)
+    tables = [wait.ms for wait in tracks["scalar"].waits if wait.cause == "table"]
+    assert sum(tables) > 0
+    span = found.latency_ms - found.overhead_ms
+    for track in found.tracks:
+        assert track.busy_ms + sum(wait.ms for wait in track.waits) + track.done_ms == pytest.approx(span)
