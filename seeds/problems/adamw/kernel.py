@@ -36,19 +36,19 @@ def adamw(theta, g, m, v):
 
             m_part = nl.ndarray((size, TILE_N), dtype=nl.float32, buffer=nl.sbuf)
             nisa.tensor_scalar(dst=m_part, data=m_tile, op0=nl.multiply, operand0=BETA_1)
-            g_part = nl.ndarray((size, TILE_N), dtype=nl.float32, buffer=nl.sbuf)
-            nisa.tensor_scalar(dst=g_part, data=g_tile, op0=nl.multiply, operand0=1.0 - BETA_1)
             m2 = nl.ndarray((size, TILE_N), dtype=nl.float32, buffer=nl.sbuf)
-            nisa.tensor_tensor(dst=m2, data1=m_part, data2=g_part, op=nl.add)
+            nisa.scalar_tensor_tensor(
+                dst=m2, data=g_tile, op0=nl.multiply, operand0=1.0 - BETA_1, op1=nl.add, operand1=m_part
+            )
 
             v_part = nl.ndarray((size, TILE_N), dtype=nl.float32, buffer=nl.sbuf)
             nisa.tensor_scalar(dst=v_part, data=v_tile, op0=nl.multiply, operand0=BETA_2)
             squares = nl.ndarray((size, TILE_N), dtype=nl.float32, buffer=nl.sbuf)
             nisa.tensor_tensor(dst=squares, data1=g_tile, data2=g_tile, op=nl.multiply)
-            squares_part = nl.ndarray((size, TILE_N), dtype=nl.float32, buffer=nl.sbuf)
-            nisa.tensor_scalar(dst=squares_part, data=squares, op0=nl.multiply, operand0=1.0 - BETA_2)
             v2 = nl.ndarray((size, TILE_N), dtype=nl.float32, buffer=nl.sbuf)
-            nisa.tensor_tensor(dst=v2, data1=v_part, data2=squares_part, op=nl.add)
+            nisa.scalar_tensor_tensor(
+                dst=v2, data=squares, op0=nl.multiply, operand0=1.0 - BETA_2, op1=nl.add, operand1=v_part
+            )
 
             root = nl.ndarray((size, TILE_N), dtype=nl.float32, buffer=nl.sbuf)
             nisa.activation(dst=root, op=nl.sqrt, data=v2, scale=CORRECTION)
@@ -58,13 +58,18 @@ def adamw(theta, g, m, v):
             nisa.reciprocal(dst=inverse, data=denominator)
             ratio = nl.ndarray((size, TILE_N), dtype=nl.float32, buffer=nl.sbuf)
             nisa.tensor_tensor(dst=ratio, data1=m2, data2=inverse, op=nl.multiply)
-            update = nl.ndarray((size, TILE_N), dtype=nl.float32, buffer=nl.sbuf)
-            nisa.tensor_scalar(dst=update, data=ratio, op0=nl.multiply, operand0=LEARNING_RATE)
 
             decayed = nl.ndarray((size, TILE_N), dtype=nl.float32, buffer=nl.sbuf)
             nisa.tensor_scalar(dst=decayed, data=theta_tile, op0=nl.multiply, operand0=DECAY)
             out_tile = nl.ndarray((size, TILE_N), dtype=out.dtype, buffer=nl.sbuf)
-            nisa.tensor_tensor(dst=out_tile, data1=decayed, data2=update, op=nl.subtract)
+            nisa.scalar_tensor_tensor(
+                dst=out_tile,
+                data=ratio,
+                op0=nl.multiply,
+                operand0=-LEARNING_RATE,
+                op1=nl.add,
+                operand1=decayed,
+            )
 
             nisa.dma_copy(dst=out[start:end, i_n * TILE_N : (i_n + 1) * TILE_N], src=out_tile)
     return out

@@ -62,15 +62,13 @@ def gqa_full(q, k, v):
                     inv_total = nl.ndarray((TILE_Q, 1), dtype=nl.float32, buffer=nl.sbuf)
                     nisa.reciprocal(dst=inv_total, data=total)
 
-                    exps_t = nl.ndarray((TILE_K, n // TILE_K, TILE_Q), dtype=nl.float32, buffer=nl.sbuf)
+                    acc = nl.ndarray((TILE_Q, d), dtype=nl.float32, buffer=nl.psum)
                     for i_k in nl.affine_range(n // TILE_K):
                         exps_t_psum = nl.ndarray((TILE_K, TILE_Q), dtype=nl.float32, buffer=nl.psum)
                         nisa.nc_transpose(dst=exps_t_psum, data=exps[:, i_k * TILE_K : (i_k + 1) * TILE_K])
-                        nisa.tensor_copy(dst=exps_t[:, i_k, :], src=exps_t_psum)
-
-                    acc = nl.ndarray((TILE_Q, d), dtype=nl.float32, buffer=nl.psum)
-                    for i_k in nl.affine_range(n // TILE_K):
-                        nisa.nc_matmul(dst=acc, stationary=exps_t[:, i_k, :], moving=v_tiles[:, i_k, :])
+                        exps_t = nl.ndarray((TILE_K, TILE_Q), dtype=nl.float32, buffer=nl.sbuf)
+                        nisa.tensor_copy(dst=exps_t, src=exps_t_psum)
+                        nisa.nc_matmul(dst=acc, stationary=exps_t, moving=v_tiles[:, i_k, :])
 
                     # The sum of a row divides all of it alike: d outputs are fewer than n probabilities.
                     out_tile = nl.ndarray((TILE_Q, d), dtype=out.dtype, buffer=nl.sbuf)

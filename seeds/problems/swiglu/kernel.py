@@ -31,6 +31,7 @@ def swiglu(x, w_up, w_down, w_gate):
         hidden = nl.ndarray((TILE_M, n), dtype=x.dtype, buffer=nl.sbuf)
         for i_n in nl.affine_range(n // TILE_F):
             gate = nl.ndarray((TILE_M, TILE_F), dtype=nl.float32, buffer=nl.psum)
+            up = nl.ndarray((TILE_M, TILE_F), dtype=nl.float32, buffer=nl.psum)
             for i_k in nl.affine_range(k // TILE_P):
                 w_gate_tile = nl.ndarray((TILE_P, TILE_F), dtype=w_gate.dtype, buffer=nl.sbuf)
                 nisa.dma_copy(
@@ -38,18 +39,16 @@ def swiglu(x, w_up, w_down, w_gate):
                     src=w_gate[i_k * TILE_P : (i_k + 1) * TILE_P, i_n * TILE_F : (i_n + 1) * TILE_F],
                 )
                 nisa.nc_matmul(dst=gate, stationary=x_t[:, i_k, :], moving=w_gate_tile)
-            # The sums are too large to spell silu out: exp(-gate) would overflow.
-            silu = nl.ndarray((TILE_M, TILE_F), dtype=nl.float32, buffer=nl.sbuf)
-            nisa.activation(dst=silu, op=nl.silu, data=gate)
-
-            up = nl.ndarray((TILE_M, TILE_F), dtype=nl.float32, buffer=nl.psum)
-            for i_k in nl.affine_range(k // TILE_P):
                 w_up_tile = nl.ndarray((TILE_P, TILE_F), dtype=w_up.dtype, buffer=nl.sbuf)
                 nisa.dma_copy(
                     dst=w_up_tile,
                     src=w_up[i_k * TILE_P : (i_k + 1) * TILE_P, i_n * TILE_F : (i_n + 1) * TILE_F],
                 )
                 nisa.nc_matmul(dst=up, stationary=x_t[:, i_k, :], moving=w_up_tile)
+
+            # The sums are too large to spell silu out: exp(-gate) would overflow.
+            silu = nl.ndarray((TILE_M, TILE_F), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.activation(dst=silu, op=nl.silu, data=gate)
             nisa.tensor_tensor(
                 dst=hidden[:, i_n * TILE_F : (i_n + 1) * TILE_F], data1=silu, data2=up, op=nl.multiply
             )
