@@ -356,7 +356,7 @@ class SearchConfig(Frozen):
     )
     explorer_depth: int = Field(default=3, ge=1, le=100, description="D: rounds without gain before a revert")
     confidence_percent: float = Field(
-        default=90.0,
+        default=80.0,
         ge=0,
         le=100,
         description="share of the model's draws in which a predicted gain must hold",
