@@ -19,14 +19,15 @@ _NARROW = frozenset({"bfloat16", "float16"})
 class Cost:
     """`busy_ns` on the engine, of it `overhead_ns` for any size; `result_ns` until others see the result.
 
-    A DMA uses `channels` DMA engines; its descriptors take `descriptor_ns` to make, of GpSimd's time where
-    they come from `software`. `table` is the function table of an activation. `fast` says that a 16-bit mode
-    of VectorE is used, which needs GpSimd's half of the bus too.
+    A DMA uses `channels` DMA engines, each for up to `rows` rows; its descriptors take `descriptor_ns` to
+    make, of GpSimd's time where they come from `software`. `table` is the function table of an activation.
+    `fast` says that a 16-bit mode of VectorE is used, which needs GpSimd's half of the bus too.
     """
 
     busy_ns: float
     result_ns: float = 0.0
     channels: int = 0
+    rows: int = 0
     table: str = ""
     descriptor_ns: float = 0.0
     software: bool = False
@@ -173,14 +174,18 @@ def _dma(form: Form, target: Target, *, run: int, ratio: float) -> Cost:
     channels = max(1, min(target.dma_engines, chip.partitions))
     padded = nbytes * max(1.0, target.dma_min_descriptor_bytes / run)
     # Rows are not split: the engine with one more than others takes longest.
-    share = -(-chip.partitions // channels) / chip.partitions
-    service = padded * share / (target.dma_engine_bytes_per_ns * ratio)
+    rows = -(-chip.partitions // channels)
+    service = padded * rows / chip.partitions / (target.dma_engine_bytes_per_ns * ratio)
     maker = _maker(form, target)
     made = {"software": target.dma_software_descriptor_ns, "hardware": target.dma_descriptor_ns}.get(
         maker, 0.0
     )
     return Cost(
-        max(target.dma_fixed_ns, service), channels=channels, descriptor_ns=made, software=maker == "software"
+        max(target.dma_fixed_ns, service),
+        channels=channels,
+        rows=rows,
+        descriptor_ns=made,
+        software=maker == "software",
     )
 
 

@@ -86,6 +86,7 @@ class Target:
     dma_engine_bytes_per_ns: float
     dma_fixed_ns: float
     dma_min_descriptor_bytes: int
+    dma_slice_bytes: int
     dma_trigger_ns: float
     dma_completion_ns: float
     dma_descriptor_ns: float

@@ -3,7 +3,8 @@
 A transfer waits in its queue, in order. Its descriptors are made on one of a few slots of the hardware, or by
 GpSimd; a trigger latency later it is with the DMA engines. These are in-order servers: a transfer takes as
 many as it has partitions to move, those that are free first, each for the same time. Together they move no
-more than HBM does. Queues take turns, as the hardware goes round its rings.
+more than HBM does. Queues take turns, as the hardware goes round its rings: after so many bytes of one
+transfer, a slice, the next queue has its turn, so that a long load does not keep a store waiting.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from nki_sim.forms import Form
+from nki_sim.operators.costs import Cost
 from nki_sim.targets import Target
 
 
@@ -21,9 +23,15 @@ def hbm_ns(form: Form, target: Target) -> float:
     return moved / target.hbm_bytes_per_ns
 
 
+def slices(form: Form, cost: Cost, target: Target) -> int:
+    """In how many pieces the DMA engines move a transfer: whole rows, of about `dma_slice_bytes` on each."""
+    nbytes = max(item.nbytes for item in form.tiles) / cost.channels
+    return max(1, min(cost.rows, round(nbytes / target.dma_slice_bytes)))
+
+
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A transfer's time on the DMA engines; the last of them came free at `free_ns` from `before`."""
+    """A slice's time on the DMA engines; the last of them came free at `free_ns` from `before`."""
 
     start_ns: float
     end_ns: float
@@ -65,7 +73,7 @@ class DmaEngines:
 
 
 class Turns:
-    """Transfers that have arrived, queue by queue; which is next."""
+    """Transfers that have arrived, queue by queue; whose turn it is."""
 
     def __init__(self, queues: int) -> None:
         self._waiting: list[deque[int]] = [deque() for _ in range(queues)]
@@ -78,9 +86,13 @@ class Turns:
         """A transfer arrives, behind those of its queue."""
         self._waiting[queue].append(number)
 
-    def take(self) -> int:
-        """The first transfer of the queue whose turn it is."""
+    def next(self) -> int:
+        """The first transfer of the queue whose turn it is; it stays there until it is `done`."""
         count = len(self._waiting)
         order = ((self._last + step) % count for step in range(1, count + 1))
         self._last = next(queue for queue in order if self._waiting[queue])
-        return self._waiting[self._last].popleft()
+        return self._waiting[self._last][0]
+
+    def done(self) -> None:
+        """The transfer whose turn it was has been moved."""
+        self._waiting[self._last].popleft()

@@ -1,8 +1,9 @@
 """The engines of a launch, carrying out one decision after another: who decides is the scheduler.
 
-`start` runs an instruction on a compute engine, `issue` hands a transfer to its queue and `serve` to the DMA
-engines. Each happens as soon as what it needs is there: its results, room, its engine, its ports. Every time
-is a maximum or a sum of earlier ones: in a given order nothing that comes sooner makes anything later.
+`start` runs an instruction on a compute engine, `issue` hands a transfer to its queue and `serve` a slice of
+it to the DMA engines. Each happens as soon as what it needs is there: its results, room, its engine, its
+ports. Every time is a maximum or a sum of earlier ones: in a given order nothing that comes sooner makes
+anything later.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from nki_sim.targets import Target
 from nki_sim.timing import timeline as tl
 from nki_sim.timing.busy import Ramp, busy_ns
 from nki_sim.timing.deps import dependences
-from nki_sim.timing.dma import DmaEngines, hbm_ns
+from nki_sim.timing.dma import DmaEngines, hbm_ns, slices
 from nki_sim.timing.memory import Rooms, Tile, rooms
 from nki_sim.timing.ports import held
 from nki_sim.timing.timeline import FIRST_DMA, QUEUES, Floats, Timeline
@@ -87,12 +88,14 @@ class Engines:
         self.lane: list[int] = (program.cores * len(QUEUES) + self.queue).tolist()
         self.forms: list[int] = program.form_ids.tolist()
         self._busy: list[float] = busy_ns(program, target, costs).tolist()
+        self._slices = self._pieces(order)
         self._lanes(order, assume)
         self._ports = held(program, target, costs)
         self._port_free = [0.0] * self._ports.count
         self._port_last = [-1] * self._ports.count
         self._hbm = [hbm_ns(form, target) if form.engine == "dma" else 0.0 for form in program.forms]
         self._waits(assume)
+        self._moved = [0] * count
         self.ready_ns, self._arrival = [0.0] * count, [0.0] * count
         self.issue_ns, self._start, self._end = ([-1.0] * count for _ in range(3))
         self._cause, self._blocker = [tl.START] * count, [-1] * count
@@ -101,6 +104,17 @@ class Engines:
         self.woken: list[int] = []
         self.freed: list[Tile] = []
         self.latest = (0.0, -1)
+
+    def _pieces(self, order: Timeline | None) -> list[int]:
+        """In how many slices each transfer is moved: as in the order that is given."""
+        if order is not None:
+            decided: list[int] = np.bincount(order.actions, minlength=len(self.forms)).tolist()
+            return [count - 1 for count in decided]
+        kinds = [
+            slices(form, cost, self._target) if form.engine == "dma" and cost.channels else 1
+            for form, cost in zip(self._program.forms, self._costs, strict=True)
+        ]
+        return [kinds[form] for form in self.forms]
 
     def _lanes(self, order: Timeline | None, assume: Assumptions) -> None:
         """One lane per core and queue: when it is free, how far others are from it, its table and clock."""
@@ -221,18 +235,24 @@ class Engines:
         self.free_ns[lane] = max(at, dma.slot[0])
         return at
 
-    def serve(self, number: int) -> None:
-        """Move a transfer's bytes."""
-        lane, form = self.lane[number], self.forms[number]
-        cost, first = self._costs[form], self._arrival[number]
+    def serve(self, number: int) -> bool:
+        """Move a slice of a transfer; whether that was the last."""
+        lane, form, pieces = self.lane[number], self.forms[number], self._slices[number]
+        first, width = self._arrival[number], self._costs[form].channels
         service = self.dma[lane // len(QUEUES)].serve(
-            number, first, self._busy[number], self._hbm[form], cost.channels
+            number, first, self._busy[number] / pieces, self._hbm[form] / pieces, width
         )
-        if service.free_ns > first:
-            self._waited(number, tl.DMA, service.before, service.free_ns)
-        self._start[number], self._end[number] = service.start_ns, service.end_ns
+        if self._start[number] < 0.0:
+            self._start[number] = service.start_ns
+            if service.free_ns > first:
+                self._waited(number, tl.DMA, service.before, service.free_ns)
         self.actions.append(number)
+        self._moved[number] += 1
+        if self._moved[number] < pieces:
+            return False
+        self._end[number] = service.end_ns
         self._finish(number, lane, service.end_ns, 0.0)
+        return True
 
     def _finish(self, number: int, lane: int, end: float, result_ns: float) -> None:
         """Tell followers when they may see the result, and memory when tiles come back."""

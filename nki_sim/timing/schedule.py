@@ -192,10 +192,11 @@ class _ListScheduler:
             heappush(self._events, (max(now, self._engines.dma[core].free_ns), _SERVE, core))
 
     def _serve(self, now: float, core: int) -> None:
-        """An engine is free: the next transfer, if one has arrived."""
+        """An engine is free: a slice of the transfer whose turn it is."""
         engines, turns = self._engines, self._turns[core]
-        engines.serve(turns.take())
-        self._wake()
+        if engines.serve(turns.next()):
+            turns.done()
+            self._wake()
         self._serving[core] = bool(turns)
         if turns:
             heappush(self._events, (max(now, engines.dma[core].free_ns), _SERVE, core))

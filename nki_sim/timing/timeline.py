@@ -60,8 +60,8 @@ class Timeline:
     `blocker`: the instruction that it waited for last, -1 for none; `cause`: in what way, one of `CAUSES`;
     `release_ns`: when the blocker let go, before latencies. `table_ns`: the load of a function table right
     before it. `ramp_ns`: what the tensor engine's lowered clock adds to it, within its interval.
-    `actions` are instruction numbers in the order of decisions: issued, for DMA a second time when the DMA
-    engines take it up.
+    `actions` are instruction numbers in the order of decisions: issued, for DMA once more for each slice that
+    the DMA engines move.
     `kernel_overhead_ns` is not in the intervals. `dynamic_loops` counts loops whose bounds depend on data:
     their bodies are timed once, whatever number of times they run.
     """

