@@ -92,12 +92,6 @@ def _item(item: Any, source: Path | None) -> list[str]:
     return [", ".join(f"{name} {figure(value)}" for name, value in item.items())]
 
 
-def _critical(item: Any, source: Path | None) -> list[str]:
-    line, ms, op = item
-    text = source_line(source, line)
-    return [f"line {line}: {figure(ms)} ms predicted, {op}" + (f"    | {text}" if text else "")]
-
-
 def _tile(item: Report, source: Path | None) -> list[str]:
     del source
     read = ", ".join(f"{_box(box)} ({item['precision'].get(box['tensor'], '?')})" for box in item["inputs"])
@@ -135,5 +129,4 @@ def source_line(path: Path | None, line: int) -> str:
 _ITEMS: dict[str, Callable[[Any, Path | None], list[str]]] = {
     "checks": finding,
     "tiles": _tile,
-    "top_lines": _critical,
 }
