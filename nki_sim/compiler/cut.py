@@ -107,6 +107,8 @@ def _matched(dst: Operand, src: Operand) -> Pairs | None:
 
 def _columns(pairs: Pairs, low: int, high: int) -> tuple[Pairs, int] | None:
     """The dimensions that copy columns `low` to `high` (exclusive), and how far the source has moved."""
+    if low >= high:
+        return None
     if not pairs:
         return ([(1, 0, 1)], 0) if (low, high) == (0, 1) else None
     (step, other, _), inner = pairs[0], pairs[1:]
@@ -119,5 +121,6 @@ def _columns(pairs: Pairs, low: int, high: int) -> tuple[Pairs, int] | None:
         return ([(step, other, last - first + 1), *inner], first * other) if whole else None
     if not inner:
         return [(step, other, 1)], first * other
-    found = _columns(inner, low - first * step, high - first * step)
+    # Behind the last column of a slice there may be a gap.
+    found = _columns(inner, low - first * step, min(high - first * step, extent))
     return None if found is None else (found[0], found[1] + first * other)

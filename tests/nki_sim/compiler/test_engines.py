@@ -17,7 +17,7 @@ from tests.nki_sim.compiler.oracle import TRN1
 Build = Callable[..., Program]
 
 STEPS: dict[str, Callable[..., Any]] = {
-    "copy": lambda to, x, **engine: isa.tensor_copy(to, x, **engine),
+    "copy": isa.tensor_copy,
     "affine": lambda to, x, **engine: isa.tensor_scalar(
         to, x, nl.multiply, 2.0, op1=nl.add, operand1=1.0, **engine
     ),
