@@ -65,11 +65,16 @@ class DmaEngines:
     def serve(self, number: int, first_ns: float, busy_ns: float, hbm_ns: float, width: int) -> Service:
         """Move a transfer that is there from `first_ns` on, `busy_ns` on each of `width` engines."""
         taken, others = self._free[:width], self._free[width:]
+        free_ns, before = taken[-1]
         start_ns = max(first_ns, taken[0][0])
         self._hbm_ns = max(self._hbm_ns, start_ns) + hbm_ns
-        ends = [max(max(first_ns, free_ns) + busy_ns, self._hbm_ns) for free_ns, _ in taken]
-        self._free = sorted([*((end_ns, number) for end_ns in ends), *others])
-        return Service(start_ns, ends[-1], *taken[-1])
+        end_ns = max(max(first_ns, free_ns) + busy_ns, self._hbm_ns)
+        if free_ns <= start_ns:  # all begin together
+            moved = [(end_ns, number)] * width
+        else:
+            moved = [(max(max(first_ns, free) + busy_ns, self._hbm_ns), number) for free, _ in taken]
+        self._free = sorted(moved + others)
+        return Service(start_ns, end_ns, free_ns, before)
 
 
 class Turns:
