@@ -56,15 +56,13 @@ def add_rmsnorm_matmul(x, w, z, g):
             for i_k in nl.affine_range(k // TILE_K):
                 w_tile = nl.ndarray((TILE_K, TILE_N), dtype=w.dtype, buffer=nl.sbuf)
                 nisa.dma_copy(
-                    dst=w_tile,
-                    src=w[i_k * TILE_K : (i_k + 1) * TILE_K, i_n * TILE_N : (i_n + 1) * TILE_N],
+                    dst=w_tile, src=w[i_k * TILE_K : (i_k + 1) * TILE_K, i_n * TILE_N : (i_n + 1) * TILE_N]
                 )
                 nisa.nc_matmul(dst=acc, stationary=scaled_t[:, i_k, :], moving=w_tile)
 
             out_tile = nl.ndarray((TILE_M, TILE_N), dtype=out.dtype, buffer=nl.sbuf)
             nisa.tensor_copy(dst=out_tile, src=acc)
             nisa.dma_copy(
-                dst=out[i_m * TILE_M : (i_m + 1) * TILE_M, i_n * TILE_N : (i_n + 1) * TILE_N],
-                src=out_tile,
+                dst=out[i_m * TILE_M : (i_m + 1) * TILE_M, i_n * TILE_N : (i_n + 1) * TILE_N], src=out_tile
             )
     return out

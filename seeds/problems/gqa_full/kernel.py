@@ -69,7 +69,6 @@ def gqa_full(q, k, v):
                         exps_t = nl.ndarray((TILE_K, TILE_Q), dtype=nl.float32, buffer=nl.sbuf)
                         nisa.tensor_copy(dst=exps_t, src=exps_t_psum)
                         nisa.nc_matmul(dst=acc, stationary=exps_t, moving=v_tiles[:, i_k, :])
-
                     # The sum of a row divides all of it alike: d outputs are fewer than n probabilities.
                     out_tile = nl.ndarray((TILE_Q, d), dtype=out.dtype, buffer=nl.sbuf)
                     nisa.tensor_scalar(dst=out_tile, data=acc, op0=nl.multiply, operand0=inv_total)

@@ -26,8 +26,7 @@ def lora(x, w, a, b):
         for i_k in nl.affine_range(k // TILE_K):
             x_tile = nl.ndarray((TILE_M, TILE_K), dtype=x.dtype, buffer=nl.sbuf)
             nisa.dma_copy(
-                dst=x_tile,
-                src=x[i_m * TILE_M : (i_m + 1) * TILE_M, i_k * TILE_K : (i_k + 1) * TILE_K],
+                dst=x_tile, src=x[i_m * TILE_M : (i_m + 1) * TILE_M, i_k * TILE_K : (i_k + 1) * TILE_K]
             )
             x_t_psum = nl.ndarray((TILE_K, TILE_M), dtype=x.dtype, buffer=nl.psum)
             nisa.nc_transpose(dst=x_t_psum, data=x_tile)
@@ -45,8 +44,7 @@ def lora(x, w, a, b):
             for i_k in nl.affine_range(k // TILE_K):
                 w_tile = nl.ndarray((TILE_K, TILE_N), dtype=w.dtype, buffer=nl.sbuf)
                 nisa.dma_copy(
-                    dst=w_tile,
-                    src=w[i_k * TILE_K : (i_k + 1) * TILE_K, i_n * TILE_N : (i_n + 1) * TILE_N],
+                    dst=w_tile, src=w[i_k * TILE_K : (i_k + 1) * TILE_K, i_n * TILE_N : (i_n + 1) * TILE_N]
                 )
                 nisa.nc_matmul(dst=acc, stationary=x_t[:, i_k, :], moving=w_tile)
             b_tile = nl.ndarray((r, TILE_N), dtype=b.dtype, buffer=nl.sbuf)
@@ -56,7 +54,6 @@ def lora(x, w, a, b):
             out_tile = nl.ndarray((TILE_M, TILE_N), dtype=out.dtype, buffer=nl.sbuf)
             nisa.tensor_copy(dst=out_tile, src=acc)
             nisa.dma_copy(
-                dst=out[i_m * TILE_M : (i_m + 1) * TILE_M, i_n * TILE_N : (i_n + 1) * TILE_N],
-                src=out_tile,
+                dst=out[i_m * TILE_M : (i_m + 1) * TILE_M, i_n * TILE_N : (i_n + 1) * TILE_N], src=out_tile
             )
     return out

@@ -32,8 +32,7 @@ def mamba(delta, u, a, b, c):
             )
             u_tile = nl.ndarray((TILE_C, TILE_M), dtype=u.dtype, buffer=nl.sbuf)
             nisa.dma_copy(
-                dst=u_tile,
-                src=u[i_c * TILE_C : (i_c + 1) * TILE_C, i_m * TILE_M : (i_m + 1) * TILE_M],
+                dst=u_tile, src=u[i_c * TILE_C : (i_c + 1) * TILE_C, i_m * TILE_M : (i_m + 1) * TILE_M]
             )
             delta_u = nl.ndarray((TILE_C, TILE_M), dtype=nl.float32, buffer=nl.sbuf)
             nisa.tensor_tensor(dst=delta_u, data1=delta_tile, data2=u_tile, op=nl.multiply)
@@ -69,7 +68,6 @@ def mamba(delta, u, a, b, c):
                 nisa.tensor_tensor(dst=out_tile, data1=out_tile, data2=seen, op=nl.add)
 
             nisa.dma_copy(
-                dst=out[i_c * TILE_C : (i_c + 1) * TILE_C, i_m * TILE_M : (i_m + 1) * TILE_M],
-                src=out_tile,
+                dst=out[i_c * TILE_C : (i_c + 1) * TILE_C, i_m * TILE_M : (i_m + 1) * TILE_M], src=out_tile
             )
     return out

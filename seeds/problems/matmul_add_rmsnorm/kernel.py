@@ -27,8 +27,7 @@ def matmul_add_rmsnorm(x, w, z, g):
         for i_k in nl.affine_range(k // TILE_K):
             x_tile = nl.ndarray((TILE_M, TILE_K), dtype=x.dtype, buffer=nl.sbuf)
             nisa.dma_copy(
-                dst=x_tile,
-                src=x[i_m * TILE_M : (i_m + 1) * TILE_M, i_k * TILE_K : (i_k + 1) * TILE_K],
+                dst=x_tile, src=x[i_m * TILE_M : (i_m + 1) * TILE_M, i_k * TILE_K : (i_k + 1) * TILE_K]
             )
             x_t_psum = nl.ndarray((TILE_K, TILE_M), dtype=x.dtype, buffer=nl.psum)
             nisa.nc_transpose(dst=x_t_psum, data=x_tile)
@@ -40,15 +39,13 @@ def matmul_add_rmsnorm(x, w, z, g):
             for i_k in nl.affine_range(k // TILE_K):
                 w_tile = nl.ndarray((TILE_K, TILE_N), dtype=w.dtype, buffer=nl.sbuf)
                 nisa.dma_copy(
-                    dst=w_tile,
-                    src=w[i_k * TILE_K : (i_k + 1) * TILE_K, i_n * TILE_N : (i_n + 1) * TILE_N],
+                    dst=w_tile, src=w[i_k * TILE_K : (i_k + 1) * TILE_K, i_n * TILE_N : (i_n + 1) * TILE_N]
                 )
                 nisa.nc_matmul(dst=acc, stationary=x_t[:, i_k, :], moving=w_tile)
 
             z_tile = nl.ndarray((TILE_M, TILE_N), dtype=z.dtype, buffer=nl.sbuf)
             nisa.dma_copy(
-                dst=z_tile,
-                src=z[i_m * TILE_M : (i_m + 1) * TILE_M, i_n * TILE_N : (i_n + 1) * TILE_N],
+                dst=z_tile, src=z[i_m * TILE_M : (i_m + 1) * TILE_M, i_n * TILE_N : (i_n + 1) * TILE_N]
             )
             nisa.tensor_tensor(
                 dst=y[:, i_n * TILE_N : (i_n + 1) * TILE_N], data1=acc, data2=z_tile, op=nl.add
