@@ -37,7 +37,7 @@ def check(program: Program, target: Target) -> list[Violation]:
         *_tiles(program, target),
         *placement.check(program, target),
     ]
-    # What does not fit, the legacy compiler spills; `spills` counts it.
+    # What does not fit, the legacy compiler moves out of the way (`compiler.residency`).
     if program.dialect != "neuronxcc":
         found += capacity(program, target)
     # What follows looks at elements, so it is kept from programs whose sizes are out of all bounds.
