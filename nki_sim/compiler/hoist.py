@@ -1,9 +1,9 @@
 """Dropping what is computed twice.
 
-The legacy compiler leaves out a load of what an enclosing or the same iteration has loaded already, and
-moves computation that does not change out of its loop. Loads themselves it keeps from one iteration to the
-next where there is room for that (`keep`). It hoists nothing where the arrays a kernel loads do not fit on
-the chip [C].
+The legacy compiler leaves out a load that an enclosing or the same iteration has done already, and moves
+computation that does not change out of its loop. Loads themselves it keeps from one iteration to the next
+where there is room for that (`keep`). It hoists nothing where the arrays a kernel loads do not fit on the
+chip [C].
 """
 
 from __future__ import annotations
