@@ -41,8 +41,9 @@ class _Kind:
 class Values:
     """Value numbers of the tiles of a draft.
 
-    `numbers[t]` is the first tile of its declaration that holds what tile t holds (t itself, where it is the first), for tiles
-    that some instruction reads and whose content is known; `makers[t]` are the instructions that write t.
+    `numbers[t]` is the first tile of its declaration that holds what tile t holds (t itself, where it is the
+    first), for tiles that some instruction reads and whose content is known; `makers[t]` are the instructions
+    that write t.
     """
 
     def __init__(self, draft: Draft) -> None:
