@@ -40,23 +40,30 @@ def copies(program: Program, target: Any = TRN1) -> int:
     return issued(compiled(program, target))["dma_copy"]
 
 
-def twice(b: Any) -> None:
-    """Each of two iterations loads the same twice."""
+def twice(first: str, second: str) -> Callable[[Any], None]:
+    """Each of two iterations loads the same twice, into tiles of these declarations."""
 
-    def body(_: int) -> None:
-        isa.dma_copy(out(b), load(b, "first"))
-        isa.dma_copy(out(b, 64), load(b, "second"))
+    def build(b: Any) -> None:
+        def body(_: int) -> None:
+            isa.dma_copy(out(b), load(b, first))
+            isa.dma_copy(out(b, 64), load(b, second))
 
-    b.loop(2, body)
+        b.loop(2, body)
+
+    return build
 
 
 def test_loads_of_one_iteration_are_merged(building: Build) -> None:
     """Also in a later iteration than the first one, which has loaded the same."""
-    program = building(twice, target="trn1")
+    program = building(twice("same", "same"), target="trn1")
     draft = Draft(program)
     left = hoist(draft, computed=False)
     assert (len(left), len(draft)) == (1, 2 + 4 + 1)
     assert copies(program) == 1 + 4 + 1
+
+
+def test_what_two_declarations_load_is_loaded_twice(building: Build) -> None:
+    assert copies(building(twice("first", "second"), target="trn1")) == 2 + 4 + 1
 
 
 def test_loads_stay_for_later_iterations_while_all_of_a_declaration_fit(building: Build) -> None:
@@ -94,8 +101,8 @@ def test_nothing_is_hoisted_where_arrays_stream(building: Build) -> None:
 def test_an_enclosing_iteration_counts_as_the_same(building: Build) -> None:
     def body(b: Any) -> None:
         def outer(_: int) -> None:
-            isa.dma_copy(out(b), load(b, "outside"))
-            b.loop(2, lambda _: isa.dma_copy(out(b, 64), load(b, "inside")))
+            isa.dma_copy(out(b), load(b, "same"))
+            b.loop(2, lambda _: isa.dma_copy(out(b, 64), load(b, "same")))
 
         b.loop(1, outer)
 
@@ -155,7 +162,7 @@ def test_what_follows_from_a_tile_that_changes_is_computed_each_time(building: B
 def test_zeros_of_either_sign_are_two_values(other: str, building: Build) -> None:
     def body(b: Any) -> None:
         for row, value in ((0, 0.0), (64, float(other))):
-            made = tile(b, f"made{row}")
+            made = tile(b, "made")
             isa.memset(made, value)
             isa.dma_copy(out(b, row), made)
 

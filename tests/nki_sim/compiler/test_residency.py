@@ -130,7 +130,7 @@ def test_a_load_that_took_the_place_of_another_is_done_again_alone(building: Bui
 
 def test_a_tile_that_nobody_has_written_is_not_saved(building: Build) -> None:
     def body(b: Any) -> None:
-        tiles = [b.recorder.declare((128, WIDTH), "float32", "sbuf", f"t{i}") for i in range(4)]
+        tiles = [b.recorder.declare((128, WIDTH), "float32", "sbuf", f"t{min(i, 1)}") for i in range(4)]
         for tile in tiles[1:]:
             isa.memset(tile, 1.0)
         for tile in (tiles[0], *tiles[1:], tiles[0]):
