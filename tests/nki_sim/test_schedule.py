@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from nki_sim import ArraySpec, targets
 from nki_sim.checks import program as checks
 from nki_sim.errors import ScheduleError
-from nki_sim.operators import OPERATORS
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
-from nki_sim.timing.activity import active_ns
 from nki_sim.timing.bounds import MinimalWork, tight_bound
 from nki_sim.timing.deps import dependences
 from nki_sim.timing.schedule import MEMORY, QUEUES, Timeline, schedule
@@ -64,87 +62,20 @@ def build(tracing: Any, texts: Any, case: tuple[Any, ...]) -> tuple[Program, Min
     return tracing(texts.stream(width=width, fresh=fresh), spec(128 * m, 1024)), work
 
 
-def costs_ns(program: Program, target: Target) -> Any:
-    per_form = np.array([OPERATORS[form.op].cost(form, target).busy_ns for form in program.forms])
-    return per_form[program.form_ids]
-
-
 @FEW
 @given(case=PROGRAMS, target=TARGETS, window=st.sampled_from([1, 4, 1000]))
-def test_predictions_lie_between_the_bounds(
+def test_no_prediction_is_below_the_bound_of_its_problem(
     case: tuple[Any, ...], target: Target, window: int, tracing: Any, texts: Any
 ) -> None:
     program, work = build(tracing, texts, case)
     timeline = schedule(program, replace(target, issue_window=window, dma_window=window))
     assert timeline.latency_ms >= tight_bound(work, target)
-    span = (timeline.latency_ms * 1e6) - target.kernel_overhead_ns
-    for name in QUEUES:
-        assert span >= active_ns(timeline, (name,)) - 1e-6
-    latency = (
-        target.dma_trigger_ns + target.dma_completion_ns + target.dma_descriptor_ns + target.semaphore_ns
-    )
-    extra = latency + target.tensor_fill_cycles / target.tensor_clock_ghz + target.activation_table_ns
-    assert span <= costs_ns(program, target).sum() + extra * len(program)
-
-
-@FEW
-@given(case=PROGRAMS, target=TARGETS)
-def test_a_schedule_respects_every_dependence_and_every_queue(
-    case: tuple[Any, ...], target: Target, tracing: Any, texts: Any
-) -> None:
-    program, _ = build(tracing, texts, case)
-    timeline = schedule(program, target)
-    for number, before in enumerate(dependences(program).predecessors):
-        for other in before:
-            assert timeline.start_ns[number] >= timeline.end_ns[other]
-    for index in range(4):
-        mine = np.flatnonzero(timeline.queue == index)
-        order = mine[np.argsort(timeline.start_ns[mine], kind="stable")]
-        assert np.all(timeline.start_ns[order[1:]] >= timeline.end_ns[order[:-1]])
-
-
-@FEW
-@given(case=PROGRAMS, factor=st.floats(1.0, 4.0), engine=st.sampled_from(["tensor", "vector", "scalar"]))
-def test_a_faster_engine_is_never_slower_in_the_same_order(
-    case: tuple[Any, ...], factor: float, engine: str, tracing: Any, texts: Any
-) -> None:
-    program, _ = build(tracing, texts, case)
-    first = schedule(program, TRN2)
-    clock = f"{engine}_clock_ghz"
-    faster = replace(TRN2, **{clock: getattr(TRN2, clock) * factor})
-    frozen = schedule(program, TRN2, order=first)
-    assert schedule(program, faster, order=first).latency_ms <= frozen.latency_ms * (1 + 1e-12)
-
-
-@FEW
-@given(case=PROGRAMS, factor=st.floats(1.0, 4.0))
-def test_faster_dma_is_never_slower_in_the_same_order(
-    case: tuple[Any, ...], factor: float, tracing: Any, texts: Any
-) -> None:
-    program, _ = build(tracing, texts, case)
-    first = schedule(program, TRN2)
-    faster = replace(
-        TRN2,
-        dma_engine_bytes_per_ns=TRN2.dma_engine_bytes_per_ns * factor,
-        dma_trigger_ns=TRN2.dma_trigger_ns / factor,
-    )
-    frozen = schedule(program, TRN2, order=first)
-    assert schedule(program, faster, order=first).latency_ms <= frozen.latency_ms * (1 + 1e-12)
 
 
 def test_schedules_repeat(tracing: Any, texts: Any) -> None:
     program = matmul_program(tracing, texts, 2, 2, 2, dtype="float32")
     first, second = schedule(program, TRN2), schedule(Program.from_bytes(program.to_bytes()), TRN2)
     assert np.array_equal(first.start_ns, second.start_ns)
-
-
-def test_doubling_the_work_at_steady_state_doubles_the_time(tracing: Any, texts: Any) -> None:
-    spans = []
-    for m in (16, 32):
-        timeline = schedule(tracing(texts.stream(width=512), spec(128 * m, 1024)), TRN2)
-        spans.append(float(timeline.end_ns.max()))
-    ramp = 10_000.0
-    assert abs(spans[1] - 2 * spans[0]) < ramp
 
 
 def latency(tracing: Any, text: str, *args: ArraySpec, target: Target = TRN2) -> float:
