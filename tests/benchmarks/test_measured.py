@@ -1,0 +1,123 @@
+"""Scores, reports and baselines of predictions beside measurements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.measured import naive, report, scores
+from benchmarks.measured.cases import Case
+from benchmarks.measured.runs import Outcome
+from nki_sim import ArraySpec, targets, trace
+from tests.benchmarks.test_fidelity import HEADER, KERNEL
+
+# -- scores ----------------------------------------------------------------------------------------
+
+LATENCIES = st.floats(min_value=1e-3, max_value=1e3)
+PAIRS = st.lists(st.tuples(LATENCIES, LATENCIES), min_size=2, max_size=9)
+
+
+def test_scores_of_known_lists() -> None:
+    pairs = [(1.0, 1.1), (2.0, 1.8), (4.0, 5.0), (8.0, 4.0)]
+    found = scores.scores(pairs)
+    assert found["median_ape_percent"] == pytest.approx(17.5)
+    assert found["worst_ape_percent"] == pytest.approx(50.0)
+    assert found["spearman"] == pytest.approx(0.8)
+    assert found["kendall"] == pytest.approx(2 / 3)
+    assert found["pairwise_order_percent"] == pytest.approx(500 / 6)
+
+
+def test_a_predicted_tie_is_no_order_and_lowers_the_correlations() -> None:
+    found = scores.scores([(1.0, 1.0), (2.0, 1.0), (3.0, 2.0)])
+    assert found["pairwise_order_percent"] == pytest.approx(200 / 3)
+    assert found["spearman"] == pytest.approx(3**0.5 / 2)
+    assert found["kendall"] == pytest.approx(2 / (3 * 2) ** 0.5)
+
+
+def test_too_few_kernels_have_no_order() -> None:
+    assert scores.scores([]) == dict.fromkeys(scores.scores([]), None)
+    assert scores.scores([(1.0, 2.0)])["spearman"] is None
+    assert scores.scores([(1.0, 2.0)])["worst_ape_percent"] == 100.0
+
+
+@given(pairs=PAIRS)
+def test_a_perfect_model_has_perfect_scores_and_a_scale_keeps_the_order(pairs: list[scores.Pair]) -> None:
+    measured = sorted({pair[0] for pair in pairs})
+    same = scores.scores([(value, value) for value in measured])
+    assert same["worst_ape_percent"] == 0.0
+    if len(measured) > 1:
+        scaled = scores.scores([(value, 3 * value) for value in measured])
+        order = [scaled[name] for name in ("spearman", "kendall", "pairwise_order_percent")]
+        assert order == pytest.approx([1.0, 1.0, 100.0])
+        assert scaled["median_ape_percent"] == pytest.approx(200.0)
+
+
+@given(pairs=PAIRS)
+def test_correlations_stay_within_their_bounds_and_turn_with_the_order(pairs: list[scores.Pair]) -> None:
+    found = scores.scores(pairs)
+    turned = scores.scores([(measured, 1e4 - predicted) for measured, predicted in pairs])
+    for name in ("spearman", "kendall"):
+        value = found[name]
+        if value is not None:
+            assert -1 - 1e-9 <= value <= 1 + 1e-9
+            if len({pair[1] for pair in pairs}) == len({1e4 - pair[1] for pair in pairs}):
+                assert turned[name] == pytest.approx(-value, abs=1e-9)
+
+
+def test_only_variants_that_differ_enough_are_pairs() -> None:
+    pairs = [(1.0, 1.0), (1.15, 2.0), (1.16, 3.0)]
+    assert list(scores.distinct(pairs)) == [((1.0, 1.0), (1.16, 3.0))]
+
+
+# -- reports ---------------------------------------------------------------------------------------
+
+
+def outcome(measured: dict[str, float], counters: dict[str, float], **case: Any) -> Outcome:
+    found = {
+        "predicted_ms": 2.0, "counters": counters, "baselines_ms": {"roofline": 1.0}, "instructions": 1,
+        "seconds": {}, "peak_mib": 1,
+    }  # fmt: skip
+    return Outcome(Case("k", "p", "trn1", measured, **case), found)
+
+
+def test_engine_busy_times_are_compared_apart_from_the_latency() -> None:
+    measured = {"latency": 1.0, "vector_engine_active_time_percent": 0.8}
+    one = report.row(outcome(measured, {"vector_engine_active_time_percent": 0.4, "total_time": 1.0}))
+    assert one["counters"]["vector_engine_active_time_percent"]["relative_error"] == pytest.approx(-0.5)
+    busy = one["counters"]["vector_engine_busy_ms"]
+    assert (busy["measured"], busy["predicted"]) == pytest.approx((0.8, 0.8))
+    percent = {name: 100 * value for name, value in measured.items() if name != "latency"}
+    other = report.row(outcome({"latency": 1.0, **percent}, {"vector_engine_active_time_percent": 40.0}))
+    assert other["counters"]["vector_engine_busy_ms"]["relative_error"] == pytest.approx(0.0)
+
+
+def test_a_counter_that_was_measured_as_zero_has_no_relative_error() -> None:
+    one = report.row(outcome({"latency": 1.0, "spill_save_bytes": 0.0}, {"spill_save_bytes": 5.0}))
+    assert one["counters"]["spill_save_bytes"]["relative_error"] is None
+    (spread,) = report.counter_summary([one]).values()
+    assert (spread["kernels"], spread["measured_zero_only"], spread["within_10_percent"]) == (1, 1, 0)
+
+
+def test_profiles_and_variants_are_scored_apart() -> None:
+    profile = outcome({"latency": 2.0}, {})
+    near, far = outcome({"latency": 4.0}, {}, group="g"), outcome({"latency": 1.0}, {}, group="g")
+    overall = report.report([profile, near, far])["overall"]
+    assert overall["worst_ape_percent"] == 0.0
+    assert overall["pairwise_order_percent"] == 0.0
+    assert report.report([near, far])["overall"]["worst_ape_percent"] == 100.0
+
+
+# -- baselines -------------------------------------------------------------------------------------
+
+
+def test_baselines_are_what_they_say() -> None:
+    target = targets.load("trn1")
+    program = trace(HEADER + KERNEL.format(times=3), args=[ArraySpec((256, 512), "float32")], target="trn1")
+    found = naive.baselines(program, target)
+    assert found["bytes_over_bandwidth"] == pytest.approx(2 * 256 * 512 * 4 / target.hbm_bytes_per_ns / 1e6)
+    assert found["flops_over_peak"] == 0.0
+    assert found["roofline"] == found["bytes_over_bandwidth"]
+    assert found["bytes_over_bandwidth"] < found["busiest_engine"] < found["sum_of_costs"]
