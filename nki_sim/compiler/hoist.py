@@ -16,6 +16,7 @@ import numpy as np
 from nki_sim.compiler.dead import drop_dead
 from nki_sim.compiler.draft import Draft
 from nki_sim.compiler.values import Values
+from nki_sim.program.ir import Bools
 
 # Broadcasts are views until engines are chosen, after hoisting: they are made where they are used.
 _VIEWS = frozenset({"nc_stream_shuffle"})
@@ -79,7 +80,7 @@ def _droppable(draft: Draft, values: Values, names: dict[int, int]) -> dict[int,
         names = {tensor: twin for tensor, twin in names.items() if tensor not in stay}
 
 
-def _merged(draft: Draft, names: Mapping[int, int]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _merged(draft: Draft, names: Mapping[int, int]) -> Bools:
     """By instruction whether it writes, and nothing but tiles that are dropped."""
     dropped = np.zeros(len(draft.tensor_sites), dtype=bool)
     dropped[list(names)] = True

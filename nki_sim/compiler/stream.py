@@ -42,6 +42,7 @@ class _Stream:
         self._recent: dict[int, OrderedDict[tuple[int, Box | None], int]] = defaultdict(OrderedDict)
         self._narrow: dict[tuple[int, tuple[int, ...]], int] = {}
         self._cuts: dict[tuple[int, int, Box], _Cut | tuple[()] | None] = {}
+        self._forms: list[int] = draft.form_ids.tolist()
         self.forms, self.kept = draft.form_ids.copy(), np.ones(len(draft), dtype=bool)
         self.tensors, self.offsets = cells.tensor.copy(), cells.offset.copy()
         self.at: list[int] = []
@@ -75,7 +76,7 @@ class _Stream:
 
     def _use(self, cell: int, at: int, place: int, tensor: int, offset: int) -> bool:
         """Let an access go to a part, loaded unless it is there; whether the part is a small tile."""
-        item = self._draft.forms[int(self._draft.form_ids[at])].operands[place]
+        item = self._draft.forms[self._forms[at]].operands[place]
         box = box_of(item, offset) if can_narrow(item, self._draft.site(tensor)) else None
         recent = self._recent[self._draft.tensor_sites[tensor]]
         if box is not None and (tensor, box) not in recent and not self._can_cut(tensor, box):

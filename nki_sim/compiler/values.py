@@ -16,6 +16,7 @@ import numpy as np
 
 from nki_sim.compiler.draft import Draft
 from nki_sim.forms import Form
+from nki_sim.program.ir import Bools
 
 # What an instruction does beyond its operands' values: nothing may be dropped.
 KEPT = frozenset({"rng", "rand", "dropout", "core_barrier", "sendrecv", "loop_begin", "loop_end"})
@@ -107,7 +108,7 @@ def _kind(draft: Draft, number: int) -> _Kind:
     )
 
 
-def _changing(draft: Draft) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _changing(draft: Draft) -> Bools:
     """By tensor whether its content changes: HBM, and tiles written after another instruction reads them."""
     cells, count = draft.cells, len(draft.tensor_sites)
     own = np.zeros(len(cells.tensor), dtype=bool)
