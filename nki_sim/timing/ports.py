@@ -23,9 +23,14 @@ def _touches(buffer: str) -> Holds:
     return lambda form, _: any(item.buffer == buffer for item in form.operands)
 
 
+def _sbuf(form: Form, cost: Cost) -> bool:
+    """Instructions on SBUF, and descriptors, which GpSimd writes there."""
+    return cost.software or _touches("sbuf")(form, cost)
+
+
 def _wide(form: Form, cost: Cost) -> bool:
     """GpSimd on SBUF at any time, VectorE in its 16-bit modes."""
-    return cost.fast or (form.engine == "gpsimd" and _touches("sbuf")(form, cost))
+    return cost.fast or (form.engine != "vector" and _sbuf(form, cost))
 
 
 def _always(form: Form, cost: Cost) -> bool:
@@ -51,7 +56,7 @@ DESCRIPTORS = Port("GpSimd", frozenset({"gpsimd"}), _always)
 
 PORTS: dict[int, tuple[Port, ...]] = {
     2: (
-        Port("SBUF of Vector and GpSimd", _VECTOR_GPSIMD, _touches("sbuf")),
+        Port("SBUF of Vector and GpSimd", _VECTOR_GPSIMD, _sbuf),
         Port("PSUM of Vector and Scalar", _VECTOR_SCALAR, _touches("psum")),
     ),
     3: (
@@ -103,9 +108,8 @@ def _wanted(program: Program, kinds: list[tuple[Port, ...]], target: Target) -> 
 
 
 def _kinds(table: tuple[Port, ...], form: Form, cost: Cost) -> tuple[Port, ...]:
-    if cost.software:
-        return (DESCRIPTORS,)
-    return tuple(port for port in table if form.engine in port.engines and port.holds(form, cost))
+    engine = "gpsimd" if cost.software else form.engine
+    return tuple(port for port in table if engine in port.engines and port.holds(form, cost))
 
 
 def _engines(port: Port, program: Program, kinds: list[tuple[Port, ...]], costs: list[Cost]) -> int:

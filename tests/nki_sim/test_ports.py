@@ -66,6 +66,27 @@ def test_who_shares_a_port_waits(
         assert np.all(timeline.queue[timeline.blocker[waiting]] != timeline.queue[waiting])
 
 
+DESCRIPTORS = "nisa.dma_copy(tiles[3], x, dge_mode=nisa.dge_mode.MODE)"
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "mode", "shared"),
+    [
+        ("trn1", "float32", "swdge", True),
+        ("trn1", "float32", "unknown", False),
+        ("trn2", "float32", "swdge", False),
+        ("trn2", "bfloat16", "swdge", True),
+        ("trn2", "bfloat16", "none", False),
+    ],
+)
+def test_gpsimd_writes_descriptors_to_sbuf(
+    name: str, dtype: str, mode: str, shared: bool, tracing: Any
+) -> None:
+    pair = (VECTOR, DESCRIPTORS.replace("MODE", mode))
+    timeline = timeline_of(tracing, name, dtype, pair)
+    assert (PORT in timeline.cause[6:].tolist()) == shared
+
+
 PLACED = """
 @nki.jit
 def kernel(x):
