@@ -20,6 +20,7 @@ from nki_sim.program.ir import Bools
 
 # Broadcasts are views until engines are chosen, after hoisting: they are made where they are used.
 _VIEWS = frozenset({"nc_stream_shuffle"})
+_LOADS = frozenset({"dma_copy"})
 
 
 def hoist(draft: Draft, *, computed: bool) -> dict[int, int]:
@@ -29,7 +30,7 @@ def hoist(draft: Draft, *, computed: bool) -> dict[int, int]:
     """
     values = Values(draft)
     names, left = _names(draft, values, computed=computed)
-    merge(draft, _droppable(draft, values, names))
+    merge(draft, _droppable(draft, names))
     return left
 
 
@@ -43,38 +44,59 @@ def merge(draft: Draft, names: Mapping[int, int]) -> None:
 
 def _names(draft: Draft, values: Values, *, computed: bool) -> tuple[dict[int, int], dict[int, int]]:
     """Tiles that an earlier one takes the place of, and loaded ones that equal an earlier one but stay."""
-    nodes = _Nodes(draft)
-    forms = draft.form_ids.tolist()
+    nodes, makers = _Nodes(draft), _Makers(draft)
     # By value, the tiles that are kept, by the iteration they are first written in.
     kept: dict[int, dict[int, int]] = defaultdict(dict)
     names: dict[int, int] = {}
     left: dict[int, int] = {}
     for tensor, number in values.numbers.items():
         if number == tensor:
-            kept[number][nodes.of(values.makers[tensor][0])] = tensor
+            kept[number][nodes.of(makers.first[tensor])] = tensor
             continue
-        ops = {draft.forms[forms[at]].op for at in values.makers[tensor]}
-        if ops & _VIEWS:
+        if makers.view[tensor]:
             continue
-        if computed and ops != {"dma_copy"}:
+        if computed and not makers.load[tensor]:
             names[tensor] = number
             continue
-        node, tiles = nodes.of(values.makers[tensor][0]), kept[number]
+        node, tiles = nodes.of(makers.first[tensor]), kept[number]
         around = next((one for one in nodes.around(node) if one in tiles), None)
         if around is None:
             tiles[node] = tensor
-            if ops == {"dma_copy"}:
+            if makers.load[tensor]:
                 left[tensor] = number
         else:
             names[tensor] = tiles[around]
     return names, left
 
 
-def _droppable(draft: Draft, values: Values, names: dict[int, int]) -> dict[int, int]:
+class _Makers:
+    """By tensor the `first` instruction that writes it, whether one makes a `view`, and all `load`."""
+
+    def __init__(self, draft: Draft) -> None:
+        cells = draft.cells
+        rows = np.flatnonzero(cells.writes)
+        tensors, writers = cells.tensor[rows], cells.instruction[rows]
+        ops = [form.op for form in draft.forms]
+        views, loads = (
+            np.array([op in chosen for op in ops], dtype=bool)[draft.form_ids][writers]
+            for chosen in (_VIEWS, _LOADS)
+        )
+        first = np.full(len(draft.tensor_sites), -1)
+        first[tensors[::-1]] = writers[::-1]
+        view, other = np.zeros((2, len(first)), dtype=bool)
+        view[tensors[views]] = True
+        other[tensors[~loads]] = True
+        self.first: list[int] = first.tolist()
+        self.view: list[bool] = view.tolist()
+        self.load: list[bool] = (~other).tolist()
+
+
+def _droppable(draft: Draft, names: dict[int, int]) -> dict[int, int]:
     """Without tiles that an instruction fills which has to stay for another result."""
+    cells = draft.cells
     while True:
-        merged = _merged(draft, names)
-        stay = {t for t in names if not all(merged[at] for at in values.makers[t])}
+        fills = cells.writes & ~_merged(draft, names)[cells.instruction]
+        stay = names.keys() & set(np.unique(cells.tensor[fills]).tolist())
         if not stay:
             return names
         names = {tensor: twin for tensor, twin in names.items() if tensor not in stay}

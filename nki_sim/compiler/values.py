@@ -21,7 +21,7 @@ from nki_sim.program.ir import Bools
 # What an instruction does beyond its operands' values: nothing may be dropped.
 KEPT = frozenset({"rng", "rand", "dropout", "core_barrier", "sendrecv", "loop_begin", "loop_end"})
 
-_ITSELF = -1
+_ITSELF = _NOTHING = -1
 
 
 def unique(form: Form) -> bool:
@@ -43,58 +43,52 @@ class Values:
     """Value numbers of the tiles of a draft.
 
     `numbers[t]` is the first tile of its declaration that holds what tile t holds (t itself, where it is the
-    first), for tiles that some instruction reads and whose content is known; `makers[t]` are the instructions
-    that write t.
+    first), for tiles that some instruction reads and whose content is known.
     """
 
     def __init__(self, draft: Draft) -> None:
-        self._draft = draft
-        self._changing = _changing(draft).tolist()
+        self._sites = draft.tensor_sites
+        self._changing: list[bool] = _changing(draft).tolist()
         self._placed = [site.address is not None for site in draft.sites]
         self._placed_writes = 0
-        self._parts: dict[int, list[tuple[int, int, int]]] = {}
-        self._classes: dict[Hashable, int] = {}
+        # By tensor a number for all that was written to it until now, in order.
+        self._states: dict[int, int] = {}
+        self._first: dict[tuple[int, int], int] = {}
         self.numbers: dict[int, int] = {}
-        self.makers: dict[int, list[int]] = {}
-        self._walk()
+        self._walk(draft)
 
-    def _walk(self) -> None:
-        draft, cells = self._draft, self._draft.cells
+    def _walk(self, draft: Draft) -> None:
+        cells, states = draft.cells, self._states
         first, tensors, offsets = cells.first.tolist(), cells.tensor.tolist(), cells.offset.tolist()
         kinds = [_kind(draft, number) for number in range(len(draft.forms))]
         known: dict[Hashable, int] = {}
         cores = draft.issuers().tolist()
         for at, form in enumerate(draft.form_ids.tolist()):
             base, kind = first[at], kinds[form]
-            if not kind.outs:
-                continue
             outs = [tensors[base + place] for place in kind.outs]
             key: list[Hashable] = [form, cores[at]]
-            for place in kind.ins:
+            for place in kind.ins if outs else ():
                 tensor = tensors[base + place]
                 key += (_ITSELF if tensor in outs else self._content(tensor), offsets[base + place])
             if kind.unique or (len(outs) > 1 and (kind.updates or _ITSELF in key)):
                 key.append((at,))
-            number = known.setdefault(tuple(key), len(known))
             for place, tensor in zip(kind.outs, outs, strict=True):
-                self._parts.setdefault(tensor, []).append((number, place, offsets[base + place]))
-                self.makers.setdefault(tensor, []).append(at)
-                self._placed_writes += self._placed[draft.tensor_sites[tensor]]
+                write = (states.get(tensor, _NOTHING), place, offsets[base + place], *key)
+                states[tensor] = known.setdefault(write, len(known))
+                self._placed_writes += self._placed[self._sites[tensor]]
 
     def _content(self, tensor: int) -> Hashable:
         """What a tensor holds when it is read now."""
         found = self.numbers.get(tensor)
         if found is not None:
             return found
-        parts = self._parts.get(tensor)
-        site = self._draft.tensor_sites[tensor]
+        state, site = self._states.get(tensor, _NOTHING), self._sites[tensor]
         if self._placed[site]:
             # Another tile may lie in the same place.
             return tensor, self._placed_writes
-        if self._changing[tensor] or parts is None:
-            return tensor, len(parts or ())
-        number = self._classes.setdefault((site, *parts), tensor)
-        self.numbers[tensor] = number
+        if self._changing[tensor] or state == _NOTHING:
+            return tensor, state
+        number = self.numbers[tensor] = self._first.setdefault((site, state), tensor)
         return number
 
 
