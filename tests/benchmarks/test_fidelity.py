@@ -213,7 +213,7 @@ def test_a_folder_without_a_summary_is_refused(tmp_path: Path, capsys: Any) -> N
 
 def test_profiles_of_other_platforms_are_left_out_when_one_is_asked_for(tmp_path: Path) -> None:
     found = cases.corpus(checkout(tmp_path, short=1))
-    file = data(tmp_path / "d.json", row("short"), row("short", platform="trn2"))
+    file = data(tmp_path / "d.json", row("short"), row("short", platform="gen3"))
     assert [case.target for case in cases.profiles(file, found, None)] == ["trn1", "trn2"]
     assert [case.target for case in cases.profiles(file, found, "trn2")] == ["trn2"]
 
