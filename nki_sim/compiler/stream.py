@@ -19,6 +19,9 @@ from nki_sim.compiler.residency import KEPT_PARTS
 _Cut = tuple[int, int, int]
 """Form of a load, its offset in the small tile, and how much later in the source it begins."""
 
+_Load = tuple[int, int, int, int]
+"""Form of a load, its source, and the offsets in the tile and in the source."""
+
 
 def stream(draft: Draft, tensors: set[int]) -> None:
     """Load the parts of some tiles, written by plain loads alone, where they are used."""
@@ -41,6 +44,8 @@ class _Stream:
         # By declaration the parts that are still there, by tile and box (None: the whole tile).
         self._recent: dict[int, OrderedDict[tuple[int, Box | None], int]] = defaultdict(OrderedDict)
         self._narrow: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._boxes: dict[tuple[int, int, int, int], tuple[Box | None, int]] = {}
+        self._small: dict[tuple[int, int], int] = {}
         self._cuts: dict[tuple[int, int, Box], _Cut | tuple[()] | None] = {}
         self._forms: list[int] = draft.form_ids.tolist()
         self.forms, self.kept = draft.form_ids.copy(), np.ones(len(draft), dtype=bool)
@@ -76,55 +81,72 @@ class _Stream:
 
     def _use(self, cell: int, at: int, place: int, tensor: int, offset: int) -> bool:
         """Let an access go to a part, loaded unless it is there; whether the part is a small tile."""
-        item = self._draft.forms[self._forms[at]].operands[place]
-        box = box_of(item, offset) if can_narrow(item, self._draft.site(tensor)) else None
-        recent = self._recent[self._draft.tensor_sites[tensor]]
-        if box is not None and (tensor, box) not in recent and not self._can_cut(tensor, box):
-            box = None
-        part = tensor, box
-        if part in recent:
-            recent.move_to_end(part)
-        else:
-            recent[part] = self._part(at, tensor, box)
-            if len(recent) > KEPT_PARTS:
-                recent.popitem(last=False)
-        self.tensors[cell] = recent[part]
+        site = self._draft.tensor_sites[tensor]
+        view = self._forms[at], place, site, offset
+        if view not in self._boxes:
+            self._boxes[view] = self._box(*view)
+        box, within = self._boxes[view]
+        recent = self._recent[site]
+        if (tensor, box) not in recent:
+            loads = self._loads(tensor, box)
+            if loads is None:
+                box, loads = None, self._loads(tensor, None)
+            if (tensor, box) not in recent:
+                recent[tensor, box] = self._part(at, tensor, box, loads or [])
+        recent.move_to_end((tensor, box))
+        if len(recent) > KEPT_PARTS:
+            recent.popitem(last=False)
+        self.tensors[cell] = recent[tensor, box]
         if box is not None:
-            self.offsets[cell] = box.top * box.width + item.below
+            self.offsets[cell] = within
         return box is not None
 
-    def _can_cut(self, tensor: int, box: Box) -> bool:
-        return all(self._cut(load, box) is not None for load in self._contents.of(tensor))
+    def _box(self, form: int, place: int, site: int, offset: int) -> tuple[Box | None, int]:
+        """What an access touches, None where it needs the whole tile; and its offset in that alone."""
+        item = self._draft.forms[form].operands[place]
+        if not can_narrow(item, self._draft.sites[site]):
+            return None, offset
+        box = box_of(item, offset)
+        return box, box.top * box.width + item.below
 
-    def _part(self, at: int, tensor: int, box: Box | None) -> int:
-        """The tile with a part, or a whole tile, and the loads that fill it in front of an instruction."""
-        draft, source = self._draft, int(self._draft.sources[at])
-        if box is None:
-            made = draft.like(tensor)
-        else:
-            site = draft.site(tensor)
-            made = draft.tensor(replace(site, shape=(site.shape[0], box.width)))
+    def _loads(self, tensor: int, box: Box | None) -> list[_Load] | None:
+        """The loads of a part, or of a whole tile; None where one of them cannot be cut."""
+        found: list[_Load] = []
         for load in self._contents.of(tensor):
             form, (_, far), (to, place) = self._contents.load(load)
             if box is not None:
-                found = self._cut(load, box)
-                if not found:
+                key = form, to, box
+                if key not in self._cuts:
+                    self._cuts[key] = self._new_cut(*key)
+                piece = self._cuts[key]
+                if piece is None:
+                    return None
+                if not piece:
                     continue
-                form, to, moved = found
+                form, to, moved = piece
                 place += moved
+            found.append((form, far, to, place))
+        return found
+
+    def _part(self, at: int, tensor: int, box: Box | None, loads: list[_Load]) -> int:
+        """A tile for a part, or a whole tile, with the loads that fill it in front of an instruction."""
+        site = self._draft.tensor_sites[tensor]
+        if box is None:
+            made = self._draft.like(tensor)
+        elif (site, box.width) in self._small:
+            made = self._draft.like(self._small[site, box.width])
+        else:
+            wide = self._draft.sites[site]
+            made = self._draft.tensor(replace(wide, shape=(wide.shape[0], box.width)))
+            self._small[site, box.width] = made
+        source = int(self._draft.sources[at])
+        for form, far, to, place in loads:
             self.at.append(at)
             self.steps.append(Step(form, (made, far), (to, place), source, LOAD_AGAIN))
         return made
 
-    def _cut(self, load: int, box: Box) -> _Cut | tuple[()] | None:
-        """A load of what it has in a box: nothing where that is nothing, None where it cannot be cut."""
-        form, _, (to, _) = self._contents.load(load)
-        key = form, to, box
-        if key not in self._cuts:
-            self._cuts[key] = self._new_cut(form, to, box)
-        return self._cuts[key]
-
     def _new_cut(self, number: int, to: int, box: Box) -> _Cut | tuple[()] | None:
+        """A load of what it has in a box: nothing where that is nothing, None where it cannot be cut."""
         form = self._draft.forms[number]
         dst, src = form.operands
         if box_of(dst, to).common(box).empty:
