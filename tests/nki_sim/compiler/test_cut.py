@@ -53,7 +53,7 @@ def loads(draw: Any) -> tuple[Operand, int, Operand, int]:
     return operand("dst", tuple(dims), start), start * ROW + column, operand("src", tuple(walk)), SOURCE
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(load=loads(), data=st.data())
 def test_a_cut_load_brings_what_the_whole_one_does_to_the_part(
     load: tuple[Operand, int, Operand, int], data: Any
