@@ -2,8 +2,9 @@
 
 The compiler does not refuse programs that need more SBUF than there is. The model walks the instructions in
 order with the bytes of a partition; where a tile needs room, those leave whose next use is farthest away
-(Belady). An array of many computed tiles that does not stay whole is not kept at all: its tiles are
-`passing`, and leave when a few others of the array have been used [C].
+(Belady) [I]: profiles show how many bytes are saved and read back, not of which tiles. An array of many
+computed tiles that does not stay whole is not kept at all: its tiles are `passing`, and leave when a few
+others of the array have been used [C].
 """
 
 from __future__ import annotations

@@ -131,3 +131,25 @@ def test_a_tile_loaded_anew_is_not_what_it_was(building: Build) -> None:
 
     made = streamed(building, body)
     assert len(loads(made)) == 2 * COUNT
+
+
+def test_a_masked_product_still_says_what_it_was_written_for(building: Build) -> None:
+    def body(b: Any) -> None:
+        ones = b.recorder.declare((128, 32), "float32", "sbuf", "ones")
+        isa.memset(ones, 1.0)
+        tiles = array(b, isa.dma_copy)
+        for tile in (*tiles, *tiles):
+            bank = b.recorder.declare((32, 64), "float32", "psum", "bank")
+            left, right = ones, tile[:, 0:48]
+            b.emit(
+                "nc_matmul", dst=bank[:, 0:48], stationary=left, moving=right, accumulate=False,
+                hints=(("moving", 64),),
+            )  # fmt: skip
+            made = b.recorder.declare((32, 64), "float32", "sbuf", "made")
+            isa.tensor_copy(made[:, 0:48], bank[:, 0:48])
+            isa.dma_copy(b.out[0:32, 0:48], made[:, 0:48])
+
+    made = streamed(building, body)
+    forms = [made.program.forms[form] for form in made.program.form_ids.tolist()]
+    products = [form for form in forms if form.op == "nc_matmul"]
+    assert {(form["moving"].row, form.hint("moving")) for form in products} == {(48, 64)}
