@@ -1,7 +1,8 @@
 """Static rules: what a kernel's text may contain, read off its syntax tree before anything runs.
 
 An allow-list: a few modules, of some only some names; of the built-in functions those that compute. No
-private or dunder names, no code at import time beyond definitions and constants. The jail is the wall;
+private or dunder names, no frames, no raw memory, nothing assigned to a module, no code at import time beyond
+definitions and constants. The jail is the wall;
 these rules are there to say early and clearly, with a line, what a kernel has no use for.
 """
 
@@ -56,6 +57,28 @@ BUILTINS = frozenset(
     """.split()  # noqa: SIM905  forty names read better as one text
 )
 _ALL_BUILTINS = frozenset(dir(builtins))
+
+_INTERNALS = frozenset(
+    """
+    os sys inspect functools context current current_api tracing Recorder LegacyRecorder recorder
+    OPERATORS FUNCTIONS UNSUPPORTED
+    ctypes tofile dump dumps setflags
+    gi_frame gi_code gi_yieldfrom cr_frame cr_code ag_frame ag_code tb_frame tb_next
+    f_back f_builtins f_code f_globals f_locals f_trace with_traceback
+    """.split()  # noqa: SIM905  thirty names read better as one text
+)
+"""Attributes without an underscore that lead out of a kernel: to what a module of the simulator is itself made
+of, to files and raw memory from arrays, to the frames of whoever called."""
+
+_SPECIAL_METHODS = frozenset(
+    """
+    __init__ __post_init__ __call__ __len__ __iter__ __next__ __contains__ __getitem__ __setitem__ __enter__
+    __exit__ __repr__ __str__ __bool__ __int__ __index__ __hash__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__
+    __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __floordiv__ __mod__ __neg__ __matmul__
+    """.split()  # noqa: SIM905  thirty names read better as one text
+)
+"""Special methods that a kernel's classes may have; others hook into pickling, arrays, imports or lookups."""
+
 _TOP_LEVEL = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 _NOT_CONSTANT = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
 _ASYNC = (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)
@@ -82,6 +105,8 @@ def check(tree: ast.Module, source: str) -> list[Offence]:
         *_imports(tree),
         *_names(tree, source),
         *_attributes(tree),
+        *_definitions(tree),
+        *_modules_as_values(tree),
         *_top_level(tree),
         *_statements(tree),
     ]
@@ -110,7 +135,8 @@ def _member(module: str, name: str, line: int) -> Iterator[Offence]:
     allowed = MODULES.get(module, frozenset())
     if module not in MODULES or f"{module}.{name}" in MODULES:
         return
-    if name == "*" or name.startswith("_") or (allowed is not None and name not in allowed):
+    hidden = name in _INTERNALS and allowed is None
+    if name == "*" or name.startswith("_") or hidden or (allowed is not None and name not in allowed):
         hint = f"of {module} a kernel may use {', '.join(sorted(allowed or {'its public names'}))}"
         yield Offence("forbidden_import", f"{name} from {module}", line, hint)
 
@@ -163,10 +189,54 @@ def _attribute(node: ast.Attribute, restricted: Mapping[str, str]) -> Iterator[O
         yield _private(node.attr, node.lineno)
     elif isinstance(node.value, ast.Name) and node.value.id in restricted:
         yield from _member(restricted[node.value.id], node.attr, node.lineno)
+    elif node.attr in _INTERNALS:
+        yield _private(node.attr, node.lineno)
 
 
 def _private(name: str, line: int) -> Offence:
     return Offence("forbidden_attribute", f"use of attribute {name}", line, "a kernel uses public names only")
+
+
+def _definitions(tree: ast.Module) -> Iterator[Offence]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("__"):
+            if node.name not in _SPECIAL_METHODS:
+                hint = "give it a name of your own"
+                yield Offence("forbidden_name", f"a method {node.name}", node.lineno, hint)
+        elif isinstance(node, ast.ClassDef):
+            for part in node.body:
+                if isinstance(part, ast.Import | ast.ImportFrom):
+                    hint = "import at the top of the file"
+                    yield Offence("forbidden_import", "an import in a class", part.lineno, hint)
+
+
+def _modules_as_values(tree: ast.Module) -> Iterator[Offence]:
+    """Modules passed on under names that the rules do not follow, and what is assigned to a module."""
+    restricted = dict(_restricted_aliases(tree))
+    imported = set(_imported_names(tree))
+    looked_into = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in restricted and id(node) not in looked_into:
+            hint = f"name what is needed of it: {node.id}.name"
+            yield Offence("forbidden_name", f"use of the module {node.id} as a value", node.lineno, hint)
+        elif (
+            isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load) and _root(node) in imported
+        ):
+            text = f"assignment to {ast.unparse(node)}"
+            hint = "what is imported stays as it is; use a name of your own"
+            yield Offence("forbidden_statement", text, node.lineno, hint)
+
+
+def _root(node: ast.expr) -> str:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _imported_names(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else []:
+            yield alias.asname or alias.name.partition(".")[0]
 
 
 def _restricted_aliases(tree: ast.Module) -> Iterator[tuple[str, str]]:
