@@ -28,7 +28,7 @@ HONEST = [
     "from functools import partial, reduce\nfrom itertools import product\nfrom typing import Optional",
     "import functools\ndef f(x):\n    return functools.partial(max, x)",
     "from __future__ import annotations",
-    "class Pair:\n    def __add__(self, other):\n        return self\n    def __len__(self):\n        return 1",
+    "class Pair:\n    def __add__(self, other):\n        return 1\n    def __len__(self):\n        return 1",
     "def f(x):\n    x.rows = 1\n    return x.rows",
     "from dataclasses import dataclass\n\n@dataclass\nclass Shape:\n    m: int",
     "class Tiles:\n    def __init__(self, n):\n        self._n = n\n    def m(self):\n        return self._n",
