@@ -14,5 +14,7 @@ def cache_key(request: EvaluationRequest, *, code: Digest, evaluator: str, toolc
     `code` is the kernel's `code_digest`; `toolchain` that of the evaluator which answers, since it is the
     one that decides, whatever was current when the request was written.
     """
-    parts = (code, request.problem.digest, request.size, request.target, evaluator, toolchain)
+    # What the gain is measured from bears on the answer only where it can raise the level.
+    depth = (request.level, None if request.level == "whole" else request.base_ms)
+    parts = (code, request.problem.digest, request.size, request.target, evaluator, toolchain, *depth)
     return digest_of(canonical_json(parts))

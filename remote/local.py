@@ -21,7 +21,7 @@ from nki_sim import targets
 from nki_sim.errors import TargetError
 from remote.errors import InfrastructureError
 from remote.evaluator import Blobs, EvaluationAnswer
-from remote.judge import rules
+from remote.judge import rules, suite
 from remote.judge.job import Job, Outcome
 from remote.judge.normalise import code_digest, parse
 from remote.pool import WorkerLimits, WorkerPool
@@ -43,6 +43,13 @@ from state.model import (
 )
 
 MAX_INSTRUCTIONS = 2_000_000
+
+WHOLE = "whole"
+LEVELS: Mapping[str, int | None] = {"slices": 0, "one_seed": 1, WHOLE: None}
+"""How many seeds are judged on whole outputs (None: all); tiles of all input sets always are."""
+
+GAIN = 3.0
+"""A kernel more times faster than the one it was made from is judged at the level `whole`."""
 
 
 @dataclass
@@ -128,11 +135,24 @@ class LocalEvaluator:
         ended = _ended_badly(result)
         if ended is not None:
             return ended
+        outcome = await self._compare(run, result.answer, run.request.level)
+        if run.request.level != WHOLE and _surprising(outcome, run.request):
+            outcome = await self._compare(run, result.answer, WHOLE)
+        return outcome
+
+    async def _compare(self, run: _Run, reply: bytes, level: str) -> Outcome:
+        """Judge a traced program on what the level asks for."""
+        spec, size = run.problem.spec, run.request.size
+        seeds = spec.seeds[: LEVELS[level]]
         async with run.at("references"):
-            references = await self._references.outputs(run.problem, run.request.size)
-        job = _job(run, references)
+            # The first seed also in tiles: most wrong kernels need no more than that.
+            rest = [str(seed) for seed in spec.seeds if seed not in seeds[1:]]
+            sets = (*rest, *suite.adversarial(spec))
+            excerpts = await self._references.excerpts(run.problem, size, sets)
+            references = await self._references.outputs(run.problem, size, seeds)
+        job = _job(run, references, excerpts)
         try:
-            outcome = await self._workers.judge(job, result.answer)
+            outcome = await self._workers.judge(job, reply)
         except InfrastructureError as error:
             if error.code == "bad_reference":
                 # A file of the cache may be damaged; the next attempt starts from the reference itself.
@@ -246,13 +266,20 @@ def _ended_badly(result: JailResult) -> Outcome | None:
     return None
 
 
-def _job(run: _Run, references: Mapping[int, tuple[Path, ...]]) -> Job:
+def _surprising(outcome: Outcome, request: EvaluationRequest) -> bool:
+    """Whether a kernel is so much faster than the one it came from that all of it is looked at."""
+    timed = outcome.benchmark
+    return timed is not None and request.base_ms is not None and request.base_ms > GAIN * timed.latency_ms
+
+
+def _job(run: _Run, references: Mapping[int, tuple[Path, ...]], excerpts: Mapping[str, Path]) -> Job:
     return Job(
         spec=run.problem.spec,
         problem=run.problem.digest,
         size=run.request.size,
         target=run.request.target,
         references={seed: tuple(map(str, paths)) for seed, paths in references.items()},
+        excerpts={name: str(path) for name, path in excerpts.items()},
     )
 
 

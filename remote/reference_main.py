@@ -1,7 +1,8 @@
-"""Runs a problem's reference in a jail of its own: `main` writes its outputs, as .npy, to given descriptors.
+"""Runs a problem's reference in a jail of its own: `main` writes what it gives to given descriptors.
 
-The request on stdin is JSON: `folder` (the problem's files), `size`, and `files`: per seed the descriptors
-of its outputs, in the order of the spec.
+The request on stdin is JSON: `folder` (the problem's files), `size`, `files`: per seed the descriptors of its
+outputs, in the order of the spec, written as .npy; and `excerpts`: per input set the descriptor of an .npz
+with the pool's tiles (`0`, `1`, ...) and the `honest` error.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from remote.judge import suite
+from remote.judge.excerpts import excerpts
+from remote.judge.tiles import pool
 from seeds.inputs import Array, draw, dtype_of
 from seeds.problem import REFERENCE, REFERENCE_FUNCTION, SPEC
 from seeds.spec import ProblemSpec, parse
@@ -32,7 +36,21 @@ def main() -> int:
     for seed, descriptors in request["files"].items():
         outputs = reference(*draw(spec, request["size"], int(seed)))
         _write(outputs, spec, spec.dims(request["size"]), descriptors)
+    if request["excerpts"]:
+        _excerpts(reference, spec, request["size"], request["excerpts"])
     return 0
+
+
+def _excerpts(reference: Callable[..., Any], spec: ProblemSpec, size: str, files: Mapping[str, int]) -> None:
+    tiles, found = pool(spec, size), excerpts(reference, spec, size)
+    for name, descriptor in files.items():
+        inputs = suite.inputs(spec, size, name)
+        with np.errstate(all="ignore"):
+            truth = found.evaluate(inputs, tiles)
+            error = found.honest_error(inputs, tiles, truth)
+        with os.fdopen(descriptor, "wb") as file:
+            arrays = {str(number): array for number, array in enumerate(truth)}
+            np.savez(file, allow_pickle=False, honest=np.float64(error), **arrays)
 
 
 def _load(folder: Path) -> Callable[..., Any]:

@@ -1,7 +1,9 @@
-"""The outputs a problem's reference gives, computed once per problem, size and seed, kept on disk.
+"""What a problem's reference gives, computed once per problem, size and input set, kept on disk.
 
-They lie under `<home>/cache/references/<problem digest>-<size>/` as `<seed>-<output>.npy`, appear by atomic
-rename and are mapped into memory by the workers. It is a cache: deleting any of it costs only time.
+Under `<home>/cache/references/<problem digest>-<size>/` whole outputs of seeds lie as `<seed>-<output>.npy`
+and the judge's tiles, of every input set, as `<set>-<judge>.npz`, where `judge` is the digest of the code
+that draws inputs and tiles. They appear by atomic rename and are mapped into memory by the workers. It is a
+cache: deleting any of it costs only time.
 """
 
 from __future__ import annotations
@@ -10,13 +12,16 @@ import asyncio
 import json
 import shutil
 import tempfile
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from remote.errors import InfrastructureError
 from remote.sandbox import JailResult, run_jailed
 from remote.walls import JailedProgram, JailStrength, Limits
 from seeds import Problem
+from state.model import digest_of
 
 _LIMITS = Limits(
     cpu_s=36_000,
@@ -30,6 +35,32 @@ _LIMITS = Limits(
 _ROOM = Path(__file__).parent
 
 
+def _judge() -> str:
+    """The digest of what decides which inputs are drawn and which tiles are kept."""
+    parts = [_ROOM / "judge" / name for name in ("excerpts.py", "honest.py", "suite.py", "tiles.py")]
+    return digest_of(b"".join(path.read_bytes() for path in parts))[:12]
+
+
+_JUDGE = _judge()
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """Files: whole outputs by seed, tiles by input set."""
+
+    files: Mapping[int, tuple[Path, ...]] = field(default_factory=dict)
+    excerpts: Mapping[str, Path] = field(default_factory=dict)
+
+    def paths(self) -> list[Path]:
+        return [*(path for paths in self.files.values() for path in paths), *self.excerpts.values()]
+
+    def missing(self) -> _Wanted:
+        return _Wanted(
+            {seed: paths for seed, paths in self.files.items() if not all(p.exists() for p in paths)},
+            {name: path for name, path in self.excerpts.items() if not path.exists()},
+        )
+
+
 class ReferenceStore:
     """Finds reference outputs on disk and has them computed, in a jail, when they are not there."""
 
@@ -38,19 +69,33 @@ class ReferenceStore:
         self._strength = strength
         self._locks: dict[str, asyncio.Lock] = {}
 
-    async def outputs(self, problem: Problem, size: str) -> dict[int, tuple[Path, ...]]:
-        """Return per seed the files of the outputs, in the order of the spec.
+    async def outputs(self, problem: Problem, size: str, seeds: Iterable[int]) -> dict[int, tuple[Path, ...]]:
+        """Return per seed the files of the whole outputs, in the order of the spec.
 
         Raises:
             InfrastructureError: reference_failed, or the jail's.
         """
         folder = self._folder(problem, size)
-        async with self._locks.setdefault(folder.name, asyncio.Lock()):
-            files = {seed: self._files(folder, problem, seed) for seed in problem.spec.seeds}
-            missing = {seed: paths for seed, paths in files.items() if not all(p.exists() for p in paths)}
-            if missing:
+        files = {seed: self._files(folder, problem, seed) for seed in seeds}
+        await self._ensure(problem, size, _Wanted(files=files))
+        return files
+
+    async def excerpts(self, problem: Problem, size: str, names: Iterable[str]) -> dict[str, Path]:
+        """Return per input set the file of the pool's tiles.
+
+        Raises:
+            InfrastructureError: reference_failed, or the jail's.
+        """
+        folder = self._folder(problem, size)
+        files = {name: folder / f"{name}-{_JUDGE}.npz" for name in names}
+        await self._ensure(problem, size, _Wanted(excerpts=files))
+        return files
+
+    async def _ensure(self, problem: Problem, size: str, wanted: _Wanted) -> None:
+        async with self._locks.setdefault(self._folder(problem, size).name, asyncio.Lock()):
+            missing = wanted.missing()
+            if missing.paths():
                 await self._compute(problem, size, missing)
-            return files
 
     def forget(self, problem: Problem, size: str) -> None:
         """Delete the outputs of a problem at a size; they are computed anew when next asked for."""
@@ -62,32 +107,39 @@ class ReferenceStore:
     def _files(self, folder: Path, problem: Problem, seed: int) -> tuple[Path, ...]:
         return tuple(folder / f"{seed}-{output.name}.npy" for output in problem.spec.outputs)
 
-    async def _compute(self, problem: Problem, size: str, missing: dict[int, tuple[Path, ...]]) -> None:
+    async def _compute(self, problem: Problem, size: str, missing: _Wanted) -> None:
         folder = self._folder(problem, size)
         folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             staging = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".new-", dir=folder)))
             source = staging / "problem"
             _write_files(problem, source)
-            files = {
-                seed: [stack.enter_context((staging / path.name).open("wb")).fileno() for path in paths]
-                for seed, paths in missing.items()
+            opened = {
+                path: stack.enter_context((staging / path.name).open("wb")).fileno()
+                for path in missing.paths()
             }
-            request = {"folder": str(source), "size": size, "files": files}
-            descriptors = [number for numbers in files.values() for number in numbers]
+            request = {
+                "folder": str(source),
+                "size": size,
+                "files": {seed: [opened[path] for path in paths] for seed, paths in missing.files.items()},
+                "excerpts": {name: opened[path] for name, path in missing.excerpts.items()},
+            }
             result = await run_jailed(
-                _program(source), json.dumps(request).encode(), strength=self._strength, files=descriptors
+                _program(source, threads=bool(missing.files)),
+                json.dumps(request).encode(),
+                strength=self._strength,
+                files=list(opened.values()),
             )
             _succeeded(result, problem)
-            for paths in missing.values():
-                for path in paths:
-                    (staging / path.name).replace(path)
+            for path in opened:
+                (staging / path.name).replace(path)
 
 
-def _program(source: Path) -> JailedProgram:
+def _program(source: Path, *, threads: bool) -> JailedProgram:
+    # Tiles are made of products too small for threads to gain anything.
     packages = (_ROOM, _ROOM.parent / "seeds", _ROOM.parent / "state", source)
     return JailedProgram(
-        "remote.reference_main", packages=packages, site_packages=True, threads=True, limits=_LIMITS
+        "remote.reference_main", packages=packages, site_packages=True, threads=threads, limits=_LIMITS
     )
 
 

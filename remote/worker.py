@@ -12,9 +12,10 @@ import signal
 import sys
 
 from remote import framing
+from remote.judge.drawn import InputCache
 from remote.judge.job import Job, Reply
 from remote.judge.numerics import BadReferenceError
-from remote.judge.program import InputCache, judge
+from remote.judge.program import judge
 from state.model import ErrorInfo
 
 _SET_PARENT_DEATH_SIGNAL = 1

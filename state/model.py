@@ -443,7 +443,9 @@ class EvaluationRequest(Frozen):
     """All that an evaluator needs; everything it reads is a blob, so a rerun judges the same bytes.
 
     `author` is who wrote the kernel: one of TRUSTED_AUTHORS, or the name of a model's proposer. It bears
-    on where the kernel may run, never on the verdict.
+    on where the kernel may run, never on the verdict. `level` is how much of the outputs is compared: tiles
+    only, all of them on one seed, or on all seeds; `base_ms`, the latency of the kernel that this one was made
+    from, raises it where the gain is too good.
     """
 
     candidate: str
@@ -453,6 +455,8 @@ class EvaluationRequest(Frozen):
     size: str
     target: str
     toolchain: str
+    level: Literal["slices", "one_seed", "whole"] = "whole"
+    base_ms: float | None = Field(default=None, gt=0)
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:

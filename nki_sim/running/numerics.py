@@ -24,7 +24,7 @@ from nki_sim.running.interpret import Columns, Interpreter, located
 from nki_sim.running.machine import Action, Machine, action
 from nki_sim.running.plan import Plan, plan
 from nki_sim.running.products import Product, multiply
-from nki_sim.semantics.arrays import NUMPY, Array
+from nki_sim.semantics.arrays import NUMPY, UNINITIALISED, Array
 
 MAX_BYTES = 16 << 30
 MAX_ELEMENTS = 1 << 36
@@ -43,6 +43,7 @@ def run(
     inputs: Sequence[Array],
     *,
     only: Mapping[int, Sequence[slices.Box]] | None = None,
+    sliced: bool = False,
     max_bytes: int = MAX_BYTES,
     max_elements: int = MAX_ELEMENTS,
     max_steps: int = MAX_STEPS,
@@ -50,7 +51,8 @@ def run(
     """The outputs, in the order the kernel returns them; inputs are not changed.
 
     The program must be one in which `checks` finds nothing. With `only`, parts of outputs by position, just
-    what they need is run (`slices.backward`); other elements may then be missing (NaN, 4 for integers).
+    what they need is run (`slices.backward`); other elements then have any value. Many input sets share one
+    slice: `sliced` says that the program is already that of `only`.
 
     Raises:
         InputError: number, shape or type of the inputs is wrong.
@@ -59,7 +61,7 @@ def run(
             instructions.
         KernelError: what depends on data breaks a rule: an address out of bounds, unwritten elements read.
     """
-    if only is not None:
+    if only is not None and not sliced:
         program = slices.backward(program, only)
     _check_work(program, max_elements)
     _check_size(program, max_bytes)
@@ -67,6 +69,7 @@ def run(
     for tracked in stages:
         machine = Machine(program.site)
         _place(program, machine, inputs)
+        _poison(program, machine, only or {}, tracked)
         for tensor in sorted(tracked):
             machine.track(tensor)
         try:
@@ -144,6 +147,22 @@ def _place(program: Program, machine: Machine, inputs: Sequence[Array]) -> None:
         machine.place(number, flat.copy() if number in kept else flat)
     for number, data in program.constants.items():
         machine.place(number, np.frombuffer(bytearray(data), NUMPY[program.site(number).dtype]))
+
+
+def _poison(
+    program: Program, machine: Machine, only: Mapping[int, Sequence[slices.Box]], tracked: frozenset[int]
+) -> None:
+    """Outputs of which little is wanted: undefined in the wanted parts, memory as it comes elsewhere."""
+    for at, boxes in only.items():
+        number = program.outputs[at]
+        if number in tracked or number in program.inputs or number in program.constants:
+            continue
+        site = program.site(number)
+        dtype = NUMPY[site.dtype]
+        array = np.empty(site.shape, dtype)
+        for box in boxes:
+            array[tuple(slice(first, end) for first, end in box)] = UNINITIALISED[dtype]
+        machine.place(number, array.reshape(-1))
 
 
 def _output(program: Program, machine: Machine, tensor: int, *, partial: bool) -> Array:

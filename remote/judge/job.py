@@ -9,13 +9,18 @@ from state.model import Benchmark, ErrorInfo, Frozen, Verdict
 
 
 class Job(Frozen):
-    """What the worker needs beside the tracer's reply; `references` are .npy files per seed and output."""
+    """What the worker needs beside the tracer's reply.
+
+    `references` are .npy files of whole outputs, per seed judged whole and output; `excerpts` are .npz files
+    of tiles, per input set judged on tiles. Both are judged in the order given.
+    """
 
     spec: ProblemSpec
     problem: str
     size: str
     target: str
     references: dict[int, tuple[str, ...]]
+    excerpts: dict[str, str] = Field(default_factory=dict)
 
 
 class Outcome(Frozen):

@@ -1,32 +1,30 @@
 """Judges a traced program, from the tracer's bytes to a timed and profiled verdict, stage by stage.
 
 Runs in the trusted worker. The stages, cheapest first; the first that fails is the verdict:
-`trace` (what the jailed tracer answered), `rules` (the hardware's), `numerics` (every seed against the
-reference), `timing` (predicted), `profile`. Nothing depends on a clock or on chance.
+`trace` (what the jailed tracer answered), `rules` (the hardware's), `numerics` (`trials`: input sets against
+the reference), `timing` (predicted), `profile`. Nothing depends on a clock or on chance.
 """
 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
-import numpy as np
-
 from nki_sim import protocol, targets
 from nki_sim.checks import program as checks
-from nki_sim.errors import InputError, IRError, KernelError, LimitError, ScheduleError
+from nki_sim.errors import InputError, IRError, KernelError, ScheduleError
 from nki_sim.program.ir import ArraySpec, Program
-from nki_sim.running import numerics
 from nki_sim.timing import counters, explain, uncertainty
 from nki_sim.timing.forecast import Forecast, forecast
 from remote.bounds import tight_ms
+from remote.judge.drawn import InputCache
 from remote.judge.job import Job, Outcome
-from remote.judge.numerics import Array, BadReferenceError, output_fault, rel_l2
-from seeds.inputs import draw
+from remote.judge.numerics import output_fault
+from remote.judge.rejection import RejectedError, failed
+from remote.judge.trials import Trials
 from state.model import Benchmark, ErrorInfo, Verdict, canonical_json
 
 T = TypeVar("T")
@@ -46,46 +44,6 @@ _LINES = 10
 
 FASTEST_PRODUCTS = "bfloat16"
 """The type whose products the tensor engine makes at its highest rate."""
-
-
-class _RejectedError(Exception):
-    """A stage's verdict."""
-
-    def __init__(self, verdict: Verdict, code: str, message: str, line: int = 0, hint: str = "") -> None:
-        super().__init__(message)
-        self.verdict = verdict
-        self.error = ErrorInfo(code=code, message=message, line=line or None, hint=hint or None)
-
-
-class InputCache:
-    """Inputs drawn before, the latest used ones, up to `max_bytes` altogether."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._sets: OrderedDict[tuple[str, str, int], list[Array]] = OrderedDict()
-        self._nbytes = 0
-
-    def get(self, job: Job, seed: int) -> list[Array]:
-        """Return the inputs of `seed`, read-only; drawn now if they are not here."""
-        key = (job.problem, job.size, seed)
-        if key in self._sets:
-            self._sets.move_to_end(key)
-            return self._sets[key]
-        arrays = draw(job.spec, job.size, seed)
-        for array in arrays:
-            array.flags.writeable = False
-        self._keep(key, arrays)
-        return arrays
-
-    def _keep(self, key: tuple[str, str, int], arrays: list[Array]) -> None:
-        nbytes = sum(array.nbytes for array in arrays)
-        if nbytes > self._max_bytes:
-            return
-        self._sets[key] = arrays
-        self._nbytes += nbytes
-        while self._nbytes > self._max_bytes:
-            _, old = self._sets.popitem(last=False)
-            self._nbytes -= sum(array.nbytes for array in old)
 
 
 @dataclass
@@ -115,7 +73,8 @@ class _Judgement:
         with self.at("rules"):
             _obey_rules(program, target, self.job)
         with self.at("numerics"):
-            self._compute(program)
+            limits = {"max_elements": MAX_ELEMENTS, "max_steps": MAX_STEPS}
+            Trials(program, self.reply, self.job, self.inputs, self.rel_l2, limits).run()
         with self.at("timing"):
             predicted = _timed(lambda: forecast(program, target))
             untimed = _untimed(program)
@@ -137,21 +96,6 @@ class _Judgement:
             verdict=verdict, stage=self.stage, rel_l2=self.rel_l2, stage_ms=self.stage_ms, **fields
         )
 
-    def _compute(self, program: Program) -> None:
-        tolerance = self.job.spec.rel_l2
-        for seed, paths in self.job.references.items():
-            try:
-                outputs = numerics.run(
-                    program, self.inputs.get(self.job, seed), max_elements=MAX_ELEMENTS, max_steps=MAX_STEPS
-                )
-            except KernelError as error:
-                raise _failed(Verdict.RUNTIME_ERROR, error) from error
-            except InputError as error:
-                raise _RejectedError(Verdict.RUNTIME_ERROR, error.code, str(error)) from error
-            self.rel_l2[seed] = rel_l2(outputs, [_reference(path) for path in paths])
-            if not self.rel_l2[seed] < tolerance:
-                raise _RejectedError(*_wrong(outputs, seed, self.rel_l2[seed], tolerance))
-
 
 def judge(job: Job, reply: bytes, inputs: InputCache) -> Outcome:
     """Take the tracer's reply through every stage; the outcome names the one that decided.
@@ -162,7 +106,7 @@ def judge(job: Job, reply: bytes, inputs: InputCache) -> Outcome:
     judgement = _Judgement(job, reply, inputs)
     try:
         return judgement.run()
-    except _RejectedError as rejected:
+    except RejectedError as rejected:
         return judgement.outcome(rejected.verdict, error=rejected.error)
     except MemoryError:
         error = ErrorInfo(code="out_of_memory", message="the kernel's tensors need more memory than allowed")
@@ -173,62 +117,52 @@ def _program(reply: bytes) -> Program:
     try:
         return protocol.parse_reply(reply)
     except KernelError as error:
-        raise _failed(Verdict.COMPILE_ERROR, error) from error
+        raise failed(Verdict.COMPILE_ERROR, error) from error
     except (IRError, InputError) as error:
-        raise _RejectedError(Verdict.COMPILE_ERROR, error.code, str(error)) from error
-
-
-def _failed(verdict: Verdict, error: KernelError) -> _RejectedError:
-    """The kernel's error as this verdict, or as a timeout where it ran into a limit on its work."""
-    endless = isinstance(error, LimitError) and error.code != "limit_memory"
-    found = Verdict.TIMEOUT if endless else verdict
-    return _RejectedError(found, error.code, error.message, error.line, error.hint)
+        raise RejectedError(Verdict.COMPILE_ERROR, error.code, str(error)) from error
 
 
 def _obey_rules(program: Program, target: targets.Target, job: Job) -> None:
     expected = [ArraySpec(item.resolve(job.spec.dims(job.size)), item.dtype) for item in job.spec.inputs]
     if program.specs(program.inputs) != expected or program.target != job.target:
-        raise _RejectedError(
+        raise RejectedError(
             Verdict.COMPILE_ERROR, "invalid_ir", "the program was not traced for this problem"
         )
     fault = output_fault(program.specs(program.outputs), job.spec, job.size)
     if fault is not None:
-        raise _RejectedError(Verdict.INCORRECT, *fault)
+        raise RejectedError(Verdict.INCORRECT, *fault)
+    _inputs_untouched(program)
     cores = len(set(program.cores.tolist()))
     if cores > 1:
         text = f"the kernel is launched on {cores} cores; a problem's bounds are those of one"
-        raise _RejectedError(Verdict.COMPILE_ERROR, "core_count", text, hint="launch it without [lnc]")
+        raise RejectedError(Verdict.COMPILE_ERROR, "core_count", text, hint="launch it without [lnc]")
     if program.elements > MAX_ELEMENTS:
         text = f"the instructions touch {program.elements} elements, at most {MAX_ELEMENTS} are run"
-        raise _RejectedError(Verdict.TIMEOUT, "limit_elements", text)
+        raise RejectedError(Verdict.TIMEOUT, "limit_elements", text)
     violations = checks.check(program, target)
     if violations:
         first = violations[0]
         more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
-        raise _RejectedError(Verdict.COMPILE_ERROR, first.code, first.message + more, first.line, first.hint)
+        raise RejectedError(Verdict.COMPILE_ERROR, first.code, first.message + more, first.line, first.hint)
 
 
-def _reference(path: str) -> Array:
-    try:
-        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise BadReferenceError(f"{path}: {error}") from error
-    return array
-
-
-def _wrong(outputs: list[Array], seed: int, error: float, tolerance: float) -> tuple[Verdict, str, str]:
-    bad = sum(int(out.size - np.count_nonzero(np.isfinite(out.astype(np.float32)))) for out in outputs)
-    if bad:
-        return Verdict.INCORRECT, "not_finite", f"{bad} output elements are not finite (input seed {seed})"
-    text = f"relative L2 error {error:.3g} at input seed {seed}, it must be below {tolerance:g}"
-    return Verdict.INCORRECT, "wrong_result", text
+def _inputs_untouched(program: Program) -> None:
+    """Refuse what writes to its arguments; another kernel reads them after this one."""
+    cells = program.cells
+    for number in program.inputs:
+        writes = cells.instruction[cells.writes & (cells.tensor == number)]
+        if len(writes):
+            text = f"the kernel writes to its input {program.site(number).name}"
+            line = int(program.lines[writes[0]])
+            hint = "write to a tensor of the kernel's own, in nl.shared_hbm for an output"
+            raise RejectedError(Verdict.INCORRECT, "input_modified", text, line, hint)
 
 
 def _timed(compute: Callable[[], T]) -> T:
     try:
         return compute()
     except ScheduleError as error:
-        raise _RejectedError(Verdict.COMPILE_ERROR, error.code, str(error)) from error
+        raise RejectedError(Verdict.COMPILE_ERROR, error.code, str(error)) from error
 
 
 def _untimed(program: Program) -> ErrorInfo | None:
@@ -260,7 +194,7 @@ def _plausible(latency_ms: float, job: Job) -> None:
     bound_ms = tight_ms(work, job.target)
     if latency_ms < bound_ms:
         text = f"predicted {latency_ms:.6g} ms, no honest kernel can be under {bound_ms:.6g} ms"
-        raise _RejectedError(Verdict.RUNTIME_ERROR, "faster_than_bound", text)
+        raise RejectedError(Verdict.RUNTIME_ERROR, "faster_than_bound", text)
 
 
 def _profile(found: Mapping[str, Any], explanation: explain.Explanation, target: str) -> str:

@@ -159,8 +159,10 @@ def test_the_key_covers_what_an_answer_depends_on_and_nothing_else():
     base = {"code": "c" * 64, "evaluator": "sim", "toolchain": "1"}
     key = cache_key(request(), **base)
     same = [request(candidate="r1.b1.p1.k0.f0"), request(source=digest_of(b"x")), request(toolchain="other")]
+    same += [request(base_ms=2.0)]
     assert {cache_key(item, **base) for item in same} == {key}
     other = [request(size="reduced"), request(target="trn1"), request(problem=seeds.load("matmul").ref())]
+    other += [request(level="slices"), request(level="slices", base_ms=2.0), request(level="one_seed")]
     keys = {cache_key(item, **base) for item in other}
     keys |= {cache_key(request(), **{**base, name: "d" * 64}) for name in base}
-    assert len(keys | {key}) == 7
+    assert len(keys | {key}) == 10

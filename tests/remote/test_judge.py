@@ -14,10 +14,11 @@ from nki_sim import protocol
 from nki_sim.errors import InputError, KernelError, LimitError
 from nki_sim.frontend.entry import trace_bytes
 from nki_sim.program.ir import ArraySpec
-from remote.judge import program
+from remote.judge import program, suite
+from remote.judge.drawn import InputCache
 from remote.judge.job import Job, Outcome, Reply
 from remote.judge.numerics import BadReferenceError, output_fault, rel_l2
-from remote.judge.program import InputCache, judge
+from remote.judge.program import judge
 from seeds.inputs import draw
 from state.model import Verdict
 
@@ -161,20 +162,20 @@ def test_the_limit_on_work_leaves_honest_kernels_room():
 def test_inputs_are_kept_up_to_the_limit_and_the_oldest_goes_first(job, monkeypatch):
     drawn = []
 
-    def counted(spec, size, seed):
-        drawn.append(seed)
+    def counted(spec, size, name):
+        drawn.append(name)
         return [np.zeros(256, dtype=np.float32)]
 
-    monkeypatch.setattr(program, "draw", counted)
+    monkeypatch.setattr(suite, "inputs", counted)
     cache = InputCache(2 * 1024)
-    for seed in (0, 1, 0, 2, 0, 1):
-        (array,) = cache.get(job, seed)
+    for name in ("0", "wide", "0", "equal", "0", "wide"):
+        (array,) = cache.get(job, name)
         assert not array.flags.writeable
-    assert drawn == [0, 1, 2, 1]
+    assert drawn == ["0", "wide", "equal", "wide"]
     nothing = InputCache(1023)
-    nothing.get(job, 7)
-    nothing.get(job, 7)
-    assert drawn[-2:] == [7, 7]
+    nothing.get(job, "7")
+    nothing.get(job, "7")
+    assert drawn[-2:] == ["7", "7"]
 
 
 # -- what only running shows -----------------------------------------------------------------------

@@ -10,6 +10,7 @@ import seeds
 from remote.bounds import tight_ms
 from remote.judge import program
 from remote.judge.job import Job
+from remote.judge.rejection import RejectedError
 from state.model import Verdict
 
 MATMUL = seeds.load("matmul")
@@ -28,7 +29,7 @@ def test_three_16_bit_products_for_one_of_float32_are_not_too_fast():
 def test_below_one_16_bit_product_for_each_of_float32_nothing_is_honest():
     least_ms = tight_ms(replace(WORK, matmul_dtype="bfloat16"), "trn2")
     program._plausible(least_ms, JOB)
-    with pytest.raises(program._RejectedError) as caught:
+    with pytest.raises(RejectedError) as caught:
         program._plausible(0.99 * least_ms, JOB)
     assert caught.value.verdict is Verdict.RUNTIME_ERROR
     assert caught.value.error.code == "faster_than_bound"

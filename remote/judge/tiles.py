@@ -1,0 +1,123 @@
+"""Parts of outputs: which ones the reference is kept for, which ones a candidate is judged on, how far off.
+
+Of a large output a pool of tiles is kept, drawn once per problem and size; small outputs are one tile. What
+a candidate is judged on is drawn from the pool by the bytes of its program, the first and the last tile
+always, so that a verdict repeats and no kernel can know beforehand where it is looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite, prod, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seeds.spec import ProblemSpec
+
+Array = NDArray[Any]
+Box = tuple[tuple[int, int], ...]
+"""(first, end) along each dimension of an output."""
+
+WHOLE = 1 << 20
+"""Outputs of up to so many elements are one tile."""
+
+POOL, DRAWN = 12, 4
+"""Tiles kept of each larger output, and those that one candidate is judged on."""
+
+_SHAPE = (64, 256)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A box of an output, by the output's position."""
+
+    output: int
+    box: Box
+
+    @property
+    def index(self) -> tuple[slice, ...]:
+        return tuple(slice(first, end) for first, end in self.box)
+
+
+def pool(spec: ProblemSpec, size: str) -> list[Tile]:
+    """Return the tiles that are kept of all outputs; of each output the first and the last come first."""
+    dims = spec.dims(size)
+    generator = _generator(f"{spec.name} {size}".encode())
+    return [
+        Tile(number, box)
+        for number, output in enumerate(spec.outputs)
+        for box in _boxes(output.resolve(dims), generator)
+    ]
+
+
+def chosen(tiles: Sequence[Tile], program: bytes) -> list[int]:
+    """Return the positions of the tiles that a program is judged on."""
+    generator = _generator(program)
+    found: list[int] = []
+    for number in sorted({tile.output for tile in tiles}):
+        own = [at for at, tile in enumerate(tiles) if tile.output == number]
+        rest = generator.permutation(own[2:])[: DRAWN - 2]
+        found += [*own[:2], *(int(at) for at in rest)]
+    return found
+
+
+def boxes(tiles: Sequence[Tile]) -> dict[int, list[Box]]:
+    """Return the boxes by output, as slices of programs take them."""
+    found: dict[int, list[Box]] = {}
+    for tile in tiles:
+        found.setdefault(tile.output, []).append(tile.box)
+    return found
+
+
+def worst(
+    found: Sequence[Array], truth: Sequence[Array], floor: Mapping[int, float], at: Sequence[int]
+) -> float:
+    """Return the largest relative L2 error of any tile, infinite when an element is not finite.
+
+    `floor` is, per tile, the norm that stands in for the truth's where that is zero.
+    """
+    return max(
+        _relative(one, other, floor[number]) for one, other, number in zip(found, truth, at, strict=True)
+    )
+
+
+def floors(tiles: Sequence[Tile], truth: Sequence[Array]) -> dict[int, float]:
+    """Return per tile the norm that it would have if its elements were as large as those of its output."""
+    squares: dict[int, float] = {}
+    counts: dict[int, int] = {}
+    for tile, array in zip(tiles, truth, strict=True):
+        squares[tile.output] = squares.get(tile.output, 0.0) + _norm(array) ** 2
+        counts[tile.output] = counts.get(tile.output, 0) + array.size
+    return {
+        at: sqrt(squares[tile.output] / counts[tile.output] * array.size)
+        for at, (tile, array) in enumerate(zip(tiles, truth, strict=True))
+    }
+
+
+def _relative(found: Array, truth: Array, floor: float) -> float:
+    with np.errstate(all="ignore"):
+        wrong = _norm(found.astype(np.float64) - truth.astype(np.float64))
+    scale = _norm(truth) or floor
+    return wrong / scale if isfinite(wrong) and scale else inf
+
+
+def _norm(array: Array) -> float:
+    return float(np.linalg.norm(array.astype(np.float64).reshape(-1)))
+
+
+def _boxes(shape: tuple[int, ...], generator: np.random.Generator) -> list[Box]:
+    if prod(shape) <= WHOLE:
+        return [tuple((0, size) for size in shape)]
+    extent = ((1,) * len(shape) + _SHAPE)[-len(shape) :]
+    extent = tuple(min(size, part) for size, part in zip(shape, extent, strict=True))
+    room = np.subtract(shape, extent)
+    starts = [np.zeros_like(room), room, *generator.integers(room + 1, size=(POOL - 2, len(shape)))]
+    return [tuple((int(a), int(a) + b) for a, b in zip(start, extent, strict=True)) for start in starts]
+
+
+def _generator(data: bytes) -> np.random.Generator:
+    return np.random.default_rng(list(hashlib.sha256(data).digest()))

@@ -1,0 +1,158 @@
+"""The numerics stage: a program run on the suite's inputs, in tiles and whole, against the reference.
+
+Tiles first, since they cost least: all input sets on a few tiles of the outputs, for which only the part of
+the program that they need is run. Then whole outputs, of as many seeds as the job asks for.
+
+Tolerance: whole outputs are held to the problem's relative L2 error. A tile, whose error is its own, may
+have `FACTOR` times the error that float32 in a shuffled order of additions has on the worst tile of the same
+inputs, and never less than the problem's tolerance. Sets on which honest float32 means nothing are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from zipfile import BadZipFile
+
+import numpy as np
+
+from nki_sim.errors import InputError, KernelError
+from nki_sim.flow import slices
+from nki_sim.program.ir import Program
+from nki_sim.running import numerics
+from remote.judge import tiles
+from remote.judge.drawn import InputCache
+from remote.judge.job import Job
+from remote.judge.numerics import Array, BadReferenceError, rel_l2
+from remote.judge.precision import lowered
+from remote.judge.rejection import RejectedError, failed
+from remote.judge.suite import EXTREME
+from state.model import Verdict
+
+FACTOR = 8.0
+"""How much worse than an honest reordering a kernel may be: other exact formulas round more often."""
+
+LOOSEST = 1e-2
+"""Sets whose tolerance would be above this are not judged: cancellation leaves nothing to compare."""
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """The reference's tiles for one input set, and how far honest float32 is from them."""
+
+    truth: Sequence[Array]
+    honest: float
+
+
+@dataclass
+class Trials:
+    """One program, the job it is judged for, and the errors found so far by seed."""
+
+    program: Program
+    reply: bytes
+    job: Job
+    inputs: InputCache
+    errors: dict[int, float]
+    limits: Mapping[str, int]
+
+    def run(self) -> None:
+        """Judge tiles, precision, then whole outputs.
+
+        Raises:
+            RejectedError: the kernel is wrong.
+            BadReferenceError: the reference, or a file of it, is at fault.
+        """
+        if self.job.excerpts:
+            self._tiles()
+        else:
+            _precise(self.program)
+        for seed, paths in self.job.references.items():
+            outputs = self._outputs(self.program, str(seed))
+            error = self.errors[seed] = rel_l2(outputs, [_whole(path) for path in paths])
+            _within(outputs, error, self.job.spec.rel_l2, f"input seed {seed}")
+
+    def _tiles(self) -> None:
+        pool = tiles.pool(self.job.spec, self.job.size)
+        at = tiles.chosen(pool, self.reply)
+        boxes = tiles.boxes([pool[number] for number in at])
+        part = slices.backward(self.program, boxes)
+        # All of the program where all is judged, else what the tiles show of it.
+        _precise(self.program if self.job.references else part)
+        for name, path in self.job.excerpts.items():
+            excerpt = _excerpt(path, pool)
+            tolerance = allowed(name, excerpt.honest, self.job.spec.rel_l2)
+            if tolerance is None:
+                continue
+            outputs = self._outputs(part, name, boxes)
+            found = [outputs[pool[number].output][pool[number].index] for number in at]
+            truth = [excerpt.truth[number] for number in at]
+            error = tiles.worst(found, truth, tiles.floors(pool, excerpt.truth), at)
+            if name.isdecimal():
+                self.errors[int(name)] = error
+            _within(
+                found, error, tolerance, f"input set {name}" if not name.isdecimal() else f"input seed {name}"
+            )
+
+    def _outputs(
+        self, program: Program, name: str, boxes: Mapping[int, Sequence[slices.Box]] | None = None
+    ) -> list[Array]:
+        inputs = self.inputs.get(self.job, name)
+        try:
+            return numerics.run(program, inputs, only=boxes, sliced=boxes is not None, **self.limits)
+        except KernelError as error:
+            raise failed(Verdict.RUNTIME_ERROR, error) from error
+        except InputError as error:
+            raise RejectedError(Verdict.RUNTIME_ERROR, error.code, str(error)) from error
+
+
+def allowed(name: str, honest: float, own: float) -> float | None:
+    """Return the tolerance for a set on which honest float32 has this error; None: not judged.
+
+    Raises:
+        BadReferenceError: a seed's reference is not finite, or zero everywhere.
+    """
+    if name.isdecimal():
+        if not isfinite(honest):
+            raise BadReferenceError(f"the reference is not finite, or zero everywhere, for seed {name}")
+        return max(own, FACTOR * honest)
+    if name in EXTREME:
+        return own if FACTOR * honest <= own else None
+    tolerance = max(own, FACTOR * honest)
+    return tolerance if tolerance <= max(own, LOOSEST) else None
+
+
+def _precise(program: Program) -> None:
+    found = lowered(program)
+    if found is not None:
+        text, line = found
+        hint = "keep it in the problem's type, or add what rounding leaves over as a second part"
+        raise RejectedError(Verdict.INCORRECT, "low_precision", text, line, hint)
+
+
+def _within(outputs: Sequence[Array], error: float, tolerance: float, which: str) -> None:
+    if error < tolerance:
+        return
+    bad = sum(int(out.size - np.count_nonzero(np.isfinite(out.astype(np.float32)))) for out in outputs)
+    if bad:
+        text = f"{bad} output elements are not finite ({which})"
+        raise RejectedError(Verdict.INCORRECT, "not_finite", text)
+    text = f"relative L2 error {error:.3g} at {which}, it must be below {tolerance:.3g}"
+    raise RejectedError(Verdict.INCORRECT, "wrong_result", text)
+
+
+def _whole(path: str) -> Array:
+    try:
+        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise BadReferenceError(f"{path}: {error}") from error
+    return array
+
+
+def _excerpt(path: str, pool: Sequence[tiles.Tile]) -> Excerpt:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            truth = [file[str(number)] for number in range(len(pool))]
+            return Excerpt(truth, float(file["honest"]))
+    except (OSError, ValueError, EOFError, KeyError, BadZipFile) as error:
+        raise BadReferenceError(f"{path}: {error}") from error
