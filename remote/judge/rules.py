@@ -67,7 +67,7 @@ _INTERNALS = frozenset(
     f_back f_builtins f_code f_globals f_locals f_trace with_traceback
     """.split()  # noqa: SIM905  thirty names read better as one text
 )
-"""Attributes without an underscore that lead out of a kernel: to what a module of the simulator is made of, to
+"""Attributes without an underscore that lead out of a kernel: to what the simulator's modules import, to
 files and raw memory from arrays, to the frames of whoever called."""
 
 _SPECIAL_METHODS = frozenset(
