@@ -265,7 +265,8 @@ class _Joiner:
     def _movable(self, chain: Chain, time: int) -> bool:
         """Whether its operands are at that time what they are at its own."""
         for number, left, right in zip(chain.numbers, chain.stationary, chain.moving, strict=True):
-            early, late = (number, time) if number < time else (time, number)
+            # The product stands in place of the matmul at that time, whose own result is not there yet.
+            early, late = (number, time) if number < time else (time - 1, number)
             if self._writes.next(left.base, early) <= late or self._writes.next(right.base, early) <= late:
                 return False
         return True
