@@ -30,8 +30,6 @@ _PARTS = ((0.3, 0.6), (0.0, 0.1), (0.9, 1.0))
 """Parts of an axis that are tried out."""
 
 _SAME = 1e-6
-_YARDSTICK = 4
-"""Tiles of which honest float32 is asked for its error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +61,15 @@ class Excerpts:
         return found
 
     def honest_error(self, inputs: Sequence[Array], tiles: Sequence[Tile], truth: Sequence[Array]) -> float:
-        """Return the error of float32 with sums in shuffled order, that of the worst of a few tiles.
+        """Return the error of float32 with sums in shuffled order, that of the worst tile.
 
         It is infinite where the truth is not finite, or zero throughout an output: nothing to compare with.
         """
         bottom = floors(tiles, truth)
         if not all(bottom.values()) or not all(np.isfinite(item.astype(np.float64)).all() for item in truth):
             return inf
-        at = [number for output in range(len(self.spec.outputs)) for number in _of(tiles, output)]
-        found = replace(self, reference=_shuffled(self.reference)).evaluate(
-            inputs, [tiles[one] for one in at]
-        )
-        return worst(found, [truth[one] for one in at], bottom, at)
+        found = replace(self, reference=_shuffled(self.reference)).evaluate(inputs, tiles)
+        return worst(found, truth, bottom, range(len(tiles)))
 
     def cut(self, inputs: Sequence[Array], tile: Tile) -> Array:
         """Return one tile, from the parts of the inputs that go with it."""
@@ -121,11 +116,6 @@ def outputs_of(found: Any, spec: ProblemSpec) -> list[Array]:
             np.asarray(array).astype(dtype_of(output.dtype), copy=False)
             for array, output in zip(arrays, spec.outputs, strict=True)
         ]
-
-
-def _of(tiles: Sequence[Tile], output: int) -> list[int]:
-    """The positions of an output's first tiles."""
-    return [at for at, tile in enumerate(tiles) if tile.output == output][:_YARDSTICK]
 
 
 def _shuffled(reference: Reference) -> Reference:

@@ -74,8 +74,11 @@ def _flipped(index: int, shape: Shape, generator: np.random.Generator) -> Array:
 
 
 def _sorted(_: int, shape: Shape, generator: np.random.Generator) -> Array:
-    """Each line ascends, so that its largest element comes last; lines differ in scale."""
-    line = np.sort(generator.standard_normal(shape[-1], dtype=np.float32))
+    """Each line ascends, so that its largest element comes last; lines differ in scale.
+
+    All are positive: with both signs, products of such matrices cancel, and nothing is left to compare.
+    """
+    line = np.sort(np.abs(generator.standard_normal(shape[-1], dtype=np.float32)))
     return line * (0.5 + np.abs(_noise((*shape[:-1], 1), generator)))
 
 
