@@ -44,7 +44,7 @@ from state.model import (
 
 MAX_INSTRUCTIONS = 2_000_000
 
-WHOLE = "whole"
+FULL, WHOLE = "full", "whole"
 LEVELS: Mapping[str, int | None] = {"slices": 0, "one_seed": 1, WHOLE: None}
 """How many seeds are judged on whole outputs (None: all); tiles of all input sets always are."""
 
@@ -230,8 +230,12 @@ def _failed(
 
 
 def _check_request(run: _Run) -> None:
+    spec, size = run.problem.spec, run.request.size
+    if size != FULL and not spec.shape_generic:
+        text = f"{spec.name} is not shape-generic: a verdict at size {size} says nothing about {FULL}"
+        raise InfrastructureError("not_shape_generic", text, retryable=False)
     try:
-        run.problem.spec.dims(run.request.size)
+        spec.dims(size)
         targets.load(run.request.target)
     except (SeedsError, TargetError) as error:
         raise InfrastructureError(error.code, str(error), retryable=False) from error

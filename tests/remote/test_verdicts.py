@@ -255,6 +255,36 @@ async def test_a_request_that_cannot_be_carried_out_is_no_verdict(changes, code,
     assert not caught.value.retryable
 
 
+async def test_a_reduced_size_judges_only_problems_that_say_it_may(bench, evaluator):
+    files = dict(seeds.load("silu").files)
+    files["problem.toml"] = files["problem.toml"].replace(b"shape_generic = true", b"shape_generic = false")
+    problem = bench(seeds.from_files(files))
+    with pytest.raises(InfrastructureError) as caught:
+        await evaluator.evaluate(problem.request(), problem.blobs)
+    assert caught.value.code == "not_shape_generic"
+
+
+@pytest.mark.parametrize("case", [
+    ("slices", None, False), ("slices", 0.001, False), ("slices", 1e6, True), ("one_seed", 1e6, True),
+    ("whole", None, True),
+])  # fmt: skip
+async def test_a_gain_too_good_has_everything_judged(case, silu, evaluator, monkeypatch):
+    level, base_ms, whole = case
+    judged = []
+    judge = evaluator._workers.judge
+
+    async def noted(job, reply):
+        judged.append(len(job.references))
+        return await judge(job, reply)
+
+    monkeypatch.setattr(evaluator._workers, "judge", noted)
+    answer = await evaluator.evaluate(silu.request(level=level, base_ms=base_ms), silu.blobs)
+    assert answer.evaluation.correct
+    assert set(answer.evaluation.rel_l2) == set(silu.problem.spec.seeds)
+    assert (judged[-1] == len(silu.problem.spec.seeds)) == whole
+    assert judged[0] == {"slices": 0, "one_seed": 1, "whole": 5}[level]
+
+
 async def test_blobs_that_are_not_the_problem_are_noticed(silu, evaluator):
     request = silu.request()
     wrong = request.problem.model_copy(update={"digest": "1" * 64})
