@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,15 +11,16 @@ from nki_sim import targets
 from nki_sim.cli import show
 from nki_sim.cli.grammar import kernel_options
 from nki_sim.cli.kernels import traced_on_shapes
-from nki_sim.cli.profile_text import bound_by, fitted, time
+from nki_sim.cli.profile_text import bound_by, fitted
 from nki_sim.cli.show import Report
 from nki_sim.cli.verb import Verb
 from nki_sim.cli.watch import stage
 from nki_sim.timing import counters, uncertainty
-from nki_sim.timing.difference import difference
+from nki_sim.timing.difference import SAME_MS, difference
 from nki_sim.timing.explain import explain
 from nki_sim.timing.forecast import Forecast, forecast
 from nki_sim.timing.uncertainty import Interval, interval
+from nki_sim.timing.units import time
 
 _PATH_ROWS, _ROWS = 5, 8
 
@@ -87,11 +88,13 @@ def _lines(report: Report, source: Path | None) -> Iterator[str]:
 
 def _head(report: Report) -> Iterable[str]:
     found = report["comparison"]
+    longest = max(found["a_ms"], found["b_ms"])
     for letter, kernel in zip("ab", report["kernels"], strict=True):
         predicted = kernel["predicted"]
+        latency = predicted["latency_ms"]
         yield (
-            f"{letter}  {time(predicted['latency_ms'])} predicted ({time(predicted['lo_ms'])} to "
-            f"{time(predicted['hi_ms'])}), {bound_by(kernel['bottleneck'])}: {kernel['file']}"
+            f"{letter}  {time(latency, longest)} predicted ({time(predicted['lo_ms'], longest)} to "
+            f"{time(predicted['hi_ms'], longest)}), {bound_by(kernel['bottleneck'])}: {kernel['file']}"
         )
     if not found["same_outputs"]:
         yield "their outputs differ in number, shape or type: it may not be the same work"
@@ -107,35 +110,47 @@ def _head(report: Report) -> Iterable[str]:
 
 
 def _path(report: Report) -> Iterable[str]:
-    changed = [part for part in report["comparison"]["path"] if part["a_ms"] != part["b_ms"]]
-    if changed:
-        yield ""
-        yield f"{'critical path':18}{'a':>11}{'b':>11}{'change':>12}  most of it"
-    for part in changed[:_PATH_ROWS]:
-        most = part["operators"][0]["name"] if part["operators"] else ""
+    found = report["comparison"]
+    longest = max(found["a_ms"], found["b_ms"])
+    rows = [("critical path", "a", "b", "change", "most of it")]
+    for part in found["path"]:
         change = part["b_ms"] - part["a_ms"]
-        name = part["part"].replace("_", " ")
-        yield f"{name:18}{time(part['a_ms']):>11}{time(part['b_ms']):>11}{_signed(change):>12}  {most}"
+        if abs(change) < SAME_MS:
+            continue
+        times = (time(part["a_ms"], longest), time(part["b_ms"], longest), _signed(change, longest))
+        most = part["operators"][0]["name"] if part["operators"] else ""
+        rows.append((part["part"].replace("_", " "), *times, most))
+    return _table(rows, _PATH_ROWS)
 
 
-def _signed(ms: float) -> str:
-    return f"{'-' if ms < 0 else '+'}{time(abs(ms))}"
+def _signed(ms: float, longest: float) -> str:
+    return f"{'-' if ms < 0 else '+'}{time(abs(ms), longest)}"
 
 
 def _changed(report: Report) -> Iterable[str]:
     found = report["comparison"]
     counted = [change for change in found["counters"] if not change["name"].endswith(_ELSEWHERE)]
     for title, changes in (
-        ("instructions", found["instructions"]),
-        ("counters, most changed first", counted),
+        ("instructions predicted to run", found["instructions"]),
+        ("predicted counters, most changed first", counted),
     ):
-        if changes:
-            yield ""
-            yield f"{title:38}{'a':>14}{'b':>14}"
-        for change in changes[:_ROWS]:
-            yield f"  {change['name']:36}{show.figure(change['a']):>14}{show.figure(change['b']):>14}"
-        if len(changes) > _ROWS:
-            yield f"  and {len(changes) - _ROWS} more, with --json"
+        rows = [(show.figure(item["a"]), show.figure(item["b"]), item) for item in changes]
+        told = [(item["name"], a, b, "") for a, b, item in rows if a != b]
+        yield from _table([(title, "a", "b", ""), *told], _ROWS)
+
+
+def _table(rows: Sequence[tuple[str, ...]], most: int) -> Iterator[str]:
+    """A title row and up to `most` others, figures to the right; nothing where there are no others."""
+    if len(rows) == 1:
+        return
+    shown = rows[: most + 1]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    yield ""
+    for first, *figures, last in shown:
+        texts = (f"{text:>{width}}" for text, width in zip(figures, widths[1:-1], strict=True))
+        yield "  ".join([f"{first:{widths[0]}}", *texts, last]).rstrip()
+    if len(rows) > len(shown):
+        yield f"  and {len(rows) - len(shown)} more, with --json"
 
 
 VERB = Verb(

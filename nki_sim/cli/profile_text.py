@@ -9,6 +9,7 @@ from typing import Any
 
 from nki_sim.cli import show
 from nki_sim.cli.show import Report
+from nki_sim.timing.units import size, time
 
 WIDTH = 80
 
@@ -31,7 +32,6 @@ _WAITS: dict[str, str] = {
     "table": "function tables",
 }
 """Causes of waits with the engine that is waited for; others are named as they are."""
-_UNITS = (("GB", 1e9), ("MB", 1e6), ("KB", 1e3))
 
 
 def lines(report: Report, source: Path | None) -> Iterator[str]:
@@ -52,17 +52,6 @@ def fitted(line: str) -> Iterator[str]:
         yield f"{text}  {quoted if len(quoted) <= rest else quoted[: rest - 3] + '...'}".rstrip()
     else:
         yield from textwrap.wrap(line, WIDTH, subsequent_indent=" " * 6, drop_whitespace=True) or [""]
-
-
-def size(nbytes: float) -> str:
-    """Bytes in the unit that people would use."""
-    unit, scale = next(((unit, scale) for unit, scale in _UNITS if nbytes >= scale), ("B", 1.0))
-    return f"{nbytes / scale:.4g} {unit}"
-
-
-def time(ms: float) -> str:
-    """A time in ms, or in us where it is short."""
-    return f"{ms:.4g} ms" if ms >= 0.1 else f"{ms * 1e3:.4g} us"
 
 
 def _head(report: Report, source: Path | None) -> Iterable[str]:

@@ -13,9 +13,19 @@ from nki_sim.timing.activity import QUEUES_OF, active_ns
 from nki_sim.timing.counters import ConventionName, profile
 from nki_sim.timing.forecast import Forecast
 from nki_sim.timing.path import LATENCY, PathPart, critical_path
+from nki_sim.timing.units import size, time
 
 SAME_RATIO = 0.001
 """Predictions that differ by less are called equal."""
+
+SAME_MS = 1e-7
+"""Times that differ by less, a part of a cycle, are equal but for rounding."""
+
+_REASON_RATIO = 0.05
+"""A part is a reason from this share of what is gained on the parts that gain."""
+
+_INSTRUCTIONS = 3
+"""Instructions that a reason names."""
 
 _TRAFFIC = {
     "hbm_read_bytes": "reads from HBM",
@@ -43,7 +53,7 @@ class Change:
 class PathChange:
     """Time on the critical path in an engine, or in `latency`, and its operators, most changed first.
 
-    `busy` is how long that engine runs altogether, None where the part is no engine.
+    `busy` is how long that engine runs altogether in ms, None where the part is no engine.
     """
 
     part: str
@@ -51,6 +61,11 @@ class PathChange:
     b_ms: float
     busy: Change | None
     operators: list[Change]
+
+    @property
+    def changed(self) -> bool:
+        """Whether its time differs by more than rounding."""
+        return abs(self.a_ms - self.b_ms) >= SAME_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +102,7 @@ def difference(a: Forecast, b: Forecast, convention: ConventionName = "explorer"
         path=path,
         instructions=instructions,
         counters=counters,
-        reasons=[] if faster == "neither" else _reasons(faster, path, instructions, counters),
+        reasons=[] if faster == "neither" else reasons(faster, path, instructions, counters),
     )
 
 
@@ -112,7 +127,8 @@ def _path(a: Forecast, b: Forecast) -> list[PathChange]:
     for part in {part for found in spent for part, _ in found}:
         ours = [{op: ms for (name, op), ms in found.items() if name == part} for found in spent]
         a_ms, b_ms = (sum(found.values()) for found in ours)
-        changes = sorted(_changes(*ours), key=lambda item: -abs(item.a - item.b))
+        moved = [item for item in _changes(*ours) if abs(item.a - item.b) >= SAME_MS]
+        changes = sorted(moved, key=lambda item: -abs(item.a - item.b))
         busy = [active_ns(item.timeline, QUEUES_OF[part]) / 1e6 for item in (a, b) if part in QUEUES_OF]
         made.append(PathChange(part, a_ms, b_ms, Change("busy_ms", *busy) if busy else None, changes))
     return sorted(made, key=lambda item: (-abs(item.a_ms - item.b_ms), item.part))
@@ -130,36 +146,53 @@ def _spent(parts: list[PathPart]) -> dict[tuple[str, str], float | int]:
     return found
 
 
-def _reasons(
+def reasons(
     faster: str, path: list[PathChange], instructions: list[Change], counters: list[Change]
 ) -> list[str]:
-    """Where the faster one gains on the critical path, and traffic that it saves."""
+    """Sentences: where the faster one gains on the critical path, and traffic that it saves."""
     sign = 1.0 if faster == "b" else -1.0
-    gained = sum(sign * (part.a_ms - part.b_ms) for part in path)
+    latency = max(sum(part.a_ms for part in path), sum(part.b_ms for part in path))
+    gained = sum(max(0.0, sign * (part.a_ms - part.b_ms)) for part in path)
     said = [
-        _gain(part, sign, instructions) for part in path if sign * (part.a_ms - part.b_ms) > 0.05 * gained
+        _gain(part, sign, latency, instructions)
+        for part in path
+        if sign * (part.a_ms - part.b_ms) > _REASON_RATIO * gained
     ]
     for change in counters:
-        if change.name in _TRAFFIC and sign * (change.a - change.b) > 0.0:
-            less, more = (change.b, change.a) if faster == "b" else (change.a, change.b)
-            said.append(f"it {_TRAFFIC[change.name]} {less / 1e6:.4g} MB instead of {more / 1e6:.4g} MB")
+        old, new = _ordered(change, sign)
+        if change.name in _TRAFFIC and new < old:
+            said.append(f"it {_TRAFFIC[change.name]} {size(new)} instead of {size(old)}")
     return said
 
 
-def _gain(part: PathChange, sign: float, instructions: list[Change]) -> str:
-    """Where time on the critical path goes away, and which instructions go with it."""
-    on_path = f"on the critical path for {_less(Change('', part.a_ms, part.b_ms), sign)} ms"
+def _gain(part: PathChange, sign: float, latency: float, instructions: list[Change]) -> str:
+    """Where time on the critical path goes away, what else is less, and which instructions changed."""
+    less = _instead(Change("", part.a_ms, part.b_ms), sign, latency)
     if part.busy is None:
         name = "latency of semaphores and DMA" if part.part == LATENCY else part.part.replace("_", " ")
-        return f"{name} is {on_path}"
-    prefix = f"{part.part} "
-    fewer = [item for item in instructions if item.name.startswith(prefix) and sign * (item.a - item.b) > 0.0]
-    most = max(fewer, key=lambda item: abs(item.a - item.b), default=None)
-    said = f"{prefix}is busy for {_less(part.busy, sign)} ms and {on_path}"
-    return f"{said}, with {_less(most, sign)} {most.name.removeprefix(prefix)}" if most else said
+        return f"{name} is on the critical path for {less}"
+    old, new = _ordered(part.busy, sign)
+    busy = "" if old - new < SAME_RATIO * old else f" and busy for {_instead(part.busy, sign, latency)}"
+    counts = _counts(part.part, sign, instructions)
+    return f"{part.part} is on the critical path for {less}{busy}{f', with {counts}' if counts else ''}"
 
 
-def _less(change: Change, sign: float) -> str:
-    """The faster one's figure and the other's."""
-    old, new = (change.a, change.b) if sign > 0 else (change.b, change.a)
-    return f"{new:.4g} instead of {old:.4g}"
+def _counts(engine: str, sign: float, instructions: list[Change]) -> str:
+    """The instructions of an engine of which there are more or fewer, those that changed most first."""
+    mine = [item for item in instructions if item.name.startswith(f"{engine} ")]
+    said = []
+    for item in sorted(mine, key=lambda item: (-abs(item.a - item.b), item.name))[:_INSTRUCTIONS]:
+        old, new = _ordered(item, sign)
+        said.append(f"{new} {item.name.removeprefix(f'{engine} ')} instead of {old}")
+    return ", ".join([*said, "..."] if len(mine) > _INSTRUCTIONS else said)
+
+
+def _instead(change: Change, sign: float, latency: float) -> str:
+    """The faster one's time and the other's, in the unit of the latency."""
+    old, new = _ordered(change, sign)
+    return f"{time(new, latency)} instead of {time(old, latency)}"
+
+
+def _ordered(change: Change, sign: float) -> tuple[float, float]:
+    """The slower one's figure, and the faster one's."""
+    return (change.a, change.b) if sign > 0 else (change.b, change.a)

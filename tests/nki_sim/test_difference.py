@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from nki_sim import ArraySpec, targets
-from nki_sim.timing.difference import Difference, difference
+from nki_sim.timing.difference import Change, Difference, PathChange, difference, reasons
 from nki_sim.timing.forecast import Forecast, forecast
+from nki_sim.timing.units import size, time
 
 TRN2 = targets.load("trn2")
 
@@ -72,8 +73,31 @@ def test_instructions_and_counters_that_changed_are_listed(fused: Difference) ->
 
 
 def test_the_reason_is_what_went_away(fused: Difference) -> None:
-    assert fused.reasons[0].startswith("vector is busy for 0 instead of ")
-    assert "tensor_" in fused.reasons[0]
+    vector = next(part for part in fused.path if part.part == "vector")
+    assert vector.busy is not None
+    assert fused.reasons[0] == (
+        f"vector is on the critical path for 0 us instead of {time(vector.a_ms, fused.a_ms)} and busy for "
+        f"0 us instead of {time(vector.busy.a, fused.a_ms)}, with 0 tensor_reduce instead of 8, "
+        "0 tensor_tensor instead of 8"
+    )
+
+
+def test_a_reason_for_being_faster_is_never_more_of_something() -> None:
+    path = [
+        PathChange("dma", 0.06, 0.01, Change("busy_ms", 0.0250001, 0.025), []),
+        PathChange("vector", 0.05, 0.04, Change("busy_ms", 0.02, 0.03), []),
+        PathChange("scalar", 0.01, 0.03, Change("busy_ms", 0.01, 0.03), []),
+    ]
+    found = reasons("b", path, [Change("vector tensor_tensor", 4, 6)], [])
+    assert found == [
+        "dma is on the critical path for 10 us instead of 60 us",
+        "vector is on the critical path for 40 us instead of 50 us, with 6 tensor_tensor instead of 4",
+    ]
+
+
+def test_rounding_is_no_change() -> None:
+    assert not PathChange("dma", 0.0085, 0.0085 + 5e-18, None, []).changed
+    assert PathChange("dma", 0.0085, 0.0086, None, []).changed
 
 
 def test_the_order_of_the_two_does_not_matter(tracing: Any, fused: Difference) -> None:
@@ -93,3 +117,25 @@ def test_saved_traffic_is_a_reason(tracing: Any) -> None:
     found = difference(predicted(tracing, twice), predicted(tracing, TOGETHER))
     assert found.faster == "b"
     assert "it reads from HBM 8.389 MB instead of 16.78 MB" in found.reasons
+
+
+@pytest.mark.parametrize(
+    ("ms", "among", "said"),
+    [
+        (0.0, None, "0 us"),
+        (0.11084, None, "110.8 us"),
+        (0.11084, 35.2, "0.1108 ms"),
+        (35.2, 0.5, "35200 us"),
+        (0.0000412, 2.0, "0 ms"),
+        (0.00412, 2.0, "0.00412 ms"),
+        (123456.7, None, "123457 ms"),
+    ],
+)
+def test_times_have_the_unit_of_what_they_stand_among(ms: float, among: float | None, said: str) -> None:
+    assert time(ms, among) == said
+
+
+def test_sizes_have_the_unit_that_people_would_use() -> None:
+    assert [size(nbytes) for nbytes in (0, 999, 2048, 8_388_608, 1.5e9)] == [
+        "0 B", "999 B", "2.048 KB", "8.389 MB", "1.5 GB",
+    ]  # fmt: skip

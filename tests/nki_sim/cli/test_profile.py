@@ -130,6 +130,9 @@ def test_compare_says_who_wins_and_why(kernel_file: Path, slow_file: Path, cli: 
     assert max(map(len, text.splitlines())) <= 80
     assert "b is predicted to be " in text
     assert "wins in 100% of" in text
+    path = [line.split()[0] for line in text.partition("most of it\n")[2].splitlines()]
+    assert path == [part["part"] for part in found["path"] if abs(part["a_ms"] - part["b_ms"]) > 1e-6]
+    assert "e-" not in text
 
 
 def test_other_outputs_are_other_work(kernel_file: Path, tmp_path: Path, cli: Any) -> None:
