@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from agent_core import beam
 from agent_core.effects import Record
@@ -37,17 +37,17 @@ def close(state: RunState, places: Sequence[Place]) -> Record:
     """Select the next beam. Every place is terminal; one record holds all that is decided, in slot order."""
     found = samples(state, places)
     copies = duplicates(state, found)
-    doubtful = {sample.candidate.id for sample in found if _doubtful(state, sample)}
+    doubts = {sample.candidate.id: doubt for sample in found if (doubt := _doubt(state, sample))}
     selection = beam.select(
         state.beam,
-        [one.candidate for one in found if one.candidate.id not in copies.keys() | doubtful],
+        [one.candidate for one in found if one.candidate.id not in copies.keys() | doubts.keys()],
         checkpoints=state.checkpoints,
         tried=tried_codes(state.attempts),
         search=state.config.search,
     )
     return Record(
         (
-            *_verdicts(places, found, copies, doubtful, selection.beam),
+            *_verdicts(places, found, copies, doubts, selection.beam),
             *selection.reverts,
             *(GuardCheckpointed(checkpoint=mark) for mark in selection.checkpoints),
             BeamSelected(round=state.round, beam=selection.beam),
@@ -55,25 +55,26 @@ def close(state: RunState, places: Sequence[Place]) -> Record:
     )
 
 
-def _doubtful(state: RunState, sample: Sample) -> bool:
-    """Whether a kernel is predicted faster than its parent or than the best, and the model is not sure of it.
+def _doubt(state: RunState, sample: Sample) -> KernelDiscarded | None:
+    """The end of a kernel that is predicted faster than its parent or than the best by an unsure gain.
 
-    Such a kernel may be no gain at all: the search goes on from what it has.
+    It counts as neutral: what it may not beat holds its place already, and it is no explorer either, being
+    as good as alike.
     """
     sure = state.config.search.confidence_percent
-    rivals = [sample.parent] if state.best is None else [sample.parent, state.best]
-    return any(
-        sample.candidate.latency_ms < rival.latency_ms
-        and not guard.survives(sample.candidate, rival, confidence_percent=sure)
-        for rival in rivals
-    )
+    one = sample.candidate
+    for rival in [sample.parent] if state.best is None else [sample.parent, state.best]:
+        if guard.doubtful(one, rival, confidence_percent=sure):
+            share = one.benchmark.wins_percent(rival.benchmark)
+            return KernelDiscarded(candidate=one.id, reason="uncertain", against=rival.id, wins_percent=share)
+    return None
 
 
 def _verdicts(
     places: Iterable[Place],
     found: Iterable[Sample],
     copies: Mapping[str, str],
-    doubtful: Container[str],
+    doubts: Mapping[str, KernelDiscarded],
     selected: Iterable[BeamEntry],
 ) -> Iterator[Event]:
     """Yield one event for each kernel of the round: kept, or discarded and why."""
@@ -88,8 +89,8 @@ def _verdicts(
             yield KernelDiscarded(candidate=name, reason=_failure(tried))
         elif name in copies:
             yield KernelDiscarded(candidate=name, reason="duplicate", duplicate_of=copies[name])
-        elif name in doubtful:
-            yield KernelDiscarded(candidate=name, reason="uncertain")
+        elif name in doubts:
+            yield doubts[name]
         else:
             yield _kept_or_not(by_key[tried.key], kept.get(name))
 

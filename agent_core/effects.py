@@ -97,7 +97,10 @@ class SummarizeRequest(Frozen):
 
 
 class ReflectRequest(Frozen):
-    """Asks what one attempt taught; `evaluation` is None when no kernel came of the plan."""
+    """Asks what one attempt taught; `evaluation` is None when no kernel came of the plan.
+
+    A predicted gain counts from `confidence_percent` of the draws on.
+    """
 
     key: str
     role: str
@@ -106,6 +109,7 @@ class ReflectRequest(Frozen):
     plan: Plan
     evaluation: Evaluation | None
     error: ErrorInfo | None
+    confidence_percent: float = 0.0
 
 
 Request = PlanRequest | ImplementRequest | EvaluationRequest | SummarizeRequest | ReflectRequest

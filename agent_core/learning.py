@@ -100,6 +100,7 @@ def _reflect(state: RunState, place: Place, tried: Try) -> Effect:
         plan=place.plan,
         evaluation=tried.evaluation,
         error=tried.error,
+        confidence_percent=state.config.search.confidence_percent,
     )
     return Effect(key, request)
 

@@ -4,7 +4,8 @@ Algorithm 2 of the AccelOpt paper. The round's correct kernels are grouped by (c
 is against the candidate c that the plan improves. If the group's largest speed-up exceeds `t_pos`, then
 (c, fastest) is a positive pair; else if it is below 1 / `t_neg`, then (slowest, c) is a negative pair.
 Pairs are sorted by strength, ties by slot; half of TopK goes to positive pairs (rounded down), what they
-leave of TopK to negative ones. A kernel that is a duplicate or has no plan is in no group.
+leave of TopK to negative ones. A kernel that is a duplicate or has no plan is in no group. A predicted gain
+that the model is not sure of counts as none.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from agent_core.survey import Sample
+from stability import guard
 from state.model import Candidate, EffectKey, Experience, ExperienceKind, Plan, Role, SearchConfig
 
 
@@ -57,14 +59,21 @@ def _groups(found: Iterable[Sample]) -> list[list[Sample]]:
 
 
 def _pair(group: list[Sample], search: SearchConfig) -> Pair | None:
-    fastest = min(group, key=lambda one: one.candidate.latency_ms)
+    fastest = min(group, key=lambda one: _counts_ms(one, search))
     slowest = max(group, key=lambda one: one.candidate.latency_ms)
-    best = fastest.parent.latency_ms / fastest.candidate.latency_ms
+    best = fastest.parent.latency_ms / _counts_ms(fastest, search)
     if best > search.t_pos:
         return _made(fastest, ExperienceKind.POSITIVE, slow=fastest.parent, fast=fastest.candidate)
     if best < 1 / search.t_neg:
         return _made(slowest, ExperienceKind.NEGATIVE, slow=slowest.candidate, fast=slowest.parent)
     return None
+
+
+def _counts_ms(sample: Sample, search: SearchConfig) -> float:
+    """The latency that counts: the parent's for a gain that is not sure."""
+    sure = search.confidence_percent
+    doubtful = guard.doubtful(sample.candidate, sample.parent, confidence_percent=sure)
+    return (sample.parent if doubtful else sample.candidate).latency_ms
 
 
 def _made(sample: Sample, kind: ExperienceKind, *, slow: Candidate, fast: Candidate) -> Pair:

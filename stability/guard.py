@@ -3,7 +3,7 @@
 Every lineage has a **checkpoint**: the fastest of its kernels that beat the one before beyond doubt (for
 a lineage that has just begun, the checkpoint of the lineage it left). An explorer lineage is reverted to
 it when its newest kernel is slower than `slack_ratio` times the checkpoint, or when `depth` rounds in a
-row brought no gain. Elite lineages are never reverted: their kernels are in the beam on merit.
+row brought no gain; from there it begins anew. Elite lineages are never reverted: their kernels are in the beam on merit.
 """
 
 from __future__ import annotations
@@ -41,11 +41,17 @@ def survives(candidate: Candidate, other: Candidate, *, confidence_percent: floa
     return share is None or share >= confidence_percent
 
 
+def doubtful(candidate: Candidate, other: Candidate, *, confidence_percent: float) -> bool:
+    """Return whether `candidate` is predicted faster and the gain does not survive: it counts as no gain."""
+    faster = candidate.latency_ms < other.latency_ms
+    return faster and not survives(candidate, other, confidence_percent=confidence_percent)
+
+
 def beats(candidate: Candidate, other: Candidate, *, confidence_percent: float) -> bool:
     """Return whether `candidate` is faster than `other` beyond noise and beyond what the model is unsure of.
 
-    Measured latencies: their intervals do not overlap; half the width of an interval is
-    `Benchmark.noise_ratio` of its latency. Predicted ones: the gain `survives`.
+    Their latencies are further apart than both `Benchmark.noise_ratio` say: half the width of a measured
+    interval, the model's resolution of a predicted one. And a predicted gain `survives`.
     """
     slowest = candidate.latency_ms * (1 + candidate.benchmark.noise_ratio)
     clear = slowest < other.latency_ms * (1 - other.benchmark.noise_ratio)
@@ -72,10 +78,11 @@ def watch(
     if beats(newest, mark.candidate, confidence_percent=confidence_percent):
         return Ruling(Checkpoint(lineage=mark.lineage, candidate=newest))
     deeper = mark.model_copy(update={"depth": mark.depth + 1})
+    again = mark.model_copy(update={"depth": 0})
     if not tolerates(mark, newest, slack_ratio=slack_ratio):
-        return Ruling(deeper, _revert(mark, newest, Divergence.SLOWER))
+        return Ruling(again, _revert(mark, newest, Divergence.SLOWER))
     if deeper.depth >= depth:
-        return Ruling(deeper, _revert(mark, newest, Divergence.DEPTH))
+        return Ruling(again, _revert(mark, newest, Divergence.DEPTH))
     return Ruling(deeper)
 
 

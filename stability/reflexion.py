@@ -31,14 +31,35 @@ def speedup_of(parent: Candidate, evaluation: Evaluation | None) -> float | None
     return parent.latency_ms / evaluation.benchmark.latency_ms
 
 
-def grade(prediction: Prediction, parent: Candidate, evaluation: Evaluation | None) -> Grade:
+def doubt_of(
+    parent: Candidate, evaluation: Evaluation | None, *, confidence_percent: float
+) -> tuple[float, int] | None:
+    """Return in how many of how many draws a gain holds that the model is not sure of; else None."""
+    actual = speedup_of(parent, evaluation)
+    if actual is None or evaluation is None or evaluation.benchmark is None or actual <= 1:
+        return None
+    share = evaluation.benchmark.wins_percent(parent.benchmark)
+    if share is None or share >= confidence_percent:
+        return None
+    draws = min(len(evaluation.benchmark.draws_ms), len(parent.benchmark.draws_ms))
+    return share * draws / 100, draws
+
+
+def grade(
+    prediction: Prediction,
+    parent: Candidate,
+    evaluation: Evaluation | None,
+    *,
+    confidence_percent: float = 0.0,
+) -> Grade:
     """Grade a prediction against what happened; `evaluation` is None when no kernel came of the plan.
 
     FAILED without a correct kernel. REFUTED when a gain was predicted and none exceeds the noise of the
-    two measurements. CONFIRMED within the band around ln(predicted speed-up); outside of it OVERSTATED
-    or UNDERSTATED.
+    two latencies. CONFIRMED within the band around ln(predicted speed-up); outside of it OVERSTATED
+    or UNDERSTATED. A gain that the model is not sure of counts as none.
     """
-    actual = speedup_of(parent, evaluation)
+    doubt = doubt_of(parent, evaluation, confidence_percent=confidence_percent)
+    actual = 1.0 if doubt else speedup_of(parent, evaluation)
     if actual is None or evaluation is None or evaluation.benchmark is None:
         return Grade.FAILED
     noise = parent.benchmark.noise_ratio + evaluation.benchmark.noise_ratio
@@ -59,10 +80,12 @@ def reflect(
     evaluation: Evaluation | None,
     error: ErrorInfo | None,
     candidate: str,
+    confidence_percent: float = 0.0,
 ) -> Reflection:
     """Return the note that needs no model: the grade, and a lesson in one sentence."""
     actual = speedup_of(parent, evaluation)
-    graded = grade(plan.prediction, parent, evaluation)
+    graded = grade(plan.prediction, parent, evaluation, confidence_percent=confidence_percent)
+    doubt = doubt_of(parent, evaluation, confidence_percent=confidence_percent)
     return Reflection(
         operator=operator,
         bottleneck=parent.bottleneck or UNKNOWN_BOTTLENECK,
@@ -70,7 +93,7 @@ def reflect(
         predicted_speedup=plan.prediction.speedup,
         actual_speedup=actual,
         grade=graded,
-        lesson=_lesson(plan, graded, actual, error),
+        lesson=_lesson(plan, graded, actual, error) + (_unsure(*doubt) if doubt else ""),
         cites=(candidate,),
     )
 
@@ -102,6 +125,10 @@ def _most_seen(notes: tuple[Reflection, ...], room: int) -> tuple[Reflection, ..
     """Keep the `room` notes seen most, in their order (newest first), so that ties drop the oldest."""
     ranked = sorted(range(len(notes)), key=lambda index: -notes[index].seen)
     return tuple(notes[index] for index in sorted(ranked[: max(room, 0)]))
+
+
+def _unsure(wins: float, draws: int) -> str:
+    return f"; uncertain: faster in {wins:g} of {draws} draws, counted as no gain"
 
 
 def _lesson(plan: Plan, graded: Grade, actual: float | None, error: ErrorInfo | None) -> str:

@@ -276,12 +276,18 @@ class KernelKept(Event):
 
 class KernelDiscarded(Event):
     """`reason`: a verdict that is not `correct`, or duplicate, slower, uncertain, not_selected,
-    infrastructure."""
+    infrastructure.
 
+    An uncertain kernel is predicted faster than `against`, but in only `wins_percent` of the draws.
+    """
+
+    version = 2
     type: Literal["KernelDiscarded"] = "KernelDiscarded"
     candidate: str
     reason: str
     duplicate_of: str | None = None
+    against: str | None = None
+    wins_percent: float | None = None
 
 
 class KernelReverted(Event):

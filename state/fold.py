@@ -72,7 +72,7 @@ from state.model import (
     canonical_json,
 )
 
-FOLD_VERSION = 2
+FOLD_VERSION = 3
 """Raised whenever the meaning of the state changes; snapshots of other versions are ignored."""
 
 Outcome = Annotated[

@@ -142,6 +142,10 @@ class ErrorInfo(Frozen):
     hint: str | None = None
 
 
+RESOLUTION_RATIO = 0.005
+"""Predicted latencies that differ by less are too near each other to tell which is lower."""
+
+
 class Benchmark(Frozen):
     """A latency with its interval. `predicted` is true when a model produced it, false when a device did.
 
@@ -167,12 +171,14 @@ class Benchmark(Frozen):
 
     @property
     def noise_ratio(self) -> float:
-        """Half the interval's width relative to the latency, when the latency was measured; 0 if predicted.
+        """Half the interval's width relative to the latency, when the latency was measured.
 
         A prediction's interval is the model's uncertainty, common to the kernels compared, not
-        run-to-run noise: the same kernel always gets the same prediction.
+        run-to-run noise: of a prediction it is half of what the model resolves.
         """
-        return 0.0 if self.predicted else (self.hi_ms - self.lo_ms) / (2 * self.latency_ms)
+        if self.predicted:
+            return RESOLUTION_RATIO / 2
+        return (self.hi_ms - self.lo_ms) / (2 * self.latency_ms)
 
 
 class Evaluation(Frozen):

@@ -30,7 +30,7 @@ def _any_gain(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _no_draws(body: dict[str, Any]) -> dict[str, Any]:
-    """Latencies without draws are what they were."""
+    """Latencies without draws, and doubts that nobody put into numbers, are what they were."""
     return body
 
 
@@ -39,6 +39,7 @@ UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("ConfigChanged", 1): _any_gain,
     ("EvaluationCompleted", 1): _no_draws,
     ("KernelKept", 1): _no_draws,
+    ("KernelDiscarded", 1): _no_draws,
     ("BeamSelected", 1): _no_draws,
     ("GuardCheckpointed", 1): _no_draws,
 }

@@ -34,4 +34,5 @@ def reflection_of(request: ReflectRequest) -> Reflection:
         evaluation=request.evaluation,
         error=request.error,
         candidate=EffectKey.parse(request.key).candidate,
+        confidence_percent=request.confidence_percent,
     )

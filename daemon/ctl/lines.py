@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from daemon.ctl.words import brief, count, ended, latency, ms, times
+from daemon.ctl.words import brief, count, ended, latency, ms, percentage, times
 from state.events import (
     BeamSelected,
     CommandCompleted,
@@ -121,6 +121,8 @@ def _kept(event: KernelKept) -> str:
 
 def _discarded(event: KernelDiscarded) -> str:
     other = f" of {event.duplicate_of}" if event.duplicate_of else ""
+    if event.wins_percent is not None:
+        other = f", faster than {event.against} in only {percentage(event.wins_percent)} of draws"
     return f"{event.candidate}: {event.reason}{other}"
 
 

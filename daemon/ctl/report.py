@@ -27,6 +27,8 @@ from state.fold import RunState
 from state.model import Candidate
 from state.reader import LogReader
 
+_DRAWS = "  draws move the model's uncertain constants; they do not show what the model leaves out"
+
 SLIGHT = 1.005
 """A step that gains less than this is called slight."""
 
@@ -49,6 +51,7 @@ def as_json(tracker: Tracker, kernel_file: Path | None) -> dict[str, Any]:
     steps = [_step(one, parent) for parent, one in zip(parents, line, strict=False)]
     return {
         **summary(tracker.run, tracker.state),
+        "discarded": dict(tracker.discarded),
         "elapsed_seconds": tracker.elapsed_seconds,
         "lineage": steps,
         "kernel_file": None if kernel_file is None else str(kernel_file),
@@ -108,8 +111,15 @@ def _found(tracker: Tracker, state: RunState, initial: Candidate, best: Candidat
         f"  best     {latency(best.benchmark)}, {gained}",
         f"           {peak} of peak, {tight} of the tight bound",
         f"  gap to the tight bound of {ms(state.bounds.tight_ms)} closed: {percentage(closed(state))}",
+        *_discarded(tracker),
+        *([_DRAWS] if best.benchmark.wins_percent(initial.benchmark) is not None else []),
         *([f"  {doubt}"] if doubt else []),
     ]
+
+
+def _discarded(tracker: Tracker) -> list[str]:
+    counted = [f"{number} {reason.replace('_', ' ')}" for reason, number in tracker.discarded.most_common()]
+    return [f"  discarded {tracker.discarded.total()}: {', '.join(counted)}"] if counted else []
 
 
 def _ending(state: RunState) -> str:

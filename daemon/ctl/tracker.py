@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from state.events import KernelKept
+from state.events import KernelDiscarded, KernelKept
 from state.fold import RunState, apply, state_hash
 from state.model import Candidate
 from state.records import Recorded
@@ -21,6 +22,8 @@ class Tracker:
     started_us: int = 0
     latest_us: int = 0
     kept: dict[str, Candidate] = field(default_factory=dict)
+    discarded: Counter[str] = field(default_factory=Counter)
+    """How many kernels were discarded, by reason."""
 
     def add(self, item: Recorded) -> None:
         """Take in the run's next event."""
@@ -30,6 +33,8 @@ class Tracker:
         self.latest_us = item.ts_us
         if isinstance(item.event, KernelKept):
             self.kept[item.event.candidate.id] = item.event.candidate
+        if isinstance(item.event, KernelDiscarded):
+            self.discarded[item.event.reason] += 1
 
     @property
     def ended(self) -> bool:

@@ -23,7 +23,7 @@ from state.events import (
     RunResumed,
 )
 from state.fold import RunState
-from state.model import Benchmark, Candidate, StopReason
+from state.model import RESOLUTION_RATIO, Benchmark, Candidate, StopReason
 
 ROUNDING = 1e-9
 """How far above 100 a percentage may be for being computed in floats."""
@@ -97,10 +97,15 @@ def latency(benchmark: Benchmark) -> str:
 def sure(one: Benchmark | None, other: Benchmark | None) -> str:
     """Return, to follow how much faster one is, in how many of the model's draws it is faster at all.
 
-    Nothing where the two have no draws in common, as when one of them was measured.
+    Of a difference below the model's resolution no draw tells. Nothing where the two have no draws in common,
+    as when one of them was measured.
     """
     share = one.wins_percent(other) if one and other else None
-    return "" if share is None else f", faster in {percentage(share)} of draws"
+    if one is None or other is None or share is None:
+        return ""
+    if abs(one.latency_ms - other.latency_ms) < RESOLUTION_RATIO * other.latency_ms:
+        return ", too small to tell"
+    return f", faster in {percentage(share)} of draws"
 
 
 def brief(benchmark: Benchmark) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from state.events import KernelDiscarded
+from state.model import Grade
 from tests.support.paths import ROOT, Paths, judged_by
 from tests.support.world import World, small
 
@@ -34,5 +35,19 @@ def test_a_gain_over_its_parent_must_also_hold_against_the_best():
     config = small(plans=2, implementations=1, beam=2, explorers=0, rounds=2)
     world = World(config, kernel=ROOT, proposer=Paths(), judge=judged_by(table, draws=draws)).finish()
     assert world.source(world.state.best.source) == "k.0"
-    reasons = {event.candidate: event.reason for event in world.of(KernelDiscarded)}
-    assert reasons["r2.b1.p0.k0.f0"] == "uncertain"
+    ends = {event.candidate: event for event in world.of(KernelDiscarded)}
+    end = ends["r2.b1.p0.k0.f0"]
+    assert (end.reason, end.wins_percent) == ("uncertain", 50.0)
+    assert end.against == world.state.best.id
+
+
+def test_an_unsure_gain_teaches_no_success():
+    table, draws = {ROOT: 10.0, "k.0": 5.0}, {ROOT: (10.0,) * 4, "k.0": (5.0, 5.0, 11.0, 11.0)}
+    config = small(plans=1, implementations=1, beam=2, explorers=0, rounds=1)
+    world = World(config, kernel=ROOT, proposer=Paths(), judge=judged_by(table, draws=draws)).finish()
+    assert world.state.memory == ()
+    (note,) = world.state.reflections
+    assert note.grade is Grade.REFUTED
+    assert "uncertain: faster in 2 of 4 draws" in note.lesson
+    (credit,) = world.state.credits.values()
+    assert (credit.tries, credit.gains) == (1, 0)

@@ -89,6 +89,10 @@ PLAN = Plan(
             KernelDiscarded(candidate=PLACE, reason="duplicate", duplicate_of="r1.b0.p0.k0.f0"),
             f"{PLACE}: duplicate of r1.b0.p0.k0.f0",
         ),
+        (
+            KernelDiscarded(candidate=PLACE, reason="uncertain", against="r1.b0.p0.k0.f0", wins_percent=62.5),
+            f"{PLACE}: uncertain, faster than r1.b0.p0.k0.f0 in only 62.5 % of draws",
+        ),
         (KernelReverted(lineage="a", dropped="b", restored="c", reason="depth"), "a: b to c, depth"),
         (ExperienceRecorded(key=f"{PLACE}.summarizer", experience=None), "nothing"),
         (EvaluationStarted(key=f"{PLACE}.evaluator", request="0" * 64), ""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -12,6 +13,7 @@ from daemon.ctl import words
 from daemon.ctl.report import as_json, as_text, closed, gain, write_best
 from daemon.ctl.screen import Plain, Terminal, screen_for, status_lines
 from daemon.ctl.tracker import Tracker, lineage, percent, summary
+from state.events import KernelDiscarded
 from state.fold import apply
 from state.model import Candidate, StopReason
 from state.reader import LogReader
@@ -224,6 +226,21 @@ def test_a_gain_is_given_with_the_share_of_draws_in_which_it_holds(finished, his
     text = as_text(tracker, None, "")
     assert "x, faster in 50.0 % of draws" in text
     assert summary(finished, tracker.state)["best_wins_percent"] == 50.0
+
+
+def test_a_gain_below_what_the_model_resolves_is_too_small_to_tell(finished, history):
+    one = with_draws(tracked(finished, history).state.initial, 3.0, 3.0).benchmark
+    near, far = (one.model_copy(update={"latency_ms": share * one.latency_ms}) for share in (0.996, 0.994))
+    assert words.sure(near, one) == ", too small to tell"
+    assert words.sure(far, one) == ", faster in 50.0 % of draws"
+
+
+def test_the_report_counts_what_was_discarded_by_reason(finished, history):
+    tracker = tracked(finished, history)
+    tracker.discarded = Counter({"uncertain": 1, "not_selected": 3})
+    assert "  discarded 4: 3 not selected, 1 uncertain\n" in as_text(tracker, None, "", width=200)
+    told = Counter(item.event.reason for item in history if isinstance(item.event, KernelDiscarded))
+    assert as_json(tracked(finished, history), None)["discarded"] == dict(told)
 
 
 def test_without_draws_nothing_is_said_of_them(finished, history):

@@ -19,8 +19,23 @@ def mark(latency_ms: float, depth: int = 0) -> Checkpoint:
     return Checkpoint(lineage="L", candidate=make_candidate("old", latency_ms), depth=depth)
 
 
-def test_predictions_have_no_noise_so_any_gain_counts():
-    assert guard.beats(make_candidate("a", 0.999), make_candidate("b", 1.0), **SURE)
+@pytest.mark.parametrize(("latency_ms", "wins"), [(0.994, True), (0.996, False), (0.9999, False)])
+def test_predicted_gains_below_what_the_model_resolves_are_none(latency_ms, wins):
+    new, old = make_candidate("a", latency_ms), make_candidate("b", 1.0)
+    assert guard.beats(new, old, **SURE) is wins
+    assert guard.alike(new, old, **SURE) is not wins
+
+
+@pytest.mark.parametrize(
+    ("latency_ms", "draws_ms", "doubt"),
+    [(0.9, (0.9, 1.1), True), (0.9, (0.9, 0.9), False), (1.1, (0.9, 1.1), False), (0.9, (), False)],
+)
+def test_doubt_is_about_predicted_gains(latency_ms, draws_ms, doubt):
+    new, old = (
+        make_candidate("a", latency_ms, draws_ms=draws_ms),
+        make_candidate("b", 1.0, draws_ms=(1.0, 1.0)),
+    )
+    assert guard.doubtful(new, old, **SURE) is doubt
 
 
 @pytest.mark.parametrize(
@@ -89,7 +104,7 @@ def test_a_lineage_is_reverted_when_too_slow_or_too_long_without_gain(latency_ms
     ruling = guard.watch(
         mark(1.0, depth), make_candidate("new", latency_ms), slack_ratio=1.5, depth=3, **SURE
     )
-    assert ruling.checkpoint == mark(1.0, depth + 1)
+    assert ruling.checkpoint == mark(1.0, 0 if reason else depth + 1)  # what was reverted begins anew
     if reason is None:
         assert ruling.revert is None
     else:
