@@ -8,6 +8,7 @@ draws the same; large arrays repeat a block of prime length, which costs a copy 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -29,17 +30,20 @@ EXTREME = frozenset({"huge", "tiny"})
 """Sets that count only where an honest evaluation stays within the problem's own tolerance."""
 
 
+def _block(shape: Shape, generator: np.random.Generator) -> Array:
+    """Standard normal numbers, as many as an array has up to the length that large ones repeat."""
+    return generator.standard_normal(min(prod(shape), _BLOCK), dtype=np.float32)
+
+
 def _noise(shape: Shape, generator: np.random.Generator) -> Array:
     """Standard normal numbers; those of a large array repeat themselves, rows shifted against each other."""
-    size = int(np.prod(shape))
-    return np.resize(generator.standard_normal(min(size, _BLOCK), dtype=np.float32), shape)
+    return np.resize(_block(shape, generator), shape)
 
 
 def _wide(_: int, shape: Shape, generator: np.random.Generator) -> Array:
     """Magnitudes over six decimal orders, side by side."""
-    length = min(int(np.prod(shape)), _BLOCK)
-    block = generator.standard_normal(length) * np.exp2(generator.uniform(-10, 10, length))
-    return np.resize(block.astype(np.float32), shape)
+    block = _block(shape, generator)
+    return np.resize(block * np.exp2(generator.uniform(-10, 10, block.size).astype(np.float32)), shape)
 
 
 def _outliers(_: int, shape: Shape, generator: np.random.Generator) -> Array:
@@ -68,9 +72,7 @@ def _one_hot(index: int, shape: Shape, generator: np.random.Generator) -> Array:
 
 def _flipped(index: int, shape: Shape, generator: np.random.Generator) -> Array:
     """Signs that never mix: one input negative, the next positive; maxima that begin at zero are wrong."""
-    values = np.abs(_noise(shape, generator))
-    values *= np.float32(4.0 if index % 2 else -4.0)
-    return values
+    return np.resize(np.abs(_block(shape, generator)) * np.float32(4.0 if index % 2 else -4.0), shape)
 
 
 def _sorted(_: int, shape: Shape, generator: np.random.Generator) -> Array:
@@ -92,7 +94,12 @@ def _masked(_: int, shape: Shape, generator: np.random.Generator) -> Array:
 
 
 def _scaled(exponent: int) -> Maker:
-    return lambda _, shape, generator: _noise(shape, generator) * np.float32(2.0**exponent)
+    return lambda _, shape, generator: np.resize(_block(shape, generator) * np.float32(2.0**exponent), shape)
+
+
+def _permuted(_: int, shape: Shape, generator: np.random.Generator) -> Array:
+    """What plain noise is, its batch in another order."""
+    return np.roll(_noise(shape, generator), shape[0] // 2, axis=0)
 
 
 _MAKERS: dict[str, Maker] = {
@@ -102,19 +109,20 @@ _MAKERS: dict[str, Maker] = {
     "masked": _masked,
     "one_hot": _one_hot,
     "outliers": _outliers,
+    "permuted": _permuted,
     "sorted": _sorted,
     "tiny": _scaled(-30),
     "wide": _wide,
 }
-_PERMUTED = "permuted"
 _WITHOUT = "without_"
 
 
 def adversarial(spec: ProblemSpec) -> tuple[str, ...]:
-    """Return the names of the sets beside the seeds: `without_x` has zeros for the input x, so that terms
-    show which others hide; `permuted` has the first seed's arrays in another order along their first axis.
+    """Return the names of the sets beside the seeds.
+
+    `without_x` has zeros for the input x, so that terms show which others hide.
     """
-    return (*_MAKERS, _PERMUTED, *(_WITHOUT + item.name for item in spec.inputs if len(spec.inputs) > 1))
+    return (*_MAKERS, *(_WITHOUT + item.name for item in spec.inputs if len(spec.inputs) > 1))
 
 
 def every(spec: ProblemSpec) -> tuple[str, ...]:
@@ -130,8 +138,6 @@ def inputs(spec: ProblemSpec, size: str, name: str) -> list[Array]:
     """
     if name.isdecimal():
         return draw(spec, size, int(name))
-    if name == _PERMUTED:
-        return [np.roll(array, len(array) // 2, axis=0) for array in draw(spec, size, spec.seeds[0])]
     generator = np.random.default_rng([len(name), *name.encode()])
     maker = _MAKERS.get(name, _scaled(0))
     dims = spec.dims(size)

@@ -240,7 +240,9 @@ async def test_a_damaged_cache_heals_itself(silu, make_evaluator, home):
 
 async def test_reference_outputs_are_computed_once_and_are_the_references(silu, home, monkeypatch):
     store = ReferenceStore(home, strength=jail_strength())
-    first, second = await asyncio.gather(*(store.outputs(silu.problem, "reduced") for _ in range(2)))
+    first, second = await asyncio.gather(
+        *(store.outputs(silu.problem, "reduced", silu.problem.spec.seeds) for _ in range(2))
+    )
     assert first == second
     assert list(first) == list(silu.problem.spec.seeds)
     from seeds.inputs import draw
@@ -255,7 +257,7 @@ async def test_reference_outputs_are_computed_once_and_are_the_references(silu, 
         raise AssertionError("computed again")
 
     monkeypatch.setattr(store, "_compute", never)
-    assert await store.outputs(silu.problem, "reduced") == first
+    assert await store.outputs(silu.problem, "reduced", silu.problem.spec.seeds) == first
 
 
 async def test_references_see_neither_secrets_nor_home(bench, make_evaluator, home, monkeypatch):
