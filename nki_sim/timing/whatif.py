@@ -1,7 +1,7 @@
 """What would be faster if a part cost nothing: an engine takes no time, DMA is free, nothing depends.
 
-Upper limits of what work on that part can win, not kernels that exist. A limit is no more than the model's:
-list scheduling may come out a little later where something is faster.
+What work on that part can win, not kernels that exist. Each is timed in the order of the prediction: what is
+decided anew may come out later where something is faster, as list scheduling has anomalies.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ def what_ifs(forecast: Forecast) -> list[WhatIf]:
 
 
 def _what_if(forecast: Forecast, name: str, assume: Assumptions) -> WhatIf:
-    latency = schedule(forecast.compiled.program, forecast.target, assume=assume).latency_ms
+    program, order = forecast.compiled.program, forecast.timeline
+    latency = schedule(program, forecast.target, order=order, assume=assume).latency_ms
     saved = forecast.latency_ms - latency
     return WhatIf(name, latency, saved, 100.0 * saved / forecast.latency_ms)

@@ -19,6 +19,7 @@ from nki_sim.targets import Target
 from nki_sim.timing.busy import busy_ns
 from nki_sim.timing.deps import dependences
 from nki_sim.timing.dma import hbm_ns
+from nki_sim.timing.forecast import forecast
 from nki_sim.timing.memory import capacity, size
 from nki_sim.timing.ports import held
 from nki_sim.timing.schedule import (
@@ -30,6 +31,7 @@ from nki_sim.timing.schedule import (
     Assumptions,
     schedule,
 )  # fmt: skip
+from nki_sim.timing.whatif import what_ifs
 
 TARGETS = {name: targets.load(name) for name in ("trn1", "trn2")}
 ROWS, COLUMNS = 128, 256
@@ -271,6 +273,14 @@ def test_what_costs_nothing_slows_nothing_down_in_the_same_order(
     assert np.all(found.end_ns <= order.end_ns * EXACT)
     if free == frozenset(ENGINES) and not dependences:
         assert found.span_ns == 0.0
+
+
+@settings(max_examples=25, derandomize=True, deadline=None)
+@given(steps=st.lists(STEPS, min_size=20, max_size=40))
+def test_no_what_if_is_slower_than_what_is(steps: list[Step], tracing: Any) -> None:
+    predicted = forecast(tracing(kernel_of(steps, "float32"), X), TARGETS["trn2"])
+    for item in what_ifs(predicted):
+        assert item.latency_ms <= predicted.latency_ms * EXACT, item.assumption
 
 
 @MANY
