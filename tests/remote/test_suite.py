@@ -1,0 +1,134 @@
+"""Input sets, tiles, and the reference on parts of its inputs and in float32."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import seeds
+from remote.judge import excerpts as parts
+from remote.judge import suite, tiles
+from remote.judge.excerpts import Axis, excerpts
+from remote.judge.honest import in_float32
+from seeds.inputs import draw
+
+ADAMW = seeds.load("adamw").spec
+
+
+@pytest.mark.parametrize("name", suite.every(ADAMW))
+def test_every_set_is_what_the_problem_takes_and_always_the_same(name):
+    arrays = suite.inputs(ADAMW, "reduced", name)
+    again = suite.inputs(ADAMW, "reduced", name)
+    dims = ADAMW.dims("reduced")
+    for item, one, other in zip(ADAMW.inputs, arrays, again, strict=True):
+        assert (one.shape, one.dtype.name) == (item.resolve(dims), item.dtype)
+        assert np.isfinite(one).all()
+        assert np.array_equal(one, other)
+    assert (arrays[3] >= 0).all()
+
+
+def test_sets_are_what_their_names_say():
+    found = {name: suite.inputs(ADAMW, "reduced", name) for name in suite.adversarial(ADAMW)}
+    assert np.ptp(found["equal"][0]) == 0
+    assert (np.count_nonzero(found["one_hot"][0], axis=1) == 1).all()
+    assert (np.diff(found["sorted"][1], axis=1) >= 0).all()
+    assert not found["masked"][2][-1].any()
+    assert not found["masked"][2][:, -1].any()
+    assert (found["flipped"][0] <= 0).all()
+    assert (found["flipped"][1] >= 0).all()
+    assert not found["without_g"][1].any()
+    assert found["without_g"][0].any()
+    wide = np.abs(found["wide"][0])
+    assert wide.max() / wide.min() > 1e6
+
+
+def test_a_seed_is_drawn_as_it_always_was():
+    for one, other in zip(suite.inputs(ADAMW, "reduced", "21"), draw(ADAMW, "reduced", 21), strict=True):
+        assert np.array_equal(one, other)
+
+
+@given(st.binary(min_size=1, max_size=40))
+def test_a_program_is_judged_on_the_first_and_last_tile_and_some_others(program):
+    pool = tiles.pool(ADAMW, "full")
+    at = tiles.chosen(pool, program)
+    assert at == tiles.chosen(pool, program)
+    assert len(set(at)) == tiles.DRAWN
+    shape = ADAMW.outputs[0].resolve(ADAMW.dims("full"))
+    assert pool[at[0]].box == ((0, 64), (0, 256))
+    assert [end for _, end in pool[at[1]].box] == list(shape)
+    assert all(
+        0 <= first < end <= size
+        for one in at
+        for (first, end), size in zip(pool[one].box, shape, strict=True)
+    )
+
+
+def test_programs_are_judged_on_different_tiles():
+    pool = tiles.pool(ADAMW, "full")
+    assert len({tuple(sorted(tiles.chosen(pool, bytes([number])))) for number in range(20)}) > 10
+
+
+def test_a_tile_of_zeros_is_measured_by_the_size_of_its_output():
+    one, none = np.full((2, 2), 3.0, np.float32), np.zeros((2, 2), np.float32)
+    pool = [tiles.Tile(0, ((0, 2), (0, 2))), tiles.Tile(0, ((2, 4), (0, 2)))]
+    floor = tiles.floors(pool, [one, none])
+    assert floor[1] == pytest.approx(np.sqrt(36 / 8 * 4))
+    assert tiles.worst([one, none], [one, none], floor, [0, 1]) == 0.0
+    assert tiles.worst([one, none + 1], [one, none], floor, [0, 1]) == pytest.approx(2 / floor[1])
+    assert tiles.worst([one, none * np.nan], [one, none], floor, [0, 1]) == np.inf
+
+
+def reference(name: str):
+    names = {}
+    exec(seeds.load(name).files["reference.py"], names)
+    return names["reference"]
+
+
+@pytest.mark.parametrize(
+    ("name", "axes"),
+    [
+        ("matmul", [Axis(0, ((0, 0),)), Axis(1, ((1, 1),))]),
+        ("silu", [Axis(0, ((0, 0),)), Axis(1, ((0, 1),))]),
+        ("bmm_softmax", [Axis(0, ((0, 0), (1, 0))), Axis(1, ((0, 1),))]),  # not along the rows' columns
+        ("gqa_full", [Axis(2, ((0, 1),))]),  # queries, though keys have an axis of that name
+        ("add_rmsnorm_matmul", [Axis(0, ((0, 0), (2, 0))), Axis(1, ((1, 1),))]),
+        ("mamba", [Axis(0, ((0, 0), (1, 0), (2, 0)))]),  # channels, not the sequence
+    ],
+)
+def test_axes_along_which_a_reference_falls_apart_are_found(name, axes, monkeypatch):
+    monkeypatch.setattr(parts, "_SMALL", 0)
+    spec = seeds.load(name).spec
+    found = excerpts(reference(name), spec, "reduced")
+    assert list(found.axes[0]) == axes
+    monkeypatch.setattr(tiles, "WHOLE", 0)
+    inputs = suite.inputs(spec, "reduced", "0")
+    pool = tiles.pool(spec, "reduced")[:3]
+    whole = reference(name)(*inputs)
+    for tile, part in zip(pool, found.evaluate(inputs, pool), strict=True):
+        assert np.allclose(part, whole[tile.index], rtol=1e-5, atol=1e-7)
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 400), st.integers(0, 2**32 - 1))
+def test_honest_float32_is_float32_in_another_order(length, seed):
+    generator = np.random.default_rng(seed)
+    x, w = (generator.standard_normal(shape).astype(np.float32) for shape in ((3, length), (length, 2)))
+    seen = []
+
+    def product(x, w):
+        out = np.sqrt(np.square(np.matmul(x.astype(np.float64), w)).sum(axis=1) + x.mean(axis=1) ** 2)
+        seen.append(out.dtype)
+        return out
+
+    exact = product(x.astype(np.float64), w.astype(np.float64))
+    found = in_float32(product, [x, w], 1)
+    assert seen == [np.float64, np.float32]
+    assert np.allclose(found, exact, rtol=1e-4, atol=1e-5)
+
+
+def test_orders_of_addition_differ():
+    x = np.random.default_rng(0).standard_normal((1, 4096)).astype(np.float32) * 1e3
+    sums = {float(in_float32(lambda x: x.sum(axis=1), [x], seed)[0]) for seed in range(8)}
+    assert len(sums) > 1
