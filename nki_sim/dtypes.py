@@ -1,7 +1,8 @@
-"""The data types a tensor may have: names, sizes and kinds; NumPy equivalents are made elsewhere."""
+"""The data types a tensor may have: names, sizes, kinds and NumPy equivalents."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Literal
 
 
@@ -34,15 +35,25 @@ class DType:
     @property
     def dtype(self) -> Any:
         """The NumPy type, by which NumPy takes this one itself: `x.astype(nl.bfloat16)`."""
-        from nki_sim.semantics.arrays import NUMPY
-
-        return NUMPY[self.name]
+        return _numpy(self.name)
 
     @property
     def limits(self) -> tuple[int, int]:
         """The least and the largest value of an integer type."""
         bits = 1 if self.name == "bool_" else 8 * self.itemsize
         return (0, (1 << bits) - 1) if self.kind == "uint" else (-(1 << bits - 1), (1 << bits - 1) - 1)
+
+
+@cache
+def _numpy(name: str) -> Any:
+    """The NumPy type of a name; imported late, because the jailed tracer starts without NumPy."""
+    import ml_dtypes
+    import numpy as np
+
+    if name == "tfloat32":
+        # Told from float32 by its metadata alone, which comparisons of types do not look at.
+        return np.dtype(np.float32, metadata={"fraction_bits": 10})
+    return np.dtype(getattr(np, name, None) or getattr(ml_dtypes, name))
 
 
 def spelled(dtype: object) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -18,18 +17,7 @@ from nki_sim.dtypes import DTYPES
 Array = npt.NDArray[Any]
 Float = npt.NDArray[np.float32]
 
-NUMPY: dict[str, np.dtype[Any]] = {
-    # Told from float32 by its metadata alone, which comparisons of types do not look at.
-    "tfloat32": np.dtype(np.float32, metadata={"fraction_bits": 10}),
-    "float32": np.dtype(np.float32),
-    "bfloat16": np.dtype(ml_dtypes.bfloat16),
-    "float16": np.dtype(np.float16),
-    "float8_e4m3": np.dtype(ml_dtypes.float8_e4m3),
-    "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
-    "float8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
-    "bool_": np.dtype(np.bool_),
-    **{name: np.dtype(name) for name, dtype in DTYPES.items() if dtype.kind != "float" and name != "bool_"},
-}
+NUMPY: dict[str, np.dtype[Any]] = {name: dtype.dtype for name, dtype in DTYPES.items()}
 
 _INTEGER = {dtype: np.iinfo(dtype) for dtype in NUMPY.values() if dtype.kind in "iu"}
 
