@@ -62,12 +62,14 @@ def _parsed(given: Sequence[str]) -> int:
 def _run(options: argparse.Namespace) -> int:
     """What the verb does, as a report on stdout or an error on stderr."""
     verb, out = VERBS[options.verb], sys.stdout
-    report = verb.blank()
+    report, options.stdout = verb.blank(), out
+    # A trace that goes there is to be read by a program.
+    taken = str(getattr(options, "trace", "")) == grammar.STDOUT
     try:
-        # What a kernel prints must not end up in the JSON.
+        # What a kernel prints must not end up in JSON.
         with (
             watch.deadline(deadline_of(options), EXIT_KERNEL, lambda: _expired(options, report, out)),
-            redirect_stdout(sys.stderr if options.json else out),
+            redirect_stdout(sys.stderr if options.json or taken else out),
         ):
             if verb.on_kernel:
                 report["file"] = getattr(options, "kernel", None)
@@ -80,7 +82,8 @@ def _run(options: argparse.Namespace) -> int:
         return EXIT_INTERRUPTED
     except Exception as error:  # noqa: BLE001  whatever happens has a status, and an object with --json
         return _failed(options, report, *_sorted_out(error))
-    print(show.as_json(report) if options.json else "\n".join(verb.lines(report, _source(options))))
+    said = show.as_json(report) if options.json else "\n".join(verb.lines(report, _source(options)))
+    print(said, file=sys.stderr if taken else out)
     return status
 
 

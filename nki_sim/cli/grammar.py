@@ -16,6 +16,9 @@ from nki_sim.frontend.context import PLATFORM, platform, target_named
 DEADLINE_S = 600.0
 REL_L2 = 2e-5
 
+STDOUT = "-"
+"""Standard output, where a file is named."""
+
 
 class UsageError(SimError):
     """The command line does not parse; `usage` is the summary of what does."""
@@ -39,6 +42,8 @@ class Parser(argparse.ArgumentParser):
         Raises:
             UsageError: always.
         """
+        if message.startswith("unrecognized arguments") and message.endswith(".py"):
+            message += "; one kernel is taken at a time, two by nki-sim compare A.py B.py"
         raise UsageError(f"{self.prog}: {message}", self.format_usage())
 
 
@@ -71,7 +76,8 @@ def input_options(sub: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="SHAPE|NUMBER",
-        help="an argument of the kernel: 128x512:float32, a number, True, False or None; once for each, in "
+        help="an argument: an array as SHAPE:DTYPE (128x512:bfloat16, 2048:float32 for a vector; "
+        "float32 without a type where there is an x), a number, True, False or None; once for each, in "
         "order. Goes before the reference's get_inputs()",
     )
     sub.add_argument(

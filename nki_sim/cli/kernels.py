@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,8 @@ from nki_sim.harness import (
 )
 from nki_sim.program.ir import Program
 from nki_sim.semantics.arrays import NUMPY, Array
+
+_NO_ARRAY = re.compile(r"'int' object (has no attribute|is not subscriptable|is not iterable)")
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ def trace(options: argparse.Namespace, report: Report, arguments: Sequence[Any])
     """
     file = Path(options.kernel)
     source = read_text(file)
-    with timed(report, "trace"), stage(f"tracing {file}"), importable(file):
+    with timed(report, "trace"), stage(f"tracing {file}"), importable(file), _hinting(options):
         program = nki_sim.trace(
             source,
             args=[spec_of(item) for item in arguments],
@@ -111,6 +114,21 @@ def trace(options: argparse.Namespace, report: Report, arguments: Sequence[Any])
         )
     report["kernel"] = program.kernel
     return program
+
+
+@contextmanager
+def _hinting(options: argparse.Namespace) -> Iterator[None]:
+    """A number that a kernel takes for an array is most often a shape of one size."""
+    try:
+        yield
+    except KernelError as error:
+        number = next((text for text in options.arg if text.isdecimal()), None)
+        if number and not error.hint and _NO_ARRAY.search(error.message):
+            error.hint = (
+                f"--arg {number} is a number; arrays are written SHAPE:DTYPE, {number}:float32 is one of one "
+                "dimension"
+            )
+        raise
 
 
 def traced_on_shapes(options: argparse.Namespace, report: Report) -> Program:

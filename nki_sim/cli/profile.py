@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, fields
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 
 from nki_sim import targets
 from nki_sim.cli import profile_text
-from nki_sim.cli.grammar import kernel_options
+from nki_sim.cli.grammar import STDOUT, kernel_options
 from nki_sim.cli.kernels import traced_on_shapes
 from nki_sim.cli.show import Report
 from nki_sim.cli.verb import Verb
 from nki_sim.cli.watch import stage
 from nki_sim.dtypes import DTYPES
+from nki_sim.errors import InputError
 from nki_sim.timing import chrome, counters
+from nki_sim.timing.bottleneck import MAX_WHAT_IFS
 from nki_sim.timing.bounds import MinimalWork
 from nki_sim.timing.explain import explain
 from nki_sim.timing.forecast import Forecast, forecast
 from nki_sim.timing.occupancy import thinned
 from nki_sim.timing.uncertainty import interval
-from nki_sim.timing.whatif import what_ifs
+from nki_sim.timing.whatif import WhatIf, what_ifs
 
 POINTS = 64
 """Of memory over time in a report; `--trace` has them all."""
 
-MAX_WHAT_IFS = 20_000
-"""Instructions up to which what-ifs are given without being asked for: each schedules the program anew."""
-
+_NAMES = [field.name for field in fields(MinimalWork)]
 _NUMBERS = {field.name for field in fields(MinimalWork) if field.type == "int"}
+_REQUIRED = [field.name for field in fields(MinimalWork) if field.default is MISSING]
+_EXAMPLE = "read_bytes=8388608,write_bytes=4194304,matmul_flops=0"
 
 
 def _options(sub: argparse.ArgumentParser) -> None:
@@ -44,7 +47,11 @@ def _options(sub: argparse.ArgumentParser) -> None:
         "does on trn1 (engines' bytes per partition, float32 products twice, percents 0 to 1)",
     )
     sub.add_argument(
-        "--trace", type=Path, metavar="FILE", help="write the run as Chrome trace events, for ui.perfetto.dev"
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="write the run as Chrome trace events, for ui.perfetto.dev; - writes them to standard "
+        "output, and the report to standard error",
     )
     sub.add_argument(
         "--summary-json",
@@ -70,51 +77,66 @@ def parse_work(text: str) -> MinimalWork:
     """The minimal work of a problem from `name=value,...`.
 
     Raises:
-        argparse.ArgumentTypeError: a name is unknown or a value no whole number or type.
+        argparse.ArgumentTypeError: a name is unknown or missing, or a value no whole number or type.
     """
-    try:
-        pairs = dict(part.split("=", 1) for part in text.split(","))
-        given = {name: _value(name, text) for name, text in pairs.items()}
-        return MinimalWork(**given)  # type: ignore[arg-type]
-    except (KeyError, TypeError, ValueError) as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not read_bytes=..,write_bytes=..,...") from error
+    found: dict[str, int | str] = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise argparse.ArgumentTypeError(f"{part!r} is not NAME=VALUE; an example: {_EXAMPLE}")
+        if name in found:
+            raise argparse.ArgumentTypeError(f"{name} is given twice")
+        found[name] = _value(name, value)
+    lacking = [name for name in _REQUIRED if name not in found]
+    if lacking:
+        raise argparse.ArgumentTypeError(f"{' and '.join(lacking)} missing; an example: {_EXAMPLE}")
+    return MinimalWork(**found)  # type: ignore[arg-type]
 
 
 def _value(name: str, text: str) -> int | str:
     """A count, or the name of a type.
 
     Raises:
-        KeyError, ValueError: it is none.
+        argparse.ArgumentTypeError: it is none, or there is no such name.
     """
-    if name not in _NUMBERS:
-        return DTYPES[text].name
-    if not text.isdecimal():
-        raise ValueError(text)
-    return int(text)
+    if name not in _NAMES:
+        raise argparse.ArgumentTypeError(f"{name!r} is unknown; there are {', '.join(_NAMES)}")
+    if name in _NUMBERS and not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{name}={text}: a whole number from 0 is wanted")
+    if name not in _NUMBERS and text not in DTYPES:
+        raise argparse.ArgumentTypeError(f"{name}={text}: no data type; there are {', '.join(DTYPES)}")
+    return int(text) if name in _NUMBERS else text
 
 
 def _profile(options: argparse.Namespace, report: Report) -> int:
+    if options.trace == Path(STDOUT) and options.json:
+        raise InputError("--trace - and --json both write to standard output; give one of them a file")
     program = traced_on_shapes(options, report)
     if report["checks"]:
+        for path in filter(None, (options.trace, options.summary_json)):
+            _say(f"the kernel breaks rules: nothing is written to {path}")
         return 1
     target = targets.load(program.target)
     with stage("predicting"):
         found = forecast(program, target)
         report["predicted"] = asdict(interval(found))
         report["instructions"] = len(found.compiled.program)
-        report["explanation"] = explained(found, options.work)
         report["counters"] = counters.profile(found, options.counters)
         report["counters_convention"] = options.counters
+    ifs = None
     if options.what_if or len(found.compiled.program) <= MAX_WHAT_IFS:
         with stage("asking what if"):
-            report["what_ifs"] = [asdict(item) for item in what_ifs(found)]
+            ifs = what_ifs(found)
+            report["what_ifs"] = [asdict(item) for item in ifs]
+    with stage("explaining"):
+        report["explanation"] = explained(found, options.work, ifs)
     _write(options, found)
     return 0
 
 
-def explained(found: Forecast, work: MinimalWork | None) -> Report:
+def explained(found: Forecast, work: MinimalWork | None, ifs: Sequence[WhatIf] | None) -> Report:
     """An explanation as a report, memory over time thinned out."""
-    made = asdict(explain(found, work))
+    made = asdict(explain(found, work, ifs))
     for use in made["occupancy"]:
         points = thinned(use.pop("at_ms"), use.pop("used"), POINTS)
         use["over_time"] = [{"at_ms": at_ms, "used": used} for at_ms, used in points]
@@ -122,12 +144,20 @@ def explained(found: Forecast, work: MinimalWork | None) -> Report:
 
 
 def _write(options: argparse.Namespace, found: Forecast) -> None:
-    if options.trace:
+    if options.trace == Path(STDOUT):
+        chrome.write(found, options.stdout)
+    elif options.trace:
         with stage(f"writing {options.trace}"), options.trace.open("w", encoding="utf-8") as file:
             chrome.write(found, file)
+        _say(f"wrote a trace for ui.perfetto.dev to {options.trace}")
     if options.summary_json:
         content = counters.summary_file(found, options.counters)
         options.summary_json.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        _say(f"wrote the predicted counters ({options.counters}) to {options.summary_json}")
+
+
+def _say(text: str) -> None:
+    print(f"nki-sim: {text}", file=sys.stderr)
 
 
 def _lines(report: Report, source: Path | None) -> Iterable[str]:

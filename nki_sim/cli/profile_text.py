@@ -13,25 +13,18 @@ from nki_sim.timing.units import size, time
 
 WIDTH = 80
 
+_CLASSES = {"underutilised": "underutilised", "overhead": "mostly fixed overhead"}
+
 QUOTE = "\0"
 """Between what a line says and the source that it quotes."""
 
 _BAR = 12
 _PATH_ROWS, _WHAT_IF_ROWS, _HOLDERS = 8, 5, 3
-_SMALL = 0.005
-_BOUNDS = ("plain", "tight")
+_NAME, _HINTS = 9, 2
+_SMALL, _LEAST = 0.005, 0.5
+_BOUNDS = {"plain": "roofline", "tight": "tight bound"}
+_MOVED = ("hbm_read_bytes", "hbm_write_bytes", "spill_save_bytes", "spill_reload_bytes")
 _SPILLS = {"save_bytes": "saved", "reload_bytes": "reloaded", "load_again_bytes": "loaded again"}
-
-_WAITS: dict[str, str] = {
-    "dependence": "{}",
-    "latency": "{} latency",
-    "memory": "room",
-    "engine": "its queue",
-    "port": "{}'s port",
-    "dma": "DMA engines",
-    "table": "function tables",
-}
-"""Causes of waits with the engine that is waited for; others are named as they are."""
 
 
 def lines(report: Report, source: Path | None) -> Iterator[str]:
@@ -56,50 +49,78 @@ def fitted(line: str) -> Iterator[str]:
 
 def _head(report: Report, source: Path | None) -> Iterable[str]:
     predicted, why = report["predicted"], report["explanation"]
-    roof = why["roofline"]
+    roof, latency = why["roofline"], why["latency_ms"]
     yield (
-        f"{report['kernel']} on {report['target']}: {time(predicted['latency_ms'])} predicted "
-        f"({time(predicted['lo_ms'])} to {time(predicted['hi_ms'])}), {bound_by(why['bottleneck'])}"
+        f"{report['kernel']} on {report['target']}: {time(latency)} predicted "
+        f"({time(predicted['lo_ms'], latency)} to {time(predicted['hi_ms'], latency)}), "
+        f"{bound_by(why['bottleneck'])}"
     )
-    yield f"  {report['instructions']} instructions, {time(why['overhead_ms'])} of fixed overhead"
-    bounds = (f"{name} {time(roof[f'{name}_ms'])} ({roof[f'{name}_percent']:.0f} %)" for name in _BOUNDS)
-    yield f"  bounds of the {roof['work_of']}'s work: {', '.join(bounds)}"
+    yield f"  {report['instructions']} instructions, {time(why['overhead_ms'], latency)} of fixed overhead"
+    bounds = (
+        f"{text} {time(roof[f'{name}_ms'], latency)} ({roof[f'{name}_percent']:.0f} % of the latency)"
+        for name, text in _BOUNDS.items()
+    )
+    yield f"  for the {roof['work_of']}'s work: {', '.join(bounds)}"
     if predicted["dynamic_loops"]:
         yield f"  loops whose rounds data decide, timed as one round each: {predicted['dynamic_loops']}"
+    yield from _transfers(why["transfers"])
+    for tile in why["reused"][:_HINTS]:
+        yield (
+            f"  hint: {tile['name'] or 'the tile'} of line {tile['line']} is declared outside the loop: "
+            f"iterations wait for each other at line {tile['written_at']}, {tile['waits']} times on the "
+            "critical path; declared inside, each has its own"
+        )
+
+
+def _transfers(found: Report) -> Iterable[str]:
+    if found["count"]:
+        small = f"{found['small']} at the fixed cost of a small one ({found['fixed_us']:.4g} us)"
+        most = f"most time goes to {'bytes' if found['limited_by'] == 'bytes' else 'that fixed cost'}"
+        yield f"  {found['count']} transfers, {small}, {size(found['average_bytes'])} on average: {most}"
 
 
 def bound_by(bottleneck: str) -> str:
     """A bottleneck class in words."""
-    return bottleneck if bottleneck == "underutilised" else f"{bottleneck}-bound"
+    return _CLASSES.get(bottleneck, f"{bottleneck}-bound")
 
 
 def _engines(report: Report, source: Path | None) -> Iterable[str]:
     why = report["explanation"]
     latency, several = why["latency_ms"], len({track["core"] for track in why["tracks"]}) > 1
     yield ""
-    yield f"engine     {'busy':{_BAR + 16}} waits for"
+    yield f"{'engine':{_NAME}} {'busy':{_BAR + 16}} waits for, each line 100 % of the latency"
     for track in sorted(why["tracks"], key=lambda track: (track["core"], -track["busy_ms"])):
-        share = track["busy_ms"] / latency
         name = f"{track['engine']} {track['core']}" if several else track["engine"]
-        waits = ((_wait(wait), wait["ms"] / latency) for wait in track["waits"])
-        most = [f"{cause} {part:.0%}" for cause, part in waits if part >= _SMALL]
-        bar = "#" * round(share * _BAR)
-        yield f"{name:9}  {bar:{_BAR}} {time(track['busy_ms']):>9} {share:>4.0%}  {_as_fit(most)}"
+        (_, busy), *waits = shares(track, why["overhead_ms"], latency)
+        bar = "#" * round(busy / 100 * _BAR)
+        head = f"{name:{_NAME}} {bar:{_BAR}} {time(track['busy_ms'], latency):>10} {busy:>3}%"
+        first, *others = _wrapped([f"{text} {share}%" for text, share in waits], WIDTH - len(head) - 2)
+        yield f"{head}  {first}".rstrip()
+        yield from (f"{'':{len(head)}}  {text}" for text in others)
 
 
-def _as_fit(words: list[str]) -> str:
-    """As many of the words as fit beside an engine's bar."""
-    text = ", ".join(words)
-    while words and len(text) > WIDTH - _BAR - 29:
-        words = words[:-1]
-        text = ", ".join([*words, "..."])
-    return text
+def _wrapped(items: list[str], width: int) -> list[str]:
+    """Items one after the other, as many in a line as fit; one line at least."""
+    kept = ", ".join(item.replace(" ", QUOTE) for item in items)
+    return [text.replace(QUOTE, " ") for text in textwrap.wrap(kept, width)] or [""]
 
 
-def _wait(wait: Report) -> str:
-    """What a wait is for, in a word or two."""
-    cause = str(wait["cause"])
-    return _WAITS.get(cause, cause).format(wait["on"]).strip()
+def shares(track: Report, overhead_ms: float, latency_ms: float) -> list[tuple[str, int]]:
+    """What an engine does with the latency in percents that add up to 100, busy first and then most first.
+
+    What is less than half a percent is `other`.
+    """
+    waits = [(f"{wait['on']} {wait['cause']}".strip(), wait["ms"]) for wait in track["waits"]]
+    parts = [("busy", track["busy_ms"]), *waits, ("done", track["done_ms"]), ("overhead", overhead_ms)]
+    shares = [(name, 100.0 * ms / latency_ms) for name, ms in parts]
+    kept = [item for item in shares if item[0] == "busy" or item[1] >= _LEAST]
+    kept.append(("other", sum(share for _, share in shares) - sum(share for _, share in kept)))
+    whole = [int(share) for _, share in kept]
+    up = sorted(range(len(kept)), key=lambda place: whole[place] - kept[place][1])
+    for place in up[: 100 - sum(whole)]:
+        whole[place] += 1
+    busy, *others = [(name, share) for (name, _), share in zip(kept, whole, strict=True)]
+    return [busy, *sorted((item for item in others if item[1]), key=lambda item: -item[1])]
 
 
 def _path(report: Report, source: Path | None) -> Iterable[str]:
@@ -111,12 +132,13 @@ def _path(report: Report, source: Path | None) -> Iterable[str]:
         where = f"line {part['line']}" if part["line"] else ""
         text = show.source_line(source, part["line"])
         op = part["op"].replace("_", " ") if not part["line"] else part["op"]
-        yield f"{time(part['ms']):>11} {part['ms'] / latency:>4.0%}  {where:9} {op:16}{QUOTE}{text}"
-    rest = sum(part["ms"] for part in parts[_PATH_ROWS:])
+        yield f"{time(part['ms'], latency):>11} {part['ms'] / latency:>4.0%}  {where:9} {op:16}{QUOTE}{text}"
+    rest, others = sum(part["ms"] for part in parts[_PATH_ROWS:]), len(parts) - _PATH_ROWS
     if rest:
-        yield f"{time(rest):>11} {rest / latency:>4.0%}  in {len(parts) - _PATH_ROWS} other places"
+        places = "place" if others == 1 else "places"
+        yield f"{time(rest, latency):>11} {rest / latency:>4.0%}  in {others} other {places}"
     waited = sum(part["wait_ms"] for part in parts)
-    yield f"  Of all this {time(waited)} is latency of semaphores and DMA."
+    yield f"  Of all this {time(waited, latency)} is latency of semaphores and DMA."
 
 
 def _memory(report: Report, source: Path | None) -> Iterable[str]:
@@ -136,11 +158,11 @@ def _memory(report: Report, source: Path | None) -> Iterable[str]:
 
 def _traffic(report: Report, source: Path | None) -> Iterable[str]:
     counters = report["counters"]
-    spill = counters["spill_save_bytes"], counters["spill_reload_bytes"]
-    yield (
-        f"HBM  read {size(counters['hbm_read_bytes'])}, written {size(counters['hbm_write_bytes'])}; "
-        + (f"of it spilled {size(spill[0])}, reloaded {size(spill[1])}" if any(spill) else "nothing spilled")
-    )
+    read, written, saved, reloaded = (size(counters[name]) for name in _MOVED)
+    spills = counters["spill_save_bytes"] or counters["spill_reload_bytes"]
+    yield f"HBM  predicted: read {read}, written {written}; {'of it' if spills else 'nothing spilled'}"
+    if spills:
+        yield f"     spilled {saved}, reloaded {reloaded}"
     for item in report["explanation"]["spilled"][:_HOLDERS]:
         moved = ", ".join(f"{size(item[key])} {verb}" for key, verb in _SPILLS.items() if item[key])
         needed = f", for line {item['needed_at']}" if item["needed_at"] else ""
@@ -150,9 +172,9 @@ def _traffic(report: Report, source: Path | None) -> Iterable[str]:
 def _what_ifs(report: Report, source: Path | None) -> Iterable[str]:
     if not report["what_ifs"]:
         return
-    shown = report["what_ifs"][:_WHAT_IF_ROWS]
+    shown, latency = report["what_ifs"][:_WHAT_IF_ROWS], report["explanation"]["latency_ms"]
     yield ""
     yield "what if  " + "; ".join(
-        f"{item['assumption']}: {time(item['latency_ms'])} ({-item['saved_percent']:+.0f} %)"
+        f"{item['assumption']}: {time(item['latency_ms'], latency)} ({-item['saved_percent']:+.0f} %)"
         for item in shown
     )

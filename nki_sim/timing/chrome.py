@@ -19,8 +19,8 @@ from nki_sim.forms import Operand
 from nki_sim.program.ir import Program
 from nki_sim.timing.forecast import Forecast
 from nki_sim.timing.occupancy import occupancy
-from nki_sim.timing.path import gaps_ns, run_ns
-from nki_sim.timing.schedule import CAUSES, QUEUES, Timeline
+from nki_sim.timing.path import WAITS, causes, gaps_ns, run_ns
+from nki_sim.timing.schedule import QUEUES, Timeline
 
 Event = dict[str, Any]
 
@@ -123,12 +123,12 @@ def _instructions(forecast: Forecast, lanes: list[int]) -> Iterator[Event]:
     gaps = gaps_ns(timeline).tolist()
     columns = (timeline.core, timeline.queue, timeline.begin_ns, timeline.start_ns, timeline.end_ns)
     rows = zip(*(column.tolist() for column in columns), lanes, gaps, strict=True)
-    cause, blocker = timeline.cause.tolist(), timeline.blocker.tolist()
+    cause, blocker = causes(program, timeline).tolist(), timeline.blocker.tolist()
     for number, (core, queue, begin, start, end, lane, gap) in enumerate(rows):
         args = {"instruction": number, "source": describe.source(number), **describe.operands(number)}
         if gap > 0.0 and blocker[number] >= 0:
             args["waited_us"] = round(gap / 1e3, 6)
-            args["waited_for"] = f"{CAUSES[cause[number]]}: {describe.short(blocker[number])}"
+            args["waited_for"] = f"{WAITS[cause[number]]}: {describe.short(blocker[number])}"
         track = (core, _track(queue, lane))
         if begin < start:
             yield _complete("load of a function table", track, begin, start, {"for": number})

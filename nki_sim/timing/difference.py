@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from nki_sim.timing.activity import QUEUES_OF, active_ns
 from nki_sim.timing.counters import ConventionName, profile
 from nki_sim.timing.forecast import Forecast
-from nki_sim.timing.path import LATENCY, PathPart, critical_path
+from nki_sim.timing.path import LATENCY, PathPart, busy_ms, critical_path
 from nki_sim.timing.units import size, time
 
 SAME_RATIO = 0.001
@@ -123,13 +122,14 @@ def _instructions(forecast: Forecast) -> dict[str, float | int]:
 
 def _path(a: Forecast, b: Forecast) -> list[PathChange]:
     spent = [_spent(critical_path(item.compiled.program, item.timeline)) for item in (a, b)]
+    worked = [busy_ms(item.timeline) for item in (a, b)]
     made = []
     for part in {part for found in spent for part, _ in found}:
         ours = [{op: ms for (name, op), ms in found.items() if name == part} for found in spent]
         a_ms, b_ms = (sum(found.values()) for found in ours)
         moved = [item for item in _changes(*ours) if abs(item.a - item.b) >= SAME_MS]
         changes = sorted(moved, key=lambda item: -abs(item.a - item.b))
-        busy = [active_ns(item.timeline, QUEUES_OF[part]) / 1e6 for item in (a, b) if part in QUEUES_OF]
+        busy = [item[part] for item in worked if part in item]
         made.append(PathChange(part, a_ms, b_ms, Change("busy_ms", *busy) if busy else None, changes))
     return sorted(made, key=lambda item: (-abs(item.a_ms - item.b_ms), item.part))
 

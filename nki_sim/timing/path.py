@@ -14,12 +14,18 @@ import numpy as np
 
 from nki_sim.program.ir import Ints, Program
 from nki_sim.timing.activity import QUEUES_OF, span_ns, union_ns
+from nki_sim.timing.reuse import waits_for_place
 from nki_sim.timing.schedule import CAUSES, QUEUES, TABLE, Floats, Step, Timeline
 
 ENGINE_OF = {queue: engine for engine, queues in QUEUES_OF.items() for queue in queues}
 
 LATENCY = "latency"
 """What is left of a wait once the instruction waited for has ended: semaphores, triggers, completions."""
+
+WAITS = (*CAUSES, "reuse")
+"""Causes of waits: those of schedules, where dependence is for a result, and reuse, for a place to write."""
+
+_REUSE = len(CAUSES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,7 @@ class PathPart:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Time that an engine waits: `cause` is the schedule's or `latency`, `on` the engine waited for."""
+    """Time that an engine waits: `cause` is one of `WAITS` or `latency`, `on` the engine waited for."""
 
     cause: str
     on: str
@@ -50,7 +56,8 @@ class Wait:
 class Track:
     """What an engine of a core does with the span: it is busy, waits before instructions, and is done.
 
-    GpSimd is busy while it makes descriptors, too. The load of a function table is a wait for it.
+    The three add up to the span, and with a kernel's fixed overhead to the latency. GpSimd is busy while it
+    makes descriptors, too. The load of a function table is a wait for it.
     """
 
     core: int
@@ -83,13 +90,27 @@ def critical_path(program: Program, timeline: Timeline) -> list[PathPart]:
     return sorted(parts, key=lambda part: (-part.ms, part.line, part.op))
 
 
-def tracks(timeline: Timeline) -> list[Track]:
+def causes(program: Program, timeline: Timeline) -> Ints:
+    """For each instruction what it waited for last, as places in `WAITS`."""
+    place = waits_for_place(program, timeline.cause, timeline.blocker)
+    return np.asarray(np.where(place, _REUSE, timeline.cause))
+
+
+def busy_ms(timeline: Timeline) -> dict[str, float]:
+    """How long at least one instruction of each engine runs; what tracks call busy, over all cores.
+
+    Profilers count the load of a function table as active time; here it is a wait.
+    """
+    work = _work(timeline)
+    return {
+        engine: union_ns(work.start_ns[work.engine == index], work.end_ns[work.engine == index]) / 1e6
+        for index, engine in enumerate(QUEUES_OF)
+    }
+
+
+def tracks(program: Program, timeline: Timeline) -> list[Track]:
     """Busy time and waits of every engine that has something to do."""
-    engines = list(QUEUES_OF)
-    engine_of = np.array([engines.index(ENGINE_OF[queue]) for queue in QUEUES], dtype=np.int64)[
-        timeline.queue
-    ]
-    work = _work(timeline, engine_of, engines.index("gpsimd"))
+    engines, work, cause = list(QUEUES_OF), _work(timeline), causes(program, timeline)
     span = span_ns(timeline)
     found = []
     for core in np.unique(timeline.core).tolist():
@@ -99,7 +120,7 @@ def tracks(timeline: Timeline) -> list[Track]:
                 part = work.part(mine[np.argsort(work.start_ns[mine], kind="stable")])
                 busy = union_ns(part.start_ns, part.end_ns)
                 done = span - float(part.end_ns.max())
-                found.append(Track(core, engine, busy / 1e6, _waits(timeline, part, engine_of), done / 1e6))
+                found.append(Track(core, engine, busy / 1e6, _waits(timeline, part, cause), done / 1e6))
     return found
 
 
@@ -116,8 +137,15 @@ class _Work:
         return _Work(self.number[rows], self.engine[rows], self.start_ns[rows], self.end_ns[rows])
 
 
-def _work(timeline: Timeline, engine_of: Ints, gpsimd: int) -> _Work:
+def _engine_of(timeline: Timeline) -> Ints:
+    """The engine of each instruction, as places in `QUEUES_OF`."""
+    engines = list(QUEUES_OF)
+    return np.array([engines.index(ENGINE_OF[queue]) for queue in QUEUES], dtype=np.int64)[timeline.queue]
+
+
+def _work(timeline: Timeline) -> _Work:
     """The instructions, and the descriptors that GpSimd makes for transfers."""
+    engine_of, gpsimd = _engine_of(timeline), list(QUEUES_OF).index("gpsimd")
     made = np.flatnonzero(timeline.descriptor_ns > 0.0)
     issue_ns = timeline.issue_ns[made]
     return _Work(
@@ -145,9 +173,9 @@ def _gaps(start_ns: Floats, end_ns: Floats) -> Floats:
     return np.asarray(np.maximum(0.0, start_ns - until))
 
 
-def _waits(timeline: Timeline, work: _Work, engine_of: Ints) -> list[Wait]:
+def _waits(timeline: Timeline, work: _Work, cause: Ints) -> list[Wait]:
     """The gaps in the work of one engine, by cause and by the engine that was waited for."""
-    start, order = work.start_ns, work.number
+    engine_of, start, order = _engine_of(timeline), work.start_ns, work.number
     blocker = timeline.blocker[order]
     gap = _gaps(start, work.end_ns)
     until = np.where(blocker >= 0, timeline.release_ns[order], 0.0)
@@ -157,14 +185,12 @@ def _waits(timeline: Timeline, work: _Work, engine_of: Ints) -> list[Wait]:
     # Gaps by (cause, engine waited for); the first place of each is for none.
     places = len(QUEUES_OF) + 1
     on = np.where(blocker >= 0, engine_of[blocker] + 1, 0)
-    by_cause = np.bincount(timeline.cause[order] * places + on, gap - latency, len(CAUSES) * places)
+    by_cause = np.bincount(cause[order] * places + on, gap - latency, len(WAITS) * places)
     late = np.bincount(on, latency, places)
     names = ["", *QUEUES_OF]
     found = [
         Wait(cause, names[place], float(ns) / 1e6)
-        for cause, row in zip(
-            (*CAUSES, LATENCY), np.vstack([by_cause.reshape(-1, places), late]), strict=True
-        )
+        for cause, row in zip((*WAITS, LATENCY), np.vstack([by_cause.reshape(-1, places), late]), strict=True)
         for place, ns in enumerate(row)
         if ns > 0.0
     ]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nki_sim import targets
-from nki_sim.cli import profile
+from nki_sim.cli import profile, profile_text
 from nki_sim.timing.bounds import MinimalWork, plain_bound
 
 ARGS = ("--arg", "256x1024")
@@ -33,9 +33,47 @@ def test_a_profile_is_a_screen_for_people(kernel_file: Path, cli: Any) -> None:
     assert lines[0].startswith("kernel on trn2: ")
     assert " predicted (" in lines[0]
     assert out == cli("profile", kernel_file, *ARGS, "--text")[1]
-    for part in ("waits for", "critical path (adds up to", "nisa.tensor_tensor(", "SBUF peak", "HBM  read"):
+    for part in (
+        "waits for",
+        "critical path (adds up to",
+        "nisa.tensor_tensor(",
+        "SBUF peak",
+        "HBM  predicted: read",
+    ):
         assert part in out
     assert "what if  " in out
+
+
+def test_each_engine_adds_up_to_a_hundred_percent(kernel_file: Path, cli: Any) -> None:
+    lines = cli("profile", kernel_file, *ARGS)[1].splitlines()
+    first = next(place for place, line in enumerate(lines) if line.startswith("engine"))
+    table = "\n".join(lines[first + 1 : lines.index("", first)])
+    rows = re.split(r"\n(?=\w)", table)
+    assert [row.split()[0] for row in rows] == ["dma", "vector", "scalar"]
+    for row in rows:
+        assert sum(int(share) for share in re.findall(r"(\d+)%", row)) == 100
+        assert "overhead" in row
+
+
+def test_shares_are_rounded_together() -> None:
+    track = {"busy_ms": 1.0, "done_ms": 0.0, "waits": [{"cause": "port", "on": "vector", "ms": 1.0}]}
+    assert profile_text.shares(track, 1.0, 3.0) == [("busy", 34), ("vector port", 33), ("overhead", 33)]
+    few = {**track, "waits": [{"cause": "start", "on": "", "ms": 0.004}] * 3}
+    assert profile_text.shares(few, 0.0, 1.012) == [("busy", 99), ("other", 1)]
+
+
+def test_a_tile_that_keeps_iterations_apart_is_a_hint(slow_file: Path, kernel_file: Path, cli: Any) -> None:
+    slow = " ".join(cli("profile", slow_file, "--arg", "1024x512")[1].split())
+    assert re.search(
+        r"hint: t of line \d+ is declared outside the loop: iterations wait for each other", slow
+    )
+    assert "hint" not in cli("profile", kernel_file, "--arg", "1024x512")[1]
+
+
+def test_transfers_are_told_by_what_they_cost(kernel_file: Path, cli: Any) -> None:
+    out = " ".join(cli("profile", kernel_file, "--arg", "128x512")[1].split())
+    assert "2 transfers, 2 at the fixed cost of a small one (0.835 us), 262.1 KB on average" in out
+    assert "most time goes to that fixed cost" in out
 
 
 def test_long_programs_are_asked_what_if_on_demand(kernel_file: Path, monkeypatch: Any, cli: Any) -> None:
@@ -97,21 +135,76 @@ def test_the_problem_may_say_its_work(kernel_file: Path, cli: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "work",
+    ("work", "said"),
     [
-        "",
-        "read_bytes",
-        "read_bytes=1",
-        "read_bytes=x,write_bytes=1",
-        "more=1",
-        "read_bytes=-1,write_bytes=1",
-        "read_bytes=1,write_bytes=1,elementwise_dtype=wide",
+        ("", "'' is not NAME=VALUE; an example: read_bytes="),
+        ("read_bytes", "'read_bytes' is not NAME=VALUE"),
+        ("read_bytes=1", "write_bytes missing"),
+        ("matmul_flops=1", "read_bytes and write_bytes missing"),
+        ("read_bytes=x,write_bytes=1", "read_bytes=x: a whole number from 0 is wanted"),
+        ("more=1", "'more' is unknown; there are read_bytes, write_bytes, matmul_flops"),
+        ("read_bytes=-1,write_bytes=1", "read_bytes=-1: a whole number from 0 is wanted"),
+        ("read_bytes=1,read_bytes=1", "read_bytes is given twice"),
+        (
+            "read_bytes=1,write_bytes=1,elementwise_dtype=wide",
+            "elementwise_dtype=wide: no data type; there are tfloat32, float32, bfloat16",
+        ),
     ],
 )
-def test_work_that_is_none_is_refused(work: str, kernel_file: Path, cli: Any) -> None:
+def test_work_that_is_none_is_refused_with_the_reason(
+    work: str, said: str, kernel_file: Path, cli: Any
+) -> None:
     status, _, err = cli("profile", kernel_file, *ARGS, "--work", work)
     assert status == 2
-    assert "is not read_bytes=..,write_bytes=..,..." in err
+    assert f"argument --work: {said}" in err
+
+
+def test_files_that_are_written_are_said(kernel_file: Path, tmp_path: Path, cli: Any) -> None:
+    trace, summary = tmp_path / "trace.json", tmp_path / "summary.json"
+    _, _, err = cli("profile", kernel_file, *ARGS, "--trace", trace, "--summary-json", summary)
+    assert err.splitlines() == [
+        f"nki-sim: wrote a trace for ui.perfetto.dev to {trace}",
+        f"nki-sim: wrote the predicted counters (explorer) to {summary}",
+    ]
+
+
+def test_nothing_is_written_of_a_kernel_that_breaks_rules(
+    kernel_file: Path, tmp_path: Path, cli: Any
+) -> None:
+    unwritten, trace = tmp_path / "unwritten.py", tmp_path / "trace.json"
+    unwritten.write_text(kernel_file.read_text().replace("        nisa.dma_copy(dst=out[part], src=u)\n", ""))
+    status, _, err = cli("profile", unwritten, *ARGS, "--trace", trace)
+    assert status == 1
+    assert f"nki-sim: the kernel breaks rules: nothing is written to {trace}" in err
+    assert not trace.exists()
+
+
+def test_a_trace_goes_to_standard_output_alone(kernel_file: Path, tmp_path: Path, cli: Any) -> None:
+    noisy = tmp_path / "noisy.py"
+    noisy.write_text(
+        kernel_file.read_text().replace("    m, n = x.shape\n", "    m, n = x.shape\n    print(m)\n")
+    )
+    status, out, err = cli("profile", noisy, *ARGS, "--trace", "-")
+    assert status == 0
+    assert json.loads(out)["otherData"]["predicted"]
+    assert "256\n" in err
+    assert "critical path (adds up to" in err
+    status, out, err = cli("profile", noisy, *ARGS, "--trace", "-", "--json")
+    assert status == 2
+    assert json.loads(out)["error"]["message"].startswith("--trace - and --json")
+
+
+def test_a_second_kernel_is_for_compare(kernel_file: Path, cli: Any) -> None:
+    status, _, err = cli("profile", kernel_file, kernel_file, *ARGS)
+    assert status == 2
+    assert "two by nki-sim compare A.py B.py" in err
+    assert "compare" not in cli("profile", kernel_file, "--no-such")[2].splitlines()[-1]
+
+
+def test_a_number_for_an_array_is_a_hint(kernel_file: Path, cli: Any) -> None:
+    status, _, err = cli("profile", kernel_file, "--arg", "2048")
+    assert status == 3
+    assert "arrays are written SHAPE:DTYPE, 2048:float32 is one of one dimension" in err
 
 
 def test_compare_says_who_wins_and_why(kernel_file: Path, slow_file: Path, cli: Any) -> None:
@@ -183,5 +276,5 @@ def test_spilled_tiles_are_said_with_their_line(tmp_path: Path, cli: Any) -> Non
     path = tmp_path / "spilling.py"
     path.write_text(SPILLING)
     out = cli("profile", path, "--arg", "128x2048", "--target", "trn1")[1]
-    assert re.search(r"; of it spilled [\d.]+ MB, reloaded [\d.]+ MB\n", out)
+    assert re.search(r"; of it\n     spilled [\d.]+ MB, reloaded [\d.]+ MB\n", out)
     assert re.search(r" of line 9: [\d.]+ MB saved, [\d.]+ MB reloaded, for line 11\n", out)

@@ -1,0 +1,47 @@
+"""The bottleneck in one word, by what is busy and by what would be gained without it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from nki_sim.timing.forecast import Forecast
+from nki_sim.timing.whatif import NO_DEPENDENCES, WhatIf, what_ifs
+
+MAX_WHAT_IFS = 20_000
+"""Instructions up to which what-ifs are asked without being told to: each schedules the program anew."""
+
+OVERHEAD_RATIO = 0.5
+"""A kernel's fixed time above this share of the latency is the bottleneck."""
+
+BOUND_RATIO = 0.8
+"""An engine busy for this share of the rest is."""
+
+DEPENDENCY_PERCENT = 20.0
+"""Else dependences are when the kernel would be faster by so much without them."""
+
+IDLE_RATIO = 0.3
+"""Else nothing is where no engine is busy for this share: the chip is underutilised."""
+
+_FREE = " free"
+
+
+def bottleneck(forecast: Forecast, busy_ms: Mapping[str, float], ifs: Sequence[WhatIf] | None = None) -> str:
+    """`overhead`, an engine, `dependency` or `underutilised`.
+
+    Long programs for which nobody asked what-ifs go by `busy_ms` alone: engines that do not work wait for
+    each other, so that it is dependences.
+    """
+    span_ms = forecast.timeline.span_ns / 1e6
+    if not span_ms or forecast.latency_ms - span_ms > OVERHEAD_RATIO * forecast.latency_ms:
+        return "overhead"
+    busiest = max(busy_ms, key=busy_ms.__getitem__)
+    if busy_ms[busiest] >= BOUND_RATIO * span_ms:
+        return busiest
+    idle = busy_ms[busiest] < IDLE_RATIO * span_ms
+    if ifs is None and len(forecast.compiled.program) > MAX_WHAT_IFS:
+        return "underutilised" if idle else "dependency"
+    saved = {item.assumption: item.saved_percent for item in (ifs or what_ifs(forecast))}
+    if saved.pop(NO_DEPENDENCES, 0.0) >= DEPENDENCY_PERCENT:
+        return "dependency"
+    most = max(saved, key=saved.__getitem__, default=busiest)
+    return "underutilised" if idle else most.removesuffix(_FREE)
