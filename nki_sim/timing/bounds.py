@@ -2,7 +2,8 @@
 
 For the tight bound each engine is taken at its best rate in the target table, all engines run at the same
 time, no instruction has an overhead; the fixed time of a kernel is added. What counts as the minimal work is
-the problem's to say, also in which type its products are made.
+the problem's to say, also in which type its products are made. DMA may copy from HBM to HBM, one pass of the
+engines for what it reads and what it writes, so that these take the longer of both; HBM itself takes both.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nki_sim.dtypes import DTYPES
+from nki_sim.operators.rules.matrix import V3
 from nki_sim.targets import Target
 
 
@@ -33,9 +35,13 @@ class MinimalWork:
 
 
 def peak_flops_per_ns(dtype: str, target: Target) -> float:
-    """Multiplications and additions of the tensor engine at its best, for products in a type."""
+    """Multiplications and additions of the tensor engine at its best, for products in a type.
+
+    Types of 8 bits go in double rows where there are any.
+    """
     passes = target.tensor_fp32_passes if dtype == "float32" else 1
-    return 2 * target.matmul_contract_max * target.matmul_stationary_max * target.tensor_clock_ghz / passes
+    rows = target.matmul_contract_max * (2 if DTYPES[dtype].itemsize == 1 and target.generation >= V3 else 1)
+    return 2 * rows * target.matmul_stationary_max * target.tensor_clock_ghz / passes
 
 
 def plain_bound(work: MinimalWork, target: Target) -> float:
@@ -52,7 +58,8 @@ def parts_ms(work: MinimalWork, target: Target) -> dict[str, float]:
     vector = lanes * target.vector_clock_ghz * (4 if fast else 1)
     gpsimd = lanes * target.gpsimd_clock_ghz
     ns = {
-        "dma": (work.read_bytes + work.write_bytes) / target.dma_bytes_per_ns,
+        "dma": max(work.read_bytes, work.write_bytes) / target.dma_bytes_per_ns,
+        "hbm": (work.read_bytes + work.write_bytes) / target.hbm_bytes_per_ns,
         "tensor": work.matmul_flops / peak_flops_per_ns(work.matmul_dtype, target),
         "activation": work.activation_elements / (scalar + gpsimd / 2),
         "elementwise": work.elementwise_elements / (scalar + vector + gpsimd),

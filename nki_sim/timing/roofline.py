@@ -14,10 +14,16 @@ from typing import Literal
 import numpy as np
 
 from nki_sim.dtypes import DTYPES
+from nki_sim.forms import Form
 from nki_sim.program.ir import Program
 from nki_sim.timing.bounds import MinimalWork, peak_flops_per_ns, plain_bound, tight_bound
 from nki_sim.timing.forecast import Forecast
 from nki_sim.timing.traffic import form_flops, is_transpose, uses
+
+_RATES = ("float32", "bfloat16", "float8_e4m3")
+"""Types by the rate of their products; where a program has several, the fastest is that of its bound."""
+
+_OPERANDS = ("stationary", "moving")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +64,24 @@ def roofline(forecast: Forecast, work: MinimalWork | None = None) -> Roofline:
 def work_of(program: Program) -> MinimalWork:
     """The least work of any kernel with this program's inputs, outputs and products."""
     products = [
-        (form_flops(form) * count, form["moving"].dtype)
+        (form_flops(form) * count, _rate(form))
         for form, count in zip(program.forms, uses(program), strict=True)
         if form.op == "nc_matmul" and not is_transpose(form)
     ]
-    single = all(dtype == "float32" for _, dtype in products)
     return MinimalWork(
         read_bytes=_touched(program, program.inputs, writes=False),
         write_bytes=_touched(program, program.outputs, writes=True),
         matmul_flops=sum(flops for flops, _ in products),
-        matmul_dtype="float32" if single else "bfloat16",
+        matmul_dtype=_RATES[max((rate for _, rate in products), default=0)],
     )
+
+
+def _rate(form: Form) -> int:
+    """Which of `_RATES` a product may be made at; ones and zeros take fewer passes of float32."""
+    moving = form["moving"]
+    if moving.dtype == "float32" and not any(form.param(f"is_{role}_onezero") for role in _OPERANDS):
+        return 0
+    return 2 if moving.itemsize == 1 else 1
 
 
 def _touched(program: Program, tensors: tuple[int, ...], *, writes: bool) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 
 from nki_sim.forms import HBM_BUFFERS, Form, Operand
 from nki_sim.operators import OPERATORS
+from nki_sim.operators.rules.matrix import doubled
 from nki_sim.program.ir import Program
 
 MEMORIES = ("hbm", "sbuf", "psum")
@@ -86,12 +87,15 @@ def form_bytes(form: Form, convention: Convention) -> dict[str, int]:
 
 
 def form_flops(form: Form) -> int:
-    """2 * rows * columns * moving elements; a PE transpose multiplies by an identity. 0 on other engines."""
+    """2 * rows * columns * moving elements; a PE transpose multiplies by an identity. 0 on other engines.
+
+    In double rows both operands have two rows of the contraction in a partition.
+    """
     if form.engine != "tensor" or not form.operands:  # a barrier multiplies nothing
         return 0
     if form.op == "nc_matmul":
         moving = form["moving"]
-        return 2 * moving.partitions * form["stationary"].free * moving.free
+        return 2 * moving.partitions * form["stationary"].free * moving.free // doubled(form)
     data = form["data"]
     return 2 * data.partitions * data.partitions * data.free
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any
 
 import numpy as np
@@ -183,52 +182,6 @@ def test_the_roofline_has_two_sides(tracing: Any, texts: Any) -> None:
         assert found.plain_ms == pytest.approx(passes * 10**12 / (2 * 128 * 128 * 2.4) / 1e6)
         ridge = found.ridge_flops_per_byte * TRN2.hbm_bytes_per_ns
         assert passes * ridge == pytest.approx(2 * 128 * 128 * 2.4)
-
-
-BESIDE_BOUNDS = {
-    "copied from HBM to HBM": """
-        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-        nisa.dma_copy(dst=out, src=x)
-    """,
-    "FP8 in double rows": """
-        out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-        a = nl.ndarray((128, 2, 512), dtype=nl.float8_e4m3, buffer=nl.sbuf)
-        nisa.memset(dst=a, value=1.0)
-        p = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
-        for i in range(512):
-            nisa.nc_matmul(dst=p, stationary=a[:, :, 0:128], moving=a,
-                           perf_mode=nisa.matmul_perf_mode.double_row)
-        s = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.tensor_copy(dst=s, src=p)
-        nisa.dma_copy(dst=out, src=s)
-    """,
-    "float32 with ones and zeros": """
-        out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-        a = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.memset(dst=a, value=1.0)
-        p = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
-        for i in range(512):
-            nisa.nc_matmul(dst=p, stationary=a[:, 0:128], moving=a, is_moving_onezero=True)
-        s = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.tensor_copy(dst=s, src=p)
-        nisa.dma_copy(dst=out, src=s)
-    """,
-}
-
-
-@pytest.mark.parametrize("body", BESIDE_BOUNDS.values(), ids=BESIDE_BOUNDS)
-def test_what_does_little_else_is_not_below_its_bound(body: str, tracing: Any) -> None:
-    lines = textwrap.indent(textwrap.dedent(body), "    ")
-    found = roofline(
-        forecast(tracing(f"@nki.jit\ndef kernel(x):{lines}    return out\n", spec(4096, 4096)), TRN2)
-    )
-    assert 40.0 < found.tight_percent <= 100.0
-
-
-def test_flops_of_double_rows_count_once(tracing: Any) -> None:
-    body = textwrap.indent(textwrap.dedent(BESIDE_BOUNDS["FP8 in double rows"]), "    ")
-    predicted = forecast(tracing(f"@nki.jit\ndef kernel(x):{body}    return out\n", spec(8, 8)), TRN2)
-    assert profile(predicted)["hardware_flops"] == 512 * 2 * 256 * 128 * 512
 
 
 def test_inputs_count_as_far_as_they_are_read(tracing: Any) -> None:

@@ -11,7 +11,7 @@ from nki_sim.targets import Target
 _FLOAT32 = frozenset({"float32", "tfloat32"})
 _FLOAT8 = frozenset({"float8_e4m3", "float8_e5m2"})
 _TYPES = _FLOAT32 | _FLOAT8 | {"bfloat16", "float16"}
-_V3 = 3
+V3 = 3
 
 
 def doubled(form: Form) -> int:
@@ -50,7 +50,7 @@ def double_row(form: Form, target: Target) -> Iterator[Breach]:
     """Two FP8 rows for each partition: NeuronCore-v3 on, not with column tiles, not for transposes."""
     if doubled(form) == 1:
         return
-    if target.generation < _V3:
+    if target.generation < V3:
         yield Breach(
             "generation", f"double_row is for NeuronCore-v3 and later, not {target.name}", "dst",
             "NeuronCore-v3", target.name, "leave perf_mode out",
@@ -99,7 +99,7 @@ def result_dtype(form: Form, target: Target) -> Iterator[Breach]:
     """PSUM accumulates in float32; a transpose may keep its data's type from NeuronCore-v3 on."""
     dst = form["dst"]
     kept = {form["stationary"].dtype, form["moving"].dtype} if form.param("is_transpose") else set()
-    if dst.dtype != "float32" and (target.generation < _V3 or dst.dtype not in kept):
+    if dst.dtype != "float32" and (target.generation < V3 or dst.dtype not in kept):
         yield Breach(
             "matmul_dtype", f"dst is {dst.dtype}, PSUM accumulates in float32", "dst", "float32", dst.dtype,
             "declare the PSUM tile float32 and convert in the copy to SBUF",
@@ -115,7 +115,7 @@ def tiling(form: Form, target: Target) -> Iterator[Breach]:
     position, size = form.param("tile_position"), form.param("tile_size")
     if not position and not size:
         return
-    least = _SIZES[0] if target.generation >= _V3 else _SIZES[1]
+    least = _SIZES[0] if target.generation >= V3 else _SIZES[1]
     if not _are_tile(position, size, least):
         yield Breach(
             "matmul_tile", f"tile_position is {position}, tile_size is {size}", "dst",
