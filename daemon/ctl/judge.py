@@ -131,7 +131,9 @@ def _verdict(name: str, evaluation: Evaluation, shares: dict[str, float | None])
         )
     if evaluation.benchmark is not None:
         peak, tight = percentage(shares["percent_of_peak"]), percentage(shares["percent_of_tight_bound"])
-        lines.append(f"  {latency(evaluation.benchmark)}, {peak} of peak, {tight} of the tight bound")
+        lines.append(
+            f"  {latency(evaluation.benchmark)}, {peak} of the NKIBench roofline, {tight} of the tight bound"
+        )
         lines.append(f"  bottleneck: {evaluation.bottleneck}")
     return "\n".join(lines)
 

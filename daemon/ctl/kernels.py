@@ -83,16 +83,19 @@ def diff(session: Session, run: str, a: str, b: str) -> None:
     patch = unified(old, new)
     speedup = old.latency_ms / new.latency_ms if old.latency_ms and new.latency_ms else None
     moved = counters(old, new)
+    told = [name for name, (was, now) in moved.items() if readable(name, was) != readable(name, now)]
     content = {
         "run": run, "a": old.id, "b": new.id, "a_ms": old.latency_ms, "b_ms": new.latency_ms,
         "a_lo_ms": old.lo_ms, "a_hi_ms": old.hi_ms, "b_lo_ms": new.lo_ms, "b_hi_ms": new.hi_ms,
         "speedup": speedup, "wins_percent": _wins_percent(new, old), "counters": moved, "diff": patch,
     }  # fmt: skip
-    names = {name: f"{name} ({NOTES[name]})" if name in NOTES else name for name in moved}
+    names = {name: f"{name} ({NOTES[name]})" if name in NOTES else name for name in told}
     width = max(map(len, names.values()), default=0)
-    table = [
-        f"  {names[name]:{width}}  {readable(name, was):>12} -> {readable(name, now)}"
-        for name, (was, now) in moved.items()
+    predicted = "predicted counters" if new.predicted else "counters"
+    table = [f"{predicted} that changed, most changed first:"] if told else []
+    table += [
+        f"  {text:{width}}  {readable(name, moved[name][0]):>12} -> {readable(name, moved[name][1])}"
+        for name, text in names.items()
     ]
     gained = f"{times(speedup)}{sure(new.benchmark, old.benchmark)}"
     head = [f"{old.id}: {_latency(old)}", f"{new.id}: {_latency(new)}, {gained}"]
@@ -197,5 +200,6 @@ _UNITS: dict[str, Callable[[float], str]] = {
 NOTES = {
     "hfu_estimated_percent": "flops done, of the tensor engine's peak",
     "mbu_estimated_percent": "bytes moved, of the HBM's peak",
+    "mfu_inst_max_achievable_estimated_percent": "flops per byte, of what the peak needs",
 }
 """What a share is of, where its name does not say so."""

@@ -109,7 +109,7 @@ def _found(tracker: Tracker, state: RunState, initial: Candidate, best: Candidat
         f"  {count(state.round, 'round')}, {duration(tracker.elapsed_seconds)}",
         f"  initial  {latency(initial.benchmark)}",
         f"  best     {latency(best.benchmark)}, {gained}",
-        f"           {peak} of peak, {tight} of the tight bound",
+        f"           {peak} of the NKIBench roofline, {tight} of the tight bound",
         f"  gap to the tight bound of {ms(state.bounds.tight_ms)} closed: {percentage(closed(state))}",
         *_discarded(tracker),
         *([_DRAWS] if best.benchmark.wins_percent(initial.benchmark) is not None else []),

@@ -131,7 +131,7 @@ def standing(state: RunState) -> str:
     peak = percentage(percent(state.bounds.plain_ms, best.latency_ms))
     tight = percentage(percent(state.bounds.tight_ms, best.latency_ms))
     doubt = impossible(state)
-    shares = f"{peak} of peak, {doubt or f'{tight} of the tight bound'}"
+    shares = f"{peak} of the NKIBench roofline, {doubt or f'{tight} of the tight bound'}"
     return f"{counts}; best {brief(best.benchmark)}, {gain}, {shares}"
 
 

@@ -31,7 +31,7 @@ _UNITS = {
 
 _TITLES = {
     "rel_l2": "rel_l2 (relative L2 error by seed)",
-    "counters": "counters (of the whole kernel)",
+    "counters": "counters (of the whole kernel, predicted)",
 }
 
 

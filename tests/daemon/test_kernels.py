@@ -51,7 +51,11 @@ def test_the_best_kernel_says_how_sure_its_gain_is(ctl, finished, tmp_path):
 def test_diff_shows_readable_counters(ctl, finished):
     text = ctl("diff", finished).out
     content = ctl("diff", finished, "--json").json
+    assert "predicted counters that changed, most changed first:" in text
+    shown = [line for line in text.splitlines() if line.startswith("  ") and " -> " in line]
     for name, (was, now) in content["counters"].items():
-        assert f"{readable(name, was)} -> {readable(name, now)}" in text
+        before, after = readable(name, was), readable(name, now)
+        assert (before != after) == any(line.split()[0] == name for line in shown)
+        assert before == after or f"{before} -> {after}" in text
     assert content["a_lo_ms"] <= content["a_ms"] <= content["a_hi_ms"]
     assert content["b_lo_ms"] <= content["b_ms"] <= content["b_hi_ms"]

@@ -195,8 +195,8 @@ def test_an_exact_result_is_within_a_tolerance_of_zero(pair: Any, cli: Any) -> N
 def test_figures_have_units_and_predictions_say_so(pair: Any, cli: Any) -> None:
     argv = [item for item in pair() if item != "--json"]
     lines = [line.strip() for line in cli(*argv, "--slice", "0[0:1,0:1]")[1].splitlines()]
-    assert "counters (of the whole kernel):" in lines
-    counted = lines[lines.index("counters (of the whole kernel):") + 1 : lines.index("seconds:")]
+    assert "counters (of the whole kernel, predicted):" in lines
+    counted = lines[lines.index("counters (of the whole kernel, predicted):") + 1 : lines.index("seconds:")]
     units = {line.split(": ")[0]: line.split(" ", 2)[2] for line in counted if line.count(" ") > 1}
     assert units["total_time"] == "s predicted"
     assert units["hbm_read_bytes"] == "bytes"
