@@ -70,6 +70,7 @@ class Target:
     tensor_ramp_ratio: float
     # vector, scalar, gpsimd engines
     engine_min_cycles: int
+    dependent_cycles: int
     vector_overhead_sbuf_cycles: int
     vector_overhead_psum_cycles: int
     scalar_overhead_sbuf_cycles: int
@@ -85,6 +86,7 @@ class Target:
     dma_engines: int
     dma_engine_bytes_per_ns: float
     dma_fixed_ns: float
+    dma_issue_ns: float
     dma_min_descriptor_bytes: int
     dma_slice_bytes: int
     dma_trigger_ns: float
@@ -95,6 +97,7 @@ class Target:
     dma_transpose_hbm_ratio: float
     dma_transpose_sbuf_ratio: float
     hbm_bytes_per_ns: float
+    hbm_cores: int
     # whole kernel
     semaphore_ns: float
     kernel_overhead_ns: float

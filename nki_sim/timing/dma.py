@@ -3,8 +3,9 @@
 A transfer waits in its queue, in order. Its descriptors are made on one of a few slots of the hardware, or by
 GpSimd; a trigger latency later it is with the DMA engines. These are in-order servers: a transfer takes as
 many as it has partitions to move, those that are free first, each for the same time. Together they move no
-more than HBM does. Queues take turns, as the hardware goes round its rings: after so many bytes of one
-transfer, a slice, the next queue has its turn, so that a long load does not keep a store waiting.
+more than HBM does, nor do those of all cores on one stack of it. Queues take turns, as the hardware goes
+round its rings: after so many bytes of one transfer, a slice, the next queue has its turn, so that a long
+load does not keep a store waiting.
 """
 
 from __future__ import annotations
@@ -39,13 +40,25 @@ class Service:
     before: int
 
 
-class DmaEngines:
-    """When each engine, each slot for descriptors and HBM are free again, and after which transfer."""
+class Hbm:
+    """Until when a stack of HBM is busy with what transfers of all its cores have asked for so far."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self) -> None:
+        self._until_ns = 0.0
+
+    def move(self, start_ns: float, took_ns: float) -> float:
+        """When a slice that begins then has been read and written."""
+        self._until_ns = max(self._until_ns, start_ns) + took_ns
+        return self._until_ns
+
+
+class DmaEngines:
+    """When each engine and each slot for descriptors are free again, and after which transfer."""
+
+    def __init__(self, target: Target, hbm: Hbm) -> None:
         self._free = [(0.0, -1)] * target.dma_engines
         self._slots = [(0.0, -1)] * target.dma_descriptor_queues
-        self._hbm_ns = 0.0
+        self._hbm = hbm
 
     @property
     def free_ns(self) -> float:
@@ -67,12 +80,12 @@ class DmaEngines:
         taken, others = self._free[:width], self._free[width:]
         free_ns, before = taken[-1]
         start_ns = max(first_ns, taken[0][0])
-        self._hbm_ns = max(self._hbm_ns, start_ns) + hbm_ns
-        end_ns = max(max(first_ns, free_ns) + busy_ns, self._hbm_ns)
+        done_ns = self._hbm.move(start_ns, hbm_ns)
+        end_ns = max(max(first_ns, free_ns) + busy_ns, done_ns)
         if free_ns <= start_ns:  # all begin together
             moved = [(end_ns, number)] * width
         else:
-            moved = [(max(max(first_ns, free) + busy_ns, self._hbm_ns), number) for free, _ in taken]
+            moved = [(max(max(first_ns, free) + busy_ns, done_ns), number) for free, _ in taken]
         self._free = sorted(moved + others)
         return Service(start_ns, end_ns, free_ns, before)
 

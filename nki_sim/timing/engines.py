@@ -9,6 +9,7 @@ anything later.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -21,10 +22,11 @@ from nki_sim.targets import Target
 from nki_sim.timing import timeline as tl
 from nki_sim.timing.busy import Ramp, busy_ns
 from nki_sim.timing.deps import dependences
-from nki_sim.timing.dma import DmaEngines, hbm_ns, slices
+from nki_sim.timing.dma import DmaEngines, Hbm, hbm_ns, slices
 from nki_sim.timing.memory import Rooms, Tile, rooms
 from nki_sim.timing.ports import held
-from nki_sim.timing.timeline import FIRST_DMA, QUEUES, Floats, Timeline
+from nki_sim.timing.results import Results, pipeline_ns
+from nki_sim.timing.timeline import FIRST_DMA, QUEUES, Floats, Issued, Timeline
 
 _STORE, _SOFTWARE = QUEUES.index("dma_store"), QUEUES.index("dma_software")
 
@@ -63,7 +65,9 @@ def _costs(program: Program, target: Target, assume: Assumptions) -> list[Cost]:
 def _assumed(target: Target, assume: Assumptions) -> Target:
     if "dma" not in assume.free:
         return target
-    return replace(target, dma_trigger_ns=0.0, dma_completion_ns=0.0, hbm_bytes_per_ns=float("inf"))
+    return replace(
+        target, dma_trigger_ns=0.0, dma_completion_ns=0.0, dma_issue_ns=0.0, hbm_bytes_per_ns=float("inf")
+    )
 
 
 class Engines:
@@ -80,6 +84,7 @@ class Engines:
         count = len(program)
         costs, target = _costs(program, target, assume), _assumed(target, assume)
         self._program, self._target, self._costs = program, target, costs
+        self._results = Results(program)
         queues = np.array(
             [queue_of(*pair) for pair in zip(program.forms, costs, strict=True)], dtype=np.int64
         )
@@ -100,6 +105,8 @@ class Engines:
         self.issue_ns, self._start, self._end = ([-1.0] * count for _ in range(3))
         self._cause, self._blocker = [tl.START] * count, [-1] * count
         self._release, self._table, self._ramp = ([0.0] * count for _ in range(3))
+        # The transfer that the DMA engines moved before, where that kept one waiting, and until when.
+        self._served_after, self._served_ns = [-1] * count, [0.0] * count
         self.actions: list[int] = []
         self.woken: list[int] = []
         self.freed: list[Tile] = []
@@ -120,8 +127,13 @@ class Engines:
         """One lane per core and queue: when it is free, how far others are from it, its table and clock."""
         target, count = self._target, self.cores * len(QUEUES)
         self.free_ns, self._lane_last = [0.0] * count, [-1] * count
+        self._arrived_ns = [0.0] * count
         self._loaded = [""] * count
-        self.dma = [DmaEngines(target) for _ in range(self.cores)]
+        stacks = [Hbm() for _ in range(-(-self.cores // target.hbm_cores))]
+        self._pipeline_ns = [
+            0.0 if engine in assume.free else pipeline_ns(engine, target) for engine in QUEUES
+        ] * self.cores
+        self.dma = [DmaEngines(target, stacks[core // target.hbm_cores]) for core in range(self.cores)]
         self._frozen_ramp: list[float] | None = None if order is None else order.ramp_ns.tolist()
         throttled = target.tensor_ramp_ns > 0.0 and "tensor" not in assume.free
         tensors = range(QUEUES.index("tensor"), count, len(QUEUES))
@@ -174,7 +186,7 @@ class Engines:
         self.issue_ns[number], self._start[number], self._end[number] = at, at, end
         self.free_ns[lane], self._lane_last[lane] = end, number
         self.actions.append(number)
-        self._finish(number, lane, end, cost.result_ns)
+        self._finish(number, lane, end, cost.result_ns, at + self._pipeline_ns[lane])
 
     def _wait_for_engine(self, number: int, free_ns: float, table_ns: float) -> float:
         at = self.ready_ns[number]
@@ -216,24 +228,28 @@ class Engines:
             ports = self._ports.ports[number]
             at = self._wait_for_ports(number, ports, at)
             self._hold(number, ports, at + made_ns)
-            self.free_ns[lane] = at + made_ns
-        else:
-            at = self._describe(number, lane, at, made_ns)
+            next_ns = at + made_ns
+        elif made_ns:
+            at, next_ns = self._describe(number, lane, at, made_ns)
+        else:  # they are there already
+            next_ns = at
+        self.free_ns[lane] = max(next_ns, at + self._target.dma_issue_ns)
         self.issue_ns[number], self._lane_last[lane] = at, number
         self.actions.append(number)
-        self._arrival[number] = at + made_ns + self._target.dma_trigger_ns
+        # In the order of the queue, also where the one before has to wait for its descriptors.
+        self._arrived_ns[lane] = max(self._arrived_ns[lane], at + made_ns + self._target.dma_trigger_ns)
+        self._arrival[number] = self._arrived_ns[lane]
         return self._arrival[number]
 
-    def _describe(self, number: int, lane: int, at: float, made_ns: float) -> float:
-        """Make descriptors in hardware; the queue goes on when a slot is free again."""
+    def _describe(self, number: int, lane: int, at: float, made_ns: float) -> tuple[float, float]:
+        """Make descriptors in hardware: from when, and when a slot is free for the next one."""
         dma = self.dma[lane // len(QUEUES)]
         slot_ns, before = dma.slot
         if slot_ns > at:
             at = slot_ns
             self._waited(number, tl.DMA, before, at)
         dma.describe(number, at, made_ns)
-        self.free_ns[lane] = max(at, dma.slot[0])
-        return at
+        return at, max(at, dma.slot[0])
 
     def serve(self, number: int) -> bool:
         """Move a slice of a transfer; whether that was the last."""
@@ -245,17 +261,22 @@ class Engines:
         if self._start[number] < 0.0:
             self._start[number] = service.start_ns
             if service.free_ns > first:
-                self._waited(number, tl.DMA, service.before, service.free_ns)
+                self._served_after[number], self._served_ns[number] = service.before, service.free_ns
         self.actions.append(number)
         self._moved[number] += 1
         if self._moved[number] < pieces:
             return False
         self._end[number] = service.end_ns
-        self._finish(number, lane, service.end_ns, 0.0)
+        self._finish(number, lane, service.end_ns)
         return True
 
-    def _finish(self, number: int, lane: int, end: float, result_ns: float) -> None:
-        """Tell followers when they may see the result, and memory when tiles come back."""
+    def _finish(
+        self, number: int, lane: int, end: float, result_ns: float = 0.0, piped_ns: float = 0.0
+    ) -> None:
+        """Tell followers when they may see the result, and memory when tiles come back.
+
+        Others see it `result_ns` after the end, the engine itself no sooner than at `piped_ns`.
+        """
         if end > self.latest[0]:
             self.latest = (end, number)
         lanes, latency, ready, missing = self.lane, self._latency[lane], self.ready_ns, self.missing
@@ -264,6 +285,8 @@ class Engines:
             time = end + latency[to]
             if to != lane:
                 time += result_ns
+            elif piped_ns > time and self._results.read_by(number, follower):
+                time = piped_ns
             if time > ready[follower]:
                 ready[follower] = time
                 self._waited(follower, tl.DEPENDENCE, number, end)
@@ -289,6 +312,22 @@ class Engines:
         made = [cost.descriptor_ns if cost.software else 0.0 for cost in self._costs]
         return np.array(made)[self._program.form_ids] if made else np.zeros(0)
 
+    def _waited_for(self) -> tuple[Issued, dict[str, Any]]:
+        """The waits before instructions were issued, and the last ones: DMA engines are waited for later."""
+        after = np.array(self._served_after, dtype=np.int64)
+        issued = Issued(
+            np.array(self._cause, dtype=np.int64),
+            np.array(self._blocker, dtype=np.int64),
+            np.array(self._release),
+            after >= 0,
+        )
+        last = {
+            "cause": np.where(issued.served, tl.DMA, issued.cause),
+            "blocker": np.where(issued.served, after, issued.blocker),
+            "release_ns": np.where(issued.served, self._served_ns, issued.release_ns),
+        }
+        return issued, last
+
     def timeline(self) -> Timeline:
         """All columns.
 
@@ -299,19 +338,19 @@ class Engines:
         if stuck is not None:
             raise ScheduleError(f"instruction {stuck} never finds room for its tiles; see the checks")
         program = self._program
+        issued, last = self._waited_for()
         return Timeline(
             issue_ns=np.array(self.issue_ns),
             start_ns=np.array(self._start),
             end_ns=np.array(self._end),
             queue=self.queue,
-            cause=np.array(self._cause, dtype=np.int64),
-            blocker=np.array(self._blocker, dtype=np.int64),
             kernel_overhead_ns=self._target.kernel_overhead_ns,
             core=program.cores,
             dynamic_loops=len(program.loops),
-            release_ns=np.array(self._release),
             table_ns=np.array(self._table),
             ramp_ns=np.array(self._ramp),
             descriptor_ns=self._software_ns(),
             actions=np.array(self.actions, dtype=np.int64),
+            issued=issued,
+            **last,
         )

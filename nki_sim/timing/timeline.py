@@ -11,7 +11,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from nki_sim.program.ir import Ints
+from nki_sim.errors import ScheduleError
+from nki_sim.program.ir import Bools, Ints
 
 QUEUES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma_load", "dma_store", "dma_software")
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
@@ -28,6 +29,9 @@ function table.
 """
 
 START, DEPENDENCE, ENGINE, MEMORY, PORT, DMA, TABLE = range(len(CAUSES))
+
+_ENDED = frozenset({DEPENDENCE, MEMORY})
+"""Waits for an instruction to end; the others are for what it held when it was issued."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -50,6 +54,19 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
+class Issued:
+    """What each instruction waited for before it was issued: columns as those of a timeline.
+
+    `served` says which transfers the DMA engines kept waiting once more behind that.
+    """
+
+    cause: Ints
+    blocker: Ints
+    release_ns: Floats
+    served: Bools
+
+
+@dataclass(frozen=True, eq=False)
 class Timeline:
     """A schedule, one entry per instruction in each column.
 
@@ -58,8 +75,9 @@ class Timeline:
     `start_ns`, `end_ns`: when it runs; for DMA, when packets are in flight.
     `queue` indexes `QUEUES`. `core` is that of the launch; each core has its own engines.
     `blocker`: the instruction that it waited for last, -1 for none; `cause`: in what way, one of `CAUSES`;
-    `release_ns`: when the blocker let go, before latencies. `table_ns`: the load of a function table right
-    before it. `ramp_ns`: what the tensor engine's lowered clock adds to it, within its interval.
+    `release_ns`: when the blocker let go, before latencies. `issued`: the same for when it was issued.
+    `table_ns`: the load of a function table right before it. `ramp_ns`: what the tensor engine's lowered
+    clock adds to it, within its interval.
     `actions` are instruction numbers in the order of decisions: issued, for DMA once more for each slice that
     the DMA engines move.
     `kernel_overhead_ns` is not in the intervals. `dynamic_loops` counts loops whose bounds depend on data:
@@ -80,6 +98,7 @@ class Timeline:
     ramp_ns: Floats = field(default_factory=_none)
     descriptor_ns: Floats = field(default_factory=_none)
     actions: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    issued: Issued | None = None
 
     @cached_property
     def begin_ns(self) -> Floats:
@@ -99,14 +118,29 @@ class Timeline:
     def critical_path(self) -> list[Step]:
         """The chain of waits that ends with the last instruction, first step first.
 
-        Each step begins where the one before ends, the first at 0, the last at `span_ns`.
+        Each step begins where the one before ends, the first at 0, the last at `span_ns`. A transfer is first
+        issued and then served: two of `actions`, each of which waited for an earlier one. So no step comes
+        twice.
+
+        Raises:
+            ScheduleError: the waits go round in a circle.
         """
         steps: list[Step] = []
-        number = int(np.argmax(self.end_ns)) if len(self.end_ns) else -1
+        number, ended = int(np.argmax(self.end_ns)) if len(self.end_ns) else -1, True
         end_ns = self.span_ns
-        while number >= 0:
-            before = int(self.blocker[number])
-            begin_ns = min(end_ns, float(self.release_ns[number])) if before >= 0 else 0.0
-            steps.append(Step(number, begin_ns, end_ns, int(self.cause[number])))
+        for _ in range(2 * len(self.end_ns) + 1):
+            if number < 0:
+                return steps[::-1]
+            cause, before, release_ns, ended = self._wait(number, ended=ended)
+            begin_ns = min(end_ns, release_ns) if before >= 0 else 0.0
+            steps.append(Step(number, begin_ns, end_ns, cause))
             number, end_ns = before, begin_ns
-        return steps[::-1]
+        raise ScheduleError(f"instruction {number} waits for itself")
+
+    def _wait(self, number: int, *, ended: bool) -> tuple[int, int, float, bool]:
+        """Why it was not served, or not issued, earlier; and whether the blocker had to end for it."""
+        served = self.issued is not None and bool(self.issued.served[number])
+        of = self if self.issued is None or (ended and served) else self.issued
+        cause = int(of.cause[number])
+        waited = cause in _ENDED or (ended and served)
+        return cause, int(of.blocker[number]), float(of.release_ns[number]), waited

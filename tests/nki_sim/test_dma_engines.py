@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from nki_sim import ArraySpec, targets
 from nki_sim.timing.activity import active_ns, instruction_ns
-from nki_sim.timing.dma import DmaEngines, Turns
+from nki_sim.timing.dma import DmaEngines, Hbm, Turns
 from nki_sim.timing.schedule import DMA, PORT, QUEUES, schedule
 
 TRN2 = targets.load("trn2")
@@ -29,7 +29,7 @@ TRANSFERS = st.lists(
 
 @given(transfers=TRANSFERS)
 def test_transfers_take_the_engines_that_are_free_first(transfers: list[tuple[float, ...]]) -> None:
-    engines = DmaEngines(TRN2)
+    engines = DmaEngines(TRN2, Hbm())
     free = [0.0] * TRN2.dma_engines
     hbm = 0.0
     for number, (first, busy, moved, width) in enumerate(transfers):
@@ -45,7 +45,7 @@ def test_transfers_take_the_engines_that_are_free_first(transfers: list[tuple[fl
 
 
 def test_descriptors_are_made_on_the_slot_that_is_free_first() -> None:
-    engines = DmaEngines(replace(TRN2, dma_descriptor_queues=2))
+    engines = DmaEngines(replace(TRN2, dma_descriptor_queues=2), Hbm())
     found = []
     for number in range(4):
         at = max(0.0, engines.slot[0])
@@ -103,12 +103,62 @@ def test_transfers_move_no_more_than_hbm_does(tracing: Any) -> None:
 
 def test_slots_for_descriptors_limit_how_often_transfers_begin(tracing: Any) -> None:
     """Short transfers come two at a time, every 600 ns; prepared descriptors do not limit them."""
-    quick = replace(TRN2, dma_fixed_ns=1.0)
+    quick = replace(TRN2, dma_fixed_ns=1.0, dma_issue_ns=0.0)
     made, prepared = (loads(tracing, mode, width=16, target=quick) for mode in ("hwdge", "none"))
     issued = np.sort(made.issue_ns)
     assert np.all(issued[2:] - issued[:-2] >= TRN2.dma_descriptor_ns - 1e-6)
     assert DMA in made.cause.tolist()
     assert prepared.span_ns < 0.6 * made.span_ns
+
+
+@pytest.mark.parametrize("mode", ["unknown", "none"])
+@pytest.mark.parametrize(("name", "tiny_ns"), [("trn1", (130, 360)), ("trn2", (490, 620))])
+def test_a_queue_issues_tiny_transfers_one_by_one(
+    mode: str, name: str, tiny_ns: tuple[float, float], tracing: Any
+) -> None:
+    """One of 256 bytes takes a queue as long as was measured, though 16 engines could move 16 of them."""
+    text = """
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        for i in range(128):
+            t = nl.ndarray((1, 64), dtype=x.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(t, x[i:i + 1, :], dge_mode=nisa.dge_mode.MODE)
+            nisa.dma_copy(out[i:i + 1, :], t, dge_mode=nisa.dge_mode.MODE)
+        return out
+    """
+    program = tracing(text.replace("MODE", mode), ArraySpec((128, 64), "float32"), target=name)
+    timeline = schedule(program, targets.load(name))
+    for queue in ("dma_load", "dma_store"):
+        apart = np.diff(np.sort(timeline.issue_ns[timeline.queue == QUEUES.index(queue)]))
+        assert np.all(apart >= tiny_ns[0] - 1e-6)
+        assert np.mean(apart) <= tiny_ns[1]
+
+
+def test_large_transfers_are_not_held_up_by_their_queue(tracing: Any) -> None:
+    target = replace(TRN2, dma_issue_ns=0.0)
+    assert loads(tracing, "none", width=4096).span_ns == pytest.approx(
+        loads(tracing, "none", width=4096, target=target).span_ns, rel=0.01
+    )
+
+
+def test_prepared_transfers_wait_for_no_slot_but_keep_to_their_queue(tracing: Any) -> None:
+    text = """
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tiles = [nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf) for _ in range(8)]
+        for i in range(8):
+            mode = nisa.dge_mode.none if i % 2 else nisa.dge_mode.hwdge
+            nisa.dma_copy(tiles[i], x[:, 64 * i:64 * i + 64], dge_mode=mode)
+        return out
+    """
+    program = tracing(text, ArraySpec((128, 512), "float32"))
+    timeline = schedule(program, replace(TRN2, dma_issue_ns=1.0, dma_descriptor_queues=1))
+    prepared, made = timeline.issue_ns[1::2], timeline.issue_ns[::2]
+    np.testing.assert_allclose(prepared[0], made[0] + TRN2.dma_descriptor_ns)
+    np.testing.assert_allclose(made[1:], prepared[:-1] + 1.0)
+    assert np.all(np.diff(timeline.start_ns) >= 0.0)
 
 
 SOFTWARE = """
@@ -177,3 +227,22 @@ def test_a_long_copy_does_not_keep_a_load_waiting(tracing: Any) -> None:
     assert turns.end_ns[load] < 0.2 * turns.end_ns[copy]
     assert whole.end_ns[load] > whole.end_ns[copy]
     assert turns.span_ns == pytest.approx(whole.span_ns)
+
+
+def test_the_cores_of_a_launch_share_a_stack_of_hbm(tracing: Any) -> None:
+    """Each reads and writes more than its half of the bandwidth; together they move what one stack does."""
+    text = """
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        rows = x.shape[0] // nl.num_programs(0)
+        mine = slice(nl.program_id(0) * rows, (nl.program_id(0) + 1) * rows)
+        nisa.dma_copy(out[mine, :], x[mine, :])
+        return out
+    """
+    shape = (4096, 4096)
+    two = tracing(text, ArraySpec(shape, "float32"), lnc=2)
+    moved_ns = 2 * 4 * shape[0] * shape[1] / TRN2.hbm_bytes_per_ns
+    assert schedule(two, TRN2).span_ns == pytest.approx(moved_ns, rel=0.02)
+    apart = schedule(two, replace(TRN2, hbm_cores=1)).span_ns
+    assert apart == pytest.approx(moved_ns / 2, rel=0.05)

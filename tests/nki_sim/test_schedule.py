@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -158,7 +159,7 @@ def kernel(x):
 
 
 def test_switching_activation_tables_costs_a_load_each_time(tracing: Any) -> None:
-    x = spec(128, 64)
+    x = spec(128, 256)
     same = latency(tracing, TABLES.replace("OPS", "nl.exp"), x)
     switching = latency(tracing, TABLES.replace("OPS", "(nl.exp, nl.tanh)[i % 2]"), x)
     neutral = latency(tracing, TABLES.replace("OPS", "(nl.exp, nl.copy)[i % 2]"), x)
@@ -273,3 +274,76 @@ def kernel(x):
 def test_timelines_of_nothing(tracing: Any) -> None:
     empty = Timeline(*[np.zeros(0)] * 3, *[np.zeros(0, np.int64)] * 3, 11_000.0, np.zeros(0, np.int64))
     assert empty.latency_ms == pytest.approx(0.011)
+
+
+def test_the_path_ends_where_two_transfers_wait_for_each_other_in_turn(tracing: Any) -> None:
+    """A store waits for a load's bytes that waited for the store's descriptors."""
+    text = """
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((1024, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+        t = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.memset(t, 1.0)
+        for i in range(6):
+            u = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(u, x, dge_mode=MODES[i % len(MODES)])
+            nisa.dma_copy(out[128 * i:128 * i + 128, :], t, dge_mode=MODES[i // 2 % len(MODES)])
+        return out
+    """
+    modes = "(nisa.dge_mode.none, nisa.dge_mode.hwdge, nisa.dge_mode.swdge)"
+    program = tracing(text.replace("MODES", modes), spec(128, 512))
+    for slots, apart in itertools.product((1, 2), (0.0, 490.0)):
+        target = replace(TRN2, dma_descriptor_queues=slots, dma_issue_ns=apart)
+        steps = schedule(program, target).critical_path()
+        assert steps[0].begin_ns == 0.0
+        assert all(one.end_ns == other.begin_ns for one, other in itertools.pairwise(steps))
+
+
+def test_waits_in_a_circle_are_refused(tracing: Any, texts: Any) -> None:
+    """A schedule has none; whoever walks one that has must not walk for ever."""
+    timeline = schedule(matmul_program(tracing, texts, 1, 1, 1, dtype="float32"), TRN2)
+    circle = replace(timeline, blocker=np.roll(np.arange(len(timeline.blocker)), 1), issued=None)
+    with pytest.raises(ScheduleError, match="waits for itself"):
+        circle.critical_path()
+
+
+DEPENDENT = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    a, b = (nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf) for _ in range(2))
+    nisa.dma_copy(a, x)
+    nisa.memset(b, 1.0)
+    for i in range(8):
+        STEP
+    nisa.dma_copy(out, a)
+    return out
+"""
+STEPS = {
+    "scalar": "nisa.activation(dst=TO, op=nl.exp, data=a)",
+    "vector": "nisa.tensor_scalar(TO, a, nl.add, 1.0)",
+    "gpsimd": "nisa.tensor_copy(TO, a, engine=nisa.engine.gpsimd)",
+}
+
+
+@pytest.mark.parametrize("name", targets.names())
+@pytest.mark.parametrize("engine", STEPS)
+@pytest.mark.parametrize("width", [1, 512])
+def test_an_instruction_that_reads_the_result_of_its_engine_waits_for_the_pipeline(
+    name: str, engine: str, width: int, tracing: Any
+) -> None:
+    """189 ns on ScalarE for [128, 1]; long instructions and independent ones do not."""
+    target, apart = targets.load(name), {}
+    for to in ("a", "b"):
+        text = DEPENDENT.replace("STEP", STEPS[engine].replace("TO", to))
+        timeline = schedule(tracing(text, spec(128, width), target=name), target)
+        mine = timeline.queue == QUEUES.index(engine)
+        starts = timeline.start_ns[mine][-8:]
+        took = (timeline.end_ns[mine] - timeline.start_ns[mine])[-1]
+        apart[to] = np.diff(starts)
+    piped = max(took, target.dependent_cycles / target.clock_ghz(engine))
+    np.testing.assert_allclose(apart["b"], took)
+    np.testing.assert_allclose(apart["a"], piped)
+    assert (piped > took) == (width == 1)
+    if (name, engine, width) == ("trn1", "scalar", 1):
+        assert piped == pytest.approx(189, abs=1)
