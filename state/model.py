@@ -142,6 +142,9 @@ class ErrorInfo(Frozen):
     hint: str | None = None
 
 
+TIE_RATIO = 0.001
+"""Latencies of two kernels in one draw of the model's constants that differ by less are a tie."""
+
 RESOLUTION_RATIO = 0.005
 """Predicted latencies that differ by less are too near each other to tell which is lower."""
 
@@ -163,10 +166,11 @@ class Benchmark(Frozen):
     def wins_percent(self, other: Benchmark) -> float | None:
         """Return the share of draws in which this latency is the lower one, a tie counting half.
 
-        A draw that only one of the two has says nothing. None when they share no draw.
+        Nearer to each other than `TIE_RATIO` is a tie. A draw that only one of the two has says nothing. None
+        when they share no draw.
         """
         pairs = list(zip(self.draws_ms, other.draws_ms, strict=False))
-        wins = sum((mine < theirs) + (mine == theirs) / 2 for mine, theirs in pairs)
+        wins = sum(_won(mine, theirs) for mine, theirs in pairs)
         return 100.0 * wins / len(pairs) if pairs else None
 
     @property
@@ -179,6 +183,12 @@ class Benchmark(Frozen):
         if self.predicted:
             return RESOLUTION_RATIO / 2
         return (self.hi_ms - self.lo_ms) / (2 * self.latency_ms)
+
+
+def _won(mine: float, theirs: float) -> float:
+    if abs(mine - theirs) <= TIE_RATIO * max(mine, theirs):
+        return 0.5
+    return float(mine < theirs)
 
 
 class Evaluation(Frozen):

@@ -1,4 +1,8 @@
-"""Parts of a long program that stand for the whole when only ratios of times are asked for."""
+"""Parts of a long program that stand for the whole when only ratios of times are asked for.
+
+Runs end at transfers of inputs and outputs, chosen by their number among these: variants of a kernel move the
+same data, so that their excerpts are parts of the same work, wherever instructions were added.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ RUN = 640
 
 
 def excerpt(program: Program, count: int) -> Program:
-    """Evenly spaced runs of a program's instructions, about `count` in all, as one program.
+    """Runs of a program's instructions, spread over it, `count` in all, as one program.
 
     What was written before a run and is read in it counts as there from the start. Programs that are no
     longer, and those whose cores meet or whose loops depend on data, are left whole.
@@ -22,9 +26,21 @@ def excerpt(program: Program, count: int) -> Program:
         return program
     runs = max(1, count // RUN)
     length = count // runs
-    firsts = np.linspace(0, len(program) - length, runs).astype(np.int64)
-    chosen = np.unique((firsts[:, None] + np.arange(length)).reshape(-1))
-    return _only(program, chosen)
+    return _only(program, (_firsts(program, runs, length)[:, None] + np.arange(length)).reshape(-1))
+
+
+def _firsts(program: Program, runs: int, length: int) -> Ints:
+    """Where each run begins; they do not overlap."""
+    cells = program.cells
+    outside = np.isin(cells.tensor, (*program.inputs, *program.outputs))
+    anchors = np.unique(cells.instruction[outside])
+    if not len(anchors):
+        anchors = np.arange(len(program))
+    last = anchors[((np.arange(runs) + 0.5) / runs * len(anchors)).astype(np.int64)]
+    before = np.arange(runs) * length
+    firsts = np.maximum.accumulate(last + 1 - length - before).clip(min=0) + before
+    after = len(program) - before[::-1] - length
+    return np.minimum(firsts, after)
 
 
 def _only(program: Program, chosen: Ints) -> Program:

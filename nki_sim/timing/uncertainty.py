@@ -4,8 +4,8 @@ Constants tagged I (inferred) or C (calibrated) have a range: 20 % to either sid
 *draw* gives every such constant a value within its range, from a seed that depends on the constant's
 name and the number of the draw alone: two kernels see the same draws, so that what moves both alike cancels
 when they are compared. Odd draws mirror the even ones before them. The compiler's constants are moved only
-for kernels that a compiler rewrites, one at a time, and the kernel is compiled again: its capacity is a
-cliff.
+for kernels that a compiler rewrites, one at a time, and the kernel is compiled again. Its capacity is a
+cliff: about a third of the draws have less of it, a third more.
 
 The interval goes from the 5th to the 95th percentile of the draws, and to the compiler's extremes. Long
 programs are timed again by an excerpt: how its time changes is taken for how the whole changes. What is done
@@ -18,6 +18,8 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+
+import numpy as np
 
 from nki_sim.compiler.compile import compiled
 from nki_sim.errors import ScheduleError
@@ -37,6 +39,9 @@ DRAWS = 16
 WORK = 40_000
 """Instructions that all draws of a prediction schedule together at most."""
 
+TIE_RATIO = 0.001
+"""Latencies of two kernels in one draw that differ by less are a tie."""
+
 UNLIMITED = 4096
 """A lookahead that no longer binds."""
 
@@ -44,6 +49,9 @@ _WINDOWS = ("issue_window", "dma_window")
 
 _COMPILING = 8
 """What compiling and scheduling cost, in schedules of the same program."""
+
+_CAPACITY_SHARE = 0.75
+"""Programs up to this share of `WORK` are compiled with another capacity."""
 
 _TAIL = 0.05
 
@@ -116,39 +124,103 @@ def interval(
 ) -> Interval:
     """The interval of a prediction from `draws` schedules of `work` instructions together.
 
-    `recompile`: whether to compile legacy kernels again with the compiler's constants moved; unless it is
-    said, when that is no more work either.
+    `recompile`: whether to compile legacy kernels again with the compiler's constants moved. Unless it is
+    said, with another capacity while that is no more work than the draws, with each of them while all that
+    is no more work either.
     """
-    times = tuple(_drawn(forecast, draws, max(RUN, work // max(1, draws))))
+    legacy = forecast.traced.dialect == "neuronxcc"
+    size, count = len(forecast.compiled.program), max(RUN, work // max(1, draws))
+    capacity = size <= _CAPACITY_SHARE * work if recompile is None else recompile
+    others = _COMPILING * size <= work if recompile is None else recompile
+    made = dict(_variants(forecast, count, capacity=legacy and capacity))
+    times = tuple(_drawn(made[_capacity(draw) if len(made) > 1 else 0], draw) for draw in range(draws))
     ends = [_percentile(times, share) for share in (_TAIL, 1 - _TAIL)] if times else []
-    if recompile is None:
-        recompile = _COMPILING * len(forecast.compiled.program) <= work
-    if recompile and forecast.traced.dialect == "neuronxcc":
+    ends.extend(one.latency_ms for one in made.values())
+    if legacy and others:
         ends.extend(_recompiled(forecast.traced, forecast.target))
-    ends.append(forecast.latency_ms)
     return Interval(forecast.latency_ms, min(ends), max(ends), times, forecast.timeline.dynamic_loops)
 
 
-def _drawn(forecast: Forecast, draws: int, count: int) -> Iterator[float]:
-    """The latency of each draw, from at most `count` instructions."""
-    program, target, span_ns = forecast.compiled.program, forecast.target, forecast.timeline.span_ns
+@dataclass(frozen=True, slots=True)
+class _Variant:
+    """What the compiler makes of a kernel: the part that is timed again, and how long part and whole take."""
+
+    part: Program
+    target: Target
+    base_ns: float
+    span_ns: float
+
+    @property
+    def latency_ms(self) -> float:
+        return (self.span_ns + self.target.kernel_overhead_ns) / 1e6
+
+
+def _capacity(draw: int) -> int:
+    """Which of less, as much and more SBUF is left in a draw: about a third of the draws each, in pairs."""
+    return 0 if draw // 2 % 3 == 0 else (-1, 1)[draw % 2]
+
+
+def _variants(forecast: Forecast, count: int, *, capacity: bool) -> Iterator[tuple[int, _Variant]]:
+    """The program as it is, and where `capacity` is moved, the compiler's with less and with more of it."""
+    target, program = forecast.target, forecast.compiled.program
     part = excerpt(program, count)
+    span_ns = forecast.timeline.span_ns
     base_ns = span_ns if part is program else schedule(part, target).span_ns
-    for draw in range(draws):
-        changed = moved(target, draw)
-        ratio = schedule(part, changed).span_ns / base_ns if base_ns else 1.0
-        yield (ratio * span_ns + changed.kernel_overhead_ns) / 1e6
+    one = _Variant(part, target, base_ns, span_ns)
+    yield 0, one
+    if capacity:
+        reserve = ranges(target)["sbuf_reserved_bytes"]
+        for side, value in ((-1, reserve.high), (1, reserve.low)):
+            yield side, _compiled_anew(forecast, one, _with(target, {"sbuf_reserved_bytes": value}), count)
+
+
+def _compiled_anew(forecast: Forecast, one: _Variant, changed: Target, count: int) -> _Variant:
+    """The variant of another capacity; that of the prediction where the kernel does not fit."""
+    try:
+        program = compiled(forecast.traced, changed).program
+        if _same(program, forecast.compiled.program):
+            return replace(one, target=changed)
+        span_ns = schedule(program, changed).span_ns
+        part = excerpt(program, count)
+        return _Variant(
+            part, changed, span_ns if part is program else schedule(part, changed).span_ns, span_ns
+        )
+    except ScheduleError:
+        return one
+
+
+def _same(one: Program, other: Program) -> bool:
+    columns = ("form_ids", "tensors", "offsets")
+    return one.forms == other.forms and all(
+        np.array_equal(getattr(one, name), getattr(other, name)) for name in columns
+    )
+
+
+def _drawn(one: _Variant, draw: int) -> float:
+    """The latency in a draw; what does not fit there takes as long as it does where it fits."""
+    changed = moved(one.target, draw)
+    try:
+        ratio = schedule(one.part, changed).span_ns / one.base_ns if one.base_ns else 1.0
+    except ScheduleError:
+        ratio = 1.0
+    return (ratio * one.span_ns + changed.kernel_overhead_ns) / 1e6
 
 
 def compare(one: Interval, other: Interval) -> float:
     """The share of draws in which the kernel with the lower prediction is faster; a tie counts half.
 
-    Of draws that only one of them has nothing is known. Without draws that both have, the share is 0.5.
+    Latencies that differ by less than `TIE_RATIO` are a tie: excerpts are no more exact. Of draws that only
+    one of them has nothing is known. Without draws that both have, the share is 0.5.
     """
     fast, slow = sorted((one, other), key=lambda item: item.latency_ms)
     pairs = list(zip(fast.draws_ms, slow.draws_ms, strict=False))
-    wins = sum((mine < theirs) + (mine == theirs) / 2 for mine, theirs in pairs)
-    return wins / len(pairs) if pairs else 0.5
+    return sum(_won(mine, theirs) for mine, theirs in pairs) / len(pairs) if pairs else 0.5
+
+
+def _won(mine: float, theirs: float) -> float:
+    if abs(mine - theirs) <= TIE_RATIO * max(mine, theirs):
+        return 0.5
+    return float(mine < theirs)
 
 
 def moved(target: Target, draw: int) -> Target:

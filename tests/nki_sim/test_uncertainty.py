@@ -131,6 +131,8 @@ def of(*draws_ms: float, latency_ms: float = 1.0) -> Interval:
         (of(1.0, 3.0), of(2.0, 2.0, latency_ms=2.0), 0.5),
         (of(3.0, 3.0), of(2.0, 2.0, latency_ms=2.0), 0.0),  # the faster prediction loses every draw
         (of(1.0, 2.0), of(2.0, 2.0, latency_ms=2.0), 0.75),  # a tie counts half
+        (of(1.9981), of(2.0, latency_ms=2.0), 0.5),  # too near to tell
+        (of(1.9979), of(2.0, latency_ms=2.0), 1.0),
         (of(1.0, 3.0), of(2.0, latency_ms=2.0), 1.0),  # draws of one alone say nothing
         (of(), of(), 0.5),
     ],
@@ -185,6 +187,42 @@ def test_an_excerpt_of_a_loop_changes_as_the_whole_does(tracing: Any, texts: Any
     assert part.draws_ms != whole.draws_ms
 
 
+LOOP = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    z = nl.ndarray((1, 1), dtype=x.dtype, buffer=nl.sbuf)
+    for i in range({extra}):
+        nisa.memset(dst=z, value=0.0, engine=nisa.engine.gpsimd)
+    for i in range(x.shape[0] // 128):
+        a = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=a, src=x[i * 128:(i + 1) * 128, :])
+        nisa.activation(dst=a, op=nl.exp, data=a)
+        nisa.tensor_tensor(dst=a, data1=a, data2=a, op=nl.add)
+        nisa.dma_copy(dst=out[i * 128:(i + 1) * 128, :], src=a)
+    return out
+"""
+
+
+def test_excerpts_of_variants_are_parts_of_the_same_work(tracing: Any) -> None:
+    """Instructions that change nothing, in front of a long loop, change no draw either."""
+    found = [tracing(LOOP.format(extra=extra), spec(128 * 500, 64)) for extra in (1, 2, 6)]
+    one, *others = (interval(forecast(program, TRN2), draws=4, work=4 * RUN) for program in found)
+    for other in others:
+        assert other.latency_ms == one.latency_ms
+        assert other.draws_ms == one.draws_ms
+        assert compare(one, other) == 0.5
+
+
+@given(count=st.integers(1, 4 * RUN), rows=st.integers(1, 60))
+@settings(max_examples=10)
+def test_runs_of_an_excerpt_do_not_overlap(count: int, rows: int, tracing: Any, texts: Any) -> None:
+    program = stream(tracing, texts, rows)
+    part = excerpt(program, count)
+    length = count // max(1, count // RUN)
+    assert len(part) == min(len(program), length * max(1, count // RUN))
+
+
 DYNAMIC = """
 @nki.jit
 def kernel(x, n):
@@ -222,6 +260,35 @@ def kernel(x):
         nl.store(out[rows, columns], nl.exp(tile))
     return out
 """
+
+
+CLIFF = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((16, 128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+    tiles = nl.ndarray((10, nl.par_dim(128), 4400), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.affine_range(10):
+        tiles[i] = nl.load(x[i * 128:(i + 1) * 128, 0:4400])
+    for r in nl.affine_range(16):
+        total = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+        for i in nl.affine_range(10):
+            total += nisa.nc_matmul(tiles[i][:, 0:128], tiles[i][:, 3888:4400])
+        nl.store(out[r], nl.multiply(nl.copy(total), r * 1.0 + 1.0))
+    return out
+"""
+
+
+@pytest.mark.parametrize("work", [40_000, 3 * RUN])
+def test_draws_know_that_a_kernel_just_fits(work: int) -> None:
+    """Ten tiles of 17 KiB per partition: 4 KiB are left, and a third of the draws take 8 away."""
+    program = nki_sim.trace(HEADER + CLIFF, args=[spec(1280, 4400)], target="trn1")
+    made = interval(forecast(program, TRN1), draws=8, work=work, recompile=True)
+    fallen = [draw for draw, latency_ms in enumerate(made.draws_ms) if latency_ms > 1.5 * made.latency_ms]
+    assert fallen == [2, 4]
+    assert made.hi_ms > 1.5 * made.latency_ms
+    assert (
+        compare(made, replace(made, latency_ms=2 * made.latency_ms, draws_ms=(max(made.draws_ms),) * 8)) < 1
+    )
 
 
 def legacy() -> Program:

@@ -45,6 +45,7 @@ def test_doubt_is_about_predicted_gains(latency_ms, draws_ms, doubt):
         ((0.9,) * 9 + (1.1,), True),  # nine draws of ten
         ((0.9,) * 8 + (1.1,) * 2, False),
         ((0.9,) * 9 + (1.0,), True),  # a tie counts half
+        ((0.9995,) * 10, False),  # ten ties
         ((0.9, 1.1), False),  # compared on the draws that both have
         ((0.9,), True),
         ((), True),  # nothing speaks against it
