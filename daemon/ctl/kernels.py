@@ -200,6 +200,6 @@ _UNITS: dict[str, Callable[[float], str]] = {
 NOTES = {
     "hfu_estimated_percent": "flops done, of the tensor engine's peak",
     "mbu_estimated_percent": "bytes moved, of the HBM's peak",
-    "mfu_inst_max_achievable_estimated_percent": "flops per byte, of what the peak needs",
+    "mfu_inst_max_achievable_estimated_percent": "flops per byte, of the ridge",
 }
 """What a share is of, where its name does not say so."""

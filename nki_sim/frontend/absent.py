@@ -25,12 +25,20 @@ class AbsentNameError(AttributeError):
 class Namespace:
     """What a module of kernels answers for names that it does not have.
 
-    `offered` are the names it has, of which the nearest is suggested; `documented` are those that it should
-    have and does not, with the reason or what to use.
+    `offered` are the names it has, of which the nearest is suggested, one that begins with the same word
+    where there is one; `documented` are those that it should have and does not, with the reason or what to
+    use; `meant` are other words for names that it has.
     """
 
-    def __init__(self, name: str, offered: Collection[str], documented: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        offered: Collection[str],
+        documented: Mapping[str, str],
+        meant: Mapping[str, str] | None = None,
+    ) -> None:
         self._name = name
+        self._meant = meant or {}
         self._offered = offered
         self._documented = documented
 
@@ -47,6 +55,12 @@ class Namespace:
             raise AbsentNameError(
                 KernelError("unsupported", f"not supported: {self._name}.{name}", hint=reason)
             )
-        near = get_close_matches(name, self._offered, 1)
-        hint = f"did you mean {self._name}.{near[0]}?" if near else "nki-sim ops lists what is there"
+        near = self._nearest(name)
+        hint = f"did you mean {self._name}.{near}?" if near else "nki-sim ops lists what is there"
         raise AbsentNameError(KernelError("unknown_name", f"{self._name}.{name} is unknown", hint=hint))
+
+    def _nearest(self, name: str) -> str | None:
+        if name in self._meant:
+            return self._meant[name]
+        kin = [item for item in self._offered if item.split("_")[0] == name.split("_")[0]]
+        return next(iter(get_close_matches(name, kin, 1) or get_close_matches(name, self._offered, 1)), None)

@@ -207,7 +207,12 @@ def get_nc_sub_version() -> int:
 
 globals().update(_INSTRUCTIONS)
 
-_namespace = Namespace("nisa", (*_INSTRUCTIONS, *__all__), dict.fromkeys(UNSUPPORTED, TRN3))
+_namespace = Namespace(
+    "nisa",
+    (*_INSTRUCTIONS, *__all__),
+    dict.fromkeys(UNSUPPORTED, TRN3),
+    meant=dict.fromkeys(("load", "store", "dma_load", "dma_store"), "dma_copy"),
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -60,6 +60,7 @@ def test_kernels_call_kernels_and_decorators_run_them() -> None:
     assert timed(x) is None
     latency = timed.benchmark_result.nc_latency
     assert latency.get_latency_percentile(50) == latency.get_latency_percentile(99) > 0
+    assert repr(latency) == f"Latency({latency.get_latency_percentile(50):.4g} us predicted)"
     with pytest.raises(KernelError, match="nki_api_outside_of_nki_kernel"):
         double(x)
 

@@ -28,6 +28,9 @@ class Latency:
     def __init__(self, predicted_us: float) -> None:
         self._predicted_us = predicted_us
 
+    def __repr__(self) -> str:
+        return f"Latency({self._predicted_us:.4g} us predicted)"
+
     def get_latency_percentile(self, percentile: int) -> float:
         """Predicted us."""
         del percentile
