@@ -59,7 +59,7 @@ def _compare(options: argparse.Namespace, report: Report) -> int:
     outputs = [item.traced.specs(item.traced.outputs) for item in found]
     report["comparison"] = {
         **asdict(changed),
-        "share_of_draws": uncertainty.compare(*draws),
+        "share_of_draws": None if changed.faster == "unknown" else uncertainty.compare(*draws),
         "same_outputs": outputs[0] == outputs[1],
     }
     return 0
@@ -81,9 +81,21 @@ def _lines(report: Report, source: Path | None) -> Iterator[str]:
     if not report["comparison"]:
         yield from show.lines(report, source)
         return
-    for part in (_head, _path, _changed):
+    unknown = report["comparison"]["faster"] == "unknown"
+    for part in (_unknown,) if unknown else (_head, _path, _changed):
         for line in part(report):
             yield from fitted(line)
+
+
+def _unknown(report: Report) -> Iterable[str]:
+    """Kernels with loops that are timed as one round: none of their figures says which is faster."""
+    for letter, kernel in zip("ab", report["kernels"], strict=True):
+        predicted = kernel["predicted"]
+        text, loops = f"{time(predicted['latency_ms'])} predicted", predicted["dynamic_loops"]
+        if loops:
+            text = f"latency unknown; {text} with one round of each loop whose rounds data decide ({loops})"
+        yield f"{letter}  {text}: {kernel['file']}"
+    yield "nothing says which is faster: give the loops bounds that are known from the shapes"
 
 
 def _head(report: Report) -> Iterable[str]:

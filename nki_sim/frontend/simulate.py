@@ -61,11 +61,19 @@ def checked(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> t
 
 
 def predicted_us(kernel: Kernel, *args: Any, **kwargs: Any) -> float:
-    """Predicted latency of the kernel with these arguments."""
-    from nki_sim.timing.forecast import forecast
+    """Predicted latency of the kernel with these arguments.
+
+    Raises:
+        KernelError: the kernel breaks a rule or raises; `latency_unknown` where data decide how often one of
+            its loops runs.
+    """
+    from nki_sim.timing.forecast import forecast, untimed
 
     with pointing(kernel.code):
         _, program = checked(kernel, args, kwargs)
+        unknown = untimed(program)
+        if unknown:
+            raise unknown
     return forecast(program, targets.load(program.target)).latency_ms * 1e3
 
 

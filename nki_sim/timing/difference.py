@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from nki_sim.timing.counters import ConventionName, profile
-from nki_sim.timing.forecast import Forecast
+from nki_sim.timing.forecast import Forecast, untimed
 from nki_sim.timing.path import LATENCY, PathPart, busy_ms, critical_path
 from nki_sim.timing.units import size, time
 
@@ -71,6 +71,9 @@ class PathChange:
 class Difference:
     """`faster` is "a", "b" or "neither", `speedup` how many times longer the other one takes.
 
+    `faster` is "unknown" and there is no `speedup` where data decide how often a loop of either runs: the
+    times are those of one round.
+
     `instructions` counts them by engine and operator, `counters` are those that changed, most first.
     `path` adds up to the difference of the latencies. `reasons` are sentences about the faster one.
     """
@@ -78,7 +81,7 @@ class Difference:
     a_ms: float
     b_ms: float
     faster: str
-    speedup: float
+    speedup: float | None
     path: list[PathChange]
     instructions: list[Change]
     counters: list[Change]
@@ -87,9 +90,8 @@ class Difference:
 
 def difference(a: Forecast, b: Forecast, convention: ConventionName = "explorer") -> Difference:
     """Compare two predictions for the same work."""
-    faster = "neither" if Change("", a.latency_ms, b.latency_ms).weight < SAME_RATIO else (
-        "a" if a.latency_ms < b.latency_ms else "b"
-    )  # fmt: skip
+    faster = _faster(a, b)
+    slowest, fastest = max(a.latency_ms, b.latency_ms), min(a.latency_ms, b.latency_ms)
     path = _path(a, b)
     instructions = _changes(_instructions(a), _instructions(b))
     counters = _changes(profile(a, convention), profile(b, convention))
@@ -97,12 +99,20 @@ def difference(a: Forecast, b: Forecast, convention: ConventionName = "explorer"
         a_ms=a.latency_ms,
         b_ms=b.latency_ms,
         faster=faster,
-        speedup=max(a.latency_ms, b.latency_ms) / min(a.latency_ms, b.latency_ms),
+        speedup=None if faster == "unknown" else slowest / fastest,
         path=path,
         instructions=instructions,
         counters=counters,
-        reasons=[] if faster == "neither" else reasons(faster, path, instructions, counters),
+        reasons=reasons(faster, path, instructions, counters) if faster in {"a", "b"} else [],
     )
+
+
+def _faster(a: Forecast, b: Forecast) -> str:
+    if untimed(a.traced) or untimed(b.traced):
+        return "unknown"
+    if Change("", a.latency_ms, b.latency_ms).weight < SAME_RATIO:
+        return "neither"
+    return "a" if a.latency_ms < b.latency_ms else "b"
 
 
 def _changes(a: dict[str, float | int], b: dict[str, float | int]) -> list[Change]:

@@ -18,7 +18,7 @@ from nki_sim.checks import program as checks
 from nki_sim.errors import InputError, IRError, KernelError, ScheduleError
 from nki_sim.program.ir import ArraySpec, Program
 from nki_sim.timing import counters, explain, uncertainty
-from nki_sim.timing.forecast import Forecast, forecast
+from nki_sim.timing.forecast import Forecast, forecast, untimed
 from remote.bounds import tight_ms
 from remote.judge.drawn import InputCache
 from remote.judge.job import Job, Outcome
@@ -167,12 +167,10 @@ def _timed(compute: Callable[[], T]) -> T:
 
 def _untimed(program: Program) -> ErrorInfo | None:
     """Why the model cannot say how long a program takes; None when it can."""
-    if not program.loops:
+    error = untimed(program)
+    if error is None:
         return None
-    text = "data decide how often a loop runs, and with it how long the kernel takes"
-    hint = "give the loop bounds that are known from the shapes"
-    line = int(program.lines[min(program.partners)]) or None
-    return ErrorInfo(code="latency_unknown", message=text, line=line, hint=hint)
+    return ErrorInfo(code=error.code, message=error.message, line=error.line or None, hint=error.hint)
 
 
 def _benchmark(found: Forecast, job: Job) -> Benchmark:

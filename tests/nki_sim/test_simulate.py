@@ -24,6 +24,7 @@ from nki_sim.frontend import language as nl
 from nki_sim.frontend import types as nt
 from nki_sim.frontend.entry import trace_function
 from nki_sim.frontend.modules import MODULES, installed
+from nki_sim.frontend.simulate import predicted_us
 from nki_sim.program.ir import Program
 from tests.support import torch_like
 
@@ -34,6 +35,23 @@ def copied(x: Any, factor: float = 1.0) -> Any:
     here, out = nl.load(x), nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     nl.store(out, nl.multiply(here, factor))
     return out
+
+
+def test_a_kernel_whose_loops_data_decide_has_no_latency() -> None:
+    @nki.jit
+    def kernel(x: Any) -> Any:
+        out = copied(x)
+        rounds, last = nl.ndarray((1, 1), nl.int32, buffer=nl.sbuf), nisa.register_alloc()
+        nisa.memset(rounds, 3)
+        nisa.register_load(last, rounds)
+        for _ in nl.dynamic_range(last):
+            nisa.memset(rounds, 3)
+        return out
+
+    assert predicted_us(nki.jit(copied), X) > 0.0
+    with pytest.raises(KernelError, match=r"test_simulate\.py:\d+: latency_unknown") as caught:
+        predicted_us(kernel, X)
+    assert caught.value.line == kernel.function.__code__.co_firstlineno + 6
 
 
 # -- arguments and outputs -----------------------------------------------------------------------

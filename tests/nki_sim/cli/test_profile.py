@@ -243,6 +243,43 @@ def test_a_kernel_is_not_faster_than_itself(kernel_file: Path, cli: Any) -> None
     assert out.splitlines()[-1] == "neither is predicted to be faster"
 
 
+LOOPED = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=x)
+    rounds = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.memset(dst=rounds, value=3)
+    last = nisa.register_alloc()
+    nisa.register_load(last, rounds)
+    for _ in nl.dynamic_range(last):
+        t = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.memset(dst=t, value=0.0)
+    return out
+"""
+
+
+def test_nobody_wins_where_data_decide_how_often_a_loop_runs(
+    kernel_file: Path, tmp_path: Path, cli: Any
+) -> None:
+    looped = tmp_path / "looped.py"
+    looped.write_text(LOOPED)
+    for files in ((looped, kernel_file), (kernel_file, looped)):
+        found = json.loads(cli("compare", *files, *ARGS, "--json")[1])["comparison"]
+        assert (found["faster"], found["speedup"], found["share_of_draws"]) == ("unknown", None, None)
+        assert found["reasons"] == []
+        text = cli("compare", *files, *ARGS)[1]
+        assert max(map(len, text.splitlines())) <= 80
+        assert "latency unknown; " in text
+        assert "nothing says which is faster" in text
+        assert "times as fast" not in text
+
+
 def test_the_one_of_two_that_is_at_fault_is_named(kernel_file: Path, tmp_path: Path, cli: Any) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text(kernel_file.read_text().replace("dst=u, op=nl.exp", "dst=u, op=nl.no_such"))
