@@ -62,5 +62,7 @@ class Namespace:
     def _nearest(self, name: str) -> str | None:
         if name in self._meant:
             return self._meant[name]
-        kin = [item for item in self._offered if item.split("_")[0] == name.split("_")[0]]
-        return next(iter(get_close_matches(name, kin, 1) or get_close_matches(name, self._offered, 1)), None)
+        word = name.partition("_")[0]
+        kin = [item for item in self._offered if item.partition("_")[0] == word]
+        near = get_close_matches(name, kin, 1) or get_close_matches(name, self._offered, 1)
+        return near[0] if near else None

@@ -68,7 +68,7 @@ def reused(program: Program, timeline: Timeline) -> list[Reused]:
     The one that waits stands before the one that it waits for, or at the same line: a round further on. Of a
     transfer the wait before it is issued counts, also where the DMA engines let it wait once more.
     """
-    held, lines = getattr(timeline, "issued", None) or timeline, program.lines
+    held, lines = timeline.issued or timeline, program.lines
     pairs = [
         (number, int(held.blocker[number]))
         for number in {step.number for step in timeline.critical_path()}

@@ -44,7 +44,8 @@ def test_instructions_that_are_refused_are_no_attributes(package: ModuleType, na
 @pytest.mark.parametrize(
     ("name", "near"),
     [("nki.isa.tensor_cpy", "nisa.tensor_copy"), ("nki.isa.dma_load", "nisa.dma_copy"),
-     ("nki.isa.store", "nisa.dma_copy"), ("nki.isa.dma_loads", "nisa.dma_copy"), ("nki.language.afine_range", "nl.affine_range"),
+     ("nki.isa.store", "nisa.dma_copy"), ("nki.isa.tensor_load", "nisa.tensor_copy"),
+     ("nki.language.afine_range", "nl.affine_range"),
      ("nki.language.float_32", "nl.float32"), ("nki.jitt", "nki.jit"),
      ("nki.collectives.all_gathr", "nki.collectives.all_gather"),
      ("neuronxcc.nki.isa.tensor_cpy", "nisa.tensor_copy"), ("neuronxcc.nki.language.loda", "nl.load"),
