@@ -3,8 +3,8 @@
 Every lineage has a **checkpoint**: the fastest of its kernels that beat the one before beyond doubt (for
 a lineage that has just begun, the checkpoint of the lineage it left). An explorer lineage is reverted to
 it when its newest kernel is slower than `slack_ratio` times the checkpoint, or when `depth` rounds in a
-row brought no gain; from there it begins anew. Elite lineages are never reverted: their kernels are in the beam
-on merit.
+row brought no gain; from there it begins anew. Elite lineages are never reverted: their kernels are in
+the beam on merit.
 """
 
 from __future__ import annotations

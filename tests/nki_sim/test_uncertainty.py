@@ -51,6 +51,22 @@ def test_every_uncertain_constant_has_a_range_around_its_value(target: Target) -
 
 
 @pytest.mark.parametrize("target", ALL, ids=lambda target: target.name)
+@pytest.mark.parametrize(("name", "low", "high"), [
+    ("vector_overhead_sbuf_cycles", 0.8, 1.42),
+    ("vector_overhead_psum_cycles", 0.75, 1.05),
+    ("scalar_overhead_sbuf_cycles", 0.8, 1.39),
+    ("scalar_overhead_psum_cycles", 0.49, 1.53),
+    ("issue_window", 0.83, 2.09),
+])  # fmt: skip
+def test_fitted_constants_go_as_far_as_fits_without_one_of_the_kernels(
+    target: Target, name: str, low: float, high: float
+) -> None:
+    reach = ranges(target)[name]
+    assert reach.low <= low * reach.value
+    assert reach.high >= high * reach.value
+
+
+@pytest.mark.parametrize("target", ALL, ids=lambda target: target.name)
 @given(draw=DRAWN)
 @settings(max_examples=20)
 def test_a_draw_moves_uncertain_constants_within_their_ranges_and_nothing_else(
