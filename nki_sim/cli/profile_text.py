@@ -13,6 +13,10 @@ from nki_sim.timing.units import size, time
 
 WIDTH = 80
 
+_REUSED = {
+    True: ("is declared outside the loop", "; declared inside, each has its own"),
+    False: ("is predicted to rotate through few places", ""),
+}
 _CLASSES = {"underutilised": "underutilised", "overhead": "mostly fixed overhead"}
 
 QUOTE = "\0"
@@ -22,7 +26,7 @@ _BAR = 12
 _PATH_ROWS, _WHAT_IF_ROWS, _HOLDERS = 8, 5, 3
 _NAME, _HINTS = 9, 2
 _SMALL, _LEAST = 0.005, 0.5
-_BOUNDS = {"plain": "roofline", "tight": "tight bound"}
+_BOUNDS = {"plain": "target's roofline", "tight": "tight bound"}
 _MOVED = ("hbm_read_bytes", "hbm_write_bytes", "spill_save_bytes", "spill_reload_bytes")
 _SPILLS = {"save_bytes": "saved", "reload_bytes": "reloaded", "load_again_bytes": "loaded again"}
 
@@ -55,7 +59,8 @@ def _head(report: Report, source: Path | None) -> Iterable[str]:
         f"({time(predicted['lo_ms'], latency)} to {time(predicted['hi_ms'], latency)}), "
         f"{bound_by(why['bottleneck'])}"
     )
-    yield f"  {report['instructions']} instructions, {time(why['overhead_ms'], latency)} of fixed overhead"
+    overhead = time(why["overhead_ms"], latency)
+    yield f"  {report['instructions']} instructions predicted to run, {overhead} of fixed overhead"
     bounds = (
         f"{text} {time(roof[f'{name}_ms'], latency)} ({roof[f'{name}_percent']:.0f} % of the latency)"
         for name, text in _BOUNDS.items()
@@ -65,10 +70,10 @@ def _head(report: Report, source: Path | None) -> Iterable[str]:
         yield f"  loops whose rounds data decide, timed as one round each: {predicted['dynamic_loops']}"
     yield from _transfers(why["transfers"])
     for tile in why["reused"][:_HINTS]:
+        why, hint = _REUSED[tile["declared"]]
         yield (
-            f"  hint: {tile['name'] or 'the tile'} of line {tile['line']} is declared outside the loop: "
-            f"iterations wait for each other at line {tile['written_at']}, {tile['waits']} times on the "
-            "critical path; declared inside, each has its own"
+            f"  hint: {tile['name'] or 'the tile'} of line {tile['line']} {why}: iterations wait for each "
+            f"other at line {tile['written_at']}, {tile['waits']} times on the critical path{hint}"
         )
 
 

@@ -56,7 +56,7 @@ def explain(
         busy_ms=busy,
         critical_path=critical_path(program, timeline),
         tracks=tracks(program, timeline),
-        reused=reused(program, timeline),
+        reused=reused(forecast.compiled, forecast.traced, timeline),
         transfers=transfers(program, forecast.target),
         roofline=roofline(forecast, work),
         occupancy=occupancy(program, timeline, forecast.target),

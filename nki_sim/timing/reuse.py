@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nki_sim.compiler.compiled import Compiled
 from nki_sim.program.ir import Bools, Ints, Program
 from nki_sim.timing.timeline import DEPENDENCE, Timeline
 
@@ -22,13 +23,16 @@ _ON_CHIP = frozenset({"sbuf", "psum"})
 class Reused:
     """A tile of source line `line` that is written again in later rounds of a loop, at `written_at`.
 
-    `waits` counts the instructions on the critical path that wait until its old contents are used up.
+    `waits` counts the instructions on the critical path that wait until its old contents are used up. The
+    kernel's own tile is `declared` outside the loop; else it is fresh in each round, and the compiler has
+    given it so many places only.
     """
 
     name: str
     line: int
     written_at: int
     waits: int
+    declared: bool
 
 
 def reused_tensors(program: Program, waiters: Ints, blockers: Ints) -> Ints:
@@ -62,13 +66,14 @@ def waits_for_place(program: Program, cause: Ints, blocker: Ints) -> Bools:
     return found
 
 
-def reused(program: Program, timeline: Timeline) -> list[Reused]:
+def reused(compiled: Compiled, traced: Program, timeline: Timeline) -> list[Reused]:
     """Tiles on chip for which rounds of a loop wait on the critical path, the most often first.
 
     The one that waits stands before the one that it waits for, or at the same line: a round further on. Of a
     transfer the wait before it is issued counts, also where the DMA engines let it wait once more.
     """
-    held, lines = timeline.issued or timeline, program.lines
+    program, held = compiled.program, timeline.issued or timeline
+    lines = program.lines
     pairs = [
         (number, int(held.blocker[number]))
         for number in {step.number for step in timeline.critical_path()}
@@ -78,11 +83,12 @@ def reused(program: Program, timeline: Timeline) -> list[Reused]:
         return []
     waiters, blockers = np.array(pairs, dtype=np.int64).T
     tensors = reused_tensors(program, waiters, blockers)
-    counted: Counter[tuple[int, int]] = Counter()
-    for waiter, tensor in zip(waiters.tolist(), tensors.tolist(), strict=True):
+    declared = reused_tensors(traced, compiled.sources[waiters], compiled.sources[blockers]) >= 0
+    counted: Counter[tuple[int, int, bool]] = Counter()
+    for waiter, tensor, own in zip(waiters.tolist(), tensors.tolist(), declared.tolist(), strict=True):
         if tensor >= 0 and program.site(tensor).buffer in _ON_CHIP:
-            counted[int(program.tensor_sites[tensor]), int(program.lines[waiter])] += 1
+            counted[int(program.tensor_sites[tensor]), int(program.lines[waiter]), own] += 1
     return [
-        Reused(program.sites[site].name, program.sites[site].line, line, waits)
-        for (site, line), waits in sorted(counted.items(), key=lambda item: (-item[1], item[0]))
+        Reused(program.sites[site].name, program.sites[site].line, line, waits, own)
+        for (site, line, own), waits in sorted(counted.items(), key=lambda item: (-item[1], item[0]))
     ]

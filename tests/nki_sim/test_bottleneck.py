@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import nki_sim
 from nki_sim import ArraySpec, targets
 from nki_sim.timing import bottleneck as classes
 from nki_sim.timing.bottleneck import bottleneck
@@ -93,7 +94,7 @@ def test_long_programs_go_by_what_is_busy(serial: Forecast, monkeypatch: Any) ->
 def test_iterations_that_share_a_tile_wait_for_it(explained: Explanation) -> None:
     assert explained.bottleneck == "dependency"
     (tile,) = explained.reused
-    assert (tile.name, tile.waits) == ("t", 7)
+    assert (tile.name, tile.waits, tile.declared) == ("t", 7, True)
     dma = next(track for track in explained.tracks if track.engine == "dma")
     scalar = next(track for track in explained.tracks if track.engine == "scalar")
     assert {wait.cause for wait in scalar.waits} <= {"dependence", "table", "latency"}
@@ -105,6 +106,28 @@ def test_a_tile_of_each_iteration_is_not_reused(tracing: Any, explained: Explana
     found = explain(predicted(tracing, outside=False))
     assert found.reused == []
     assert found.latency_ms < 0.8 * explained.latency_ms
+
+
+LEGACY = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // 128):
+        t = nl.load(x[128 * i:128 * i + 128, :])
+        nl.store(out[128 * i:128 * i + 128, :], nl.exp(t))
+    return out
+"""
+
+
+def test_places_that_the_compiler_gives_are_not_the_kernels() -> None:
+    program = nki_sim.trace(LEGACY, args=[ArraySpec((2048, 512), "float32")], target="trn1")
+    found = explain(forecast(program, targets.load("trn1"))).reused
+    assert found
+    assert not any(tile.declared for tile in found)
 
 
 def test_results_and_places_are_told_apart(serial: Forecast) -> None:
