@@ -29,12 +29,12 @@ ENTRIES = (
         "put an integer or the value of another register into a register",
     ),
     Operator(
-        "register_load", ("sync",), (out(buffers=REGISTER), tensor("src", MEMORY)), costs.sync,
-        (rules.one_element,), "read one element of memory into a register",
+        "register_load", ("sync",), (out(buffers=REGISTER), tensor("src", MEMORY)),
+        costs.register_access, (rules.one_element,), "read one element of memory into a register",
     ),
     Operator(
-        "register_store", ("sync",), (out(buffers=MEMORY), tensor("src", REGISTER)), costs.sync,
-        (rules.one_element,), "write a register to one element of memory",
+        "register_store", ("sync",), (out(buffers=MEMORY), tensor("src", REGISTER)),
+        costs.register_access, (rules.one_element,), "write a register to one element of memory",
     ),
     Operator(
         "register_alu", ("sync",),

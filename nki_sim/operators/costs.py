@@ -14,6 +14,12 @@ from nki_sim.targets import Target
 # The types of VectorE's 16-bit modes.
 _NARROW = frozenset({"bfloat16", "float16"})
 
+_GPSIMD_PAIRS = 4.0
+"""Cycles of GpSimd per element of two inputs: about half of VectorE's throughput [I]."""
+
+_GPSIMD_ROOT = 4.0
+"""Cycles of GpSimd per reciprocal square root: about four times what ScalarE takes [D: ISA32]."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -40,22 +46,34 @@ def sync(form: Form, target: Target) -> Cost:
     return Cost(target.sync_instruction_cycles / target.clock_ghz(form.engine))
 
 
+def register_access(form: Form, target: Target) -> Cost:
+    """A register to or from memory: the sequencer goes on when a DMA to or from HBM has completed [I]."""
+    cost = sync(form, target)
+    if not any(item.in_hbm for item in form.tiles):
+        return cost
+    return Cost(cost.busy_ns + target.dma_trigger_ns + target.dma_completion_ns)
+
+
 def matmul(form: Form, target: Target) -> Cost:
-    """passes * (max(min(64, N_stationary), N_moving) + overhead) cycles, two rows of FP8 at once."""
-    stationary, moving = form["stationary"], form["moving"]
+    """passes * (max(64, N_moving) + overhead) cycles, two rows of FP8 at once.
+
+    A strided moving operand is read at half the rate, as elsewhere [I].
+    """
+    moving = form["moving"]
     flags = ("is_stationary_onezero", "is_moving_onezero", "is_transpose")
     onezero = any(form.param(flag) for flag in flags)
     rows = 2 if form.param("perf_mode") == "double_row" else 1
-    size = max(min(target.tensor_min_cycles, stationary.free // rows), moving.free // rows)
+    stretch = 2 if _strided(moving, target) else 1
+    size = max(target.tensor_min_cycles, stretch * moving.free // rows)
     return _tensor(size, moving, target, onezero=onezero)
 
 
 def transpose(form: Form, target: Target) -> Cost:
-    """On the tensor engine max(P, min(64, F)) per pass; on the vector engine max(64, N)."""
+    """On the tensor engine max(64, P) per pass, a product with P columns; on the vector engine max(64, N)."""
     data = form["data"]
     if form.engine == "vector":
         return elementwise(form, target)
-    size = max(data.partitions, min(target.tensor_min_cycles, data.free))
+    size = max(data.partitions, target.tensor_min_cycles)
     return _tensor(size, data, target, onezero=True)
 
 
@@ -79,7 +97,9 @@ def elementwise(form: Form, target: Target, *, factor: float = 1.0, extra: int =
 
 
 def copy_like(form: Form, target: Target) -> Cost:
-    """tensor_copy and tensor_scalar: N, with the 16-bit modes of the vector engine."""
+    """tensor_copy and tensor_scalar: N, with the 16-bit modes of the vector engine; rsqrt on GpSimd 4 N."""
+    if form.engine == "gpsimd" and "rsqrt" in {form.param("op0"), form.param("op1")}:
+        return elementwise(form, target, factor=_GPSIMD_ROOT)
     speed = _copy_speed(form, target)
     return replace(elementwise(form, target, factor=1.0 / speed), fast=speed > 1)
 
@@ -106,7 +126,7 @@ def memset(form: Form, target: Target) -> Cost:
 
 
 def tensor_tensor(form: Form, target: Target) -> Cost:
-    """2N, or N with one input in PSUM or in the 16-bit mode; on GpSimd always 2N."""
+    """2N, or N with one input in PSUM or in the 16-bit mode; on GpSimd always 4N."""
     factor = _two_input_factor(form, target, ("data1", "data2"))
     return replace(elementwise(form, target, factor=factor), fast=_narrow(form, target))
 
@@ -120,7 +140,7 @@ def scalar_tensor_tensor(form: Form, target: Target) -> Cost:
 
 
 def scan(form: Form, target: Target) -> Cost:
-    """2N."""
+    """2N; also what has no figure and works the same way: tensor_scalar_cumulative, select_reduce [I]."""
     return elementwise(form, target, factor=2.0)
 
 
@@ -227,7 +247,7 @@ def _overhead(form: Form, target: Target) -> int:
 
 def _two_input_factor(form: Form, target: Target, roles: tuple[str, str]) -> float:
     if form.engine == "gpsimd":
-        return 2.0
+        return _GPSIMD_PAIRS
     if any(form[role].buffer == "psum" for role in roles):
         return 1.0
     if _narrow(form, target):

@@ -86,7 +86,7 @@ ENTRIES = (
             choice("reduce_cmd", "reset_reduce", "reduce", "load_reduce", default="reset_reduce"),
             reduce_regs(),
         ),
-        costs.reducing,
+        costs.scan,
         (
             rules.same_shape, arguments.pairs, arguments.reductions, arguments.narrow_types,
             fits_state, *_ALU,

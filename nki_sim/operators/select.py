@@ -73,7 +73,7 @@ ENTRIES = (
             out("reduce_res", required=False), choice("reduce_cmd", *REDUCE_COMMANDS, default="idle"),
             _MAXIMUM, flag("reverse_pred"), reduce_regs(),
         ),
-        costs.elementwise,
+        costs.scan,
         (
             rules.same_shape, rules.not_both_psum("on_true", "predicate"),
             rules_search.typed("predicate", "bool_", "int8", "uint8", "int16", "uint16"),

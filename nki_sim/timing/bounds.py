@@ -21,8 +21,8 @@ class MinimalWork:
 
     `matmul_flops` counts multiplications and additions of products made in `matmul_dtype` on the tensor
     engine; `activation_elements` go through a function that only ScalarE has, or GpSimd as a power of one
-    tensor to another at two cycles per element; `elementwise_elements` go through any of VectorE, ScalarE
-    and GpSimd (those that are activations included), all held in `elementwise_dtype`.
+    tensor to another or a root at four cycles per element; `elementwise_elements` go through any of VectorE,
+    ScalarE and GpSimd (those that are activations included), all held in `elementwise_dtype`.
     """
 
     read_bytes: int
@@ -61,7 +61,7 @@ def parts_ms(work: MinimalWork, target: Target) -> dict[str, float]:
         "dma": max(work.read_bytes, work.write_bytes) / target.dma_bytes_per_ns,
         "hbm": (work.read_bytes + work.write_bytes) / target.hbm_bytes_per_ns,
         "tensor": work.matmul_flops / peak_flops_per_ns(work.matmul_dtype, target),
-        "activation": work.activation_elements / (scalar + gpsimd / 2),
+        "activation": work.activation_elements / (scalar + gpsimd / 4),
         "elementwise": work.elementwise_elements / (scalar + vector + gpsimd),
     }
     return {name: value / 1e6 for name, value in ns.items()}
