@@ -20,6 +20,11 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, prin
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 SECRETS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "SSH_AUTH_SOCK")
+_RATED = {
+    "attacks caught": "adversarial/test_attacks.py::test_caught[",
+    "attacks held by the jail alone": "adversarial/test_attacks.py::test_held_by_the_jail_alone[",
+    "honest kernels passed": "adversarial/test_honest.py::test_passes[",
+}
 LOOPBACK = ("127.", "::1", "localhost")
 
 
@@ -45,7 +50,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name what did not run here, once per reason, and how to enable it."""
+    """Say how the judge did, and name what did not run here, once per reason, and how to enable it."""
+    _rates(terminalreporter)
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = [report.longrepr[2].removeprefix("Skipped: ") for report in skipped]
     if not reasons:
@@ -53,6 +59,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("skipped here")
     for reason in sorted(set(reasons)):
         terminalreporter.line(f"{reasons.count(reason)} test(s): {reason}")
+
+
+def _rates(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how many attacks were caught and how many honest kernels passed, of those that were tried."""
+    for what, place in _RATED.items():
+        held, missed = (
+            sum(place in report.nodeid for kind in kinds for report in terminalreporter.stats.get(kind, []))
+            for kinds in (("passed",), ("failed", "xfailed"))
+        )
+        if held + missed:
+            terminalreporter.line(f"{what}: {held} of {held + missed}")
 
 
 @pytest.fixture

@@ -50,8 +50,8 @@ MODULES: Mapping[str, frozenset[str] | None] = {
 
 BUILTINS = frozenset(
     """
-    abs all any bool dict divmod enumerate filter float frozenset int isinstance len list map max min print
-    property range repr reversed round set slice sorted staticmethod str sum tuple zip
+    abs all any bool dict divmod enumerate filter float frozenset int isinstance iter len list map max min
+    next print property range repr reversed round set slice sorted staticmethod str sum tuple zip
     ArithmeticError AssertionError Exception IndexError KeyError NotImplementedError RuntimeError TypeError
     ValueError ZeroDivisionError True False None
     """.split()  # noqa: SIM905  forty names read better as one text

@@ -1,0 +1,103 @@
+"""One evaluator for all attacks, as a daemon has: none of them may harm what comes after."""
+
+from __future__ import annotations
+
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+import nki_sim
+import remote.local
+import remote.pool
+import seeds
+from remote.local import LocalEvaluator
+from remote.pool import WorkerLimits
+from remote.walls import Limits
+from state.errors import BlobMissing
+from state.model import Evaluation, EvaluationRequest, digest_of
+from tests.adversarial.model import SECRET
+
+MAX_INSTRUCTIONS = MAX_STEPS = 50_000
+"""Instructions while tracing and running: fewer than outside of tests, so that what is endless ends soon."""
+
+WORKER = f"""
+from remote import worker
+from remote.judge import program
+program.MAX_STEPS = {MAX_STEPS}
+worker.main()
+"""
+
+
+async def _start(start, python: str, *command: str, **options) -> Process:
+    """Start a worker that has the limit of tests."""
+    assert command[1:3] == ("-m", "remote.worker")
+    return await start(python, command[0], "-c", WORKER, *command[3:], **options)
+
+
+class Blobs(dict):
+    def put(self, data: bytes) -> str:
+        self[digest_of(data)] = data
+        return digest_of(data)
+
+    def get_blob(self, digest: str) -> bytes:
+        if digest not in self:
+            raise BlobMissing(digest)
+        return self[digest]
+
+
+class Judge:
+    """The evaluator as the daemon calls it."""
+
+    def __init__(self, evaluator: LocalEvaluator, secret: Path) -> None:
+        self.evaluator = evaluator
+        self.secret = secret
+        self.blobs = Blobs()
+
+    async def __call__(self, problem: str, kernel: str | bytes, level: str = "whole") -> Evaluation:
+        if isinstance(kernel, str):
+            kernel = kernel.replace("SECRET_FILE", str(self.secret)).encode(errors="surrogatepass")
+        found = seeds.load(problem)
+        for data in found.files.values():
+            self.blobs.put(data)
+        request = EvaluationRequest(
+            candidate="r0.b0.p0.k0.f0",
+            author="model",
+            source=self.blobs.put(kernel),
+            problem=found.ref(),
+            size="reduced",
+            target="trn2",
+            toolchain=nki_sim.toolchain(),
+            level=level,
+        )
+        answer = await self.evaluator.evaluate(request, self.blobs)
+        return answer.evaluation
+
+
+@pytest.fixture(scope="session")
+def secret(tmp_path_factory) -> Iterator[Path]:
+    """Something of the user's, in a file and in the environment."""
+    path = tmp_path_factory.mktemp("user") / "key"
+    path.write_text(SECRET)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NKI_TEST_SECRET", SECRET)
+        patch.setattr(remote.local, "MAX_INSTRUCTIONS", MAX_INSTRUCTIONS)
+        patch.setattr(remote.pool, "start", partial(_start, remote.pool.start))
+        yield path
+    assert path.read_text() == SECRET
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def judge(secret, tmp_path_factory) -> AsyncIterator[Judge]:
+    evaluator = LocalEvaluator(
+        home=tmp_path_factory.mktemp("evaluator-home"),
+        slots=1,
+        allow_weak_jail=True,
+        jail_limits=Limits(cpu_s=2, memory_bytes=1 << 30, answer_bytes=1 << 24),
+        worker_limits=WorkerLimits(memory_bytes=4 << 30, wall_s=200),
+    )
+    yield Judge(evaluator, secret)
+    await evaluator.aclose()

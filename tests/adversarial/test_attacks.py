@@ -1,0 +1,54 @@
+"""Every attack gets its verdict at its stage, and the evaluator judges the next kernel as ever."""
+
+from __future__ import annotations
+
+import pytest
+
+import remote.local
+import seeds
+from state.model import Evaluation, Verdict
+from tests.adversarial.attacks import numbers, replies, resources, walls
+from tests.adversarial.model import SECRET, Attack, Judged
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ATTACKS = (*numbers.ATTACKS, *walls.ATTACKS, *replies.ATTACKS, *resources.ATTACKS)
+UNRULED = [attack for attack in ATTACKS if attack.unruled is not None]
+
+
+def case(attack: Attack):
+    marks = pytest.mark.xfail(strict=True, reason=attack.missed) if attack.missed else ()
+    return pytest.param(attack, id=attack.technique, marks=marks)
+
+
+def judged(found: Evaluation) -> Judged:
+    return found.verdict, found.stage, found.error.code if found.error else ""
+
+
+async def check(judge, attack: Attack, expected: Judged) -> None:
+    """The verdict is right, tells nothing it should not, and the same evaluator judges on."""
+    workers = judge.evaluator.worker_pids
+    found = await judge(attack.problem, attack.kernel)
+    assert judged(found) == expected, found.error
+    assert SECRET not in found.model_dump_json()
+    assert (found.benchmark is not None) == found.correct
+    honest = await judge("silu", seeds.load("silu").kernel, level="slices")
+    assert honest.correct, honest.error
+    assert set(workers) <= set(judge.evaluator.worker_pids)
+
+
+async def test_there_are_forty_techniques_and_more():
+    assert len({attack.technique for attack in ATTACKS}) == len(ATTACKS) >= 40
+    assert len({attack.kernel for attack in ATTACKS}) == len(ATTACKS)
+    assert not any(attack.judged[0] is Verdict.CORRECT for attack in ATTACKS)
+
+
+@pytest.mark.parametrize("attack", [case(attack) for attack in ATTACKS])
+async def test_caught(attack, judge):
+    await check(judge, attack, attack.judged)
+
+
+@pytest.mark.parametrize("attack", [case(attack) for attack in UNRULED])
+async def test_held_by_the_jail_alone(attack, judge, monkeypatch):
+    monkeypatch.setattr(remote.local, "_lint", lambda _: None)
+    await check(judge, attack, attack.unruled)

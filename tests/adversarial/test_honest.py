@@ -1,0 +1,26 @@
+"""Honest kernels are correct, however unusual: a judge that refuses them teaches the search to be timid."""
+
+from __future__ import annotations
+
+import pytest
+
+import seeds
+from tests.adversarial.honest import products, rows, silu
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+KERNELS = (*silu.KERNELS, *products.KERNELS, *rows.KERNELS)
+
+
+async def test_there_are_fifty_for_all_problems():
+    assert len({item.kernel for item in KERNELS}) == len(KERNELS) >= 50
+    assert {item.problem for item in KERNELS} == set(seeds.problems())
+
+
+@pytest.mark.parametrize(
+    "honest", [pytest.param(item, id=f"{item.problem}: {item.idea}") for item in KERNELS]
+)
+async def test_passes(honest, judge):
+    found = await judge(honest.problem, honest.kernel)
+    assert found.correct, found.error
+    assert found.benchmark.predicted
