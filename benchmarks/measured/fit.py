@@ -28,6 +28,7 @@ from nki_sim.compiler.compiled import Compiled
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
 from nki_sim.timing.schedule import schedule
+from nki_sim.timing.uncertainty import ranges
 
 Constants = tuple[tuple[str, float], ...]
 """Names and values, sorted by name."""
@@ -240,9 +241,20 @@ def leave_one_out(timer: Timer, curves: Curves, *, tell: Tell) -> dict[str, Any]
                 "predicted_ms": predicted_ms,
                 "ratio": predicted_ms / measured_ms,
                 "constants": constants,
+                "outside": _outside(constants, targets.load(case.target)),
             }
         )
     return {"kernels": rows, "overall": scores(pairs)}
+
+
+def _outside(constants: Mapping[str, float], target: Target) -> list[str]:
+    """Constants that lie further from the table's value than intervals assume."""
+    known = ranges(target)
+    return [
+        name
+        for name, value in constants.items()
+        if name not in known or not known[name].low <= value <= known[name].high
+    ]
 
 
 def lines(result: Mapping[str, Any]) -> Iterator[str]:
@@ -252,9 +264,15 @@ def lines(result: Mapping[str, Any]) -> Iterator[str]:
         yield f"fitted on all kernels, mean |ln ratio| {error:.4f}: {_shown(result['fit']['constants'])}"
     if "leave_one_out" not in result:
         return
-    yield "each kernel with constants fitted on the others:"
+    yield "each kernel with constants fitted on the others (the compiler's rules were worked out on all):"
     for one in result["leave_one_out"]["kernels"]:
-        yield f"    {one['kernel']:<46} ratio {one['ratio']:.3f}  {_shown(one['constants'])}"
+        yield (
+            f"    {one['kernel']:<46} measured {one['measured_ms']:.3f} ms, "
+            f"predicted {one['predicted_ms']:.3f} ms, ratio {one['ratio']:.3f}"
+        )
+        yield f"        {_shown(one['constants'])}"
+        if one["outside"]:
+            yield f"        outside the range that intervals assume: {', '.join(one['outside'])}"
     overall = result["leave_one_out"]["overall"]
     yield f"    median APE {overall['median_ape_percent']:.1f} %, worst {overall['worst_ape_percent']:.1f} %"
 

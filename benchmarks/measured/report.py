@@ -14,6 +14,15 @@ _TIMES = frozenset({"latency", "min_ms", "max_ms", "rel_diffs", "total_time"})
 
 _SHARE = "_active_time_percent"
 
+SLIGHT_SHARE = 0.001
+"""An engine that was busy for less of the time does next to nothing: relative errors would say nothing."""
+
+_UNITS = {
+    "_bytes": "bytes", "_busy_ms": "ms", "_time_percent": "of time", "_percent": "share", "_flops": "FLOP",
+    "_ratio": "FLOP/byte", "_intensity": "FLOP/byte", "_count": "count", "_time": "s",
+}  # fmt: skip
+"""Units by the end of a counter's name; a profiler's percent are shares from 0 to 1."""
+
 Row = dict[str, Any]
 
 
@@ -32,7 +41,7 @@ def report(outcomes: Sequence[Outcome]) -> Row:
         "baselines": {name: overall(good, _baseline(name)) for name in names},
         "counters": counter_summary(rows),
         "groups": _groups(good),
-        "interval_covers_percent": _covered(rows),
+        **_covered(rows),
     }
 
 
@@ -109,23 +118,26 @@ def _counters(item: Outcome) -> dict[str, Row]:
     found = {name: _error(measured[name], predicted[name]) for name in shared}
     for name in (name for name in shared if name.endswith(_SHARE)):
         whole = 100.0 if max(measured[name], predicted[name]) > 1.0 else 1.0
+        slight = 0.0 < measured[name] / whole < SLIGHT_SHARE
         busy = measured[name] * times["measured"] / whole, predicted[name] * times["predicted"] / whole
-        found[f"{name.removesuffix(_SHARE)}_busy_ms"] = _error(*busy)
+        found[name] = _error(measured[name], predicted[name], slight=slight)
+        found[f"{name.removesuffix(_SHARE)}_busy_ms"] = _error(*busy, slight=slight)
     return found
 
 
-def _error(measured: float, predicted: float) -> Row:
+def _error(measured: float, predicted: float, *, slight: bool = False) -> Row:
     zero = None if predicted else 0.0
     error = (predicted - measured) / measured if measured else zero
-    return {"measured": measured, "predicted": predicted, "relative_error": error}
+    return {"measured": measured, "predicted": predicted, "relative_error": error, "slight": slight}
 
 
 def counter_summary(rows: Sequence[Row]) -> dict[str, Row]:
-    """Each counter over all kernels: the errors in percent, and how many are within 1, 10 and 100."""
+    """Each counter over the kernels where it is more than slight: errors in percent, how many are small."""
     errors: dict[str, list[float | None]] = {}
     for one in rows:
         for name, entry in one["counters"].items():
-            errors.setdefault(name, []).append(entry["relative_error"])
+            if not entry["slight"]:
+                errors.setdefault(name, []).append(entry["relative_error"])
     return {name: _spread(items) for name, items in sorted(errors.items())}
 
 
@@ -136,9 +148,10 @@ def _spread(errors: Sequence[float | None]) -> Row:
     return {"kernels": len(errors), **medians, **within, "measured_zero_only": len(errors) - len(sizes)}
 
 
-def _covered(rows: Sequence[Row]) -> float | None:
+def _covered(rows: Sequence[Row]) -> Row:
     inside = [one["lo_ms"] <= one["measured_ms"] <= one["hi_ms"] for one in rows if one["lo_ms"] is not None]
-    return 100.0 * sum(inside) / len(inside) if inside else None
+    percent = 100.0 * sum(inside) / len(inside) if inside else None
+    return {"intervals": len(inside), "intervals_cover": sum(inside), "interval_covers_percent": percent}
 
 
 def lines(result: Row, *, counters: bool = True) -> Iterator[str]:
@@ -150,9 +163,17 @@ def lines(result: Row, *, counters: bool = True) -> Iterator[str]:
     for one in result["failures"]:
         yield f"{one['kernel']:<46} failed: {one['error']}"
     if counters and result["kernels"]:
-        yield from ("", "counters over all kernels, error in percent")
+        yield from (
+            "",
+            "counters over the kernels where they are more than slight, error in percent of measured",
+        )
         yield from (_summary_line(name, entry) for name, entry in result["counters"].items())
     yield ""
+    if result["intervals"]:
+        yield f"measured inside the predicted interval: {result['intervals_cover']} of {result['intervals']}"
+    if any(not one["group"] for one in result["kernels"]):
+        yield "on kernels of the calibration these scores are in-sample: constants were fitted to them and"
+        yield "the compiler's rules worked out on them; --leave-one-out leaves out the former, not the latter"
     yield f"{'':<22} median APE  worst APE  Spearman   Kendall  pairs in order"
     yield _score_line("model", result["overall"])
     yield from (_score_line(name, entry) for name, entry in result["baselines"].items())
@@ -169,10 +190,25 @@ def _kernel_line(one: Row) -> str:
 
 
 def _counter_lines(counters: dict[str, Row]) -> Iterator[str]:
+    if counters:
+        yield f"    {'counter':<34} {'unit':<9} {'measured':>14} {'predicted':>14} {'error':>14}"
     for name, entry in counters.items():
-        error = entry["relative_error"]
-        shown = "measured 0" if error is None else f"{100 * error:+.2f} %"
-        yield f"    {name:<38} {entry['measured']:>14.6g} {entry['predicted']:>14.6g} {shown:>12}"
+        figures = f"{entry['measured']:>14.6g} {entry['predicted']:>14.6g} {_shown_error(entry):>14}"
+        yield f"    {name:<34} {_unit(name):<9} {figures}"
+
+
+def _unit(name: str) -> str:
+    return next((unit for end, unit in _UNITS.items() if name.endswith(end)), "")
+
+
+def _shown_error(entry: Row) -> str:
+    """In percent of what was measured; of next to nothing the difference itself."""
+    if entry["relative_error"] is None:
+        return "measured 0"
+    if entry["slight"]:
+        return f"slight {entry['predicted'] - entry['measured']:+.1g}"
+    shown = f"{100 * entry['relative_error']:+.2f}"
+    return f"{shown.lstrip('+-') if float(shown) == 0.0 else shown} %"
 
 
 def _summary_line(name: str, entry: Row) -> str:

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,11 @@ def outcomes(
 ) -> list[Outcome]:
     """Predict every case, `jobs` at a time; `programs` is a folder where traced programs are kept."""
 
+    done = count(1)
+
     def one(case: Case) -> Outcome:
         outcome = _outcome(case, job_of(case, programs, interval=interval), limits)
-        tell(said(outcome))
+        tell(f"{next(done)} of {len(cases)} done: {case.name}")
         return outcome
 
     return each(one, cases, jobs)
@@ -113,15 +116,3 @@ def _died(ended: Ended, limits: Limits) -> str:
         return f"not done after {limits.seconds:g} s"
     said = [line for line in ended.err.splitlines() if line.strip()]
     return f"exit status {ended.status}: {said[-1][:200] if said else 'no output'}"
-
-
-def said(outcome: Outcome) -> str:
-    """One case in a line, for people."""
-    name = outcome.case.name
-    if outcome.found is None:
-        return f"{name:<46} failed: {outcome.error}"
-    measured = outcome.case.measured["latency"]
-    ratio = outcome.predicted_ms / measured
-    return (
-        f"{name:<46} measured {measured:9.3f} ms  predicted {outcome.predicted_ms:9.3f} ms  ratio {ratio:.3f}"
-    )

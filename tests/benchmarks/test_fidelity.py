@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -163,9 +164,23 @@ def test_people_get_lines(tmp_path: Path, capsys: Any) -> None:
     ]
     assert fidelity.main([str(item) for item in argv]) == 1
     printed = capsys.readouterr()
-    assert "short_M256_0" in printed.err
+    assert "of 2 done: short_M256_0" in printed.err
+    assert "ratio" not in printed.err
     for said in ("predicted", "ratio", "hbm_read_bytes", "median APE", "busiest_engine", "failed: no kernel"):
         assert said in printed.out
+    assert re.search(r"counter +unit +measured +predicted +error\n", printed.out)
+    assert re.search(r"hbm_read_bytes +bytes +524288 +524288 +0\.00 %\n", printed.out)
+    assert re.search(r"measured inside the predicted interval: [01] of 1\n", printed.out)
+    assert "in-sample" in printed.out
+
+
+def test_profiles_without_a_corpus_are_one_error(tmp_path: Path, capsys: Any) -> None:
+    file = data(tmp_path / "d.json", row("short"), row("long"))
+    assert fidelity.main(["--data", str(file)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert "--data needs --corpus" in printed.err
 
 
 def test_a_kernel_that_takes_too_long_is_named(tmp_path: Path, capsys: Any) -> None:
@@ -320,7 +335,12 @@ def test_a_fit_finds_the_constant_that_made_the_measurements(tmp_path: Path, cap
     result = json.loads(capsys.readouterr().out)
     assert result["fit"]["constants"]["scalar_overhead_sbuf_cycles"] == pytest.approx(400, abs=1)
     assert result["leave_one_out"]["overall"]["worst_ape_percent"] < 1.0
-    assert "fitted on the others" in "\n".join(fit.lines(result))
+    said = "\n".join(fit.lines(result))
+    assert "fitted on the others" in said
+    for one in result["leave_one_out"]["kernels"]:
+        assert f"measured {one['measured_ms']:.3f} ms, predicted {one['predicted_ms']:.3f} ms" in said
+        assert one["outside"] == ["scalar_overhead_sbuf_cycles"]
+    assert "outside the range that intervals assume: scalar_overhead_sbuf_cycles" in said
 
 
 def test_a_constant_that_is_not_there_is_refused(tmp_path: Path, capsys: Any) -> None:

@@ -94,6 +94,23 @@ def test_engine_busy_times_are_compared_apart_from_the_latency() -> None:
     assert other["counters"]["vector_engine_busy_ms"]["relative_error"] == pytest.approx(0.0)
 
 
+def test_what_an_engine_hardly_does_is_left_out_of_the_errors() -> None:
+    little, much = (
+        {"latency": 1.0, "gpsimd_engine_active_time_percent": share} for share in (0.0009, 0.0011)
+    )
+    rows = [report.row(outcome(one, {"gpsimd_engine_active_time_percent": 0.0})) for one in (little, much)]
+    counted = report.counter_summary(rows)["gpsimd_engine_busy_ms"]
+    assert (counted["kernels"], counted["worst_percent"]) == (1, 100.0)
+    shown = [list(report._counter_lines(one["counters"]))[1] for one in rows]
+    assert shown[0].endswith("slight -0.0009")
+    assert shown[1].endswith("-100.00 %")
+
+
+def test_no_error_is_negative_nothing() -> None:
+    one = report.row(outcome({"latency": 1.0, "hbm_read_bytes": 1e9}, {"hbm_read_bytes": 1e9 - 1}))
+    assert list(report._counter_lines(one["counters"]))[1].endswith(" 0.00 %")
+
+
 def test_a_counter_that_was_measured_as_zero_has_no_relative_error() -> None:
     one = report.row(outcome({"latency": 1.0, "spill_save_bytes": 0.0}, {"spill_save_bytes": 5.0}))
     assert one["counters"]["spill_save_bytes"]["relative_error"] is None
