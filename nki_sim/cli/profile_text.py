@@ -69,7 +69,7 @@ def _head(report: Report, source: Path | None) -> Iterable[str]:
     if predicted["dynamic_loops"]:
         yield f"  loops whose rounds data decide, timed as one round each: {predicted['dynamic_loops']}"
     yield from _transfers(why["transfers"])
-    for tile in why["reused"][:_HINTS]:
+    for tile in [tile for tile in why["reused"] if tile["waits"] > 1][:_HINTS]:
         why, hint = _REUSED[tile["declared"]]
         yield (
             f"  hint: {tile['name'] or 'the tile'} of line {tile['line']} {why}: iterations wait for each "
