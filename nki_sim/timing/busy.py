@@ -10,11 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from nki_sim.operators.costs import Cost
-from nki_sim.program.ir import Bools, Ints, Program
+from nki_sim.program.ir import Program
 from nki_sim.targets import Target
+from nki_sim.timing.sums import reads_sums
 from nki_sim.timing.timeline import Floats
-
-_READERS = frozenset({"vector", "scalar"})
 
 
 def busy_ns(program: Program, target: Target, costs: list[Cost]) -> Floats:
@@ -25,34 +24,7 @@ def busy_ns(program: Program, target: Target, costs: list[Cost]) -> Floats:
     forms = program.form_ids
     if not len(forms):
         return np.zeros(0)
-    return np.asarray(np.where(reads_accumulated(program), longer[forms], base[forms]))
-
-
-def reads_accumulated(program: Program) -> Bools:
-    """Which instructions of ScalarE and VectorE read a tile onto which the tensor engine added last."""
-    found = np.zeros(len(program), dtype=bool)
-    cells, forms = program.cells, program.forms
-    in_psum = np.array([item.buffer == "psum" for item in program.operands], dtype=bool)
-    chosen = np.flatnonzero(in_psum[cells.operand]) if len(in_psum) else np.zeros(0, dtype=np.int64)
-    if not len(chosen):
-        return found
-    order = chosen[np.lexsort((cells.instruction[chosen], cells.tensor[chosen]))]
-    instruction, form = cells.instruction[order], program.form_ids[cells.instruction[order]]
-    products = np.array([item.engine == "tensor" for item in forms], dtype=bool)
-    adding = np.array([bool(item.param("accumulate")) for item in forms], dtype=bool)
-    readers = np.array([item.engine in _READERS for item in forms], dtype=bool)
-    before = _last(cells.writes[order] & products[form], cells.tensor[order])
-    reads = readers[form] & cells.reads[order] & (before >= 0)
-    found[instruction[reads]] = adding[form[before[reads]]]
-    return found
-
-
-def _last(marked: Bools, group: Ints) -> Ints:
-    """For each row the place of the last marked one up to it in its group, -1 where there is none."""
-    places = np.arange(len(marked))
-    last = np.maximum.accumulate(np.where(marked, places, -1))
-    first = np.maximum.accumulate(np.where(np.diff(group, prepend=-1) != 0, places, 0))
-    return np.where(last >= first, last, -1)
+    return np.asarray(np.where(reads_sums(program), longer[forms], base[forms]))
 
 
 class Ramp:

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nki_sim import ArraySpec, targets
-from nki_sim.timing.busy import Ramp, reads_accumulated
+from nki_sim.timing.busy import Ramp
 from nki_sim.timing.schedule import QUEUES, Timeline, schedule
+from nki_sim.timing.sums import reads_sums
 
 TRN1, TRN2 = targets.load("trn1"), targets.load("trn2")
 X = ArraySpec((128, 512), "float32")
@@ -73,7 +74,75 @@ def test_what_counts_is_the_last_product_before_the_read(tracing: Any) -> None:
         return out
     """
     program = tracing(text, X)
-    assert np.flatnonzero(reads_accumulated(program)).tolist() == [4]
+    assert np.flatnonzero(reads_sums(program)).tolist() == [4]
+
+
+# With the start partitions that the hardware has.
+BOXES = st.tuples(
+    st.sampled_from([(0, 128), (0, 96), (0, 64), (64, 128), (0, 32), (32, 64), (64, 96), (96, 128)]),
+    st.integers(0, 7),
+    st.integers(1, 8),
+).map(lambda box: (*box[0], 8 * box[1], 8 * min(8, box[1] + box[2])))
+ACCESSES = st.lists(st.tuples(st.sampled_from(["new", "add", "read"]), BOXES), min_size=1, max_size=16)
+
+
+@given(accesses=ACCESSES, shared=st.booleans())
+def test_what_counts_is_what_was_added_to_the_elements_that_are_read(
+    accesses: list[tuple[str, tuple[int, ...]]], shared: bool, tracing: Any
+) -> None:
+    """Element by element, also where two tiles lie in one place of PSUM."""
+    lines, sums, expected = [], np.zeros((128, 64), dtype=bool), []
+    for number, (kind, (top, bottom, left, right)) in enumerate(accesses):
+        part = (slice(top, bottom), slice(left, right))
+        place = f"{'pq'[shared and number % 2]}[{top}:{bottom}, {left}:{right}]"
+        if kind == "read":
+            lines.append(f"nisa.tensor_copy(r[{top}:{bottom}, {left}:{right}], {place})")
+            expected.append(bool(sums[part].any()))
+        else:
+            sums[part] = kind == "add"
+            lines.append(
+                f"nisa.nc_matmul({place}, t[:, 0:{bottom - top}], t[:, 0:{right - left}], "
+                f"accumulate={kind == 'add'})"
+            )
+    tiles = "p, q = (nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.psum, address=(0, 0)) for _ in 'pq')"
+    body = "\n    ".join([tiles, *lines])
+    program = tracing(
+        f"""
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    t, r = (nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf) for _ in range(2))
+    nisa.memset(t, 1.0)
+    {body}
+    nisa.dma_copy(out, t)
+    return out
+""",
+        X,
+    )
+    reads = [program.forms[form].op == "tensor_copy" for form in program.form_ids.tolist()]
+    assert reads_sums(program)[reads].tolist() == expected
+
+
+@pytest.mark.parametrize("columns", ["511:512", "0:1", "0:512:2"])
+def test_another_product_does_not_make_reading_a_sum_cheap(columns: str, tracing: Any) -> None:
+    text = """
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+        t, r = (nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf) for _ in range(2))
+        nisa.dma_copy(t, x)
+        p = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+        for flag in (False, True):
+            nisa.nc_matmul(p, t[:, 0:128], t, accumulate=flag)
+        nisa.nc_matmul(p[:, COLUMNS], t[:, 0:128], t[:, COLUMNS], accumulate=False)
+        nisa.tensor_copy(r, p)
+        nisa.dma_copy(out, r)
+        return out
+    """
+    timeline = schedule(tracing(text.replace("COLUMNS", columns), X, target="trn1"), TRN1)
+    number = int(np.flatnonzero(timeline.queue == QUEUES.index("vector"))[-1])
+    took = (timeline.end_ns[number] - timeline.start_ns[number]) * TRN1.vector_clock_ghz
+    assert took == pytest.approx(TRN1.psum_accumulate_stretch * 512)
 
 
 CHAIN = """
