@@ -76,12 +76,14 @@ def critical_path(program: Program, timeline: Timeline) -> list[PathPart]:
     """The path by source line and operator, the longest part first; the parts add up to the latency."""
     found: dict[tuple[int, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0])
     lines, forms = program.lines.tolist(), program.form_ids.tolist()
+    seen: set[int] = set()  # a transfer may be there twice, served and issued
     for step in timeline.critical_path():
         form = program.forms[forms[step.number]]
         part = found[lines[step.number], form.op, form.engine]
         part[0] += step.end_ns - step.begin_ns
         part[1] += run_ns(timeline, step) - step.begin_ns
-        part[2] += 1
+        part[2] += step.number not in seen
+        seen.add(step.number)
     parts = [
         PathPart(line, op, engine, ns / 1e6, wait_ns / 1e6, int(count))
         for (line, op, engine), (ns, wait_ns, count) in found.items()
