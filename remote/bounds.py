@@ -38,6 +38,8 @@ def tight_ms(work: Work, target: str) -> float:
         matmul_dtype=work.matmul_dtype,
         activation_elements=work.activation_elements,
         elementwise_elements=work.elementwise_elements,
+        # What no engine makes may be a copy.
+        copied_bytes=max(0, work.write_bytes - 4 * work.elementwise_elements),
     )
     try:
         return tight_bound(least, targets.load(target))

@@ -69,7 +69,8 @@ def _options(sub: argparse.ArgumentParser) -> None:
         type=parse_work,
         metavar="NAME=NUMBER,...",
         help="the problem's minimal work for the bounds (else read off the kernel): read_bytes, write_bytes, "
-        "matmul_flops, matmul_dtype, activation_elements, elementwise_elements, elementwise_dtype",
+        "matmul_flops, matmul_dtype, activation_elements, elementwise_elements, elementwise_dtype, "
+        "copied_bytes",
     )
 
 

@@ -107,7 +107,10 @@ def _count(program: Program, report: Report) -> None:
     """Predicted counters; a verdict stands without them."""
     try:
         with timed(report, "run"), stage("predicting counters"):
-            report["counters"] = profile(forecast(program, targets.load(program.target)))
+            found = forecast(program, targets.load(program.target))
+            report["counters"] = profile(found)
+        if found.timeline.dynamic_loops:
+            report["counters"]["dynamic_loops"] = found.timeline.dynamic_loops
     except ScheduleError as error:
         print(f"nki-sim: no counters: {error}", file=sys.stderr)
 

@@ -2,8 +2,8 @@
 
 For the tight bound each engine is taken at its best rate in the target table, all engines run at the same
 time, no instruction has an overhead; the fixed time of a kernel is added. What counts as the minimal work is
-the problem's to say, also in which type its products are made. DMA may copy from HBM to HBM, one pass of the
-engines for what it reads and what it writes, so that these take the longer of both; HBM itself takes both.
+the problem's to say, also in which type its products are made. What is loaded and what is stored passes the
+DMA engines; what is copied from HBM to HBM passes them once, and HBM twice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class MinimalWork:
     `matmul_flops` counts multiplications and additions of products made in `matmul_dtype` on the tensor
     engine; `activation_elements` go through a function that only ScalarE has, or GpSimd as a power of one
     tensor to another or a root at four cycles per element; `elementwise_elements` go through any of VectorE,
-    ScalarE and GpSimd (those that are activations included), all held in `elementwise_dtype`.
+    ScalarE and GpSimd (those that are activations included), all held in `elementwise_dtype`. `copied_bytes`
+    of what is written may be copied from what is read, without a computation.
     """
 
     read_bytes: int
@@ -32,6 +33,7 @@ class MinimalWork:
     activation_elements: int = 0
     elementwise_elements: int = 0
     elementwise_dtype: str = "float32"
+    copied_bytes: int = 0
 
 
 def peak_flops_per_ns(dtype: str, target: Target) -> float:
@@ -52,14 +54,14 @@ def plain_bound(work: MinimalWork, target: Target) -> float:
 
 def parts_ms(work: MinimalWork, target: Target) -> dict[str, float]:
     """Lower bounds per kind of work in ms, without the fixed time of a kernel."""
-    lanes = target.partitions
+    lanes, moved = target.partitions, work.read_bytes + work.write_bytes
     scalar = lanes * target.scalar_clock_ghz
     fast = target.vector_fast_modes and DTYPES[work.elementwise_dtype].itemsize < 4
     vector = lanes * target.vector_clock_ghz * (4 if fast else 1)
     gpsimd = lanes * target.gpsimd_clock_ghz
     ns = {
-        "dma": max(work.read_bytes, work.write_bytes) / target.dma_bytes_per_ns,
-        "hbm": (work.read_bytes + work.write_bytes) / target.hbm_bytes_per_ns,
+        "dma": (moved - min(work.copied_bytes, work.read_bytes, work.write_bytes)) / target.dma_bytes_per_ns,
+        "hbm": moved / target.hbm_bytes_per_ns,
         "tensor": work.matmul_flops / peak_flops_per_ns(work.matmul_dtype, target),
         "activation": work.activation_elements / (scalar + gpsimd / 4),
         "elementwise": work.elementwise_elements / (scalar + vector + gpsimd),

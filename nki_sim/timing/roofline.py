@@ -1,7 +1,8 @@
 """Where a prediction lies under the roofline: the work, the plain bound and the tight one.
 
 The work is the problem's where the caller knows it. Otherwise it is read off the program: its inputs read
-once as far as it reads them, its outputs written once, its products without transposes. That is less than
+once as far as it reads them, its outputs written once, its products without transposes; what it copies from
+inputs to outputs stays a copy. That is less than
 the program does, and more than another kernel for the same problem may need where it multiplies more than
 it must.
 """
@@ -22,6 +23,8 @@ from nki_sim.timing.traffic import form_flops, is_transpose, uses
 
 _RATES = ("float32", "bfloat16", "float8_e4m3")
 """Types by the rate of their products; where a program has several, the fastest is that of its bound."""
+
+_COPIES = frozenset({"dma_copy", "dma_transpose"})
 
 _OPERANDS = ("stationary", "moving")
 
@@ -72,6 +75,7 @@ def work_of(program: Program) -> MinimalWork:
         read_bytes=_touched(program, program.inputs, writes=False),
         write_bytes=_touched(program, program.outputs, writes=True),
         matmul_flops=sum(flops for flops, _ in products),
+        copied_bytes=_copied(program),
         matmul_dtype=_RATES[max((rate for _, rate in products), default=0)],
     )
 
@@ -82,6 +86,19 @@ def _rate(form: Form) -> int:
     if moving.dtype == "float32" and not any(form.param(f"is_{role}_onezero") for role in _OPERANDS):
         return 0
     return 2 if moving.itemsize == 1 else 1
+
+
+def _copied(program: Program) -> int:
+    """Bytes that go from inputs to outputs without a stay on chip."""
+    cells, found = program.cells, 0
+    direct = np.array([form.op in _COPIES and form["src"].in_hbm for form in program.forms], dtype=bool)
+    for number in np.flatnonzero(direct[program.form_ids]).tolist() if len(direct) else ():
+        form, first = program.forms[program.form_ids[number]], int(cells.first[number])
+        roles = [item.role for item in form.operands]
+        src, dst = (int(cells.tensor[first + roles.index(role)]) for role in ("src", "dst"))
+        if src in program.inputs and dst in program.outputs:
+            found += min(form["src"].nbytes, form["dst"].nbytes)
+    return found
 
 
 def _touched(program: Program, tensors: tuple[int, ...], *, writes: bool) -> int:

@@ -55,6 +55,19 @@ def test_what_does_little_else_is_just_above_its_bound(body: str, tracing: Any) 
     assert 40.0 < found.tight_percent <= 100.0
 
 
+def test_copies_are_what_goes_from_inputs_to_outputs_directly(tracing: Any) -> None:
+    found = predicted(BESIDE_BOUNDS["copied from HBM to HBM"], (4096, 4096), tracing)
+    assert roofline(found).work.copied_bytes == 4 * 4096 * 4096
+    body = """
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        t = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x[0:128, :])
+        nisa.dma_copy(dst=out[0:128, :], src=t)
+        nisa.dma_copy(dst=out[128:192, :], src=x[128:192, :])
+    """
+    assert roofline(predicted(body, (192, 64), tracing)).work.copied_bytes == 4 * 64 * 64
+
+
 def test_flops_of_double_rows_count_once(tracing: Any) -> None:
     found = predicted(BESIDE_BOUNDS["FP8 in double rows"], (8, 8), tracing)
     assert profile(found)["hardware_flops"] == 512 * 2 * 256 * 128 * 512

@@ -279,10 +279,11 @@ def test_the_tight_bound_of_known_problems() -> None:
     )  # fmt: skip
     assert tight_bound(matmul, TRN2) == pytest.approx(515.396e9 / (78.643e12 / 4) * 1e3 + 0.011, rel=1e-4)
     silu = MinimalWork(read_bytes=4 * 4096 * 7168, write_bytes=4 * 4096 * 7168)
+    assert tight_bound(silu, TRN2) == pytest.approx(2 * 4 * 4096 * 7168 / 368e6 + 0.011)
     # What is copied from HBM to HBM passes the DMA engines once, and HBM twice.
-    assert tight_bound(silu, TRN2) == pytest.approx(2 * 4 * 4096 * 7168 / 716e6 + 0.011)
-    read = MinimalWork(read_bytes=10**9, write_bytes=10**8)
-    assert tight_bound(read, TRN2) == pytest.approx(1000 / 368 + 0.011)
+    copy = MinimalWork(read_bytes=10**9, write_bytes=10**9, copied_bytes=10**9)
+    assert tight_bound(copy, TRN2) == pytest.approx(2000 / 716 + 0.011)
+    assert tight_bound(replace(copy, read_bytes=10**10), TRN2) == pytest.approx(10000 / 368 + 0.011)
     exps = MinimalWork(read_bytes=0, write_bytes=0, activation_elements=128 * 10**6)
     assert tight_bound(exps, TRN2) == pytest.approx(1e6 / (1.2 + 1.2 / 4) / 1e6 + 0.011)
 
