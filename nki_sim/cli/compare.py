@@ -19,7 +19,7 @@ from nki_sim.timing import counters, uncertainty
 from nki_sim.timing.difference import SAME_MS, difference
 from nki_sim.timing.explain import explain
 from nki_sim.timing.forecast import Forecast, forecast
-from nki_sim.timing.uncertainty import Interval, interval
+from nki_sim.timing.uncertainty import RESOLUTION_RATIO, Interval, interval
 from nki_sim.timing.units import time
 
 _PATH_ROWS, _ROWS = 5, 8
@@ -114,10 +114,15 @@ def _head(report: Report) -> Iterable[str]:
         yield "neither is predicted to be faster"
         return
     draws = min(len(kernel["predicted"]["draws_ms"]) for kernel in report["kernels"])
-    yield (
-        f"{found['faster']} is predicted to be {found['speedup']:.3g} times as fast, "
-        f"and wins in {found['share_of_draws']:.0%} of {draws} draws of the uncertain constants:"
-    )
+    if found["speedup"] < 1 + RESOLUTION_RATIO:
+        percent = 100 * (found["speedup"] - 1)
+        yield f"{found['faster']} is predicted to be {percent:.2g} % faster, which is too small to tell:"
+    else:
+        yield (
+            f"{found['faster']} is predicted to be {found['speedup']:.3g} times as fast as the other, "
+            f"and wins in {found['share_of_draws']:.0%} of {draws} draws of the uncertain constants "
+            "(what the model leaves out, no draw shows):"
+        )
     yield from (f"  - {reason}" for reason in found["reasons"])
 
 

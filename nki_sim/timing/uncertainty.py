@@ -56,6 +56,9 @@ WORK = 40_000
 TIE_RATIO = 0.001
 """Latencies of two kernels in one draw that differ by less are a tie."""
 
+RESOLUTION_RATIO = 0.005
+"""Predictions that differ by less are too near each other to tell which kernel is faster."""
+
 UNLIMITED = 4096
 """A lookahead that no longer binds."""
 
