@@ -107,7 +107,8 @@ def _evaluated(event: EvaluationCompleted) -> str:
     if found.benchmark is not None:
         text += f", {latency(found.benchmark)}"
     if found.bottleneck is not None:
-        text += f", {found.bottleneck}-bound"
+        idle = found.bottleneck == "underutilised"
+        text += f", {found.bottleneck}{'' if idle else '-bound'}"
     if found.error is not None:
         text += f": {_failed(found.error)}"
     return text + (f"; known from {event.cached_from}" if event.cached_from else "")
