@@ -102,6 +102,25 @@ def test_iterations_that_share_a_tile_wait_for_it(explained: Explanation) -> Non
     assert {wait.cause for wait in dma.waits if wait.on} <= {"dependence", "reuse", "latency"}
 
 
+def test_a_wait_until_a_tile_may_be_overwritten_is_reuse(tracing: Any) -> None:
+    text = """
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        t = nl.ndarray((128, 8192), dtype=x.dtype, buffer=nl.sbuf)
+        for i in range(8):
+            nisa.memset(t, value=i)
+            nisa.dma_copy(dst=out[128 * i:128 * i + 128, :], src=t)
+        return out
+    """
+    found = explain(forecast(tracing(text, ArraySpec((1024, 8192), "float32")), TRN2))
+    waits = {track.engine: track.waits for track in found.tracks}
+    (memsets,) = waits.keys() - {"dma"}
+    assert (waits[memsets][0].cause, waits[memsets][0].on) == ("reuse", "dma")
+    assert {(wait.cause, wait.on) for wait in waits["dma"]} >= {("dependence", memsets)}
+    assert [tile.name for tile in found.reused] == ["t"]
+
+
 def test_a_tile_of_each_iteration_is_not_reused(tracing: Any, explained: Explanation) -> None:
     found = explain(predicted(tracing, outside=False))
     assert found.reused == []
