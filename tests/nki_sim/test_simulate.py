@@ -186,7 +186,7 @@ def test_what_calls_refuse() -> None:
     assert (
         refused(lambda x: nl.ndarray((4, 4), nl.float32, nl.shared_hbm), X) == "tensor_output_not_written_to"
     )
-    assert refused(lambda x: nki.benchmark(x), X) == "unsupported"
+    assert refused(lambda x: nki.benchmark(x), X) == "unsupported"  # noqa: PLW0108  the name is refused in the call
 
 
 # -- where errors point --------------------------------------------------------------------------
