@@ -39,7 +39,7 @@ FITS: dict[str, tuple[float, float]] = {
     "vector_overhead_sbuf_cycles": (0.8, 1.45),
     "vector_overhead_psum_cycles": (0.7, 1.2),
     "scalar_overhead_sbuf_cycles": (0.8, 1.45),
-    "scalar_overhead_psum_cycles": (0.45, 1.55),
+    "scalar_overhead_psum_cycles": (0.35, 1.55),
     "issue_window": (0.5, 2.2),
 }
 """How far fitted constants move, as shares of their values, where `SHARE` is not enough.
