@@ -51,6 +51,7 @@ def test_a_kernel_whose_loops_data_decide_has_no_latency() -> None:
     assert predicted_us(nki.jit(copied), X) > 0.0
     with pytest.raises(KernelError, match=r"test_simulate\.py:\d+: latency_unknown") as caught:
         predicted_us(kernel, X)
+    assert caught.value.code == "latency_unknown"
     assert caught.value.line == kernel.function.__code__.co_firstlineno + 6
 
 
