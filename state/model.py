@@ -460,8 +460,8 @@ class EvaluationRequest(Frozen):
 
     `author` is who wrote the kernel: one of TRUSTED_AUTHORS, or the name of a model's proposer. It bears
     on where the kernel may run, never on the verdict. `level` is how much of the outputs is compared: tiles
-    only, all of them on one seed, or on all seeds; `base_ms`, the latency of the kernel that this one was made
-    from, raises it where the gain is too good.
+    only, all of them on one seed, or on all seeds; `base_ms`, the latency of the kernel that this one was
+    made from, raises it where the gain is too good.
     """
 
     candidate: str
