@@ -458,10 +458,10 @@ TRUSTED_AUTHORS = frozenset({PERSON, "builtin", "scripted"})
 class EvaluationRequest(Frozen):
     """All that an evaluator needs; everything it reads is a blob, so a rerun judges the same bytes.
 
-    `author` is who wrote the kernel: one of TRUSTED_AUTHORS, or the name of a model's proposer. It bears on
-    where the kernel may run, never on the verdict. `level` is how much of the outputs is compared: tiles only,
-    all of them on one seed, or on all seeds; `base_ms`, the latency of the kernel that this one was made from,
-    raises it where the gain is too good.
+    `author` is who wrote the kernel: one of TRUSTED_AUTHORS, or the name of a model's proposer. It bears
+    on where the kernel may run, never on the verdict. `level` is how much of the outputs is compared:
+    tiles only, all of them on one seed, or on all seeds; `base_ms`, the latency of the kernel that this one
+    was made from, raises it where the gain is too good.
     """
 
     candidate: str
