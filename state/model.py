@@ -142,9 +142,6 @@ class ErrorInfo(Frozen):
     hint: str | None = None
 
 
-TIE_RATIO = 0.001
-"""Latencies of two kernels in one draw of the model's constants that differ by less are a tie."""
-
 RESOLUTION_RATIO = 0.005
 """Predicted latencies that differ by less are too near each other to tell which is lower."""
 
@@ -164,14 +161,16 @@ class Benchmark(Frozen):
     draws_ms: tuple[PositiveMs, ...] = ()
 
     def wins_percent(self, other: Benchmark) -> float | None:
-        """Return the share of draws in which this latency is the lower one, a tie counting half.
+        """Return the share of wins among the draws that tell the two apart: 50 where none does.
 
-        Nearer to each other than `TIE_RATIO` is a tie. A draw that only one of the two has says nothing. None
-        when they share no draw.
+        Nearer to each other than `RESOLUTION_RATIO` a draw says nothing, nor does one that only one of the
+        two has. None when they share no draw.
         """
         pairs = list(zip(self.draws_ms, other.draws_ms, strict=False))
-        wins = sum(_won(mine, theirs) for mine, theirs in pairs)
-        return 100.0 * wins / len(pairs) if pairs else None
+        told = [mine < theirs for mine, theirs in pairs if _apart(mine, theirs)]
+        if not pairs:
+            return None
+        return 100.0 * sum(told) / len(told) if told else 50.0
 
     @property
     def noise_ratio(self) -> float:
@@ -185,10 +184,8 @@ class Benchmark(Frozen):
         return (self.hi_ms - self.lo_ms) / (2 * self.latency_ms)
 
 
-def _won(mine: float, theirs: float) -> float:
-    if abs(mine - theirs) <= TIE_RATIO * max(mine, theirs):
-        return 0.5
-    return float(mine < theirs)
+def _apart(mine: float, theirs: float) -> bool:
+    return abs(mine - theirs) > RESOLUTION_RATIO * max(mine, theirs)
 
 
 class Evaluation(Frozen):

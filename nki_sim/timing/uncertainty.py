@@ -53,9 +53,6 @@ DRAWS = 16
 WORK = 40_000
 """Instructions that all draws of a prediction schedule together at most."""
 
-TIE_RATIO = 0.001
-"""Latencies of two kernels in one draw that differ by less are a tie."""
-
 RESOLUTION_RATIO = 0.005
 """Predictions that differ by less are too near each other to tell which kernel is faster."""
 
@@ -226,20 +223,17 @@ def _drawn(one: _Variant, draw: int) -> float:
 
 
 def compare(one: Interval, other: Interval) -> float:
-    """The share of draws in which the kernel with the lower prediction is faster; a tie counts half.
+    """The share of wins of the kernel with the lower prediction among the draws that tell the two apart.
 
-    Latencies that differ by less than `TIE_RATIO` are a tie: excerpts are no more exact. Of draws that only
-    one of them has nothing is known. Without draws that both have, the share is 0.5.
+    Nearer to each other than `RESOLUTION_RATIO` a draw says nothing, nor does one that only one of them has.
+    Where no draw tells them apart the share is 0.5.
     """
     fast, slow = sorted((one, other), key=lambda item: item.latency_ms)
-    pairs = list(zip(fast.draws_ms, slow.draws_ms, strict=False))
-    return sum(_won(mine, theirs) for mine, theirs in pairs) / len(pairs) if pairs else 0.5
-
-
-def _won(mine: float, theirs: float) -> float:
-    if abs(mine - theirs) <= TIE_RATIO * max(mine, theirs):
-        return 0.5
-    return float(mine < theirs)
+    pairs = zip(fast.draws_ms, slow.draws_ms, strict=False)
+    told = [
+        mine < theirs for mine, theirs in pairs if abs(mine - theirs) > RESOLUTION_RATIO * max(mine, theirs)
+    ]
+    return sum(told) / len(told) if told else 0.5
 
 
 def moved(target: Target, draw: int) -> Target:
