@@ -123,7 +123,7 @@ def _kept(event: KernelKept) -> str:
 def _discarded(event: KernelDiscarded) -> str:
     other = f" of {event.duplicate_of}" if event.duplicate_of else ""
     if event.wins_percent is not None:
-        other = f", faster than {event.against} in only {percentage(event.wins_percent)} of draws"
+        other = f", faster than {event.against} in only {percentage(event.wins_percent)} of draws that differ"
     return f"{event.candidate}: {event.reason}{other}"
 
 

@@ -105,7 +105,7 @@ def sure(one: Benchmark | None, other: Benchmark | None) -> str:
         return ""
     if abs(one.latency_ms - other.latency_ms) < RESOLUTION_RATIO * other.latency_ms:
         return ", too small to tell"
-    return f", faster in {percentage(share)} of draws"
+    return f", faster in {percentage(share)} of draws that differ"
 
 
 def brief(benchmark: Benchmark) -> str:

@@ -120,7 +120,7 @@ def _head(report: Report) -> Iterable[str]:
     else:
         yield (
             f"{found['faster']} is predicted to be {found['speedup']:.3g} times as fast as the other, "
-            f"and wins in {found['share_of_draws']:.0%} of {draws} draws of the uncertain constants "
+            f"and wins in {found['share_of_draws']:.0%} of the draws (of {draws}) that differ "
             "(what the model leaves out, no draw shows):"
         )
     yield from (f"  - {reason}" for reason in found["reasons"])
