@@ -45,7 +45,10 @@ def _reads_sums(program: Program) -> Bools:
     shift(program, chosen, places)
     kinds = _kinds(program, chosen, full)
     first = np.flatnonzero(np.diff(space, prepend=-1))
-    for start, stop in zip(first.tolist(), [*first[1:].tolist(), len(chosen)], strict=True):
+    last = np.append(first[1:], len(chosen))
+    # Most spaces hold single products and transposes: nothing is ever added there.
+    added = np.add.reduceat(kinds == _ADDED, first) > 0
+    for start, stop in zip(first[added].tolist(), last[added].tolist(), strict=True):
         part = slice(start, stop)
         sums = _sums(places[part], kinds[part])
         found[cells.instruction[chosen[part]][sums]] = True
