@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_COLLECTED_AFTER = 100_000
+_COLLECTED_AFTER = 1_000_000
 """Objects made between two collections."""
 
 
