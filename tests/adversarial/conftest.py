@@ -17,9 +17,9 @@ import seeds
 from remote.local import LocalEvaluator
 from remote.pool import WorkerLimits
 from remote.walls import Limits
-from state.errors import BlobMissing
-from state.model import Evaluation, EvaluationRequest, digest_of
+from state.model import Evaluation, EvaluationRequest
 from tests.adversarial.model import SECRET
+from tests.support.blobs import Blobs
 
 MAX_INSTRUCTIONS = MAX_STEPS = 50_000
 """Instructions while tracing and running: fewer than outside of tests, so that what is endless ends soon."""
@@ -36,17 +36,6 @@ async def _start(start, python: str, *command: str, **options) -> Process:
     """Start a worker that has the limit of tests."""
     assert command[1:3] == ("-m", "remote.worker")
     return await start(python, command[0], "-c", WORKER, *command[3:], **options)
-
-
-class Blobs(dict):
-    def put(self, data: bytes) -> str:
-        self[digest_of(data)] = data
-        return digest_of(data)
-
-    def get_blob(self, digest: str) -> bytes:
-        if digest not in self:
-            raise BlobMissing(digest)
-        return self[digest]
 
 
 class Judge:

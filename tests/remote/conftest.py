@@ -14,21 +14,8 @@ import seeds
 from remote.local import LocalEvaluator
 from remote.pool import WorkerLimits
 from remote.walls import Limits
-from state.errors import BlobMissing
-from state.model import EvaluationRequest, digest_of
-
-
-class Blobs(dict):
-    """Blobs in memory."""
-
-    def put(self, data: bytes) -> str:
-        self[digest_of(data)] = data
-        return digest_of(data)
-
-    def get_blob(self, digest: str) -> bytes:
-        if digest not in self:
-            raise BlobMissing(digest)
-        return self[digest]
+from state.model import EvaluationRequest
+from tests.support.blobs import Blobs
 
 
 class Bench:
