@@ -36,14 +36,16 @@ def compiled(program: Program, target: Target) -> Compiled:
     draft = Draft(program)
     assign(draft)
     before = len(draft.tensor_sites)
-    walks = _streamed(draft, target)
+    _streamed(draft, target)
     streams = len(draft.tensor_sites) > before
     twins = hoist(draft, computed=not streams)
     multiply(draft, target)
     place(draft, target)
-    if not streams:
+    if streams:
+        walks = _walks(draft, target)
+    else:
         keep(draft, target, twins)
-    walks = _walks(draft, target) if streams else _streamed(draft, target)
+        walks = _streamed(draft, target)
     insert(draft, [(tiles, _passed(draft, target, tiles, moves)) for tiles, moves in walks])
     narrow(draft)
     rotate(draft, target)
