@@ -1,0 +1,64 @@
+"""What numbers must be able to do so that a program and a reference can be evaluated over them.
+
+A value is `Planes`: one array for each component of its numbers, all of one shape. Moving data (slicing,
+transposing, gathering) is the same for every domain: the same NumPy movement applied to each plane. Names of
+functions are NumPy's where NumPy has them; what else a domain must know is in `functions.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Planes:
+    """An array of numbers of a domain: its components, which have one shape and are never written to."""
+
+    arrays: tuple[Array, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.arrays[0].shape
+
+    def move(self, movement: Callable[[Array], Array]) -> Planes:
+        """Apply one movement of data to each component."""
+        return Planes(tuple(movement(array) for array in self.arrays))
+
+    def join(self, others: Sequence[Planes], movement: Callable[[Sequence[Array]], Array]) -> Planes:
+        """Apply a movement that takes several arrays, such as a concatenation, to each component."""
+        parts = zip(self.arrays, *(other.arrays for other in others), strict=True)
+        return Planes(tuple(movement(arrays) for arrays in parts))
+
+
+class Domain(Protocol):
+    """Operations on `Planes`. A name that a domain does not know is a function that it knows nothing of."""
+
+    def constant(self, array: Array) -> Planes:
+        """Return known real numbers (or integers, or truth values)."""
+
+    def symbols(self, number: int, index: Array) -> Planes:
+        """Return elements of an input, by its position and the elements' numbers in row-major order."""
+
+    def unknown(self, shape: Sequence[int]) -> Planes:
+        """Return numbers of which nothing is known: no two are the same."""
+
+    def unary(self, name: str, value: Planes) -> Planes:
+        """Apply a function of one argument to each element."""
+
+    def binary(self, name: str, left: Planes, right: Planes) -> Planes:
+        """Apply a function of two arguments to each pair, shapes broadcast; comparisons give truth values."""
+
+    def reduce(self, name: str, value: Planes, axes: Sequence[int]) -> Planes:
+        """Return `add`, `multiply`, `maximum` or `minimum` over axes, which stay with size one."""
+
+    def matmul(self, left: Planes, right: Planes) -> Planes:
+        """Return products of matrices, the leading axes broadcast."""
+
+    def select(self, mask: Planes, left: Planes, right: Planes) -> Planes:
+        """Return left where the truth value is true, else right; shapes broadcast."""
