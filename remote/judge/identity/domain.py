@@ -48,6 +48,9 @@ class Domain(Protocol):
     def unknown(self, shape: Sequence[int]) -> Planes:
         """Return numbers of which nothing is known: no two are the same."""
 
+    def known(self, value: Planes) -> Array:
+        """Return the real numbers [same shape, float64] of what comes from constants alone, NaN elsewhere."""
+
     def unary(self, name: str, value: Planes) -> Planes:
         """Apply a function of one argument to each element."""
 
