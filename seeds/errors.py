@@ -17,9 +17,13 @@ from difflib import get_close_matches
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """Return one line that names what is unknown, the nearest name, and all that are known."""
     names = sorted(known)
-    close = get_close_matches(name, names, n=1)
-    suggestion = f" - did you mean {close[0]!r}?" if close else ""
-    return f"unknown {kind} {name!r}{suggestion} (known: {', '.join(names)})"
+    return f"unknown {kind} {name!r}{nearest(name, names)} (known: {', '.join(names) or 'none'})"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the question whether the nearest of the known names was meant, empty if none is near."""
+    close = get_close_matches(name, sorted(known), n=1)
+    return f" - did you mean {close[0]!r}?" if close else ""
 
 
 class SeedsError(Exception):

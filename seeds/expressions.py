@@ -10,7 +10,7 @@ import ast
 import operator
 from collections.abc import Callable, Mapping
 
-from seeds.errors import ExpressionError
+from seeds.errors import ExpressionError, unknown
 
 MAX_CHARS = 200
 
@@ -52,7 +52,7 @@ def _value(node: ast.expr, dims: Mapping[str, int]) -> int:
         case ast.Name(id=name) if name in dims:
             return dims[name]
         case ast.Name(id=name):
-            raise ExpressionError(f"{name!r} is not a dimension (known: {', '.join(sorted(dims)) or 'none'})")
+            raise ExpressionError(unknown("dimension", name, dims))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
             return _OPERATORS[type(op)](_value(left, dims), _value(right, dims))
     raise ExpressionError(

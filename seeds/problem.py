@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from seeds.errors import SpecError, UnknownProblemError
+from seeds.errors import SpecError, UnknownProblemError, nearest
 from seeds.spec import ProblemSpec, parse
 from state.model import ProblemRef, canonical_json, digest_of
 
@@ -74,8 +74,8 @@ def from_files(files: Mapping[str, bytes]) -> Problem:
     """
     spec, faults = parse(files[SPEC]) if SPEC in files else (None, [f"{SPEC}: missing"])
     faults += _file_faults(files)
-    faults += _source_faults(files, REFERENCE, REFERENCE_FUNCTION)
-    faults += _source_faults(files, KERNEL)
+    faults += _reference_faults(files, len(spec.inputs) + len(spec.scalars) if spec else None)
+    faults += _parsed(files, KERNEL)[1]
     if spec is None or faults:
         raise SpecError(spec.name if spec else "?", faults)
     ordered = dict(sorted(files.items()))
@@ -120,14 +120,34 @@ def _file_faults(files: Mapping[str, bytes]) -> Iterator[str]:
             yield f"{path!r}: larger than {MAX_FILE_BYTES} bytes"
 
 
-def _source_faults(files: Mapping[str, bytes], path: str, function: str | None = None) -> list[str]:
+def _reference_faults(files: Mapping[str, bytes], arguments: int | None) -> list[str]:
+    """What is wrong with the reference as a function of so many arguments, read off its text."""
+    tree, faults = _parsed(files, REFERENCE)
+    if tree is None:
+        return faults
+    found = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    functions = {node.name: node.args for node in found}
+    if REFERENCE_FUNCTION not in functions:
+        close = nearest(REFERENCE_FUNCTION, functions)
+        return [f"{REFERENCE}: defines no function {REFERENCE_FUNCTION!r}{close}"]
+    return [] if arguments is None else list(_signature_faults(functions[REFERENCE_FUNCTION], arguments))
+
+
+def _signature_faults(taken: ast.arguments, count: int) -> Iterator[str]:
+    names = [*taken.posonlyargs, *taken.args]
+    least = len(names) - len(taken.defaults)
+    if not least <= count <= (count if taken.vararg else len(names)):
+        text = f"takes {len(names)} arguments, the problem has {count} inputs and scalars"
+        yield f"{REFERENCE}: {REFERENCE_FUNCTION!r} {text}"
+    for item, default in zip(taken.kwonlyargs, taken.kw_defaults, strict=True):
+        if default is None:
+            yield f"{REFERENCE}: {REFERENCE_FUNCTION!r} needs {item.arg!r} by name; all are given in order"
+
+
+def _parsed(files: Mapping[str, bytes], path: str) -> tuple[ast.Module | None, list[str]]:
     if path not in files:
-        return [f"{path}: missing"]
+        return None, [f"{path}: missing"]
     try:
-        tree = ast.parse(files[path])
+        return ast.parse(files[path]), []
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        return [f"{path}: not Python: {error}"]
-    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    if function is not None and function not in names:
-        return [f"{path}: defines no function {function!r}"]
-    return []
+        return None, [f"{path}: not Python: {error}"]

@@ -1,21 +1,20 @@
 """What `problem.toml` says: sizes, inputs, outputs, tolerance and the least work any kernel must do.
 
-`parse` reads it and reports every fault at once: those of structure, found by the schema, and those of
-meaning (an unknown dimension, a size without one that another has), found on the raw table, so that one
-kind never hides the other.
+`parse` reads it and reports every fault at once (`faults`).
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, ValidationError
+from pydantic import Field, StrictBool, StrictInt, StringConstraints, ValidationError
 
-from seeds.errors import ExpressionError, UnknownSizeError
+from seeds import faults
+from seeds.errors import UnknownSizeError
 from seeds.expressions import evaluate
 from state.model import Frozen
 
@@ -26,14 +25,15 @@ Line = Annotated[str, StringConstraints(pattern=r"^[^\n]+$", max_length=200)]
 DType = Literal["float32", "bfloat16", "float16", "int32"]
 Dimension = Annotated[int, Field(ge=1, le=1 << 24)]
 Expression = Annotated[int, Field(ge=0)] | str
-REQUIRED_SIZES = frozenset({"full", "reduced"})
+Shape = Annotated[tuple[Expression, ...], Field(min_length=1, max_length=8)]
+Number = StrictBool | StrictInt | Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 
 class ArgumentSpec(Frozen):
     """One array: its name, its shape as expressions over the dimensions, its data type."""
 
     name: Name
-    shape: tuple[Expression, ...] = Field(min_length=1, max_length=5)
+    shape: Shape
     dtype: DType = "float32"
 
     def resolve(self, dims: Mapping[str, int]) -> tuple[int, ...]:
@@ -49,6 +49,42 @@ class InputSpec(ArgumentSpec):
 
     distribution: Literal["normal", "abs_normal"] = "normal"
     scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    kernel_shape: Shape | None = None
+    """The shape under which kernels get it, of the same elements in the same order; by default `shape`."""
+
+    def passed(self, dims: Mapping[str, int]) -> tuple[int, ...]:
+        """Return the shape under which kernels get it."""
+        return tuple(evaluate(size, dims) for size in self.kernel_shape or self.shape)
+
+
+class OutputSpec(ArgumentSpec):
+    """An output; with `kernel_shape = "any"` kernels may return its elements under any shape, in order."""
+
+    kernel_shape: Literal["any"] | None = None
+
+
+class ScalarSpec(Frozen):
+    """A number that kernel and reference get among the arrays, as a Python number.
+
+    `position` counts all arguments from 0; without one it comes after those that are there.
+    """
+
+    name: Name
+    value: Number
+    position: Annotated[int, Field(ge=0, le=64)] | None = None
+
+
+class RelationSpec(Frozen):
+    """What must hold of every kernel whatever its inputs are; `relations` has the vocabulary.
+
+    Either changes of inputs by name and the changes of outputs that follow (an output not named stays as it
+    is), or the inputs that all outputs are linear in, taken together.
+    """
+
+    name: Line
+    inputs: dict[Name, str] = Field(default_factory=dict)
+    outputs: dict[Name, str] = Field(default_factory=dict)
+    linear: tuple[Name, ...] = ()
 
 
 class WorkSpec(Frozen):
@@ -87,7 +123,8 @@ class ProblemSpec(Frozen):
     """A problem as its author wrote it down.
 
     `rel_l2` is the tolerance: ||out - reference|| / ||reference|| must be below it. `shape_generic` says
-    that a kernel correct at the reduced size is built the same way at the full one.
+    that a kernel correct at the size `reduced` is built the same way at `full`; other problems need no
+    reduced size.
     """
 
     name: Name
@@ -97,7 +134,9 @@ class ProblemSpec(Frozen):
     shape_generic: bool
     sizes: dict[Name, dict[Name, Dimension]]
     inputs: tuple[InputSpec, ...] = Field(min_length=1, max_length=32)
-    outputs: tuple[ArgumentSpec, ...] = Field(min_length=1, max_length=32)
+    scalars: tuple[ScalarSpec, ...] = Field(default=(), max_length=32)
+    outputs: tuple[OutputSpec, ...] = Field(min_length=1, max_length=32)
+    relations: tuple[RelationSpec, ...] = Field(default=(), max_length=32)
     work: WorkSpec
 
     def dims(self, size: str) -> dict[str, int]:
@@ -109,6 +148,14 @@ class ProblemSpec(Frozen):
         if size not in self.sizes:
             raise UnknownSizeError(size, self.sizes)
         return self.sizes[size]
+
+    def arguments(self, arrays: Sequence[Any]) -> list[Any]:
+        """Return what kernel and reference are called with: `arrays`, one per input, and the scalars."""
+        found, end = list(arrays), len(arrays) + len(self.scalars)
+        places = [end if item.position is None else item.position for item in self.scalars]
+        for place, item in sorted(zip(places, self.scalars, strict=True), key=lambda pair: pair[0]):
+            found.insert(place, item.value)
+        return found
 
     def work_at(self, size: str) -> Work:
         """Return the minimal work at a size.
@@ -134,91 +181,9 @@ def parse(data: bytes) -> tuple[ProblemSpec | None, list[str]]:
         raw = tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         return None, [f"problem.toml: not TOML: {error}"]
-    faults = list(_meaning(raw))
+    found = list(faults.meaning(raw))
     try:
         spec = ProblemSpec.model_validate(raw)
     except ValidationError as error:
-        return None, [*_structure(error), *faults]
-    return (None if faults else spec), faults
-
-
-_MESSAGES = {"extra_forbidden": "unknown key", "missing": "required"}
-"""Faults by the library's type where its own words assume its user wrote the schema."""
-
-
-def _structure(error: ValidationError) -> Iterator[str]:
-    """The schema's complaints; `too short` is left out where it only counts an entry complained about."""
-    found = error.errors()
-    for item in found:
-        place = item["loc"]
-        inside = any(other["loc"][: len(place)] == place and other is not item for other in found)
-        if item["type"] == "too_short" and inside:
-            continue
-        shown = "" if item["type"] in {"missing", "extra_forbidden"} else f" (found {item['input']!r:.60})"
-        message = _MESSAGES.get(item["type"]) or item["msg"][0].lower() + item["msg"][1:]
-        yield f"problem.toml: {'.'.join(map(str, place))}: {message}{shown}"
-
-
-def _meaning(raw: Mapping[str, Any]) -> Iterator[str]:
-    """What the schema cannot see; tolerant of any shape of table, since the schema reports those."""
-    sizes = {name: dims for name, dims in _table(raw, "sizes").items() if isinstance(dims, dict)}
-    for missing in sorted(REQUIRED_SIZES - sizes.keys()):
-        yield f"problem.toml: sizes.{missing}: there must be a size of this name"
-    known = {dim for dims in sizes.values() for dim in dims}
-    for name, dims in sizes.items():
-        for dim in sorted(known - dims.keys()):
-            yield f"problem.toml: sizes.{name}: has no {dim}, which another size has"
-    yield from _duplicates(raw)
-    # Any positive value does: what is checked is that expressions read and know their names.
-    trial = dict.fromkeys(known, 1)
-    for place, expression in _expressions(raw):
-        try:
-            evaluate(expression, trial)
-        except ExpressionError as error:
-            yield f"problem.toml: {place}: {error}"
-    yield from _empty_arrays(raw, sizes)
-
-
-def _empty_arrays(raw: Mapping[str, Any], sizes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    for place, expression in _expressions(raw):
-        for name, dims in sizes.items():
-            whole = {key: value for key, value in dims.items() if type(value) is int and value > 0}
-            try:
-                value = evaluate(expression, whole)
-            except ExpressionError:
-                continue  # reported by the trial evaluation
-            if value < 0 or (value == 0 and ".shape" in place):
-                yield f"problem.toml: {place}: {expression!r} is {value} at size {name}"
-
-
-def _expressions(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for group in ("inputs", "outputs"):
-        for index, item in enumerate(_list(raw, group)):
-            shape = item.get("shape") if isinstance(item, dict) else None
-            for axis, size in enumerate(shape if isinstance(shape, list) else []):
-                if isinstance(size, str):
-                    yield f"{group}.{index}.shape.{axis}", size
-    for key, value in _table(raw, "work").items():
-        if isinstance(value, str) and key != "matmul_dtype":
-            yield f"work.{key}", value
-
-
-def _duplicates(raw: Mapping[str, Any]) -> Iterator[str]:
-    seen: set[str] = set()
-    for group in ("inputs", "outputs"):
-        for index, item in enumerate(_list(raw, group)):
-            name = item.get("name") if isinstance(item, dict) else None
-            if isinstance(name, str) and name in seen:
-                yield f"problem.toml: {group}.{index}.name: {name!r} names two arrays"
-            if isinstance(name, str):
-                seen.add(name)
-
-
-def _table(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = raw.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def _list(raw: Mapping[str, Any], key: str) -> list[Any]:
-    value = raw.get(key)
-    return value if isinstance(value, list) else []
+        return None, [*faults.structure(error, ProblemSpec), *found]
+    return (None if found else spec), found

@@ -33,7 +33,7 @@ def test_value(text, value):
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("Q", "'Q' is not a dimension (known: K, M, N)"),
+        ("Q", "unknown dimension 'Q' (known: K, M, N)"),
         ("M ** 99999", "only names, integers"),
         ("M / 2", "only names, integers"),
         ("-M", "only names, integers"),

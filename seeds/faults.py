@@ -1,0 +1,175 @@
+"""Everything that is wrong with a `problem.toml`, found at once and said in one line each.
+
+Two kinds: those of structure, which the schema finds, and those of meaning (an unknown dimension, a size
+without one that another has), found on the raw table, so that one kind never hides the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from seeds import relations
+from seeds.errors import ExpressionError, nearest
+from seeds.expressions import evaluate
+
+FULL, REDUCED = "full", "reduced"
+
+Raw = Mapping[str, Any]
+Sizes = Mapping[str, Mapping[str, int]]
+
+_MESSAGES = {"extra_forbidden": "unknown key", "missing": "required"}
+"""Faults by the library's type where its own words assume its user wrote the schema."""
+
+
+def structure(error: ValidationError, model: type[BaseModel]) -> Iterator[str]:
+    """The schema's complaints; `too short` is left out where it only counts an entry complained about."""
+    found = error.errors()
+    for item in found:
+        place = item["loc"]
+        inside = any(other["loc"][: len(place)] == place and other is not item for other in found)
+        if item["type"] == "too_short" and inside:
+            continue
+        shown = "" if item["type"] in _MESSAGES else f" (found {item['input']!r:.60})"
+        message = _MESSAGES.get(item["type"]) or item["msg"][0].lower() + item["msg"][1:]
+        if item["type"] == "extra_forbidden":
+            message += nearest(str(place[-1]), _keys(model, place[:-1]))
+        yield f"problem.toml: {'.'.join(map(str, place))}: {message}{shown}"
+
+
+def _keys(model: type[BaseModel], place: Sequence[str | int]) -> list[str]:
+    """The keys that the schema has at a place, such as those of an input at ("inputs", 0)."""
+    for part in place:
+        if isinstance(part, str):
+            annotation = model.model_fields[part].annotation
+            model = next(item for item in (annotation, *get_args(annotation)) if _is_model(item))
+    return list(model.model_fields)
+
+
+def _is_model(item: Any) -> bool:
+    return isinstance(item, type) and issubclass(item, BaseModel)
+
+
+def meaning(raw: Raw) -> Iterator[str]:
+    """What the schema cannot see; tolerant of any shape of table, since the schema reports those."""
+    sizes = {name: dims for name, dims in _table(raw, "sizes").items() if isinstance(dims, dict)}
+    yield from _missing_sizes(raw, sizes)
+    yield from _duplicates(raw)
+    # Any positive value does: what is checked is that expressions read and know their names.
+    trial = dict.fromkeys((dim for dims in sizes.values() for dim in dims), 1)
+    for place, expression in _expressions(raw):
+        try:
+            evaluate(expression, trial)
+        except ExpressionError as error:
+            yield f"problem.toml: {place}: {error}"
+    whole = {name: _whole(dims) for name, dims in sizes.items()}
+    yield from _empty_arrays(raw, whole)
+    yield from _kernel_shapes(raw, whole)
+    yield from _positions(raw)
+    yield from relations.faults(raw, whole)
+
+
+def _whole(dims: Mapping[str, Any]) -> dict[str, int]:
+    return {key: value for key, value in dims.items() if type(value) is int and value > 0}
+
+
+def _missing_sizes(raw: Raw, sizes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    if FULL not in sizes:
+        yield f"problem.toml: sizes.{FULL}: there must be a size of this name"
+    if REDUCED not in sizes and raw.get("shape_generic") is not False:
+        text = "there must be a size of this name, unless shape_generic = false"
+        yield f"problem.toml: sizes.{REDUCED}: {text}"
+    known = {dim for dims in sizes.values() for dim in dims}
+    for name, dims in sizes.items():
+        for dim in sorted(known - dims.keys()):
+            yield f"problem.toml: sizes.{name}: has no {dim}, which another size has"
+
+
+def _empty_arrays(raw: Raw, sizes: Sizes) -> Iterator[str]:
+    for place, expression in _expressions(raw):
+        for name, dims in sizes.items():
+            try:
+                value = evaluate(expression, dims)
+            except ExpressionError:
+                continue  # reported by the trial evaluation
+            if value < 0 or (value == 0 and "shape" in place):
+                yield f"problem.toml: {place}: {expression!r} is {value} at size {name}"
+
+
+def _kernel_shapes(raw: Raw, sizes: Sizes) -> Iterator[str]:
+    """A kernel gets all elements of an input: at the full size, at others only if it is judged there."""
+    judged = [FULL] if raw.get("shape_generic") is False else list(sizes)
+    for index, item in enumerate(_dicts(raw, "inputs")):
+        for size in judged:
+            try:
+                shapes = [_resolved(item[key], sizes[size]) for key in ("shape", "kernel_shape")]
+            except (KeyError, TypeError, ExpressionError):
+                continue  # not given, or reported elsewhere
+            if prod(shapes[0]) != prod(shapes[1]):
+                text = (
+                    f"{shapes[1]} has not the {prod(shapes[0])} elements of shape {shapes[0]} at size {size}"
+                )
+                yield f"problem.toml: inputs.{index}.kernel_shape: {text}"
+
+
+def _resolved(shape: Any, dims: Mapping[str, int]) -> list[int]:
+    if not isinstance(shape, list) or not all(isinstance(size, int | str) for size in shape):
+        raise TypeError
+    return [evaluate(size, dims) for size in shape]
+
+
+def _positions(raw: Raw) -> Iterator[str]:
+    """Scalars come in order of their positions, and none leaves a gap before it."""
+    given = [
+        (index, item["position"])
+        for index, item in enumerate(_dicts(raw, "scalars"))
+        if type(item.get("position")) is int
+    ]
+    count = len(_list(raw, "inputs"))
+    for before, (index, position) in enumerate(sorted(given, key=lambda pair: pair[1])):
+        if any(position == other and index > at for at, other in given):
+            yield f"problem.toml: scalars.{index}.position: {position} is taken by another scalar"
+        elif position > count + before:
+            yield f"problem.toml: scalars.{index}.position: {position}, there are {count + before} before it"
+
+
+def _expressions(raw: Raw) -> Iterator[tuple[str, str]]:
+    for group in ("inputs", "outputs"):
+        for index, item in enumerate(_list(raw, group)):
+            for key in ("shape", "kernel_shape"):
+                shape = item.get(key) if isinstance(item, dict) else None
+                for axis, size in enumerate(shape if isinstance(shape, list) else []):
+                    if isinstance(size, str):
+                        yield f"{group}.{index}.{key}.{axis}", size
+    for key, value in _table(raw, "work").items():
+        if isinstance(value, str) and key != "matmul_dtype":
+            yield f"work.{key}", value
+
+
+def _duplicates(raw: Raw) -> Iterator[str]:
+    seen: set[str] = set()
+    for group in ("inputs", "scalars", "outputs"):
+        for index, item in enumerate(_list(raw, group)):
+            name = item.get("name") if isinstance(item, dict) else None
+            if isinstance(name, str) and name in seen:
+                yield f"problem.toml: {group}.{index}.name: {name!r} names two arguments"
+            if isinstance(name, str):
+                seen.add(name)
+
+
+def _dicts(raw: Raw, key: str) -> list[Mapping[str, Any]]:
+    """The entries of a list, in place; what is not a table is an empty one."""
+    return [item if isinstance(item, dict) else {} for item in _list(raw, key)]
+
+
+def _table(raw: Raw, key: str) -> Mapping[str, Any]:
+    value = raw.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _list(raw: Raw, key: str) -> list[Any]:
+    value = raw.get(key)
+    return value if isinstance(value, list) else []

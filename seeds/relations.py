@@ -1,0 +1,148 @@
+"""The words in which a problem says what must hold of every kernel, whatever its inputs are.
+
+A relation changes inputs and says how outputs change with them. The vocabulary is closed, one change for
+each array: `permute AXIS` (the same order in all arrays of the relation), `scale FACTOR` (a power of two,
+which floats multiply by exactly), `negate`, and, of inputs, `shift AXIS`: the same numbers are added
+everywhere along an axis. Or it names the inputs that all outputs are linear in, taken together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from seeds.errors import ExpressionError, unknown
+from seeds.expressions import evaluate
+
+MOST = 2.0**10
+"""Factors are between this and its reciprocal."""
+
+_KINDS = {"permute": "AXIS", "scale": "FACTOR", "negate": "", "shift": "AXIS"}
+_OF_OUTPUTS = frozenset({"permute", "scale", "negate"})
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of one array: its kind, the axis it is about, the factor it multiplies by."""
+
+    kind: str
+    axis: int = 0
+    factor: float = 1.0
+
+
+def change(text: str) -> Change:
+    """Read one change.
+
+    Raises:
+        ExpressionError: it is not in the vocabulary.
+    """
+    kind, _, rest = text.partition(" ")
+    if kind not in _KINDS or bool(rest) != bool(_KINDS[kind]):
+        words = ", ".join(f"{name} {what}".strip() for name, what in _KINDS.items())
+        raise ExpressionError(f"{text!r} is not a change (known: {words})")
+    if kind == "scale":
+        return Change(kind, factor=_power_of_two(rest))
+    if kind == "negate":
+        return Change(kind, factor=-1.0)
+    if not rest.isdecimal() or len(rest) > 1:
+        raise ExpressionError(f"{text!r}: an axis is a number from 0")
+    return Change(kind, axis=int(rest))
+
+
+def _power_of_two(text: str) -> float:
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = math.nan
+    if not 1 / MOST <= factor <= MOST or math.frexp(factor)[0] != 0.5:
+        raise ExpressionError(f"'scale {text}': a factor is a power of two from {1 / MOST} to {MOST:g}")
+    return factor
+
+
+def faults(raw: Mapping[str, Any], sizes: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Say what is wrong with the relations in a raw specification; what the schema reports is passed over."""
+    arrays = {group: _arrays(raw, group) for group in ("inputs", "outputs")}
+    relations = raw.get("relations")
+    for index, item in enumerate(relations if isinstance(relations, list) else []):
+        if isinstance(item, dict):
+            for fault in _relation(item, arrays, sizes):
+                yield f"problem.toml: relations.{index}{fault}"
+
+
+def _arrays(raw: Mapping[str, Any], group: str) -> dict[str, Mapping[str, Any]]:
+    items = raw.get(group)
+    found = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    return {item["name"]: item for item in found if isinstance(item.get("name"), str)}
+
+
+def _relation(
+    item: Mapping[str, Any],
+    arrays: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    sizes: Mapping[str, Mapping[str, int]],
+) -> Iterator[str]:
+    linear = item.get("linear")
+    names = [name for name in linear if isinstance(name, str)] if isinstance(linear, list) else []
+    if bool(item.get("inputs")) == bool(linear):
+        yield ": either `inputs` with what changes, or `linear` with names of inputs"
+    elif linear and item.get("outputs"):
+        yield ".outputs: `linear` is about all outputs as they are"
+    for name in names:
+        yield from _float(name, arrays["inputs"], ".linear")
+    permuted: list[tuple[str, str | int]] = []
+    for group in ("inputs", "outputs"):
+        changed = item.get(group)
+        for name, text in (changed if isinstance(changed, dict) else {}).items():
+            if isinstance(text, str):
+                yield from _changed(group, name, text, arrays[group], permuted)
+    yield from _lengths(permuted, sizes)
+
+
+def _changed(
+    group: str,
+    name: str,
+    text: str,
+    arrays: Mapping[str, Mapping[str, Any]],
+    permuted: list[tuple[str, str | int]],
+) -> Iterator[str]:
+    """Check one change; note the length of an axis that it permutes."""
+    try:
+        found = change(text)
+    except ExpressionError as error:
+        yield f".{group}.{name}: {error}"
+        return
+    if name not in arrays:
+        yield f".{group}: {unknown(group[:-1], name, arrays)}"
+        return
+    if group == "outputs" and found.kind not in _OF_OUTPUTS:
+        yield f".{group}.{name}: outputs are changed by {', '.join(sorted(_OF_OUTPUTS))} only, not {text!r}"
+    if found.kind != "permute":
+        yield from _float(name, arrays, f".{group}")
+    shape = arrays[name].get("shape")
+    if found.kind in {"permute", "shift"} and isinstance(shape, list):
+        if found.axis >= len(shape):
+            yield f".{group}.{name}: {text!r}: the array has {len(shape)} axes, counted from 0"
+        elif found.kind == "permute" and isinstance(shape[found.axis], int | str):
+            permuted.append((name, shape[found.axis]))
+
+
+def _float(name: str, arrays: Mapping[str, Mapping[str, Any]], place: str) -> Iterator[str]:
+    if name not in arrays:
+        yield f"{place}: {unknown('input', name, arrays)}"
+    elif arrays[name].get("dtype") == "int32":
+        yield f"{place}.{name}: only floats are scaled, shifted or added"
+
+
+def _lengths(
+    permuted: Sequence[tuple[str, str | int]], sizes: Mapping[str, Mapping[str, int]]
+) -> Iterator[str]:
+    """All axes that one relation permutes go by the same order, so they have the same length."""
+    for size, dims in sizes.items():
+        try:
+            lengths = {name: evaluate(length, dims) for name, length in permuted}
+        except ExpressionError:
+            continue  # reported where the shape stands
+        if len(set(lengths.values())) > 1:
+            text = ", ".join(f"{name} {length}" for name, length in lengths.items())
+            yield f": permutes axes of different lengths at size {size}: {text}"
