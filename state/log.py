@@ -20,9 +20,10 @@ from state.home import Layout
 from state.lock import HomeLock
 from state.model import SYSTEM_STREAM
 from state.opening import open_log
-from state.reader import LogReader
+from state.reader import LogReader, Standing
 from state.records import NewEvent, Recorded
 from state.system import SystemState
+from state.turns import Turns
 from state.writer import Request, Writer
 
 WAITING = 4096
@@ -113,6 +114,11 @@ class EventLog:
         """The last committed event."""
         return self._appender.head
 
+    @property
+    def turns(self) -> Turns:
+        """The writer's turns: whether it gets on."""
+        return self._writer.turns
+
     def state(self, run: str) -> RunState:
         """Return a run's state as of its last committed event.
 
@@ -139,6 +145,10 @@ class EventLog:
     def runs(self) -> tuple[str, ...]:
         """Return the runs that have not ended, oldest first."""
         return self._reader.active_runs()
+
+    def standings(self) -> list[Standing]:
+        """Return how the runs that have not ended stand, oldest first."""
+        return self._reader.standings()
 
     def read(self, *, stream: str | None = None, after: int = 0, limit: int = 500) -> list[Recorded]:
         """Return committed events in log order, as `LogReader.read` does."""

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from state import blobs, projections, queries, snapshots
 from state.errors import StreamUnknown, sqlite_errors
@@ -37,6 +37,8 @@ LEFT JOIN plans p ON p.run = a.run AND p.round = a.round AND p.slot = a.slot AND
 LEFT JOIN attempts b ON b.run = a.run AND b.candidate = s.parent
 WHERE a.run = ? """
 
+_STANDINGS = "SELECT run, status, round, best_ms, predicted FROM runs WHERE ended = 0 ORDER BY first_seq"
+
 _RUNS = """
 SELECT r.*, r.initial_ms / r.best_ms AS speedup,
        (SELECT coalesce(sum(cost_nano_usd), 0) / 1e9 FROM spend WHERE run = r.run) AS spent_usd,
@@ -45,6 +47,16 @@ SELECT r.*, r.initial_ms / r.best_ms AS speedup,
        (SELECT count(*) FROM attempts WHERE run = r.run AND verdict IS NOT NULL) AS evaluated,
        (SELECT count(*) FROM attempts WHERE run = r.run AND verdict <> 'correct') AS failed
 FROM runs r ORDER BY r.first_seq DESC"""
+
+
+class Standing(NamedTuple):
+    """How a run that has not ended stands; the best latency is a model's if `predicted`."""
+
+    run: str
+    status: str
+    round: int
+    best_ms: float | None
+    predicted: bool | None
 
 
 class LogReader:
@@ -187,11 +199,14 @@ class LogReader:
 
     def active_runs(self) -> tuple[str, ...]:
         """Return the ids of runs that have not ended, oldest first."""
+        return tuple(standing.run for standing in self.standings())
+
+    def standings(self) -> list[Standing]:
+        """Return how the runs that have not ended stand, oldest first."""
         with self._mutex, sqlite_errors():
             connection = self._handle.connection()
             projections.require_current(connection)
-            found = connection.execute("SELECT run FROM runs WHERE ended = 0 ORDER BY first_seq").fetchall()
-        return tuple(row[0] for row in found)
+            return [Standing._make(row) for row in connection.execute(_STANDINGS).fetchall()]
 
     def attempts(self, run: str) -> list[dict[str, Any]]:
         """Return every candidate that a run proposed, in order, with its plan, verdict and what became of it.

@@ -20,6 +20,7 @@ from state.appender import Appender, Draft, Outcome
 from state.errors import LogClosed, StateError, StorageFailed
 from state.head import write_head
 from state.records import Recorded
+from state.turns import Turns
 
 GROUP = 256
 """Appends per commit at most."""
@@ -50,6 +51,7 @@ class Writer:
     def __init__(self, appender: Appender, head_path: Path) -> None:
         self._appender = appender
         self._head_path = head_path
+        self.turns = Turns()
         self._queue: SimpleQueue[Request | None] = SimpleQueue()  # None: stop
         self._mutex = threading.Lock()
         self._stopped = False
@@ -88,9 +90,10 @@ class Writer:
         last = False
         while not last:
             group, last = self._gather()
-            if group:
-                self._commit(group)
-            self._keep_house()
+            with self.turns:
+                if group:
+                    self._commit(group)
+                self._keep_house()
 
     def _gather(self) -> tuple[list[Request], bool]:
         """Wait for an append, or for HEAD's time; return all that have gathered, and whether to stop."""
