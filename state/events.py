@@ -32,6 +32,7 @@ from state.model import (
     Key,
     Plan,
     ProblemRef,
+    Rebase,
     Reflection,
     RunConfig,
     SlotAssignment,
@@ -52,7 +53,7 @@ class Event(Frozen):
 class RunCreated(Event):
     """A run begins: the whole problem, the kernel to start from, and the effective configuration."""
 
-    version = 2
+    version = 3
     type: Literal["RunCreated"] = "RunCreated"
     config: RunConfig
     problem: ProblemRef
@@ -63,22 +64,36 @@ class RunCreated(Event):
 
 
 class RunForked(Event):
-    """A run continues another's history from one of its events; nothing is copied."""
+    """A run continues another's history from one of its events; nothing is copied.
 
+    Effects in flight there are abandoned. With `rebase`, kernels are judged by something else from here on:
+    the round under way is abandoned too, and the beam is judged anew first.
+    """
+
+    version = 2
     type: Literal["RunForked"] = "RunForked"
     parent: str
     parent_seq: int = Field(ge=1)
     parent_hash: Digest
+    rebase: Rebase | None = None
 
 
 class RunPaused(Event):
+    """Nothing new starts in the run. `needs_approval` names the points at which it waits for a person."""
+
+    version = 2
     type: Literal["RunPaused"] = "RunPaused"
     reason: str
+    needs_approval: tuple[str, ...] = ()
 
 
 class RunResumed(Event):
+    """The run goes on. `approved` are the points that it waited at, which a person has let pass."""
+
+    version = 2
     type: Literal["RunResumed"] = "RunResumed"
     reason: str = ""
+    approved: tuple[str, ...] = ()
 
 
 class RunCancelled(Event):
@@ -95,7 +110,7 @@ class RunCompleted(Event):
 class ConfigChanged(Event):
     """New effective settings; they take effect at the next RoundStarted (or daemon start)."""
 
-    version = 2
+    version = 3
     type: Literal["ConfigChanged"] = "ConfigChanged"
     config: JsonValue
 

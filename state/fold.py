@@ -63,6 +63,7 @@ from state.model import (
     Experience,
     Frozen,
     ProblemRef,
+    Rebase,
     Reflection,
     RunConfig,
     RunStatus,
@@ -72,7 +73,7 @@ from state.model import (
     canonical_json,
 )
 
-FOLD_VERSION = 3
+FOLD_VERSION = 4
 """Raised whenever the meaning of the state changes; snapshots of other versions are ignored."""
 
 Outcome = Annotated[
@@ -115,6 +116,10 @@ class RunState(Frozen):
 
     `slots` and `parents` belong to the round under way (empty between rounds); `selected` says that
     its beam was chosen and only learning is left. `outcomes` holds the round's results by effect key.
+    `rejudge` are the kernels of a fork's parent (the initial one, then the beam) that must be judged anew
+    before anything else. `needs_approval` are the points at which the run waits for a person, `approved` the
+    last one let pass of each kind. `before` is the state before a record of decisions that has begun and not
+    ended: a fork inside it begins there, so that the record is made whole.
     """
 
     config: RunConfig
@@ -145,6 +150,10 @@ class RunState(Frozen):
     reserved_usd: float = 0.0
     unknown_cost: bool = False
     decision_digest: str = ""
+    rejudge: tuple[Candidate, ...] = ()
+    needs_approval: tuple[str, ...] = ()
+    approved: dict[str, str] = Field(default_factory=dict)
+    before: RunState | None = None
 
     @property
     def in_round(self) -> bool:
@@ -167,12 +176,56 @@ def apply(state: RunState | None, event: Event) -> RunState:
     if state is None:
         return _created(event)
     handler = _HANDLERS.get(type(event))
-    return state if handler is None else handler(state, event)
+    after = state if handler is None else handler(state, event)
+    if type(event) in _UNFINISHED:
+        return _evolve(after, before=state.before or state)
+    return after if after.before is None else _evolve(after, before=None)
 
 
-def fork(parent: RunState) -> RunState:
+def fork(parent: RunState, rebase: Rebase | None = None) -> RunState:
     """Return the state that a fork starts with: effects in flight are abandoned, money spent is inherited."""
-    return _evolve(parent, open={}, reserved_usd=0.0, status=RunStatus.RUNNING, stop=None)
+    child = _evolve(
+        parent.before or parent,
+        open={},
+        reserved_usd=0.0,
+        status=RunStatus.RUNNING,
+        status_reason="",
+        stop=None,
+        needs_approval=(),
+    )
+    return child if rebase is None else _rebased(child, rebase)
+
+
+def _rebased(state: RunState, rebase: Rebase) -> RunState:
+    """Abandon the round under way; what was judged is history, and who competes is judged anew.
+
+    What people proposed stays: it was accepted, and not judged yet under what counts now.
+    """
+    initial = () if state.initial is None else (state.initial,)
+    others = tuple(entry.candidate for entry in state.beam if entry.candidate not in initial)
+    round_ = state.round - (state.in_round and not state.selected)
+    return _evolve(
+        state,
+        config=rebase.config,
+        pending_config=None,
+        problem=rebase.problem,
+        bounds=rebase.bounds,
+        toolchain=rebase.toolchain,
+        round=round_,
+        slots=(),
+        parents={},
+        selected=False,
+        outcomes={key: one for key, one in state.outcomes.items() if _waits_for_round(one, round_)},
+        initial=None,
+        best=None,
+        beam=(),
+        checkpoints={},
+        rejudge=state.rejudge or (*initial, *others),
+    )
+
+
+def _waits_for_round(outcome: EffectEnded, round_: int) -> bool:
+    return _by_person(outcome) and effect_key(outcome).round > round_
 
 
 def semantic(state: RunState) -> dict[str, Any]:
@@ -190,7 +243,7 @@ def state_hash(state: RunState) -> str:
     return hashlib.sha256(canonical_json(semantic(state))).hexdigest()
 
 
-_NOT_SEMANTIC = {"spent_usd", "reserved_usd", "unknown_cost", "status_reason"}
+_NOT_SEMANTIC = {"spent_usd", "reserved_usd", "unknown_cost", "status_reason", "before"}
 
 
 def _evolve(state: RunState, **changes: Any) -> RunState:
@@ -224,17 +277,27 @@ def _refuse(state: RunState, event: Event) -> RunState:
 
 
 def _forked(state: RunState, event: RunForked) -> RunState:
-    return fork(state)
+    return fork(state, event.rebase)
 
 
 def _paused(state: RunState, event: RunPaused) -> RunState:
     _require_live(state, event)
-    return _evolve(state, status=RunStatus.PAUSED, status_reason=event.reason)
+    return _evolve(
+        state, status=RunStatus.PAUSED, status_reason=event.reason, needs_approval=event.needs_approval
+    )
 
 
 def _resumed(state: RunState, event: RunResumed) -> RunState:
+    """Points are `kind` or `kind what`: of each kind the last one that was let pass is remembered."""
     _require_live(state, event)
-    return _evolve(state, status=RunStatus.RUNNING, status_reason=event.reason)
+    passed = {point.partition(" ")[0]: point for point in event.approved}
+    return _evolve(
+        state,
+        status=RunStatus.RUNNING,
+        status_reason=event.reason,
+        needs_approval=(),
+        approved=state.approved | passed,
+    )
 
 
 def _cancelled(state: RunState, event: RunCancelled) -> RunState:
@@ -289,7 +352,7 @@ def _beam_selected(state: RunState, event: BeamSelected) -> RunState:
     """A lineage without a kernel in the beam is over: its checkpoint is forgotten (the state stays small)."""
     alive = {entry.candidate.lineage for entry in event.beam}
     marks = {lineage: mark for lineage, mark in state.checkpoints.items() if lineage in alive}
-    selected = _evolve(state, beam=event.beam, selected=event.round > 0, checkpoints=marks)
+    selected = _evolve(state, beam=event.beam, selected=state.in_round, checkpoints=marks, rejudge=())
     return _decided(selected, event)
 
 
@@ -418,6 +481,9 @@ def _decided(state: RunState, event: Event) -> RunState:
     line = state.decision_digest.encode() + event.model_dump_json().encode()
     return _evolve(state, decision_digest=hashlib.sha256(line).hexdigest())
 
+
+_UNFINISHED = frozenset({KernelKept, KernelDiscarded, KernelReverted, GuardCheckpointed, MemoryCurated})
+"""Decisions that stand in a record with others; what ends the record is none of them."""
 
 _HANDLERS: dict[type[Event], Handler] = {
     RunCreated: _refuse,

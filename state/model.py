@@ -392,6 +392,10 @@ class SearchConfig(Frozen):
     target_speedup: float | None = Field(default=None, gt=1, description="stop at this speed-up")
 
 
+ApprovalPoint = Literal["before_round", "new_best", "completion"]
+"""Where a run may wait for a person: before each round, when the best is a new one, before it completes."""
+
+
 class RunConfig(Frozen):
     """Everything that decides how a run goes; the effective values are part of RunCreated."""
 
@@ -402,7 +406,19 @@ class RunConfig(Frozen):
     evaluator: str = "sim"
     planner: tuple[str, ...] = Field(default=("builtin",), min_length=1)
     cap_usd: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    approval: tuple[ApprovalPoint, ...] = Field(
+        default=(), description="where the run waits for `agentctl approve`"
+    )
     search: SearchConfig = SearchConfig()
+
+
+class Rebase(Frozen):
+    """What a fork judges kernels by from its first event on, where that is not what its parent judges them by."""
+
+    config: RunConfig
+    problem: ProblemRef
+    bounds: Bounds
+    toolchain: str
 
 
 class SlotAssignment(Frozen):

@@ -34,9 +34,19 @@ def _no_draws(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
+def _nothing_else(body: dict[str, Any]) -> dict[str, Any]:
+    """What was added since has a default that says what was so before it."""
+    return body
+
+
 UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("RunCreated", 1): _any_gain,
+    ("RunCreated", 2): _nothing_else,
+    ("RunForked", 1): _nothing_else,
+    ("RunPaused", 1): _nothing_else,
+    ("RunResumed", 1): _nothing_else,
     ("ConfigChanged", 1): _any_gain,
+    ("ConfigChanged", 2): _nothing_else,
     ("EvaluationCompleted", 1): _no_draws,
     ("KernelKept", 1): _no_draws,
     ("KernelDiscarded", 1): _no_draws,
@@ -61,11 +71,12 @@ def decode(row: Row) -> Event:
     if known is None:
         raise _too_new(row.type, row.sv)
     version, validate = known
-    payload = row.payload if row.sv == version else upcast(row.type, row.sv, row.payload)
     try:
+        payload = row.payload if row.sv == version else upcast(row.type, row.sv, row.payload)
         event: Event = validate(payload)
-    except ValidationError as error:
-        what = f"payload is not a {row.type}: {error.errors()[0]['msg']}"
+    except ValueError as error:  # no JSON, which upcasting needs, or not what the type says
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        what = f"payload is not a {row.type}: {reason}"
         raise LogDamaged(what, seq=row.seq, stream=row.stream, run_seq=row.run_seq) from error
     return event
 

@@ -38,7 +38,7 @@ def test_a_payload_that_is_not_its_type_is_damage(payload: str) -> None:
         upcast.decode(row(payload=payload))
 
 
-@pytest.mark.parametrize("changes", [{"type": "TimeTravelled"}, {"sv": 2}])
+@pytest.mark.parametrize("changes", [{"type": "TimeTravelled"}, {"sv": 3}])
 def test_what_a_newer_version_wrote_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(LogTooNew, match="newer version"):
         upcast.decode(row(**changes))
@@ -118,5 +118,5 @@ def test_golden_histories_cover_what_a_run_does() -> None:
 def test_kinds_are_checked_before_anything_is_folded() -> None:
     upcast.check_kinds([("RunPaused", 1), ("RunCreated", 1)])
     check: Callable[[list[tuple[str, int]]], None] = upcast.check_kinds
-    with pytest.raises(LogTooNew, match="RunPaused version 2"):
-        check([("RunCreated", 1), ("RunPaused", 2)])
+    with pytest.raises(LogTooNew, match="RunPaused version 3"):
+        check([("RunCreated", 1), ("RunPaused", 3)])
