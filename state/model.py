@@ -413,7 +413,7 @@ class RunConfig(Frozen):
 
 
 class Rebase(Frozen):
-    """What a fork judges kernels by from its first event on, where that is not what its parent judges them by."""
+    """What a fork judges kernels by from its first event on, where its parent judges them by something else."""
 
     config: RunConfig
     problem: ProblemRef
