@@ -24,6 +24,7 @@ from daemon.errors import BadFile
 from daemon.verbs import Command, Submit
 from state.home import prepare
 from state.model import canonical_json
+from state.turns import Turns
 
 RESCAN_SECONDS = 2.0
 
@@ -101,6 +102,7 @@ class Inbox:
         self._handle = handle
         self._rescan_seconds = rescan_seconds
         self._noticed = asyncio.Event()
+        self.turns = Turns()
 
     async def watch(self) -> None:
         """Take files as they come, until cancelled."""
@@ -108,13 +110,15 @@ class Inbox:
         with _observed(folder(self._home), self._noticed):
             while True:
                 self._noticed.clear()
-                await self.take_all()
+                with self.turns:
+                    await self.take_all()
                 await self._rest()
 
     async def take_all(self) -> None:
         """Take every file that waits now."""
         for path in waiting(self._home):
             await self._take(path)
+            self.turns.step()
 
     async def _rest(self) -> None:
         try:

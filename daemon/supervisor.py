@@ -27,7 +27,8 @@ from state.events import RoundCompleted, RunCompleted
 from state.fold import RunState
 from state.log import EventLog
 from state.model import EffectKey, Role, RunStatus, digest_of
-from state.records import NewEvent
+from state.records import NewEvent, Recorded
+from state.turns import Turns
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("supervisor")
 
@@ -93,6 +94,7 @@ class Supervisor:
         self._touched: set[str] = set()
         self._wake = asyncio.Event()
         self._failure: BaseException | None = None
+        self.turns = Turns()
 
     def touch(self, run: str) -> None:
         """Say that something happened to `run`."""
@@ -110,7 +112,8 @@ class Supervisor:
         try:
             while not stop.requested.is_set():
                 self._wake.clear()
-                await self._advance()
+                with self.turns:
+                    await self._advance()
                 await first_of(self._wake, stop.requested)
             await self._drain(stop)
         finally:
@@ -125,6 +128,7 @@ class Supervisor:
             run = self._touched.pop()
             if self.focus is None or run in self.focus:
                 await self._consider(run)
+                self.turns.step()
         await self._admit()
 
     # --- deciding ----------------------------------------------------------------------------------
@@ -152,11 +156,11 @@ class Supervisor:
             return False
         events = [NewEvent(run, event) for record in records for event in record.events]
         try:
-            await self._log.append(events, expect={run: lane.seen})
+            stored = await self._log.append(events, expect={run: lane.seen})
         except StaleAppend:
             log.debug("decision_stale", run=run)
         else:
-            _tell(run, records, self._log.state(run))
+            _tell(stored, self._log.state(run))
         return True
 
     def _look(self, run: str) -> tuple[int, RunState]:
@@ -185,8 +189,8 @@ class Supervisor:
                 self.touch(run)  # the run moved on: its ready effects are derived anew
                 continue
             lane.seen = stored[-1].run_seq
-            for ready in chosen:
-                self._launch(run, lane, ready)
+            for ready, item in zip(chosen, stored, strict=True):
+                self._launch(run, lane, ready, item.place)
 
     def _choose(self) -> dict[str, list[Ready]]:
         """Take ready effects, round robin over runs, up to the limits; whoever was served goes to the end."""
@@ -211,10 +215,11 @@ class Supervisor:
             False: self._limits.proposals - flying.count(False),
         }
 
-    def _launch(self, run: str, lane: Lane, ready: Ready) -> None:
-        task = asyncio.create_task(
-            self._performer.perform(run, ready.key, ready.request), name=f"{run} {ready.key}"
-        )
+    def _launch(self, run: str, lane: Lane, ready: Ready, event_id: str) -> None:
+        with structlog.contextvars.bound_contextvars(run=run, effect=str(ready.key), event_id=event_id):
+            task = asyncio.create_task(  # with a copy of the context: what it logs says what it is for
+                self._performer.perform(run, ready.key, ready.request), name=f"{run} {ready.key}"
+            )
         lane.flying[ready.key] = task
         task.add_done_callback(lambda done: self._landed(run, lane, ready.key, done))
 
@@ -248,15 +253,16 @@ async def _drop(tasks: Iterable[asyncio.Task[None]]) -> None:
     await asyncio.gather(*doomed, return_exceptions=True)
 
 
-def _tell(run: str, records: list[Record], state: RunState) -> None:
+def _tell(stored: Iterable[Recorded], state: RunState) -> None:
     """Log the steps of a run that operators follow: rounds, with the best so far, and its end."""
     best_ms = state.best.latency_ms if state.best else None
-    for event in (event for record in records for event in record.events):
-        match event:
+    for item in stored:
+        step = log.bind(run=item.stream, event_id=item.place, best_ms=best_ms)
+        match item.event:
             case RoundCompleted(round=round_):
-                log.info("round_completed", run=run, round=round_, best_ms=best_ms)
+                step.info("round_completed", round=round_)
             case RunCompleted(reason=reason, detail=detail):
-                log.info("run_completed", run=run, reason=reason.value, detail=detail, best_ms=best_ms)
+                step.info("run_completed", reason=reason.value, detail=detail)
 
 
 def _take(ready: deque[Ready], room: dict[bool, int]) -> Ready | None:

@@ -11,11 +11,15 @@ from state.events import Event
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event for `stream` (a run's id, or SYSTEM_STREAM); `cause` is the seq of what led to it."""
+    """An event for `stream` (a run's id, or SYSTEM_STREAM); `cause` is the seq of what led to it.
+
+    `at_us` is when it happened (UNIX microseconds) if that is not now: it comes from another log.
+    """
 
     stream: str
     event: Event
     cause: int | None = None
+    at_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,11 @@ class Recorded:
     def time(self) -> datetime:
         """The wall clock at the append, in UTC."""
         return datetime.fromtimestamp(self.ts_us / 1_000_000, tz=UTC)
+
+    @property
+    def place(self) -> str:
+        """The event's id as people and commands write it: RUN@SEQ."""
+        return f"{self.stream}@{self.run_seq}"
 
     @property
     def type(self) -> str:
