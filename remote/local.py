@@ -244,10 +244,11 @@ def _check_request(run: _Run) -> None:
 def _trace_request(run: _Run) -> bytes:
     spec = run.problem.spec
     dims = spec.dims(run.request.size)
+    arrays = [{"shape": item.passed(dims), "dtype": item.dtype} for item in spec.inputs]
     fields = {
         "source": run.source.decode(),
         "filename": KERNEL,
-        "args": [{"shape": item.resolve(dims), "dtype": item.dtype} for item in spec.inputs],
+        "args": spec.arguments(arrays, lambda value: {"value": value}),
         "target": run.request.target,
         "limits": {"max_instructions": MAX_INSTRUCTIONS},
     }

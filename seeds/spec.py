@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Annotated, Any, Literal
@@ -149,12 +149,12 @@ class ProblemSpec(Frozen):
             raise UnknownSizeError(size, self.sizes)
         return self.sizes[size]
 
-    def arguments(self, arrays: Sequence[Any]) -> list[Any]:
-        """Return what kernel and reference are called with: `arrays`, one per input, and the scalars."""
+    def arguments(self, arrays: Sequence[Any], scalar: Callable[[Number], Any]) -> list[Any]:
+        """Return what kernel and reference are called with: one array per input, among them the scalars."""
         found, end = list(arrays), len(arrays) + len(self.scalars)
         places = [end if item.position is None else item.position for item in self.scalars]
         for place, item in sorted(zip(places, self.scalars, strict=True), key=lambda pair: pair[0]):
-            found.insert(place, item.value)
+            found.insert(place, scalar(item.value))
         return found
 
     def work_at(self, size: str) -> Work:

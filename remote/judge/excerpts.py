@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from remote.judge.honest import in_float32
 from remote.judge.tiles import Box, Tile, floors, worst
+from seeds.faults import REDUCED
 from seeds.inputs import draw, dtype_of
 from seeds.spec import ProblemSpec
 
@@ -97,9 +98,9 @@ def excerpts(reference: Reference, spec: ProblemSpec, size: str) -> Excerpts:
     """Find out along which axes the outputs that are large at `size` fall apart."""
     small = [prod(output.resolve(spec.dims(size))) <= _SMALL for output in spec.outputs]
     none = Excerpts(reference, spec, [() for _ in small])
-    if all(small):
+    if all(small) or REDUCED not in spec.sizes:
         return none
-    inputs = draw(spec, "reduced", spec.seeds[0])
+    inputs = draw(spec, REDUCED, spec.seeds[0])
     truth = outputs_of(reference(*inputs), spec)
     axes = [
         () if is_small else _axes_of(none, inputs, number, truth[number])

@@ -7,7 +7,7 @@ not finite. The tolerance belongs to the problem.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, isfinite, sqrt
+from math import inf, isfinite, prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,11 @@ def output_fault(found: Sequence[ArraySpec], spec: ProblemSpec, size: str) -> tu
         return "output_count", f"the kernel returns {len(found)} arrays, {spec.name} has {len(spec.outputs)}"
     for item, output in zip(found, spec.outputs, strict=True):
         shape = output.resolve(dims)
-        if tuple(item.shape) != shape:
+        if output.kernel_shape is not None:
+            if prod(item.shape) != prod(shape):
+                text = f"has {prod(item.shape)} elements, it must have the {prod(shape)} of shape {shape}"
+                return "output_shape", f"{output.name} {text}"
+        elif tuple(item.shape) != shape:
             return "output_shape", f"{output.name} has shape {tuple(item.shape)}, it must be {shape}"
         if item.dtype != output.dtype:
             return "output_dtype", f"{output.name} is {item.dtype}, it must be {output.dtype}"

@@ -20,6 +20,7 @@ from nki_sim.program.ir import ArraySpec, Program
 from nki_sim.timing import counters, explain, uncertainty
 from nki_sim.timing.forecast import Forecast, forecast, untimed
 from remote.bounds import tight_ms
+from remote.judge.declared import as_declared
 from remote.judge.drawn import InputCache
 from remote.judge.job import Job, Outcome
 from remote.judge.numerics import output_fault
@@ -72,9 +73,10 @@ class _Judgement:
             program = _program(self.reply)
         with self.at("rules"):
             _obey_rules(program, target, self.job)
+            declared = as_declared(program, self.job.spec, self.job.size)
         with self.at("numerics"):
             limits = {"max_elements": MAX_ELEMENTS, "max_steps": MAX_STEPS}
-            Trials(program, self.reply, self.job, self.inputs, self.rel_l2, limits).run()
+            Trials(declared, self.reply, self.job, self.inputs, self.rel_l2, limits).run()
         with self.at("timing"):
             predicted = _timed(lambda: forecast(program, target))
             untimed = _untimed(program)
@@ -123,7 +125,7 @@ def _program(reply: bytes) -> Program:
 
 
 def _obey_rules(program: Program, target: targets.Target, job: Job) -> None:
-    expected = [ArraySpec(item.resolve(job.spec.dims(job.size)), item.dtype) for item in job.spec.inputs]
+    expected = [ArraySpec(item.passed(job.spec.dims(job.size)), item.dtype) for item in job.spec.inputs]
     if program.specs(program.inputs) != expected or program.target != job.target:
         raise RejectedError(
             Verdict.COMPILE_ERROR, "invalid_ir", "the program was not traced for this problem"
