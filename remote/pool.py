@@ -26,7 +26,7 @@ class WorkerLimits:
     """What one worker may use: address space, inputs it keeps, and wall-clock time per job."""
 
     memory_bytes: int
-    input_bytes: int = 768 << 20
+    input_bytes: int = 512 << 20
     wall_s: float = 1800.0
 
     @classmethod

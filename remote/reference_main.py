@@ -2,7 +2,7 @@
 
 The request on stdin is JSON: `folder` (the problem's files), `size`, `files`: per seed the descriptors of its
 outputs, in the order of the spec, written as .npy; and `excerpts`: per input set the descriptor of an .npz
-with the pool's tiles (`0`, `1`, ...) and the `honest` error.
+with the pool's tiles (`0`, `1`, ...), the `honest` error and, of a seed, the marks of its generator.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from remote.judge import suite
+from remote.judge import stream, suite
 from remote.judge.excerpts import excerpts
 from remote.judge.tiles import pool
 from seeds.inputs import Array, draw, dtype_of
@@ -32,7 +32,7 @@ def main() -> int:
     spec, faults = parse((folder / SPEC).read_bytes())
     if spec is None:
         raise ValueError("; ".join(faults))
-    reference = _load(folder)
+    reference = _load(folder, spec)
     for seed, descriptors in request["files"].items():
         outputs = reference(*draw(spec, request["size"], int(seed)))
         _write(outputs, spec, spec.dims(request["size"]), descriptors)
@@ -44,16 +44,24 @@ def main() -> int:
 def _excerpts(reference: Callable[..., Any], spec: ProblemSpec, size: str, files: Mapping[str, int]) -> None:
     tiles, found = pool(spec, size), excerpts(reference, spec, size)
     for name, descriptor in files.items():
-        inputs = suite.inputs(spec, size, name)
+        inputs, marks = _drawn(spec, size, name)
         with np.errstate(all="ignore"):
             truth = found.evaluate(inputs, tiles)
             error = found.honest_error(inputs, tiles, truth)
         with os.fdopen(descriptor, "wb") as file:
             arrays = {str(number): array for number, array in enumerate(truth)}
-            np.savez(file, allow_pickle=False, honest=np.float64(error), **arrays)
+            np.savez(file, allow_pickle=False, honest=np.float64(error), **arrays, **stream.named(marks))
 
 
-def _load(folder: Path) -> Callable[..., Any]:
+def _drawn(spec: ProblemSpec, size: str, name: str) -> tuple[list[Array], list[stream.Marks]]:
+    """The inputs of a set; of a seed's, what makes them drawable in parts."""
+    if name.isdecimal():
+        return stream.draw_marked(spec, size, int(name))
+    return suite.inputs(spec, size, name), []
+
+
+def _load(folder: Path, spec: ProblemSpec) -> Callable[..., Any]:
+    """The reference as a function of the inputs; it gets the scalars here."""
     sys.path.insert(0, str(folder))
     location = importlib.util.spec_from_file_location("reference", folder / REFERENCE)
     assert location is not None
@@ -61,7 +69,7 @@ def _load(folder: Path) -> Callable[..., Any]:
     module = importlib.util.module_from_spec(location)
     location.loader.exec_module(module)
     function: Callable[..., Any] = getattr(module, REFERENCE_FUNCTION)
-    return function
+    return lambda *arrays: function(*spec.arguments(arrays, lambda value: value))
 
 
 def _write(found: Any, spec: ProblemSpec, dims: Mapping[str, int], descriptors: Sequence[int]) -> None:

@@ -33,10 +33,11 @@ def draw(spec: ProblemSpec, size: str, seed: int) -> list[Array]:
     """
     dims = spec.dims(size)
     generator = np.random.default_rng(seed)
-    return [_draw(item, item.resolve(dims), generator) for item in spec.inputs]
+    return [drawn(item, item.resolve(dims), generator) for item in spec.inputs]
 
 
-def _draw(item: InputSpec, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
+def drawn(item: InputSpec, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
+    """Return the next elements of an input; drawing it in parts gives what drawing it at once does."""
     values = _DISTRIBUTIONS[item.distribution](generator.standard_normal(shape, dtype=np.float32))
     if item.scale != 1.0:
         values *= np.float32(item.scale)

@@ -1,12 +1,20 @@
-"""Input sets that a worker has drawn and keeps for the next kernel of the same problem."""
+"""Input sets that a worker has drawn: whole ones, kept for the next kernel of the same problem, and parts."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
+from math import prod
 
-from remote.judge import suite
+import numpy as np
+
+from nki_sim.flow import regions
+from nki_sim.program.ir import Ints, Program
+from remote.judge import stream, suite
 from remote.judge.job import Job
-from remote.judge.suite import Array
+from remote.judge.spans import Array, Source
+from remote.judge.stream import Marks
+from seeds.inputs import dtype_of
 
 
 class InputCache:
@@ -17,17 +25,33 @@ class InputCache:
         self._sets: OrderedDict[tuple[str, str, str], list[Array]] = OrderedDict()
         self._nbytes = 0
 
-    def get(self, job: Job, name: str) -> list[Array]:
-        """Return the inputs of a set, read-only; drawn now if they are not here."""
+    def get(
+        self, job: Job, name: str, parts: Sequence[Ints] | None = None, marks: Sequence[Marks] = ()
+    ) -> list[Array]:
+        """Return the inputs of a set, read-only; drawn now if they are not here.
+
+        `parts` are the boxes that will be read of each (`read_of`), `marks` what was noted of a seed's
+        generator. With these, where a problem's sets are too large to be kept, the rest is left out.
+        """
         key = (job.problem, job.size, name)
         if key in self._sets:
             self._sets.move_to_end(key)
             return self._sets[key]
-        arrays = suite.inputs(job.spec, job.size, name)
+        sources = _sources(job, name, marks)
+        if parts is None or not sources or self._keeps_all(job):
+            arrays = suite.inputs(job.spec, job.size, name)
+            self._keep(key, arrays)
+        else:
+            arrays = [source.parts(boxes) for source, boxes in zip(sources, parts, strict=True)]
         for array in arrays:
             array.flags.writeable = False
-        self._keep(key, arrays)
         return arrays
+
+    def _keeps_all(self, job: Job) -> bool:
+        """Whether all sets that a job asks for can be kept."""
+        dims = job.spec.dims(job.size)
+        nbytes = sum(prod(item.resolve(dims)) * dtype_of(item.dtype).itemsize for item in job.spec.inputs)
+        return nbytes * len(job.excerpts) <= self._max_bytes
 
     def _keep(self, key: tuple[str, str, str], arrays: list[Array]) -> None:
         nbytes = sum(array.nbytes for array in arrays)
@@ -38,3 +62,20 @@ class InputCache:
         while self._nbytes > self._max_bytes:
             _, old = self._sets.popitem(last=False)
             self._nbytes -= sum(array.nbytes for array in old)
+
+
+def read_of(program: Program) -> list[Ints]:
+    """Return, per input, the boxes (row, end row, column, end column) of it that some instruction reads."""
+    cells = program.cells
+    found = []
+    for number in program.inputs:
+        reading = np.flatnonzero((cells.tensor == number) & cells.reads)
+        found.append(np.unique(regions.boxes(program, reading), axis=0))
+    return found
+
+
+def _sources(job: Job, name: str, marks: Sequence[Marks]) -> list[Source]:
+    """The inputs of a set to be made in parts; none for a seed of which nothing was noted."""
+    if not name.isdecimal():
+        return suite.sources(job.spec, job.size, name)
+    return stream.sources(job.spec, job.size, int(name), marks) if marks else []

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from remote.judge.spans import Source, Span
 from seeds.inputs import draw, dtype_of
 from seeds.spec import InputSpec, ProblemSpec
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
-Maker = Callable[[int, Shape, np.random.Generator], Array]
+Maker = Callable[[int, Shape, np.random.Generator], Span]
 """An input by its position and shape, in float32, before distribution and scale are applied."""
 
 _BLOCK = 65_537
@@ -35,71 +36,119 @@ def _block(shape: Shape, generator: np.random.Generator) -> Array:
     return generator.standard_normal(min(prod(shape), _BLOCK), dtype=np.float32)
 
 
-def _noise(shape: Shape, generator: np.random.Generator) -> Array:
-    """Standard normal numbers; those of a large array repeat themselves, rows shifted against each other."""
-    return np.resize(_block(shape, generator), shape)
+def _repeated(block: Array) -> Span:
+    """The block again and again; rows are shifted against each other, since its length is a prime."""
+
+    def span(first: int, end: int) -> Array:
+        start, count = first % block.size, end - first
+        if start + count <= block.size:
+            return block[start : start + count].copy()
+        return np.resize(np.roll(block, -start), count)
+
+    return span
 
 
-def _wide(_: int, shape: Shape, generator: np.random.Generator) -> Array:
+def _noise(_: int, shape: Shape, generator: np.random.Generator) -> Span:
+    """Standard normal numbers."""
+    return _repeated(_block(shape, generator))
+
+
+def _wide(_: int, shape: Shape, generator: np.random.Generator) -> Span:
     """Magnitudes over six decimal orders, side by side."""
     block = _block(shape, generator)
-    return np.resize(block * np.exp2(generator.uniform(-10, 10, block.size).astype(np.float32)), shape)
+    return _repeated(block * np.exp2(generator.uniform(-10, 10, block.size).astype(np.float32)))
 
 
-def _outliers(_: int, shape: Shape, generator: np.random.Generator) -> Array:
+def _outliers(_: int, shape: Shape, generator: np.random.Generator) -> Span:
     """A few elements far above all others; also every last one of a line, where partial maxima end early."""
-    values = _noise(shape, generator)
-    values.reshape(-1)[::_RARE] *= _OUTLIER
-    values[..., -1] *= _OUTLIER
-    return values
+    noise, width = _noise(_, shape, generator), shape[-1]
+
+    def span(first: int, end: int) -> Array:
+        values = noise(first, end)
+        values[-first % _RARE :: _RARE] *= _OUTLIER
+        values[(width - 1 - first) % width :: width] *= _OUTLIER
+        return values
+
+    return span
 
 
-def _equal(index: int, shape: Shape, _: np.random.Generator) -> Array:
+def _equal(index: int, shape: Shape, _: np.random.Generator) -> Span:
     """One value everywhere, of few bits, so that sums are exact in any order."""
-    return np.full(shape, 0.75 + 0.25 * index, dtype=np.float32)
+    return lambda first, end: np.full(end - first, 0.75 + 0.25 * index, dtype=np.float32)
 
 
-def _one_hot(index: int, shape: Shape, generator: np.random.Generator) -> Array:
+def _one_hot(index: int, shape: Shape, generator: np.random.Generator) -> Span:
     """The first input selects: each line of it has a single one."""
     if index:
-        return _noise(shape, generator)
-    values = np.zeros(shape, dtype=np.float32)
-    lines = values.reshape(-1, shape[-1])
-    rows = np.arange(len(lines))
-    lines[rows, generator.integers(shape[-1], size=len(lines))] = 1.0
-    return values
+        return _noise(index, shape, generator)
+    width, lines = shape[-1], prod(shape[:-1])
+    places = np.arange(lines) * width + generator.integers(width, size=lines)
+
+    def span(first: int, end: int) -> Array:
+        values = np.zeros(end - first, dtype=np.float32)
+        values[places[slice(*np.searchsorted(places, (first, end)))] - first] = 1.0
+        return values
+
+    return span
 
 
-def _flipped(index: int, shape: Shape, generator: np.random.Generator) -> Array:
+def _flipped(index: int, shape: Shape, generator: np.random.Generator) -> Span:
     """Signs that never mix: one input negative, the next positive; maxima that begin at zero are wrong."""
-    return np.resize(np.abs(_block(shape, generator)) * np.float32(4.0 if index % 2 else -4.0), shape)
+    return _repeated(np.abs(_block(shape, generator)) * np.float32(4.0 if index % 2 else -4.0))
 
 
-def _sorted(_: int, shape: Shape, generator: np.random.Generator) -> Array:
+def _sorted(_: int, shape: Shape, generator: np.random.Generator) -> Span:
     """Each line ascends, so that its largest element comes last; lines differ in scale.
 
     All are positive: with both signs, products of such matrices cancel, and nothing is left to compare.
     """
-    line = np.sort(np.abs(generator.standard_normal(shape[-1], dtype=np.float32)))
-    return line * (0.5 + np.abs(_noise((*shape[:-1], 1), generator)))
+    line = _repeated(np.sort(np.abs(generator.standard_normal(shape[-1], dtype=np.float32))))
+    lines = shape[:-1]
+    scale = 0.5 + np.abs(_noise(_, lines, generator)(0, prod(lines)))
+    return lambda first, end: line(first, end) * _by_line(scale, shape[-1], first, end)
 
 
-def _masked(_: int, shape: Shape, generator: np.random.Generator) -> Array:
+def _masked(_: int, shape: Shape, generator: np.random.Generator) -> Span:
     """The tail of every axis is zero."""
-    values = _noise(shape, generator)
-    for axis, size in enumerate(shape):
-        if size > 1:
-            np.moveaxis(values, axis, 0)[size - max(1, size // _TAIL) :] = 0.0
-    return values
+    noise = _noise(_, shape, generator)
+    keeps = [np.ones(size, dtype=np.float32) for size in shape]
+    for keep in keeps:
+        keep[keep.size - keep.size // min(_TAIL, keep.size) :] = 0.0 if keep.size > 1 else 1.0
+    *outer, last = keeps
+    lines: Array = np.ones(1, dtype=np.float32)
+    for keep in outer:
+        lines = np.outer(lines, keep).reshape(-1)
+    columns = _repeated(last)
+
+    def span(first: int, end: int) -> Array:
+        # Adding zero makes a negative zero positive.
+        return noise(first, end) * columns(first, end) * _by_line(lines, last.size, first, end) + 0.0
+
+    return span
+
+
+def _by_line(values: Array, width: int, first: int, end: int) -> Array:
+    """A value per line, for the elements [first, end)."""
+    top = first // width
+    return np.repeat(values[top : -(-end // width)], width)[first - top * width : end - top * width]
 
 
 def _scaled(exponent: int) -> Maker:
-    return lambda _, shape, generator: np.resize(_block(shape, generator) * np.float32(2.0**exponent), shape)
+    return lambda _, shape, generator: _repeated(_block(shape, generator) * np.float32(2.0**exponent))
 
 
-def _permuted(_: int, shape: Shape, generator: np.random.Generator) -> Array:
+def _permuted(_: int, shape: Shape, generator: np.random.Generator) -> Span:
     """What plain noise is, its batch in another order."""
-    return np.roll(_noise(shape, generator), shape[0] // 2, axis=0)
+    noise, size = _noise(_, shape, generator), prod(shape)
+    ahead = size - shape[0] // 2 * prod(shape[1:])
+
+    def span(first: int, end: int) -> Array:
+        turn = min(max(size - ahead, first), end)
+        return np.concatenate(
+            [noise(first + ahead, turn + ahead), noise(turn + ahead - size, end + ahead - size)]
+        )
+
+    return span
 
 
 _MAKERS: dict[str, Maker] = {
@@ -138,24 +187,39 @@ def inputs(spec: ProblemSpec, size: str, name: str) -> list[Array]:
     """
     if name.isdecimal():
         return draw(spec, size, int(name))
+    return [source.whole() for source in sources(spec, size, name)]
+
+
+def sources(spec: ProblemSpec, size: str, name: str) -> list[Source]:
+    """Return the inputs of a set that is no seed, to be made in parts.
+
+    Raises:
+        UnknownSizeError: the spec has no such size.
+    """
     generator = np.random.default_rng([len(name), *name.encode()])
-    maker = _MAKERS.get(name, _scaled(0))
-    dims = spec.dims(size)
-    arrays = [
-        _as_drawn(item, maker(index, item.resolve(dims), generator)) for index, item in enumerate(spec.inputs)
-    ]
-    for item, array in zip(spec.inputs, arrays, strict=True):
-        if name == _WITHOUT + item.name:
-            array[...] = 0
-    return arrays
+    maker, dims = _MAKERS.get(name, _noise), spec.dims(size)
+    found = []
+    for index, item in enumerate(spec.inputs):
+        shape = item.resolve(dims)
+        span = _as_drawn(item, maker(index, shape, generator))
+        zero = name == _WITHOUT + item.name
+        found.append(Source(shape, dtype_of(item.dtype), _zeros if zero else span))
+    return found
 
 
-def _as_drawn(item: InputSpec, values: Array) -> Array:
-    """Signs, scale and type that the problem gives this input; integers stay what a seed can draw."""
-    if item.distribution == "abs_normal":
-        values = np.abs(values)
-    if item.scale != 1.0:
-        values *= np.float32(item.scale)
-    if item.dtype == "int32":
-        values = np.clip(values, -4, 4)
-    return values.astype(dtype_of(item.dtype), copy=False)
+def _zeros(first: int, end: int) -> Array:
+    return np.zeros(end - first, dtype=np.float32)
+
+
+def _as_drawn(item: InputSpec, span: Span) -> Span:
+    """Signs and scale that the problem gives this input; integers stay what a seed can draw."""
+
+    def drawn(first: int, end: int) -> Array:
+        values = span(first, end)
+        if item.distribution == "abs_normal":
+            values = np.abs(values)
+        if item.scale != 1.0:
+            values = values * np.float32(item.scale)
+        return np.clip(values, -4, 4) if item.dtype == "int32" else values
+
+    return drawn

@@ -21,12 +21,13 @@ from nki_sim.errors import InputError, KernelError
 from nki_sim.flow import slices
 from nki_sim.program.ir import Program
 from nki_sim.running import numerics
-from remote.judge import tiles
-from remote.judge.drawn import InputCache
+from remote.judge import stream, tiles
+from remote.judge.drawn import InputCache, read_of
 from remote.judge.job import Job
 from remote.judge.numerics import Array, BadReferenceError, rel_l2
 from remote.judge.precision import lowered
 from remote.judge.rejection import RejectedError, failed
+from remote.judge.stream import Marks
 from remote.judge.suite import EXTREME
 from state.model import Verdict
 
@@ -39,10 +40,11 @@ LOOSEST = 1e-2
 
 @dataclass(frozen=True)
 class Excerpt:
-    """The reference's tiles for one input set, and how far honest float32 is from them."""
+    """The reference's tiles for one input set, how far honest float32 is from them, a seed's marks."""
 
     truth: Sequence[Array]
     honest: float
+    marks: Sequence[Marks] = ()
 
 
 @dataclass
@@ -68,7 +70,7 @@ class Trials:
         else:
             _precise(self.program)
         for seed, paths in self.job.references.items():
-            outputs = self._outputs(self.program, str(seed))
+            outputs = self._outputs(self.program, self.inputs.get(self.job, str(seed)))
             error = self.errors[seed] = rel_l2(outputs, [_whole(path) for path in paths])
             _within(outputs, error, self.job.spec.rel_l2, f"input seed {seed}")
 
@@ -77,6 +79,7 @@ class Trials:
         at = tiles.chosen(pool, self.reply)
         boxes = tiles.boxes([pool[number] for number in at])
         part = slices.backward(self.program, boxes)
+        read = read_of(part)
         # All of the program where all is judged, else what the tiles show of it.
         _precise(self.program if self.job.references else part)
         for name, path in self.job.excerpts.items():
@@ -84,7 +87,8 @@ class Trials:
             tolerance = allowed(name, excerpt.honest, self.job.spec.rel_l2)
             if tolerance is None:
                 continue
-            outputs = self._outputs(part, name, boxes)
+            inputs = self.inputs.get(self.job, name, read, excerpt.marks)
+            outputs = self._outputs(part, inputs, boxes)
             found = [outputs[pool[number].output][pool[number].index] for number in at]
             truth = [excerpt.truth[number] for number in at]
             error = tiles.worst(found, truth, tiles.floors(pool, excerpt.truth), at)
@@ -95,9 +99,11 @@ class Trials:
             )
 
     def _outputs(
-        self, program: Program, name: str, boxes: Mapping[int, Sequence[slices.Box]] | None = None
+        self,
+        program: Program,
+        inputs: Sequence[Array],
+        boxes: Mapping[int, Sequence[slices.Box]] | None = None,
     ) -> list[Array]:
-        inputs = self.inputs.get(self.job, name)
         try:
             return numerics.run(program, inputs, only=boxes, sliced=boxes is not None, **self.limits)
         except KernelError as error:
@@ -153,6 +159,7 @@ def _excerpt(path: str, pool: Sequence[tiles.Tile]) -> Excerpt:
     try:
         with np.load(path, allow_pickle=False) as file:
             truth = [file[str(number)] for number in range(len(pool))]
-            return Excerpt(truth, float(file["honest"]))
+            marks = [file[name] for name in stream.names(file.files)]
+            return Excerpt(truth, float(file["honest"]), marks)
     except (OSError, ValueError, EOFError, KeyError, BadZipFile) as error:
         raise BadReferenceError(f"{path}: {error}") from error

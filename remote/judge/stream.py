@@ -1,0 +1,105 @@
+"""A seed's inputs in parts: the generator's states noted along the way, to go on from any of them.
+
+How many numbers of the generator an element takes is not known beforehand, so that none can be skipped; but
+what was drawn once can be begun again in the middle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remote.judge.spans import Array, Source
+from seeds.inputs import drawn, dtype_of
+from seeds.spec import InputSpec, ProblemSpec
+
+Marks = NDArray[np.uint64]
+"""States of the generator, [chunks, 4]: high and low half of the state, whether half a draw is left, it."""
+
+CHUNK = 1 << 12
+"""Elements between two states."""
+
+_NAME = "marks"
+_HALF = (1 << 64) - 1
+
+
+def draw_marked(spec: ProblemSpec, size: str, seed: int) -> tuple[list[Array], list[Marks]]:
+    """Return a seed's inputs, as `seeds.inputs.draw` does, and per input the states at its chunks.
+
+    Raises:
+        UnknownSizeError: the spec has no such size.
+    """
+    dims, generator = spec.dims(size), np.random.default_rng(seed)
+    arrays, marks = [], []
+    for item in spec.inputs:
+        shape = item.resolve(dims)
+        flat = np.empty(prod(shape), dtype_of(item.dtype))
+        states = []
+        for first, end in _chunks(flat.size):
+            states.append(_state(generator))
+            flat[first:end] = drawn(item, (end - first,), generator)
+        arrays.append(flat.reshape(shape))
+        marks.append(np.array(states, dtype=np.uint64).reshape(-1, 4))
+    return arrays, marks
+
+
+def named(marks: Sequence[Marks]) -> dict[str, Marks]:
+    """Return the marks of all inputs by the names under which a file holds them."""
+    return {f"{_NAME}{number}": states for number, states in enumerate(marks)}
+
+
+def names(found: Sequence[str]) -> list[str]:
+    """Return those of a file's names that are marks, in the order of the inputs."""
+    return [f"{_NAME}{number}" for number in range(sum(name.startswith(_NAME) for name in found))]
+
+
+def sources(spec: ProblemSpec, size: str, seed: int, marks: Sequence[Marks]) -> list[Source]:
+    """Return a seed's inputs, to be made in parts."""
+    dims = spec.dims(size)
+    return [
+        Source(shape := item.resolve(dims), dtype_of(item.dtype), _Chunks(item, prod(shape), seed, states))
+        for item, states in zip(spec.inputs, marks, strict=True)
+    ]
+
+
+class _Chunks:
+    """The spans of one input; the chunk drawn last is kept, since the next span often begins in it."""
+
+    def __init__(self, item: InputSpec, size: int, seed: int, marks: Marks) -> None:
+        self._item, self._size, self._marks = item, size, marks
+        self._generator = np.random.default_rng(seed)
+        self._held: tuple[int, Array] | None = None
+
+    def __call__(self, first: int, end: int) -> Array:
+        start = first - first % CHUNK
+        chunks = [self._chunk(number) for number in range(start // CHUNK, -(-end // CHUNK))]
+        return np.concatenate(chunks)[first - start : end - start]
+
+    def _chunk(self, number: int) -> Array:
+        if self._held is None or self._held[0] != number:
+            _go_to(self._generator, self._marks[number])
+            count = min(CHUNK, self._size - number * CHUNK)
+            self._held = number, drawn(self._item, (count,), self._generator)
+        return self._held[1]
+
+
+def _chunks(size: int) -> Iterator[tuple[int, int]]:
+    return ((first, min(size, first + CHUNK)) for first in range(0, size, CHUNK))
+
+
+def _state(generator: np.random.Generator) -> tuple[int, int, int, int]:
+    found: dict[str, Any] = dict(generator.bit_generator.state)
+    state = found["state"]["state"]
+    return state >> 64, state & _HALF, found["has_uint32"], found["uinteger"]
+
+
+def _go_to(generator: np.random.Generator, mark: Marks) -> None:
+    """Put a seed's generator into the state that a mark noted."""
+    high, low, has_half, half = (int(number) for number in mark)
+    now: dict[str, Any] = dict(generator.bit_generator.state)
+    state = {**now["state"], "state": high << 64 | low}
+    generator.bit_generator.state = {**now, "state": state, "has_uint32": has_half, "uinteger": half}
