@@ -32,7 +32,7 @@ from state.errors import (
 )
 from state.events import Event, RunForked, idempotency_key
 from state.fold import FOLD_VERSION
-from state.head import EMPTY, Head
+from state.head import Head
 from state.records import NewEvent, Recorded, Row, recorded
 from state.snapshots import Tip, Tips
 from state.upcast import decode
@@ -52,6 +52,7 @@ class Line(NamedTuple):
     cause: int | None
     idem: str | None
     payload: str
+    at_us: int | None
 
 
 class Draft(NamedTuple):
@@ -101,8 +102,9 @@ def _line(new: NewEvent) -> Line:
             f"{new.stream}: {type(event).__name__} cannot be written as JSON: {error}"
         ) from error
     return Line(
-        new.stream, event, type(event).__name__, event.version, new.cause, idempotency_key(event), payload
-    )
+        new.stream, event, type(event).__name__, event.version, new.cause, idempotency_key(event), payload,
+        new.at_us,
+    )  # fmt: skip
 
 
 class _Plan:
@@ -142,8 +144,7 @@ class Appender:
         self._load_head()
 
     def _load_head(self) -> None:
-        row = queries.last_row(self.connection)
-        self.head = EMPTY if row is None else Head(row.seq, row.stream, row.run_seq, row.hash.hex())
+        self.head = queries.head(self.connection)
         self._tips = Tips()
         self._kinds = set(self.connection.execute("SELECT type, sv FROM kind"))
 
@@ -202,7 +203,7 @@ class Appender:
                 raise StaleAppend(stream, expected, actual)
 
     def _place(self, plan: _Plan, line: Line) -> Recorded:
-        stream, event, type_, sv, cause, idem, payload = line
+        stream, event, type_, sv, cause, idem, payload, at_us = line
         tip = self._tip_in(plan, stream)
         if tip.run_seq == 0:
             tip = self._begin(plan, line)
@@ -210,7 +211,8 @@ class Appender:
         run_seq, seq = tip.run_seq + 1, plan.seq + 1
         hashed = snapshots.wants_hash(type_, run_seq)
         content = (
-            seq, stream, run_seq, type_, sv, plan.now_us, cause, idem, payload, tip.hash, plan.log_hash,
+            seq, stream, run_seq, type_, sv, at_us or plan.now_us, cause, idem, payload, tip.hash,
+            plan.log_hash,
             snapshots.state_hash(state) if hashed else None, FOLD_VERSION if hashed else None,
         )  # fmt: skip
         row = Row._make((*content, row_hash(content)))

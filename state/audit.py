@@ -12,7 +12,7 @@ from itertools import zip_longest
 
 from state import schema
 from state.blobs import StoredBlob, unpack
-from state.errors import LogDamaged
+from state.errors import BlobPruned, LogDamaged
 from state.projections import TABLES
 from state.records import Row
 
@@ -56,20 +56,21 @@ def check_pages(connection: sqlite3.Connection) -> Iterator[Finding]:
         if line != "ok":
             yield Finding("page", line)
     there = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'")}
-    for name in sorted(schema.TRIGGERS - there):
+    for name in sorted(schema.triggers(connection) - there):
         yield Finding("page", f"the trigger {name} is missing: rows were not guarded")
 
 
 def check_blobs(connection: sqlite3.Connection) -> Iterator[Finding]:
     """Check every blob's bytes against its digest."""
     after = 0
-    while page := connection.execute(
-        "SELECT rowid, * FROM blob WHERE rowid > ? ORDER BY rowid LIMIT ?", (after, _PAGE)
-    ).fetchall():
+    query = "SELECT rowid, * FROM blob WHERE rowid > ? ORDER BY rowid LIMIT ?"
+    while page := connection.execute(query, (after, _PAGE)).fetchall():
         for rowid, *columns in page:
             after = rowid
             try:
                 unpack(StoredBlob(*columns))
+            except BlobPruned:
+                continue
             except LogDamaged as error:
                 yield Finding("blob", error.what)
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from state.errors import BlobMissing, LogDamaged
+from state.errors import BlobMissing, BlobPruned, LogDamaged
 from state.events import (
     EVENT_TYPES,
     CommandReceived,
@@ -53,7 +53,10 @@ def unpack(blob: StoredBlob) -> bytes:
 
     Raises:
         LogDamaged: they are not what their digest says.
+        BlobPruned: they are not kept any more.
     """
+    if blob.encoding in GONE:
+        raise BlobPruned(f"blob {blob.digest.hex()} ({blob.size} bytes) {GONE[blob.encoding]}")
     try:
         data = zlib.decompress(blob.data) if blob.encoding == "zlib" else blob.data
     except zlib.error as error:
@@ -63,9 +66,25 @@ def unpack(blob: StoredBlob) -> bytes:
     return data
 
 
-def store(connection: sqlite3.Connection, blobs: list[StoredBlob]) -> None:
-    """Insert blobs; those already stored are left as they are."""
-    connection.executemany("INSERT OR IGNORE INTO blob VALUES (?, ?, ?, ?)", blobs)
+GONE = {
+    "pruned": "was pruned: no event of this log names it any more; import the archive of a run that did",
+    "lost": "was lost: its bytes were damaged and no other copy was there when the log was repaired",
+}
+"""What is kept in the place of a blob whose bytes are not, by encoding."""
+
+_STORE = """INSERT INTO blob VALUES (?, ?, ?, ?) ON CONFLICT(digest) DO UPDATE SET
+    size = excluded.size, encoding = excluded.encoding, data = excluded.data
+    WHERE encoding IN ('pruned', 'lost')"""
+
+
+def tombstone(blob: StoredBlob, encoding: str) -> StoredBlob:
+    """Return what says that `blob` was here, and why it is not (a key of GONE)."""
+    return blob._replace(encoding=encoding, data=b"")
+
+
+def store(connection: sqlite3.Connection, blobs: Iterable[StoredBlob]) -> None:
+    """Insert blobs; those already stored are left as they are, tombstones are replaced."""
+    connection.executemany(_STORE, blobs)
 
 
 def fetch(connection: sqlite3.Connection, digest: str) -> bytes:
@@ -73,6 +92,7 @@ def fetch(connection: sqlite3.Connection, digest: str) -> bytes:
 
     Raises:
         BlobMissing: no blob has this digest.
+        BlobPruned: its bytes are not kept any more.
         LogDamaged: its bytes were edited.
     """
     try:
@@ -86,9 +106,10 @@ def fetch(connection: sqlite3.Connection, digest: str) -> bytes:
 
 
 def exists(connection: sqlite3.Connection, digest: str) -> bool:
-    """Return whether a blob is stored."""
+    """Return whether a blob is stored, or known to have been lost; one that was pruned is not."""
     key = bytes.fromhex(digest)
-    return connection.execute("SELECT 1 FROM blob WHERE digest = ?", (key,)).fetchone() is not None
+    query = "SELECT 1 FROM blob WHERE digest = ? AND encoding <> 'pruned'"
+    return connection.execute(query, (key,)).fetchone() is not None
 
 
 _NAMES: dict[type[Event], Callable[[Any], tuple[str, ...]]] = {

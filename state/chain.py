@@ -41,13 +41,22 @@ class ChainWalk:
     """Checks rows in log order, from any point on.
 
     `before` returns what the first row seen of a stream must continue, None when nothing can be said for
-    it; `log_hash` is the hash of the row before the first one, `seq` its number.
+    it; `log_hash` is the hash of the row before the first one, `seq` its number. `beyond` returns where the
+    log goes on after events that were taken out: the last one's number, and what the next row continues.
     """
 
-    def __init__(self, *, seq: int, log_hash: bytes, before: Callable[[Row], Link | None]) -> None:
+    def __init__(
+        self,
+        *,
+        seq: int,
+        log_hash: bytes,
+        before: Callable[[Row], Link | None],
+        beyond: Callable[[int], tuple[int, bytes] | None] = lambda _: None,
+    ) -> None:
         self.seq = seq
         self.log_hash = log_hash
         self._before = before
+        self._beyond = beyond
         self._links: dict[str, Link] = {}
 
     def check(self, row: Row) -> None:
@@ -56,6 +65,8 @@ class ChainWalk:
         Raises:
             LogDamaged: it does not follow, or its content is not what was hashed.
         """
+        if row.seq != self.seq + 1:
+            self.seq, self.log_hash = self._beyond(self.seq + 1) or (self.seq, self.log_hash)
         if row.seq != self.seq + 1:
             raise _damaged(row, f"event {self.seq + 1} is missing")
         if row.log_prev != self.log_hash:

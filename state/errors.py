@@ -19,6 +19,7 @@ StateError
 │   └── LogClosed             the log was closed
 └── ReadError                 what was asked for
     ├── BlobMissing
+    │   └── BlobPruned        it was here; it went with the runs that named it, or was damaged
     ├── StreamUnknown
     └── ReadModelsStale       they are another version's; whoever opens the log for writing rebuilds them
 """
@@ -154,6 +155,10 @@ class ReadError(StateError):
 
 class BlobMissing(ReadError):  # noqa: N818
     code = "blob_missing"
+
+
+class BlobPruned(BlobMissing):
+    code = "blob_pruned"
 
 
 class StreamUnknown(ReadError):  # noqa: N818

@@ -139,6 +139,19 @@ class CommandRejected(Event):
     error: ErrorInfo
 
 
+class LogRewritten(Event):
+    """The log's file was made anew, its owner stopped: `verb` says by what, `runs` what it meant for each.
+
+    Events that are in the log no longer left a gap in its numbers; `taken_out` is how many.
+    """
+
+    type: Literal["LogRewritten"] = "LogRewritten"
+    verb: Literal["compact", "import", "repair", "restore"]
+    detail: str
+    runs: dict[str, str] = Field(default_factory=dict)
+    taken_out: int = Field(default=0, ge=0)
+
+
 # --- round -----------------------------------------------------------------------------------------
 
 
@@ -372,7 +385,7 @@ class DeviceReleased(Event):
 
 AnyEvent = Annotated[
     RunCreated | RunForked | RunPaused | RunResumed | RunCancelled | RunCompleted | ConfigChanged
-    | CommandReceived | CommandCompleted | CommandRejected
+    | CommandReceived | CommandCompleted | CommandRejected | LogRewritten
     | RoundStarted | BeamSelected | RoundCompleted
     | PlanStarted | PlanProposed | PlanFailed
     | ExecutionStarted | KernelProposed | ExecutionFailed
@@ -398,6 +411,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "RunCreated", "RunForked", "RunPaused", "RunResumed", "RunCancelled", "RunCompleted", "ConfigChanged",
     ),
     "command": ("CommandReceived", "CommandCompleted", "CommandRejected"),
+    "log": ("LogRewritten",),
     "round": ("RoundStarted", "BeamSelected", "RoundCompleted"),
     "plan": ("PlanStarted", "PlanProposed", "PlanFailed"),
     "execution": ("ExecutionStarted", "KernelProposed", "ExecutionFailed"),

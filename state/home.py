@@ -22,17 +22,27 @@ MOUNTS = Path("/proc/self/mounts")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The files of one home."""
+    """The files of one home; `name` is its database, or another one in the same folder."""
 
     home: Path
+    name: str = "events.db"
 
     @property
     def database(self) -> Path:
-        return self.home / "events.db"
+        return self.home / self.name
 
     @property
     def wal(self) -> Path:
-        return self.home / "events.db-wal"
+        return self.home / f"{self.name}-wal"
+
+    @property
+    def shm(self) -> Path:
+        return self.home / f"{self.name}-shm"
+
+    @property
+    def replaced(self) -> Path:
+        """Where logs are kept that others took the place of."""
+        return self.home / "replaced"
 
     @property
     def head(self) -> Path:

@@ -41,13 +41,19 @@ def open_log(home: Path, *, create: bool, full_check: bool) -> tuple[Layout, Hom
     try:
         with sqlite_errors():
             crash_point("open.locked")
-            return layout, lock, _open(layout, full_check=full_check)
+            return layout, lock, open_appender(layout, full_check=full_check)
     except BaseException:
         lock.release()
         raise
 
 
-def _open(layout: Layout, *, full_check: bool) -> Appender:
+def open_appender(layout: Layout, *, full_check: bool = False) -> Appender:
+    """Open the log for writing; whoever calls holds the home's lock.
+
+    Raises:
+        LogError, HomeUnreadable: as `EventLog.open` lists them.
+        sqlite3.Error: as it comes.
+    """
     if sqlite3.sqlite_version_info < SAFE_SQLITE:
         _log.info("SQLite %s: safe here, as one connection alone writes", sqlite3.sqlite_version)
     anchor = read_head(layout.head)
@@ -59,7 +65,7 @@ def _open(layout: Layout, *, full_check: bool) -> Appender:
         _refresh_read_models(connection)
         crash_point("open.checked")
         appender = Appender(layout.database, connection)
-        if anchor is None:
+        if anchor is None or _replaced(connection, anchor):
             write_head(layout.head, appender.head)
     except BaseException:
         connection.close()
@@ -97,15 +103,30 @@ def check_anchor(connection: sqlite3.Connection, anchor: Head | None) -> None:
         TailLost: the log ends before its anchor.
         LogDamaged: the anchored event is another one.
     """
-    if anchor is None or anchor == EMPTY:
+    if anchor is None or anchor == EMPTY or _replaced(connection, anchor):
         return
     row = queries.row_at(connection, anchor.seq)
     if row is None:
+        if queries.gap_at(connection, anchor.seq) is not None:
+            return
         last = queries.last_row(connection)
         raise TailLost(anchor.seq, 0 if last is None else last.seq)
     if row.hash.hex() != anchor.hash:
         what = "is not the event that HEAD names: history was rewritten"
         raise LogDamaged(what, seq=row.seq, stream=row.stream, run_seq=row.run_seq)
+
+
+def note_replaced(connection: sqlite3.Connection, anchor: Head) -> None:
+    """Note in a log that it is to take the place of the one that `anchor` belongs to.
+
+    A database takes another's place by one rename, HEAD by a second one: what dies between the two leaves
+    the new log beside the old anchor, which is then no sign of a lost tail.
+    """
+    schema.set_meta(connection, "replaces", f"{anchor.seq} {anchor.hash}")
+
+
+def _replaced(connection: sqlite3.Connection, anchor: Head) -> bool:
+    return schema.get_meta(connection, "replaces") == f"{anchor.seq} {anchor.hash}"
 
 
 def check_tail(connection: sqlite3.Connection, *, full: bool) -> None:
@@ -115,7 +136,12 @@ def check_tail(connection: sqlite3.Connection, *, full: bool) -> None:
         LogDamaged: naming the first row that does not follow.
     """
     seq, log_hash = (0, GENESIS) if full else _verified(connection)
-    walk = ChainWalk(seq=seq, log_hash=log_hash, before=lambda row: queries.link_before(connection, row))
+    walk = ChainWalk(
+        seq=seq,
+        log_hash=log_hash,
+        before=lambda row: queries.link_before(connection, row),
+        beyond=lambda number: queries.beyond(connection, number),
+    )
     for row in queries.log_rows(connection, after=seq):
         walk.check(row)
 

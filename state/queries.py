@@ -11,7 +11,9 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from state import schema
 from state.chain import GENESIS, Link
+from state.head import EMPTY, Head
 from state.records import COLUMNS, Row
 
 PAGE = 2000
@@ -49,6 +51,16 @@ def last_row(connection: sqlite3.Connection, stream: str | None = None) -> Row |
     return None if found is None else Row._make(found)
 
 
+def head(connection: sqlite3.Connection) -> Head:
+    """Return where the log ends; of an event that was taken out only its number and hash are known."""
+    row = last_row(connection)
+    seq = 0 if row is None else row.seq
+    gap = gap_at(connection, seq + 1)
+    if gap is not None:
+        return Head(gap.upto, "", 0, gap.hash.hex())
+    return EMPTY if row is None else Head(row.seq, row.stream, row.run_seq, row.hash.hex())
+
+
 def row_at(connection: sqlite3.Connection, seq: int) -> Row | None:
     """Return the row with this global number."""
     found = connection.execute(_SELECT + "WHERE seq = ?", (seq,)).fetchone()
@@ -59,6 +71,30 @@ def row_by_key(connection: sqlite3.Connection, stream: str, idem: str) -> Row | 
     """Return the row of a stream that holds this idempotency key."""
     found = connection.execute(_SELECT + "WHERE stream = ? AND idem = ?", (stream, idem)).fetchone()
     return None if found is None else Row._make(found)
+
+
+class Gap(NamedTuple):
+    """Events `seq` to `upto` that this log holds no longer; the row after them continues `hash`."""
+
+    seq: int
+    upto: int
+    hash: bytes
+
+
+def gap_at(connection: sqlite3.Connection, seq: int) -> Gap | None:
+    """Return the gap that the event `seq` fell into; None where none of that number was taken out."""
+    if schema.pragma(connection, "user_version") < schema.WITH_GAPS:
+        return None
+    found = connection.execute(
+        "SELECT * FROM gap WHERE seq <= ? ORDER BY seq DESC LIMIT 1", (seq,)
+    ).fetchone()
+    return Gap._make(found) if found is not None and found[1] >= seq else None
+
+
+def beyond(connection: sqlite3.Connection, seq: int) -> tuple[int, bytes] | None:
+    """Return the last number of the gap that begins at `seq`, and what the row after it continues."""
+    gap = gap_at(connection, seq)
+    return None if gap is None or gap.seq != seq else (gap.upto, gap.hash)
 
 
 def link_at(connection: sqlite3.Connection, stream: str, run_seq: int) -> Link | None:

@@ -35,11 +35,14 @@ class ReadOnly:
         self._layout = layout
         self._copy: tempfile.TemporaryDirectory[str] | None = None
         self._frozen: _Stamp | None = None
+        self._file: tuple[int, int] | None = None
         with sqlite_errors():
             self._connection = self._open()
 
     def connection(self) -> sqlite3.Connection:
-        if self._frozen is not None and self._frozen != self._stamp():
+        if self._file != _file(self._layout.database) or (
+            self._frozen is not None and self._frozen != self._stamp()
+        ):
             self.close()
             self._connection = self._open()
         return self._connection
@@ -53,6 +56,7 @@ class ReadOnly:
     def _open(self) -> sqlite3.Connection:
         self._frozen = None
         _require_readable(self._layout)
+        self._file = _file(self._layout.database)  # a rewritten log is another file of the same name
         uri = self._layout.database.resolve().as_uri()
         try:
             return _connect(f"{uri}?mode=ro", self._layout)
@@ -67,6 +71,14 @@ class ReadOnly:
 
     def _stamp(self) -> _Stamp:
         return tuple(_identity(path) for path in (self._layout.database, self._layout.wal))
+
+
+def _file(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return (found.st_dev, found.st_ino)
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from state.crash import crash_point
 from state.errors import LogDamaged, LogTooNew, StorageFailed
 
 if TYPE_CHECKING:
@@ -59,20 +60,53 @@ _FIRST = (
        END""",
 )
 
+_GAPS = (
+    """CREATE TABLE gap(
+         seq INTEGER PRIMARY KEY, upto INT NOT NULL CHECK(upto >= seq), hash BLOB NOT NULL) STRICT""",
+    *(
+        f"""CREATE TRIGGER gap_no_{verb.lower()} BEFORE {verb} ON gap
+            BEGIN SELECT RAISE(ABORT, 'append-only: gap'); END"""
+        for verb in ("UPDATE", "DELETE")
+    ),
+    "DROP TRIGGER event_continues",
+    """CREATE TRIGGER event_continues BEFORE INSERT ON event BEGIN
+         SELECT RAISE(ABORT, 'does not continue the log')
+           WHERE NEW.seq IS NOT
+                 max((SELECT coalesce(max(seq), 0) FROM event), (SELECT coalesce(max(upto), 0) FROM gap)) + 1
+              OR NEW.log_prev IS NOT coalesce(
+                 (SELECT hash FROM event WHERE seq = NEW.seq - 1),
+                 (SELECT hash FROM gap WHERE upto = NEW.seq - 1), zeroblob(32));
+         SELECT RAISE(ABORT, 'does not continue its stream')
+           WHERE NEW.prev IS NOT coalesce(
+             (SELECT hash FROM event WHERE stream = NEW.stream AND run_seq = NEW.run_seq - 1),
+             (SELECT parent_hash FROM stream WHERE id = NEW.stream AND parent_seq = NEW.run_seq - 1),
+             CASE NEW.run_seq WHEN 1 THEN zeroblob(32) END);
+       END""",
+    "CREATE UNIQUE INDEX gap_upto ON gap(upto)",
+)
+"""Events `seq` to `upto` are in this file no longer; the row after them continues `hash`."""
+
 _NAMED = re.compile(r"CREATE TRIGGER (\w+)")
-TRIGGERS = frozenset(found[1] for statement in _FIRST if (found := _NAMED.match(statement)))
-"""The triggers that every log has."""
 
 
-def _create(database: Database) -> None:
-    for statement in _FIRST:
-        database.conn.execute(statement)
+def _all(statements: tuple[str, ...]) -> Callable[[Database], None]:
+    def change(database: Database) -> None:
+        for statement in statements:
+            database.conn.execute(statement)
+
+    return change
 
 
-MIGRATIONS: tuple[tuple[str, Callable[[Database], None]], ...] = (("0001_event_log", _create),)
+MIGRATIONS: tuple[tuple[str, Callable[[Database], None]], ...] = (
+    ("0001_event_log", _all(_FIRST)),
+    ("0002_gaps", _all(_GAPS)),
+)
 """In order; `user_version` is the number applied. Never edited once released, only appended to."""
 
 SCHEMA_VERSION = len(MIGRATIONS)
+
+WITH_GAPS = 2
+"""The first schema version that has the table `gap`."""
 
 _WRITER_PRAGMAS: tuple[tuple[str, object], ...] = (
     ("journal_mode", "wal"),
@@ -180,14 +214,21 @@ def migrate(connection: sqlite3.Connection) -> None:
 def _step(number: int, change: Callable[[Database], None]) -> Callable[[Database], None]:
     def step(database: Database) -> None:
         change(database)
+        crash_point("migrate.step")
         database.conn.execute(f"PRAGMA user_version={number}")
         database.conn.execute(f"PRAGMA application_id={APPLICATION_ID}")
 
     return step
 
 
+def triggers(connection: sqlite3.Connection) -> frozenset[str]:
+    """Return the triggers that guard the rows of a log of this one's schema."""
+    made = (_FIRST, _GAPS)[: pragma(connection, "user_version")]
+    return frozenset(found[1] for step in made for text in step if (found := _NAMED.match(text)))
+
+
 def get_meta(connection: sqlite3.Connection, key: str) -> str | None:
-    """Return a note that the log keeps about itself; all of them can be recomputed."""
+    """Return a note that the log keeps about itself; no event depends on one."""
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
     return None if row is None else str(row[0])
 

@@ -11,7 +11,14 @@ from typing import Any
 
 from pydantic import Field, JsonValue
 
-from state.events import CommandCompleted, CommandReceived, CommandRejected, ConfigChanged, Event
+from state.events import (
+    CommandCompleted,
+    CommandReceived,
+    CommandRejected,
+    ConfigChanged,
+    Event,
+    LogRewritten,
+)
 from state.fold import IllegalEvent
 from state.model import Digest, Frozen, canonical_json
 
@@ -51,6 +58,8 @@ def apply(state: SystemState | None, event: Event) -> SystemState:
             return state.model_copy(update={"pending": rest, "answered": state.answered + 1})
         case ConfigChanged():
             return state.model_copy(update={"config": event.config})
+        case LogRewritten():
+            return state
         case _:
             raise IllegalEvent(f"{type(event).__name__} does not belong in the system stream")
 

@@ -33,14 +33,20 @@ Progress = Callable[[int, int], None]
 """Called now and then with (events done, events in all)."""
 
 
+_BLOBS = "SELECT count(*), coalesce(sum(encoding NOT IN ('pruned', 'lost')), 0) FROM blob"
+
+
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
     """What was checked and what was found; `findings` begins with the first bad row of the log.
 
     `head` is the last event that was reached, `anchored` whether a HEAD anchor was there to compare with.
+    `taken_out` are events that are in this log no longer (archived, or cut by a repair), `pruned` blobs.
     """
 
     events: int
+    taken_out: int
+    pruned: int
     state_hashes: int
     blobs: int
     snapshots: int
@@ -65,9 +71,23 @@ def verify(home: Path, *, deep: bool = True, progress: Progress | None = None) -
         LogDamaged: the file is not a log at all, or lacks tables.
         TailLost: there was a log, and it is gone.
     """
-    layout = Layout(home)
     findings: list[Finding] = []
-    anchor = _read_anchor(layout, findings)
+    anchor = _read_anchor(Layout(home), findings)
+    return _verify(Layout(home), anchor, findings, deep=deep, progress=progress)
+
+
+def verify_file(path: Path, *, progress: Progress | None = None) -> VerifyReport:
+    """Check deeply a database that is no home's log: a backup, or a log that is being made.
+
+    Raises:
+        HomeError, LogError: as `verify`.
+    """
+    return _verify(Layout(path.parent, path.name), None, [], deep=True, progress=progress)
+
+
+def _verify(
+    layout: Layout, anchor: Head | None, findings: list[Finding], *, deep: bool, progress: Progress | None
+) -> VerifyReport:
     handle = ReadOnly(layout)
     try:
         with sqlite_errors(), closing(sqlite3.connect("", isolation_level=None)) as scratch:
@@ -100,8 +120,14 @@ class _Pass:
         self._replay = replay
         self._findings = findings
         self._progress = progress
-        self._walk = ChainWalk(seq=0, log_hash=GENESIS, before=partial(queries.link_before, connection))
+        self._walk = ChainWalk(
+            seq=0,
+            log_hash=GENESIS,
+            before=partial(queries.link_before, connection),
+            beyond=partial(queries.beyond, connection),
+        )
         self._head = EMPTY
+        self._rows = 0
 
     def run(self, anchor: Head | None) -> VerifyReport:
         if self._replay is not None:
@@ -112,11 +138,13 @@ class _Pass:
             self._findings += self._replay.findings
             self._findings += check_blobs(self._connection)
         self._findings.sort(key=lambda finding: (finding.seq is None, finding.seq or 0))
-        (stored,) = self._connection.execute("SELECT count(*) FROM blob").fetchone()
+        stored, kept = self._connection.execute(_BLOBS).fetchone()
         return VerifyReport(
-            events=self._walk.seq,
+            events=self._rows,
+            taken_out=self._walk.seq - self._rows,
+            pruned=stored - kept,
             state_hashes=self._replay.state_hashes if self._replay else 0,
-            blobs=stored if self._replay else 0,
+            blobs=kept if self._replay else 0,
             snapshots=self._replay.snapshots if self._replay else 0,
             head=self._head,
             anchored=anchor is not None,
@@ -141,6 +169,7 @@ class _Pass:
         total = 0 if last is None else last.seq
         for row in queries.log_rows(self._connection, after=self._walk.seq, upto=total):
             self._walk.check(row)
+            self._rows += 1
             self._head = Head(row.seq, row.stream, row.run_seq, row.hash.hex())
             if self._replay is not None:
                 self._replay.check(row)

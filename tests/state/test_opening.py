@@ -322,8 +322,8 @@ def test_the_migration_is_recorded_with_its_change(home: Path, stored: list[Reco
     from sqlite_utils import Database
 
     database = Database(home / "events.db")
-    assert [row["name"] for row in database["_sqlite_migrations"].rows] == ["0001_event_log"]
-    assert database.execute("PRAGMA user_version").fetchone() == (1,)
+    assert [row["name"] for row in database["_sqlite_migrations"].rows] == ["0001_event_log", "0002_gaps"]
+    assert database.execute("PRAGMA user_version").fetchone() == (2,)
     database.close()
 
 
