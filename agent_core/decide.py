@@ -9,7 +9,7 @@ so asking twice gives the same answer, and what was in flight at a crash is not 
 
 from __future__ import annotations
 
-from agent_core import closing, learning
+from agent_core import approval, closing, learning, rejudging
 from agent_core.effects import Decision, Record
 from agent_core.proposers import repairs
 from agent_core.requests import effects_of, initial_effect
@@ -27,6 +27,12 @@ def decide(state: RunState) -> list[Decision]:
     """
     if state.status is not RunStatus.RUNNING:
         return []
+    return approval.gate(state, _wanted(state))
+
+
+def _wanted(state: RunState) -> list[Decision]:
+    if state.rejudge:
+        return rejudging.judge_anew(state)
     if state.initial is None:
         return _judge_initial(state)
     if not state.in_round:

@@ -33,7 +33,7 @@ from state.model import (
 
 def initial_effect(state: RunState) -> Effect:
     """Return the evaluation of the kernel that the run starts from."""
-    return Effect(INITIAL_KEY, _evaluation(state, INITIAL_KEY, state.kernel, PERSON))
+    return Effect(INITIAL_KEY, evaluation(state, INITIAL_KEY, state.kernel, PERSON))
 
 
 def effects_of(state: RunState, places: list[Place]) -> list[Effect]:
@@ -93,10 +93,11 @@ def _implement(state: RunState, key: EffectKey, place: Place, context: bytes) ->
 def _evaluate(state: RunState, key: EffectKey, place: Place, context: bytes) -> Effect:
     made = state.outcomes[str(key.for_role(Role.EXECUTOR))]
     assert isinstance(made, KernelProposed)
-    return Effect(key, _evaluation(state, key, made.source, made.author))
+    return Effect(key, evaluation(state, key, made.source, made.author))
 
 
-def _evaluation(state: RunState, key: EffectKey, source: Digest, author: str) -> EvaluationRequest:
+def evaluation(state: RunState, key: EffectKey, source: Digest, author: str) -> EvaluationRequest:
+    """Return the request to judge a kernel under what the run judges by now."""
     return EvaluationRequest(
         candidate=key.candidate,
         author=author,

@@ -52,6 +52,7 @@ from state.events import (
     effect_key,
 )
 from state.model import (
+    NOBODY,
     PERSON,
     Attempt,
     BeamEntry,
@@ -65,6 +66,7 @@ from state.model import (
     ProblemRef,
     Rebase,
     Reflection,
+    Rejudged,
     RunConfig,
     RunStatus,
     SlotAssignment,
@@ -150,7 +152,7 @@ class RunState(Frozen):
     reserved_usd: float = 0.0
     unknown_cost: bool = False
     decision_digest: str = ""
-    rejudge: tuple[Candidate, ...] = ()
+    rejudge: tuple[Rejudged, ...] = ()
     needs_approval: tuple[str, ...] = ()
     approved: dict[str, str] = Field(default_factory=dict)
     before: RunState | None = None
@@ -201,8 +203,8 @@ def _rebased(state: RunState, rebase: Rebase) -> RunState:
 
     What people proposed stays: it was accepted, and not judged yet under what counts now.
     """
-    initial = () if state.initial is None else (state.initial,)
-    others = tuple(entry.candidate for entry in state.beam if entry.candidate not in initial)
+    first = [] if state.initial is None else [state.initial]
+    known = {one.id: one for one in (*first, *(entry.candidate for entry in state.beam))}
     round_ = state.round - (state.in_round and not state.selected)
     return _evolve(
         state,
@@ -220,7 +222,10 @@ def _rebased(state: RunState, rebase: Rebase) -> RunState:
         best=None,
         beam=(),
         checkpoints={},
-        rejudge=state.rejudge or (*initial, *others),
+        rejudge=state.rejudge
+        or tuple(
+            Rejudged(candidate=one, author=rebase.authors.get(name, NOBODY)) for name, one in known.items()
+        ),
     )
 
 

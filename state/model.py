@@ -412,13 +412,24 @@ class RunConfig(Frozen):
     search: SearchConfig = SearchConfig()
 
 
+class Rejudged(Frozen):
+    """A kernel that is to be judged anew, and who wrote it."""
+
+    candidate: Candidate
+    author: str
+
+
 class Rebase(Frozen):
-    """What a fork judges kernels by from its first event on, where its parent judges them by something else."""
+    """What a fork judges kernels by from its first event on, where its parent judges by something else.
+
+    `authors` says of the parent's initial kernel and beam who wrote them, by candidate id.
+    """
 
     config: RunConfig
     problem: ProblemRef
     bounds: Bounds
     toolchain: str
+    authors: dict[str, str] = Field(default_factory=dict)
 
 
 class SlotAssignment(Frozen):
@@ -463,6 +474,9 @@ class Usage(Frozen):
 
 PERSON = "person"
 """The author of kernels that people hand in: those that runs start from, and those proposed to runs."""
+
+NOBODY = "unknown"
+"""The author of a kernel of which nobody knows who wrote it: nobody trusts it."""
 
 TRUSTED_AUTHORS = frozenset({PERSON, "builtin", "scripted"})
 """Who may have written a kernel that runs where only a weak jail holds it; all others are models."""

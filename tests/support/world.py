@@ -11,6 +11,7 @@ import ast
 import math
 import random
 from collections.abc import Callable, Coroutine, Iterable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -29,6 +30,7 @@ from state.events import (
     PlanProposed,
     ReflectionRecorded,
     RunCreated,
+    RunForked,
     idempotency_key,
 )
 from state.fold import IllegalEvent, RunState, apply, state_hash
@@ -42,6 +44,7 @@ from state.model import (
     Evaluation,
     EvaluationRequest,
     ProblemRef,
+    Rebase,
     Role,
     RunConfig,
     SearchConfig,
@@ -251,6 +254,16 @@ class World:
             delivery = opened.delivery + 1
             self.append(STARTED[key.role](key=text, request=opened.request, delivery=delivery))
             self._in_flight.append(key)
+
+    def fork(self, at: int, *, rebase: Rebase | None = None, judge: Judge | None = None) -> World:
+        """Return a run that continues this one from its event number `at`; this one is left as it is."""
+        child = copy(self)
+        child.events = self.events[:at]
+        child.blobs = dict(self.blobs)
+        child.judge = judge or self.judge
+        child._in_flight, child._keys, child._state = [], set(), fold(child.events)
+        child.append(RunForked(parent="parent", parent_seq=at, parent_hash=digest_of(b""), rebase=rebase))
+        return child
 
     def _act(self, effects: list[Effect]) -> None:
         """Start an effect or deliver an outcome: any of them may be next."""

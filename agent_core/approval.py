@@ -1,0 +1,49 @@
+"""Points at which a run waits for a person, as its configuration names them.
+
+What would be done next is decided first; if it lies beyond a point that nobody has let pass yet, the run
+pauses in its place and says what it waits for. Approving lets all points pass that the run waits at, and then
+it is decided anew: settings that were changed meanwhile count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from agent_core.effects import Decision, Record
+from state.events import Event, RoundStarted, RunCompleted, RunPaused
+from state.fold import RunState
+from state.model import StopReason
+
+FAILURES = frozenset({StopReason.INITIAL_REJECTED, StopReason.INFRASTRUCTURE, StopReason.NO_PROPOSALS})
+"""Ends that no person could have put off."""
+
+
+def gate(state: RunState, decisions: Sequence[Decision]) -> list[Decision]:
+    """Return `decisions`, or the pause that comes before them."""
+    for decision in decisions:
+        if isinstance(decision, Record):
+            points = tuple(_points(state, decision.events[-1]))
+            if points:
+                reason = f"needs approval: {', '.join(points)}"
+                return [Record((RunPaused(reason=reason, needs_approval=points),))]
+    return list(decisions)
+
+
+def _points(state: RunState, step: Event) -> Iterator[str]:
+    """Yield the points between the run and `step` that were not let pass."""
+    wanted = (state.pending_config or state.config).approval
+    for kind, point in _passed_by(state, step):
+        if kind in wanted and state.approved.get(kind) != point:
+            yield point
+
+
+def _passed_by(state: RunState, step: Event) -> Iterator[tuple[str, str]]:
+    ends = isinstance(step, RunCompleted) and step.reason not in FAILURES
+    if not (ends or isinstance(step, RoundStarted)):
+        return
+    if state.best is not None and state.best != state.initial:
+        yield "new_best", f"new_best {state.best.id}"
+    if isinstance(step, RoundStarted):
+        yield "before_round", f"before_round {step.round}"
+    else:
+        yield "completion", f"completion {state.round}"
