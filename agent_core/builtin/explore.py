@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_core.builtin.estimate import breaches
-from agent_core.builtin.model import Kernel, Kind
-from agent_core.builtin.reader import ArrayArgument, SourceError, read
+from agent_core.builtin.model import Argument, Kernel, Kind
+from agent_core.builtin.reader import SourceError, read
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
 from nki_sim.targets import Target
@@ -28,7 +28,7 @@ class Child:
 
 def explore(
     kernel: Kernel,
-    arguments: Sequence[ArrayArgument],
+    arguments: Sequence[Argument],
     target: Target,
     *,
     transforms: Iterable[Transform[Any]] = tuple(TRANSFORMS.values()),
@@ -68,7 +68,7 @@ def _results(
 def _checked(
     kernel: Kernel,
     result: str | Refused,
-    arguments: Sequence[ArrayArgument],
+    arguments: Sequence[Argument],
     target: Target,
     known: frozenset[str],
 ) -> Kernel:

@@ -142,6 +142,17 @@ class Guard:
 Node = Statement | Loop | Guard
 
 
+@dataclass(frozen=True, slots=True)
+class ArrayArgument:
+    """Shape and data type name of one kernel argument."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+Argument = ArrayArgument | bool | int | float
+
+
 @dataclass(frozen=True, eq=False)
 class Kernel:
     """One kernel function of a module, read for a target."""
@@ -149,7 +160,7 @@ class Kernel:
     module: cst.Module
     function: cst.FunctionDef
     body: list[Node]
-    parameters: tuple[Tensor, ...]
+    arguments: tuple[Argument, ...]
     constants: Mapping[str, Constant]
     names: frozenset[str]
     nisa: str

@@ -145,7 +145,8 @@ def _shapes(problem: ProblemRef, size: str, target: str, read: ReadBlob) -> dict
 
     spec = from_files({path: read(digest) for path, digest in problem.files.items()}).spec
     dims = spec.dims(size)
-    return {"arguments": [[list(item.resolve(dims)), item.dtype] for item in spec.inputs], "target": target}
+    arrays = [[list(item.passed(dims)), item.dtype] for item in spec.inputs]
+    return {"arguments": spec.arguments(arrays, lambda value: value), "target": target}
 
 
 def _rank_request(request: PlanRequest, read: ReadBlob) -> str:

@@ -16,7 +16,8 @@ from random import Random
 from agent_core.builtin.estimate import Estimate, estimate
 from agent_core.builtin.explore import Child, explore
 from agent_core.builtin.menu import menu
-from agent_core.builtin.reader import ArrayArgument, read
+from agent_core.builtin.model import Argument
+from agent_core.builtin.reader import read
 from agent_core.builtin.transforms.base import Choice
 from nki_sim.targets import Target
 
@@ -68,7 +69,7 @@ class Evidence:
 
 
 def ranked(
-    source: str, arguments: Sequence[ArrayArgument], target: Target, evidence: Evidence
+    source: str, arguments: Sequence[Argument], target: Target, evidence: Evidence
 ) -> tuple[list[Rewrite], list[str]]:
     """All rewrites worth trying, best first, and the reasons of those that do not apply.
 

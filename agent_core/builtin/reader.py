@@ -10,13 +10,23 @@ import ast
 import re
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import libcst as cst
 
 from agent_core.builtin.evaluate import Evaluator, shape_of
 from agent_core.builtin.instructions import accesses_of, form_of, operator_of
-from agent_core.builtin.model import Constant, Guard, Kernel, Kind, Loop, Node, Statement
+from agent_core.builtin.model import (
+    Argument,
+    ArrayArgument,
+    Constant,
+    Guard,
+    Kernel,
+    Kind,
+    Loop,
+    Node,
+    Statement,
+)
 from agent_core.builtin.values import Affine, Symbol, Tensor, Unreadable, Value
 from nki_sim.targets import Target
 
@@ -27,15 +37,7 @@ class SourceError(Exception):
     """The source holds no kernel that can be read; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayArgument:
-    """Shape and data type name of one kernel argument."""
-
-    shape: tuple[int, ...]
-    dtype: str
-
-
-def read(source: str, arguments: Sequence[ArrayArgument], target: Target) -> Kernel:
+def read(source: str, arguments: Sequence[Argument], target: Target) -> Kernel:
     """Read the kernel of a module for given argument shapes.
 
     Raises:
@@ -60,12 +62,12 @@ class _Reader:
         self._guards: list[Guard] = []
         self._bound: dict[str, int] = {}
 
-    def kernel(self, arguments: Sequence[ArrayArgument]) -> Kernel:
+    def kernel(self, arguments: Sequence[Argument]) -> Kernel:
         for item in self._module.body:
             self._module_level(item)
         function = self._find()
         self._in_kernel = True
-        parameters = self._bind_parameters(function, arguments)
+        self._bind_arguments(function, arguments)
         if not isinstance(function.body, cst.IndentedBlock):
             raise SourceError("the kernel's body is a single line")
         nodes = self._block(function.body.body)
@@ -76,7 +78,7 @@ class _Reader:
             module=self._module,
             function=function,
             body=nodes,
-            parameters=parameters,
+            arguments=tuple(arguments),
             constants={name: item for name, item in self._constants.items() if self._bound[name] == 1},
             names=frozenset(re.findall(r"[A-Za-z_]\w*", self._module.code)),
             nisa=aliases["nisa"],
@@ -112,18 +114,15 @@ class _Reader:
             raise SourceError(f"expected one @nki.jit kernel, found {len(jitted)}")
         return (named or jitted)[0]
 
-    def _bind_parameters(
-        self, function: cst.FunctionDef, arguments: Sequence[ArrayArgument]
-    ) -> tuple[Tensor, ...]:
+    def _bind_arguments(self, function: cst.FunctionDef, arguments: Sequence[Argument]) -> None:
         names = [item.name.value for item in function.params.params]
         if len(names) < len(arguments):
             raise SourceError(f"{function.name.value} takes {len(names)} arguments, {len(arguments)} given")
-        tensors = []
         for name, item in zip(names, arguments, strict=False):
-            tensor = Tensor(self._next_tensor(), name, item.shape, item.dtype, "hbm")
-            self._set(name, tensor)
-            tensors.append(tensor)
-        return tuple(tensors)
+            if isinstance(item, ArrayArgument):
+                self._set(name, Tensor(self._next_tensor(), name, item.shape, item.dtype, "hbm"))
+            else:
+                self._set(name, item if isinstance(item, bool | float) else Affine(item))
 
     # -- blocks ----------------------------------------------------------------------------------
 

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from agent_core.builtin.model import Argument, ArrayArgument
 from agent_core.builtin.rank import Evidence, chosen, ranked
-from agent_core.builtin.reader import ArrayArgument, SourceError, read
+from agent_core.builtin.reader import SourceError, read
 from agent_core.builtin.transforms.base import Refused
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
 from nki_sim import targets
@@ -98,8 +99,12 @@ def _check_changed(before: str, after: str) -> None:
         raise _JobError("no_change", "the rewrite changes nothing")
 
 
-def _arguments(values: dict[str, Any]) -> list[ArrayArgument]:
-    return [ArrayArgument(tuple(shape), dtype) for shape, dtype in values["arguments"]]
+def _arguments(values: dict[str, Any]) -> list[Argument]:
+    """Arrays are pairs of shape and type, all else the numbers that they are."""
+    return [
+        ArrayArgument(tuple(item[0]), item[1]) if isinstance(item, list) else item
+        for item in values["arguments"]
+    ]
 
 
 _JOBS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"rank": _rank, "apply": _apply}

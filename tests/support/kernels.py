@@ -15,7 +15,7 @@ from hypothesis.strategies import DrawFn
 from numpy.typing import NDArray
 
 import nki_sim
-from agent_core.builtin.reader import ArrayArgument
+from agent_core.builtin.model import ArrayArgument
 from nki_sim import ArraySpec, targets
 from nki_sim.checks import program as checks
 from nki_sim.running import numerics

@@ -14,7 +14,7 @@ import libcst as cst
 
 from agent_core.builtin import syntax
 from agent_core.builtin.model import Access, Constant, Kernel, Kind, Statement
-from agent_core.builtin.reader import ArrayArgument, SourceError, read
+from agent_core.builtin.reader import SourceError, read
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
 from agent_core.builtin.values import Affine, Range, Tensor
 from nki_sim.targets import Target
@@ -51,9 +51,8 @@ class TileSize(Transform[Constant]):
 
     def apply(self, kernel: Kernel, target: Target, place: Constant, choice: Choice) -> str:
         source = _with_value(kernel, place, int(choice["value"]))
-        arguments = [ArrayArgument(item.shape, item.dtype) for item in kernel.parameters]
         try:
-            other = read(source, arguments, target)
+            other = read(source, kernel.arguments, target)
         except SourceError as error:
             raise Refused(str(error)) from error
         check_same_tiling(kernel, other)

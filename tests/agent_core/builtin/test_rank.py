@@ -14,8 +14,9 @@ import seeds
 from agent_core.builtin import transforms, worker
 from agent_core.builtin.estimate import breaches, estimate
 from agent_core.builtin.menu import menu
+from agent_core.builtin.model import ArrayArgument
 from agent_core.builtin.rank import Evidence, Rewrite, chosen, ranked
-from agent_core.builtin.reader import ArrayArgument, read
+from agent_core.builtin.reader import read
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import TARGET
 

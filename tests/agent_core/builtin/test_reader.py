@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_core.builtin.model import Guard, Kernel, Kind
-from agent_core.builtin.reader import ArrayArgument, SourceError, read
+from agent_core.builtin.model import ArrayArgument, Guard, Kernel, Kind
+from agent_core.builtin.reader import SourceError, read
 from agent_core.builtin.values import Affine, affine
 from tests.support.kernels import HEADER, TARGET
 
@@ -245,3 +245,18 @@ def test_affine_arithmetic_is_arithmetic(a: Affine, b: Affine, factor: int, poin
     assert at(a.scaled(factor), point) == factor * at(a, point)
     low, high = a.span(dict.fromkeys("ijk", 7))
     assert low <= at(a, point) <= high
+
+
+def test_numbers_among_the_arguments_are_known_where_they_are_used():
+    source = (
+        "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n\n\n@nki.jit\ndef kernel(rows, x, eps):\n"
+        "    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)\n"
+        "    for i in nl.affine_range(x.shape[0] // rows):\n"
+        "        tile = nl.ndarray((rows, 128), dtype=x.dtype, buffer=nl.sbuf)\n"
+        "        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=eps)\n"
+        "    return out\n"
+    )
+    found = read(source, [64, ArrayArgument((256, 128), "float32"), 1e-5], TARGET)
+    assert [loop.trips for loop in found.loops] == [4]
+    assert found.arguments == (64, ArrayArgument((256, 128), "float32"), 1e-5)
+    assert found.opaque_text == ""
