@@ -6,6 +6,7 @@ and to what is submitted or resumed meanwhile: runs that were interrupted earlie
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -13,11 +14,14 @@ from daemon.commands import Commands
 from daemon.config import DaemonConfig
 from daemon.inbox import Inbox
 from daemon.proof import PATIENCE_SECONDS, proving
+from daemon.pulse import Pulse, announcing_stop, standing_line
 from daemon.runner import RetryPolicy, Runner
 from daemon.stop import Stop, alongside
 from daemon.supervisor import Limits, Supervisor
+from daemon.systemd import UNHEARD, Notifier
 from daemon.verbs import Command, Resume, Submit
 from daemon.workers import Workers
+from state.crash import crash_point
 from state.log import EventLog
 
 
@@ -39,6 +43,7 @@ async def host(
     stop: Stop,
     workers: Workers,
     focus: set[str] | None = None,
+    notifier: Notifier = UNHEARD,
 ) -> None:
     """Work as `work_on` does, with the log that was found proved meanwhile.
 
@@ -51,7 +56,7 @@ async def host(
     def patience_seconds() -> float:
         return PATIENCE_SECONDS if focus and focus.isdisjoint(event_log.runs()) else 0.0
 
-    work = work_on(event_log, config, stop=stop, workers=workers, focus=focus)
+    work = work_on(event_log, config, stop=stop, workers=workers, focus=focus, notifier=notifier)
     if event_log.head.seq == 0:  # all that will be there is what this process writes
         await work
     else:
@@ -65,10 +70,12 @@ async def work_on(
     stop: Stop,
     workers: Workers,
     focus: set[str] | None = None,
+    notifier: Notifier = UNHEARD,
 ) -> None:
     """Take commands and advance runs until `stop`; then end in-flight work and close the workers.
 
-    `focus` names the runs to advance, None all; submitted and resumed runs join it.
+    `focus` names the runs to advance, None all; submitted and resumed runs join it. `notifier` hears how it
+    goes.
 
     Raises:
         state.errors.StateError: the log failed.
@@ -83,12 +90,30 @@ async def work_on(
     )
 
     def touched(command: Command, run: str) -> None:
+        crash_point("host.touched")
         if focus is not None and isinstance(command, Submit | Resume):
             focus.add(run)
         supervisor.touch(run)
 
     inbox = Inbox(event_log.home, Commands(event_log, workers, touched=touched).handle)
+    parts = {"writer": event_log.turns, "supervisor": supervisor.turns, "inbox": inbox.turns}
+    pulse = Pulse(notifier, parts, _describing(event_log))
+    leaving = announcing_stop(notifier, stop, config.grace_seconds)
     try:
-        await alongside(inbox.watch(), supervisor.run(stop), stop)
+        await alongside(supervisor.run(stop), inbox.watch(), pulse.beat(), leaving, stop=stop)
     finally:
         await workers.aclose()
+
+
+def _describing(event_log: EventLog) -> Callable[[], str]:
+    """Return what tells how the runs stand, looking only when the log has grown."""
+    known: dict[int, str] = {}
+
+    def describe() -> str:
+        seq = event_log.head.seq
+        if seq not in known:
+            known.clear()
+            known[seq] = standing_line(event_log.standings())
+        return known[seq]
+
+    return describe

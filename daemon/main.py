@@ -7,6 +7,7 @@ same home is refused. It logs to stderr: for people on a terminal, else one JSON
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import os
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from daemon.config import load, resolve_home
 from daemon.ctl import exits
 from daemon.ctl.app import HOME
 from daemon.logs import configure
+from daemon.pulse import START_SECONDS, keeping_start_alive
 from daemon.stop import Stop, first_of
+from daemon.systemd import Notifier, credentials
 from state.errors import HomeLocked
 from state.home import prepare
 from state.lock import HomeLock
@@ -52,30 +55,42 @@ async def serve(home: Path) -> None:
 
     config = load(home, os.environ).config.daemon
     configure(config.log_level)
+    faulthandler.enable()  # the abort of a watchdog leaves the stacks of all threads
+    notifier = Notifier.of(os.environ)
     stop = Stop()
     stop.on_signals()
     instance = HomeLock(prepare(home, create=True).home / INSTANCE)
     try:
-        event_log = await _own(home, stop)
+        event_log = await _own(home, stop, notifier)
         if event_log is not None:
             with event_log:
-                log.info("started", home=str(home), head=event_log.head.seq, runs=len(event_log.runs()))
-                await host(event_log, config, stop=stop, workers=workers_of(home, config))
+                log.info(
+                    "started",
+                    home=str(home),
+                    head=event_log.head.seq,
+                    runs=len(event_log.runs()),
+                    credentials=sorted(credentials(os.environ)),
+                )
+                workers = workers_of(home, config)
+                await host(event_log, config, stop=stop, workers=workers, notifier=notifier)
             log.info("stopped", home=str(home))
     finally:
         instance.release()
 
 
-async def _own(home: Path, stop: Stop) -> EventLog | None:
+async def _own(home: Path, stop: Stop, notifier: Notifier) -> EventLog | None:
     """Open the log as soon as nobody owns it; None when told to stop before."""
     told: int | None = None
     while not stop.requested.is_set():
         try:
-            return EventLog.open(home)
+            async with keeping_start_alive(notifier, "opening the log"):
+                return await asyncio.to_thread(EventLog.open, home)
         except HomeLocked as error:
             if told != error.owner_pid:
                 told = error.owner_pid
                 log.info("waiting_for_home", home=str(home), owner_pid=told)
+        notifier.status(f"waiting for process {told}, which owns the home")
+        notifier.extend(START_SECONDS)
         await first_of(stop.requested, seconds=LOOK_AGAIN_SECONDS)
     return None
 

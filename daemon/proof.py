@@ -56,7 +56,7 @@ async def proving(
         if not ended.is_set():
             log.warning("log_not_verified", reason="it takes longer; agentctl verify does it all")
 
-    await alongside(proof(), work_and_wait(), stop)
+    await alongside(work_and_wait(), proof(), stop=stop)
 
 
 async def prove_for_a_while(home: Path) -> None:

@@ -39,22 +39,25 @@ async def first_of(*events: asyncio.Event, seconds: float | None = None) -> None
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def alongside(side: Coroutine[Any, Any, None], work: Coroutine[Any, Any, None], stop: Stop) -> None:
-    """Do `work` with `side` running beside it, which is cancelled in the end.
+async def alongside(work: Coroutine[Any, Any, None], *sides: Coroutine[Any, Any, None], stop: Stop) -> None:
+    """Do `work` with `sides` running beside it, which are cancelled in the end.
 
-    A `side` that fails asks to stop, and its error is raised when the work has ended.
+    A side that fails asks to stop, and the first such error is raised when the work has ended.
     """
 
     def ended(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
             stop.requested.set()
 
-    running = asyncio.create_task(side)
-    running.add_done_callback(ended)
+    running = [asyncio.create_task(side) for side in sides]
+    for task in running:
+        task.add_done_callback(ended)
     try:
         await work
     finally:
-        running.cancel()
-        (result,) = await asyncio.gather(running, return_exceptions=True)
-    if isinstance(result, Exception):
-        raise result
+        for task in running:
+            task.cancel()
+        results = await asyncio.gather(*running, return_exceptions=True)
+    for result in results:
+        if isinstance(result, Exception):
+            raise result

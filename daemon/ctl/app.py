@@ -31,6 +31,7 @@ VERBS = {
     "problems": "judge:problems",
     "verify": "judge:verify",
     "config": "settings:config",
+    "service": "service:service",
 }
 """Each verb's module in this package and its command there."""
 

@@ -41,6 +41,7 @@ _BY_CODE: dict[str, int] = {
     "illegal_state": FAILURE,
     "event_refused": FAILURE,
     "rejected": FAILURE,
+    "service_failed": FAILURE,
     "jail_deadline": FAILURE,
     "jail_killed": FAILURE,
     "jail_start": FAILURE,

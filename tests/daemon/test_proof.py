@@ -88,7 +88,7 @@ async def test_a_side_that_fails_asks_to_stop_and_is_heard():
         raise LogDamaged("it is")
 
     with pytest.raises(LogDamaged):
-        await alongside(fails(), stop.requested.wait(), stop)
+        await alongside(stop.requested.wait(), fails(), stop=stop)
 
 
 async def test_a_side_that_ends_well_leaves_the_work_alone():
@@ -102,7 +102,7 @@ async def test_a_side_that_ends_well_leaves_the_work_alone():
         await asyncio.sleep(0)
         assert not stop.requested.is_set()
 
-    await alongside(ends(), works(), stop)
+    await alongside(works(), ends(), stop=stop)
 
 
 async def test_the_end_of_the_work_ends_the_side_whatever_the_end():
@@ -120,5 +120,5 @@ async def test_the_end_of_the_work_ends_the_side_whatever_the_end():
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await alongside(lasts(), breaks(), Stop())
+        await alongside(breaks(), lasts(), stop=Stop())
     assert cancelled == [True]

@@ -1,0 +1,116 @@
+"""The systemd unit of `agentd`: the files of `deploy/`, filled in for this installation.
+
+A unit is `agentd.service` with the part for its scope behind it, then what differs from place to place:
+where the program lies, which home a user's service has, which credentials are handed over.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from daemon.errors import DaemonError
+
+NAME = "agentd.service"
+USER = "nki-agent"
+"""The user and group of a system's service; members of the group may read its home."""
+
+STATE = "nki-kernel-agent"
+"""The folder of a system's service in /var/lib, its home."""
+
+DEPLOY = Path(__file__).parents[1] / "deploy"
+_CREDENTIAL = re.compile(r"[a-z0-9_.-]{1,100}", re.ASCII)
+_USUAL = ("/usr", "/opt", "/srv", "/var/lib")
+"""What every service sees; programs elsewhere are shown to it by their place."""
+
+
+class Scope(StrEnum):
+    """Whose service manager runs the unit."""
+
+    SYSTEM = "system"
+    USER = "user"
+
+
+class BadUnit(DaemonError):  # noqa: N818 - named for what it is about
+    """A unit that cannot be made here."""
+
+    default_code = "bad_unit"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is particular to one service: its scope, its credentials by name, a user's home."""
+
+    scope: Scope
+    credentials: Mapping[str, Path] = field(default_factory=dict)
+    home: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name, path in self.credentials.items():
+            if _CREDENTIAL.fullmatch(name) is None:
+                raise BadUnit(f"{name!r} is no name of a credential: a-z, 0-9, '_', '.' and '-'")
+            if not path.is_file():
+                raise BadUnit(f"credential {name}: {path} is not a file")
+        for path in self.places():
+            if re.search(r"[\s:%\"'\\]", str(path)):
+                raise BadUnit(f"{path}: a unit cannot name a path with spaces, colons, quotes or '%'")
+
+    @property
+    def state(self) -> Path:
+        """The home that the service will use."""
+        return self.home or Path("/var/lib") / STATE
+
+    def places(self) -> list[Path]:
+        """Return the paths that the unit names."""
+        return [*self.credentials.values(), *([self.home] if self.home else []), *program_places()]
+
+    def text(self) -> str:
+        """Return the unit file.
+
+        Raises:
+            BadUnit: the installation lacks the files that it is made from.
+        """
+        values = {"agentd": " ".join(self._command()), "user": USER, "state": STATE}
+        parts = [_part(NAME), _part(f"{self.scope}.conf")]
+        filled = re.sub(r"@(\w+)@", lambda found: values[found[1]], "".join(parts))
+        return (
+            filled
+            + "\n# --- for this installation\n[Service]\n"
+            + "".join(f"{s}\n" for s in self._settings())
+        )
+
+    def _command(self) -> Iterator[str]:
+        yield str(Path(sys.executable).with_name("agentd"))
+        if self.home is not None:
+            yield from ("--home", str(self.home))
+
+    def _settings(self) -> Iterator[str]:
+        yield from (f"BindReadOnlyPaths={path}" for path in program_places())
+        if self.home is not None:
+            yield f"BindPaths={self.home}"
+        yield from (f"LoadCredential={name}:{path}" for name, path in sorted(self.credentials.items()))
+
+
+def program_places() -> list[Path]:
+    """Return where the program lies, beside what every service sees: checkout, environment, interpreter."""
+    places = [DEPLOY.parent, Path(sys.prefix), Path(sys.base_prefix), Path(sysconfig.get_path("purelib"))]
+    wanted = [path for path in places if not any(path.is_relative_to(usual) for usual in _USUAL)]
+    return [
+        path
+        for path in dict.fromkeys(wanted)
+        if not any(path != other and path.is_relative_to(other) for other in wanted)
+    ]
+
+
+def _part(name: str) -> str:
+    try:
+        return (DEPLOY / name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadUnit(
+            f"{DEPLOY / name}: {error.strerror}", hint="a service is installed from a checkout"
+        ) from error
