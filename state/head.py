@@ -33,7 +33,7 @@ def write_head(path: Path, head: Head) -> None:
     """Replace the anchor durably: temporary file, fsync, rename, fsync of the directory."""
     draft = path.with_suffix(".tmp")
     crash_point("head.before_write")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
     try:
         os.write(descriptor, json.dumps(asdict(head)).encode() + b"\n")
         os.fsync(descriptor)

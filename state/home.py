@@ -1,7 +1,8 @@
 """The home directory: which files it holds, how it is made, and when it is refused.
 
 One home is one log. `events.db` (with SQLite's `-wal` and `-shm`) is the log, `HEAD` its anchor,
-`agentd.lock` says who owns it. A home is 0700 and its files 0600 unless it was made otherwise.
+`agentd.lock` says who owns it. A home is made 0700; one that a group may enter (a service's, 0750) is
+readable by that group, whose files are 0640.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class HomeLock:
             HomeUnreadable: the lock file cannot be opened.
         """
         try:
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         except OSError as error:
             raise HomeUnreadable(f"{path}: {error.strerror}") from error
         if not _acquire(self._descriptor):

@@ -126,13 +126,13 @@ _WRITER_PRAGMAS: tuple[tuple[str, object], ...] = (
 
 
 def open_writer(path: Path) -> sqlite3.Connection:
-    """Open (or create, 0600) the one read-write connection, with its pragmas asserted.
+    """Open (or create, readable by its group if the home is) the one read-write connection, with its pragmas asserted.
 
     Raises:
         StorageFailed: a pragma did not hold (an odd file system may refuse WAL).
         sqlite3.Error: the file cannot be opened or is no database.
     """
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
     try:
         for name, value in _WRITER_PRAGMAS:
