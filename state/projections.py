@@ -2,9 +2,12 @@
 
 They answer "which runs, which attempts, what did it cost" without replaying anything. They are a
 function of the events alone, so they can be dropped and rebuilt, and `verify` compares them with a
-rebuild. Each handler turns one event into parameters of named statements; the statements of a whole
-commit are then executed kind by kind, in table order, which is why those of different kinds must not
-write the same columns of a row.
+rebuild. What a fork has from its ancestors is not copied: rows carry the run_seq of what they were told
+by, so that a reader (`state.family`) takes of an ancestor's what lies before the cut.
+
+Each handler turns one event into parameters of named statements; the statements of a whole commit are
+then executed kind by kind, in table order, which is why those of different kinds must not write the same
+columns of a row.
 """
 
 from __future__ import annotations
@@ -34,73 +37,92 @@ from state.events import (
     RunPaused,
     RunResumed,
 )
-from state.model import SYSTEM_STREAM, EffectKey, RunStatus
+from state.model import SYSTEM_STREAM, EffectKey, Role, RunStatus
 from state.records import Recorded
 from state.schema import get_meta, set_meta, transaction
 
-VERSION = 1
+VERSION = 2
 """Raised with any change of tables or handlers; an older log's read models are rebuilt when it is opened."""
 
 NANO = 1_000_000_000
 """Costs are summed as integers of 1e-9 USD, so that the sum does not depend on how events were grouped."""
 
 TABLES = {
-    "runs": """run TEXT PRIMARY KEY, parent TEXT, parent_seq INT, problem TEXT, size TEXT, target TEXT,
-        toolchain TEXT, seed INT, plain_ms REAL, tight_ms REAL, status TEXT NOT NULL, reason TEXT NOT NULL,
-        ended INT NOT NULL, round INT NOT NULL, initial_ms REAL, best_ms REAL, best TEXT, predicted INT,
+    "runs": """run TEXT PRIMARY KEY, parent TEXT, parent_seq INT, rebased INT NOT NULL, problem TEXT,
+        size TEXT, target TEXT, toolchain TEXT, seed INT, plain_ms REAL, tight_ms REAL,
+        status TEXT NOT NULL, reason TEXT NOT NULL, ended INT NOT NULL, round INT NOT NULL,
+        initial_ms REAL, best_ms REAL, best TEXT, predicted INT,
         first_seq INT NOT NULL, created_us INT NOT NULL""",
     "slots": """run TEXT, round INT, slot INT, parent TEXT NOT NULL, planner TEXT NOT NULL, model TEXT,
-        PRIMARY KEY(run, round, slot)""",
+        run_seq INT NOT NULL, PRIMARY KEY(run, round, slot)""",
     "plans": """run TEXT, round INT, slot INT, plan INT, technique TEXT, site TEXT, title TEXT,
-        predicted_speedup REAL, error_code TEXT, error_message TEXT, seq INT NOT NULL,
+        predicted_speedup REAL, error_code TEXT, error_message TEXT, seq INT NOT NULL, run_seq INT NOT NULL,
         PRIMARY KEY(run, round, slot, plan)""",
     "attempts": """run TEXT, candidate TEXT, round INT NOT NULL, slot INT NOT NULL, plan INT NOT NULL,
         implementation INT NOT NULL, repair INT NOT NULL, source TEXT, author TEXT, note TEXT, verdict TEXT,
         stage TEXT, error_code TEXT, error_message TEXT, latency_ms REAL, lo_ms REAL, hi_ms REAL,
-        predicted INT, bottleneck TEXT, profile TEXT, code TEXT, cached_from TEXT, decision TEXT,
-        reason TEXT, duplicate_of TEXT, role TEXT, seq INT NOT NULL, PRIMARY KEY(run, candidate)""",
-    "spend": """run TEXT, role TEXT, calls INT NOT NULL, unknown INT NOT NULL, cost_nano_usd INT NOT NULL,
-        input_tokens INT NOT NULL, output_tokens INT NOT NULL, PRIMARY KEY(run, role)""",
+        predicted INT, bottleneck TEXT, profile TEXT, code TEXT, cached_from TEXT, judged_at INT,
+        decision TEXT, reason TEXT, duplicate_of TEXT, role TEXT, decided_at INT,
+        seq INT NOT NULL, run_seq INT NOT NULL, PRIMARY KEY(run, candidate)""",
+    "spend": """run TEXT, run_seq INT, role TEXT NOT NULL, unknown INT NOT NULL, cost_nano_usd INT NOT NULL,
+        input_tokens INT NOT NULL, output_tokens INT NOT NULL, PRIMARY KEY(run, run_seq)""",
+    "kept": """run TEXT, run_seq INT, candidate TEXT NOT NULL, latency_ms REAL NOT NULL,
+        predicted INT NOT NULL, PRIMARY KEY(run, run_seq)""",
     "evaluations": "cache_key TEXT PRIMARY KEY, seq INT NOT NULL",
 }
 
-_PLACE = "run, candidate, round, slot, plan, implementation, repair, seq"
+_PLACE = "run, candidate, round, slot, plan, implementation, repair, seq, run_seq"
 
 
 def _upsert(*columns: str) -> str:
     names = ", ".join(columns)
-    marks = ", ".join("?" * (8 + len(columns)))
+    marks = ", ".join("?" * (9 + len(columns)))
     sets = ", ".join(f"{name} = excluded.{name}" for name in columns)
     target = f"attempts({_PLACE}, {names})"
     return f"INSERT INTO {target} VALUES ({marks}) ON CONFLICT DO UPDATE SET {sets}"  # noqa: S608 - our names
 
 
 STATEMENTS = {
-    "run": """INSERT INTO runs VALUES (?, NULL, NULL, ?, ?, ?, ?, ?, ?, ?, 'running', '', 0, 0,
+    "run": """INSERT INTO runs VALUES (?, NULL, NULL, 0, ?, ?, ?, ?, ?, ?, ?, 'running', '', 0, 0,
         NULL, NULL, NULL, NULL, ?, ?)""",
-    "fork": """INSERT INTO runs SELECT ?, run, ?, problem, size, target, toolchain, seed, plain_ms, tight_ms,
-        'running', '', 0, 0, NULL, NULL, NULL, NULL, ?, ? FROM runs WHERE run = ?""",
+    "fork": """INSERT INTO runs SELECT ?, run, ?, 0, problem, size, target, toolchain, seed, plain_ms,
+        tight_ms, 'running', '', 0, 0, NULL, NULL, NULL, NULL, ?, ? FROM runs WHERE run = ?""",
+    "rebased": """UPDATE runs SET rebased = 1, problem = ?, size = ?, target = ?, toolchain = ?, seed = ?,
+        plain_ms = ?, tight_ms = ? WHERE run = ?""",
     "status": "UPDATE runs SET status = ?, reason = ?, ended = ? WHERE run = ?",
     "round": "UPDATE runs SET round = ? WHERE run = ?",
     "best": """UPDATE runs SET initial_ms = coalesce(initial_ms, ?1), predicted = ?2,
         best = CASE WHEN best_ms <= ?1 THEN best ELSE ?3 END, best_ms = min(coalesce(best_ms, ?1), ?1)
         WHERE run = ?4""",
-    "slot": "INSERT INTO slots VALUES (?, ?, ?, ?, ?, ?)",
-    "plan": "INSERT OR REPLACE INTO plans VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    "slot": "INSERT INTO slots VALUES (?, ?, ?, ?, ?, ?, ?)",
+    "plan": "INSERT OR REPLACE INTO plans VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     "proposed": _upsert("source", "author", "note"),
-    "unproposed": _upsert("error_code", "error_message"),
+    "unproposed": _upsert("error_code", "error_message", "judged_at"),
     "judged": _upsert(
         "verdict", "stage", "error_code", "error_message", "latency_ms", "lo_ms", "hi_ms", "predicted",
-        "bottleneck", "profile", "code", "cached_from",
+        "bottleneck", "profile", "code", "cached_from", "judged_at",
     ),
-    "decided": "UPDATE attempts SET decision = ?, reason = ?, duplicate_of = ?, role = ? "
-    "WHERE run = ? AND candidate = ?",
-    "spent": """INSERT INTO spend VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
-        calls = calls + excluded.calls, unknown = unknown + excluded.unknown,
-        cost_nano_usd = cost_nano_usd + excluded.cost_nano_usd,
-        input_tokens = input_tokens + excluded.input_tokens,
-        output_tokens = output_tokens + excluded.output_tokens""",
+    "decided": _upsert("decision", "reason", "duplicate_of", "role", "decided_at"),
+    "spent": "INSERT INTO spend VALUES (?, ?, ?, ?, ?, ?, ?)",
     "evaluated": "INSERT OR IGNORE INTO evaluations VALUES (?, ?)",
+    "kept": "INSERT INTO kept VALUES (?, ?, ?, ?, ?)",
+    "inherited": """WITH RECURSIVE line(run, upto, told) AS (
+          SELECT parent, parent_seq, NOT rebased FROM runs WHERE run = ?1
+          UNION ALL
+          SELECT at.parent, min(at.parent_seq, line.upto), line.told AND NOT at.rebased
+          FROM line JOIN runs at ON at.run = line.run WHERE at.parent IS NOT NULL),
+        before AS (SELECT kept.* FROM line JOIN kept ON kept.run = line.run AND kept.run_seq <= line.upto
+          WHERE line.told)
+        UPDATE runs SET
+          round = max(round, (SELECT coalesce(max(slots.round), 0)
+            FROM line JOIN slots ON slots.run = line.run AND slots.run_seq <= line.upto)),
+          initial_ms = coalesce((SELECT latency_ms FROM before ORDER BY run_seq LIMIT 1), initial_ms),
+          (best_ms, best, predicted) = (SELECT latency_ms, candidate, predicted FROM
+            (SELECT latency_ms, candidate, predicted, run_seq FROM before UNION ALL
+             SELECT best_ms, best, predicted, 9223372036854775807 FROM runs
+             WHERE run = ?1 AND best_ms IS NOT NULL)
+            ORDER BY latency_ms, run_seq LIMIT 1)
+        WHERE run = ?1""",
 }  # fmt: skip
 """In the order in which they are executed for one commit."""
 
@@ -169,7 +191,10 @@ def project_all(connection: sqlite3.Connection, events: Iterable[Recorded]) -> N
 
 def _place(item: Recorded, key: str) -> tuple[Any, ...]:
     at = EffectKey.parse(key)
-    return (item.stream, at.candidate, at.round, at.slot, at.plan, at.implementation, at.repair, item.seq)
+    return (
+        item.stream, at.candidate, at.round, at.slot, at.plan, at.implementation, at.repair,
+        item.seq, item.run_seq,
+    )  # fmt: skip
 
 
 def _run(item: Recorded, event: RunCreated) -> Iterator[Change]:
@@ -182,6 +207,13 @@ def _run(item: Recorded, event: RunCreated) -> Iterator[Change]:
 
 def _fork(item: Recorded, event: RunForked) -> Iterator[Change]:
     yield "fork", (item.stream, event.parent_seq, item.seq, item.ts_us, event.parent)
+    yield "inherited", (item.stream,)
+    if event.rebase is not None:
+        config, bounds = event.rebase.config, event.rebase.bounds
+        yield "rebased", (
+            event.rebase.problem.name, config.size, config.target, event.rebase.toolchain, config.seed,
+            bounds.plain_ms, bounds.tight_ms, item.stream,
+        )  # fmt: skip
 
 
 def _status(status: RunStatus) -> Callable[[Recorded, Any], Iterator[Change]]:
@@ -196,14 +228,17 @@ def _status(status: RunStatus) -> Callable[[Recorded, Any], Iterator[Change]]:
 def _round(item: Recorded, event: RoundStarted) -> Iterator[Change]:
     yield "round", (event.round, item.stream)
     for slot in event.slots:
-        yield "slot", (item.stream, event.round, slot.slot, slot.parent, slot.planner, slot.model)
+        yield (
+            "slot",
+            (item.stream, event.round, slot.slot, slot.parent, slot.planner, slot.model, item.run_seq),
+        )
 
 
 def _planned(item: Recorded, event: PlanProposed) -> Iterator[Change]:
     at, plan = EffectKey.parse(event.key), event.plan
     yield "plan", (
         item.stream, at.round, at.slot, at.plan, plan.technique, plan.site, plan.title,
-        plan.prediction.speedup, None, None, item.seq,
+        plan.prediction.speedup, None, None, item.seq, item.run_seq,
     )  # fmt: skip
     yield from _spent(item, event)
 
@@ -212,6 +247,7 @@ def _unplanned(item: Recorded, event: PlanFailed) -> Iterator[Change]:
     at, error = EffectKey.parse(event.key), event.error
     yield "plan", (
         item.stream, at.round, at.slot, at.plan, None, None, None, None, error.code, error.message, item.seq,
+        item.run_seq,
     )  # fmt: skip
     yield from _spent(item, event)
 
@@ -222,7 +258,7 @@ def _proposed(item: Recorded, event: KernelProposed) -> Iterator[Change]:
 
 
 def _unproposed(item: Recorded, event: ExecutionFailed | EvaluationFailed) -> Iterator[Change]:
-    yield "unproposed", (*_place(item, event.key), event.error.code, event.error.message)
+    yield "unproposed", (*_place(item, event.key), event.error.code, event.error.message, item.run_seq)
     yield from _spent(item, event)
 
 
@@ -235,7 +271,7 @@ def _judged(item: Recorded, event: EvaluationCompleted) -> Iterator[Change]:
     )
     yield "judged", (
         *_place(item, event.key), said.verdict.value, said.stage, *error, *interval,
-        said.bottleneck, said.profile, said.code, event.cached_from,
+        said.bottleneck, said.profile, said.code, event.cached_from, item.run_seq,
     )  # fmt: skip
     if event.cached_from is None:
         yield "evaluated", (event.cache_key, item.seq)
@@ -246,11 +282,17 @@ def _kept(item: Recorded, event: KernelKept) -> Iterator[Change]:
     candidate = event.candidate
     timed = candidate.benchmark
     yield "best", (timed.latency_ms, int(timed.predicted), candidate.id, item.stream)
-    yield "decided", ("kept", None, None, event.role.value, item.stream, candidate.id)
+    yield "kept", (item.stream, item.run_seq, candidate.id, timed.latency_ms, int(timed.predicted))
+    yield "decided", (*_decided(item, candidate.id), "kept", None, None, event.role.value, item.run_seq)
 
 
 def _discarded(item: Recorded, event: KernelDiscarded) -> Iterator[Change]:
-    yield "decided", ("discarded", event.reason, event.duplicate_of, None, item.stream, event.candidate)
+    fate = ("discarded", event.reason, event.duplicate_of, None, item.run_seq)
+    yield "decided", (*_decided(item, event.candidate), *fate)
+
+
+def _decided(item: Recorded, candidate: str) -> tuple[Any, ...]:
+    return _place(item, f"{candidate}.{Role.EXECUTOR}")
 
 
 def _spent(item: Recorded, event: EffectEnded) -> Iterator[Change]:
@@ -260,12 +302,14 @@ def _spent(item: Recorded, event: EffectEnded) -> Iterator[Change]:
     unknown = usage.cost_usd is None
     cost = round((usage.cost_usd or 0.0) * NANO)
     role = EffectKey.parse(event.key).role.value
-    yield "spent", (item.stream, role, 1, int(unknown), cost, usage.input_tokens, usage.output_tokens)
+    yield "spent", (
+        item.stream, item.run_seq, role, int(unknown), cost, usage.input_tokens, usage.output_tokens,
+    )  # fmt: skip
 
 
 def _lost(item: Recorded, event: BudgetSpent) -> Iterator[Change]:
     role = EffectKey.parse(event.key).role.value
-    yield "spent", (item.stream, role, 1, 0, round(event.amount_usd * NANO), 0, 0)
+    yield "spent", (item.stream, item.run_seq, role, 0, round(event.amount_usd * NANO), 0, 0)
 
 
 _HANDLERS: dict[type, Callable[[Recorded, Any], Iterator[Change]]] = {

@@ -7,13 +7,14 @@ owner left it; see `state.readonly`.
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from state import blobs, projections, queries, snapshots
+from state import blobs, family, projections, queries, snapshots
 from state.errors import StreamUnknown, sqlite_errors
 from state.fold import RunState
 from state.head import EMPTY, Head, read_head
@@ -27,15 +28,6 @@ from state.upcast import decode
 
 POLL_S = 0.05
 """Pause between two looks of `wait`; a look costs microseconds."""
-
-_ATTEMPTS = """
-SELECT a.*, s.parent, s.planner, s.model, p.technique, p.site, p.title, p.predicted_speedup,
-       b.latency_ms / a.latency_ms AS speedup
-FROM attempts a
-LEFT JOIN slots s ON s.run = a.run AND s.round = a.round AND s.slot = a.slot
-LEFT JOIN plans p ON p.run = a.run AND p.round = a.round AND p.slot = a.slot AND p.plan = a.plan
-LEFT JOIN attempts b ON b.run = a.run AND b.candidate = s.parent
-WHERE a.run = ? """
 
 _STANDINGS = "SELECT run, status, round, best_ms, predicted FROM runs WHERE ended = 0 ORDER BY first_seq"
 
@@ -195,7 +187,7 @@ class LogReader:
 
     def runs(self) -> list[dict[str, Any]]:
         """Return all runs, newest first, with their speed-up, spend in USD and counts of attempts."""
-        return self._rows(_RUNS)
+        return self._rows(family.RUNS)
 
     def active_runs(self) -> tuple[str, ...]:
         """Return the ids of runs that have not ended, oldest first."""
@@ -209,21 +201,22 @@ class LogReader:
             return [Standing._make(row) for row in connection.execute(_STANDINGS).fetchall()]
 
     def attempts(self, run: str) -> list[dict[str, Any]]:
-        """Return every candidate that a run proposed, in order, with its plan, verdict and what became of it.
-
-        `speedup` is its parent's latency over its own.
-        """
-        return self._rows(_ATTEMPTS + "ORDER BY a.seq", run)
+        """Return every candidate that a run and its ancestors proposed; see `state.family.attempts`."""
+        return self._of_family(family.attempts, run)
 
     def candidates(self, run: str) -> list[dict[str, Any]]:
         """Return a run's correct kernels, fastest first; columns as in `attempts`."""
-        return self._rows(_ATTEMPTS + "AND a.verdict = 'correct' ORDER BY a.latency_ms, a.seq", run)
+        return self._of_family(family.candidates, run)
 
     def spend(self, run: str) -> list[dict[str, Any]]:
         """Return what a run's paid calls cost, by role; `unknown` counts calls without a known price."""
-        return self._rows(
-            "SELECT *, cost_nano_usd / 1e9 AS cost_usd FROM spend WHERE run = ? ORDER BY role", run
-        )
+        return self._of_family(family.spend, run)
+
+    def _of_family(self, read: Callable[[sqlite3.Connection, str], family.Rows], run: str) -> family.Rows:
+        with self._mutex, sqlite_errors():
+            connection = self._handle.connection()
+            projections.require_current(connection)
+            return read(connection, run)
 
     def _rows(self, sql: str, *parameters: object) -> list[dict[str, Any]]:
         from sqlite_utils import Database

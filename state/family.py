@@ -1,0 +1,132 @@
+"""The read models of a run, its ancestors included: a fork has what its parent had at the cut.
+
+Nothing of an ancestor is copied into a fork's rows, so each question walks the lineage, root first, and
+takes of every segment what lies before its end. A later segment's word on a candidate replaces an earlier
+one's: a fork may judge again what its parent judged.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+from state.queries import Segment, lineage
+
+Rows = list[dict[str, Any]]
+
+_TOLD = {
+    "source": ("source", "author", "note"),
+    "judged_at": (
+        "verdict", "stage", "error_code", "error_message", "latency_ms", "lo_ms", "hi_ms", "predicted",
+        "bottleneck", "profile", "code", "cached_from", "judged_at",
+    ),
+    "decided_at": ("decision", "reason", "duplicate_of", "role", "decided_at"),
+}  # fmt: skip
+"""What one event says of an attempt, by the column that is set when it was said."""
+
+_PLANNED = ("technique", "site", "title", "predicted_speedup")
+_DEALT = ("parent", "planner", "model")
+
+RUNS = """
+WITH RECURSIVE line(run, stream, upto) AS MATERIALIZED (
+  SELECT run, run, 9223372036854775807 FROM runs
+  UNION ALL
+  SELECT line.run, at.parent, min(at.parent_seq, line.upto)
+  FROM line JOIN runs at ON at.run = line.stream WHERE at.parent IS NOT NULL)
+SELECT r.*, r.initial_ms / r.best_ms AS speedup,
+       (SELECT coalesce(sum(cost_nano_usd), 0) / 1e9 FROM line JOIN spend s
+        ON s.run = line.stream AND s.run_seq <= line.upto WHERE line.run = r.run) AS spent_usd,
+       (SELECT coalesce(sum(unknown), 0) FROM line JOIN spend s
+        ON s.run = line.stream AND s.run_seq <= line.upto WHERE line.run = r.run) AS unknown_costs,
+       (SELECT count(*) FROM line JOIN attempts a ON a.run = line.stream AND a.run_seq <= line.upto
+        WHERE line.run = r.run AND a.source IS NOT NULL) AS proposed,
+       (SELECT count(*) FROM line JOIN attempts a ON a.run = line.stream AND a.judged_at <= line.upto
+        WHERE line.run = r.run AND a.verdict IS NOT NULL) AS evaluated,
+       (SELECT count(*) FROM line JOIN attempts a ON a.run = line.stream AND a.judged_at <= line.upto
+        WHERE line.run = r.run AND a.verdict <> 'correct') AS failed
+FROM runs r ORDER BY r.first_seq DESC"""
+"""All runs, newest first, with their speed-up, spend in USD and counts of attempts."""
+
+
+def attempts(connection: sqlite3.Connection, run: str) -> Rows:
+    """Return every candidate that a run proposed, in order, with its plan, verdict and what became of it.
+
+    `speedup` is its parent's latency over its own. `history` is 1 where the latency is one of before a fork
+    that judges by something else: it compares with none of after.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    plans: dict[tuple[int, ...], dict[str, Any]] = {}
+    slots: dict[tuple[int, ...], dict[str, Any]] = {}
+    for segment in lineage(connection, run):
+        if _rebased(connection, segment.stream):
+            for row in found.values():
+                row["history"] = int(row["latency_ms"] is not None)
+        plans |= {
+            (row["round"], row["slot"], row["plan"]): row for row in _rows(connection, "plans", segment)
+        }
+        slots |= {(row["round"], row["slot"]): row for row in _rows(connection, "slots", segment)}
+        for row in _rows(connection, "attempts", segment):
+            _tell(found, row, segment.upto)
+    for row in found.values():
+        plan = plans.get((row["round"], row["slot"], row["plan"]), {})
+        slot = slots.get((row["round"], row["slot"]), {})
+        row.update({name: plan.get(name) for name in _PLANNED})
+        row.update({name: slot.get(name) for name in _DEALT})
+        row["speedup"] = _speedup(found.get(row["parent"]), row)
+    return sorted(found.values(), key=lambda row: row["seq"])
+
+
+def candidates(connection: sqlite3.Connection, run: str) -> Rows:
+    """Return a run's correct kernels whose latencies compare, fastest first; columns as in `attempts`."""
+    correct = [row for row in attempts(connection, run) if row["verdict"] == "correct" and not row["history"]]
+    return sorted(correct, key=lambda row: (row["latency_ms"] or 0.0, row["seq"]))
+
+
+def spend(connection: sqlite3.Connection, run: str) -> Rows:
+    """Return what a run's paid calls cost, by role; `unknown` counts calls without a known price."""
+    by_role: dict[str, dict[str, Any]] = {}
+    for segment in lineage(connection, run):
+        for row in _rows(connection, "spend", segment):
+            entry = by_role.setdefault(row["role"], {"run": run, "role": row["role"], "calls": 0})
+            entry["calls"] += 1
+            for name in ("unknown", "cost_nano_usd", "input_tokens", "output_tokens"):
+                entry[name] = entry.get(name, 0) + row[name]
+    for entry in by_role.values():
+        entry["cost_usd"] = entry["cost_nano_usd"] / 1e9
+    return [by_role[role] for role in sorted(by_role)]
+
+
+def _rows(connection: sqlite3.Connection, table: str, segment: Segment) -> Iterator[dict[str, Any]]:
+    """Yield a table's rows of a segment, in the order in which they were first told of."""
+    cursor = connection.execute(
+        f"SELECT * FROM {table} WHERE run = ? AND run_seq <= ? ORDER BY run_seq",  # noqa: S608 - our names
+        (segment.stream, segment.upto),
+    )
+    names = [column[0] for column in cursor.description]
+    return (dict(zip(names, row, strict=True)) for row in cursor.fetchall())
+
+
+def _rebased(connection: sqlite3.Connection, stream: str) -> bool:
+    found = connection.execute("SELECT rebased FROM runs WHERE run = ?", (stream,)).fetchone()
+    return found is not None and found[0] == 1
+
+
+def _tell(found: dict[str, dict[str, Any]], row: dict[str, Any], upto: int) -> None:
+    """Add what a segment says of a candidate up to its end to what earlier ones said."""
+    told = row | {"history": 0}
+    earlier = found.get(row["candidate"])
+    for mark, names in _TOLD.items():
+        after = mark != "source" and (row[mark] or 0) > upto
+        if row[mark] is None or after:
+            told |= {name: earlier and earlier[name] for name in names}
+    if earlier is not None:
+        told |= {"seq": earlier["seq"], "history": earlier["history"] if row["judged_at"] is None else 0}
+    found[row["candidate"]] = told
+
+
+def _speedup(parent: dict[str, Any] | None, row: dict[str, Any]) -> float | None:
+    if parent is None or parent["latency_ms"] is None or row["latency_ms"] is None:
+        return None
+    same = parent["history"] == row["history"]
+    return float(parent["latency_ms"] / row["latency_ms"]) if same else None
