@@ -1,0 +1,384 @@
+"""Numbers of two prime fields, in which formulas agree when they are the same formula.
+
+Inputs are secret symbols. A value has a residue modulo P and one modulo Q; sums and products are taken in
+both. exp(x) is W ** (x mod Q) modulo P, where W has order Q: exp(a + b) = exp(a) exp(b) holds, and exp(x - m)
+over its sum does not depend on m (the construction of Mirage, arXiv:2405.05751). Roots are powers, so that
+they multiply. By Schwartz and Zippel, two rational functions of degree d that differ agree at a secret point
+with a chance of about d / P.
+
+Maxima and comparisons go by a total order of residues, in which -x > 0 exactly if x < 0: the same on both
+sides, not the order of reals. What went by it, or through a function without rules, is marked by `Why`:
+there only agreement means something.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from enum import IntFlag
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remote.judge.identity import constants
+from remote.judge.identity.bits import either, of_product
+from remote.judge.identity.domain import Array, Planes
+from remote.judge.identity.fields import Field, Residue
+from remote.judge.identity.functions import COMPARISONS, Composed, of_known
+
+P, Q = 1951617359, 975808679
+"""P = 2 Q + 1. The primes up to 41 are squares modulo P, those up to 29 modulo Q: roots of sizes are true."""
+
+LARGE = 1e30
+"""Constants at least so large stand for infinity: masked scores, maxima that have yet to begin."""
+
+_SHIFT = 8
+_TABLE_BITS = 15
+_BY_ONE = 1 << 12  # more different constants than this are taken as the float32 that they are
+
+
+class Why(IntFlag):
+    """What is outside the fragment, so that two results that differ may yet be equal."""
+
+    ORDER = 1  # a maximum, a minimum or a comparison
+    FUNCTION = 2  # a function without rules
+    CONSTANT = 4  # a constant that has no name
+    ROOT = 8  # a root of what has none in this field: other symbols may show more
+    UNKNOWN = 16  # not computed
+    EXPONENT = 32  # an exponential of an exponential
+    ZERO = 64  # a division by zero
+
+
+_BOTH = 1 + (1 << _SHIFT)
+_VALUE = np.uint16((1 << _SHIFT) - 1)
+
+
+class Residues(Composed):
+    """Planes: residue modulo P, residue modulo Q, real number where it is known, marks of `Why`.
+
+    The marks of the residue modulo P are the low byte, those of the one modulo Q the high byte. `seed` is
+    secret. With `descending`, the order of residues is the other way round: what does not change with it
+    does not depend on it.
+    """
+
+    def __init__(self, seed: bytes, *, descending: bool = False) -> None:
+        self._seed = seed
+        self._values, self._exponents = Field(P), Field(Q)
+        base = pow(self._secret("base") % (P - 2) + 2, 2, P)
+        self._low = _powers(base, 1 << _TABLE_BITS)
+        self._high = _powers(pow(base, 1 << _TABLE_BITS, P), 1 << _TABLE_BITS)
+        self._side = -1 if descending else 1
+        self._turn = np.uint64(self._secret("order") % (P - 1) + 1)
+        self._fresh = 0
+        self._constants: dict[float, tuple[int, int, int]] = {}
+        self._factors = {name: self._secret(name) for name in constants.FACTORS}
+
+    def why(self, value: Planes) -> NDArray[np.uint8]:
+        """Return the marks of `Why` of what the values themselves are compared by."""
+        return (value.arrays[3] & _VALUE).astype(np.uint8)
+
+    def constant(self, array: Array) -> Planes:
+        """Return known real numbers."""
+        real = np.asarray(array, np.float64)
+        found, places = np.unique(real, return_inverse=True)
+        counts = bool((np.rint(found) == found).all() and (np.abs(found) <= constants.INTEGERS).all())
+        columns = self._many(found) if counts or found.size > _BY_ONE else self._each(found)
+        value, exponent, why = (column[places].reshape(real.shape) for column in columns)
+        return Planes((value, exponent, real, why))
+
+    def symbols(self, number: int, index: Array) -> Planes:
+        """Return elements of an input."""
+        return self._drawn(f"input {number}", np.asarray(index).astype(np.uint64), 0)
+
+    def unknown(self, shape: Sequence[int]) -> Planes:
+        """Return numbers of which nothing is known."""
+        self._fresh += 1
+        index = np.arange(np.prod(shape, dtype=np.int64), dtype=np.uint64).reshape(shape)
+        return self._drawn(f"unknown {self._fresh}", index, Why.UNKNOWN * _BOTH)
+
+    def known(self, value: Planes) -> Array:
+        """Return the real numbers of what comes from constants alone, NaN elsewhere."""
+        return value.arrays[2]
+
+    def simple_unary(self, name: str, value: Planes) -> Planes:
+        """Apply a function that is not made of others."""
+        with np.errstate(all="ignore"):
+            rule = _UNARY.get(name)
+            return self._opaque(name, value) if rule is None else rule(self, value)
+
+    def simple_binary(self, name: str, left: Planes, right: Planes) -> Planes:
+        """Apply a function that is not made of others."""
+        with np.errstate(all="ignore"):
+            if name in COMPARISONS:
+                return self._compared(name, left, right)
+            rule = _BINARY.get(name)
+            return self._opaque(name, left, right) if rule is None else rule(self, left, right)
+
+    def reduce(self, name: str, value: Planes, axes: Sequence[int]) -> Planes:
+        """Return `add`, `multiply`, `maximum` or `minimum` over axes, which stay with size one."""
+        axes = tuple(axes)
+        with np.errstate(all="ignore"):
+            if name in {"maximum", "minimum"}:
+                return self._extreme(name, value, axes)
+            residues, exponents, real, why = value.arrays
+            total, known = (Field.sum, real.sum) if name == "add" else (Field.product, real.prod)
+            sums = (total(self._values, residues, axes), total(self._exponents, exponents, axes))
+            return Planes((*sums, known(axis=axes, keepdims=True), either(why, axes)))
+
+    def matmul(self, left: Planes, right: Planes) -> Planes:
+        """Return products of matrices, the leading axes broadcast."""
+        value = self._values.matmul(left.arrays[0], right.arrays[0])
+        exponent = self._exponents.matmul(left.arrays[1], right.arrays[1])
+        known = [~np.isnan(side.arrays[2]) for side in (left, right)]
+        real = np.full(value.shape, np.nan)
+        if known[0].any() and known[1].any():
+            with np.errstate(all="ignore"):
+                real = np.matmul(left.arrays[2], right.arrays[2])
+        why = of_product(left.arrays[3], right.arrays[3], left.arrays[2] == 0, right.arrays[2] == 0)
+        return Planes((value, exponent, real, why))
+
+    def select(self, mask: Planes, left: Planes, right: Planes) -> Planes:
+        """Return left where the truth value is true, else right."""
+        truth = mask.arrays[0] != 0
+        value, exponent, real, why = _chosen(truth, left, right).arrays
+        return Planes((value, exponent, real, why | _spread(mask.arrays[3])))
+
+    def _secret(self, purpose: str) -> int:
+        return int.from_bytes(hashlib.sha256(self._seed + purpose.encode()).digest()[:8], "big")
+
+    def _drawn(self, purpose: str, index: NDArray[np.uint64], why: int) -> Planes:
+        drawn = _mixed(index + np.uint64(self._secret(purpose)))
+        return Planes(
+            (
+                self._values.remainder(drawn >> np.uint64(32)),
+                self._exponents.remainder(drawn & np.uint64(0xFFFFFFFF)),
+                np.broadcast_to(np.nan, index.shape),
+                np.broadcast_to(np.uint16(why), index.shape),
+            )
+        )
+
+    def _each(self, found: Array) -> tuple[Array, Array, Array]:
+        table = np.array([self._one(float(item)) for item in found], np.uint64).reshape(-1, 3)
+        return table[:, 0], table[:, 1], table[:, 2].astype(np.uint16)
+
+    def _one(self, number: float) -> tuple[int, int, int]:
+        if number not in self._constants:
+            self._constants[number] = self._named(number)
+        return self._constants[number]
+
+    def _named(self, number: float) -> tuple[int, int, int]:
+        if not np.isfinite(number):
+            drawn = self._drawn(str(number), np.zeros(1, np.uint64), 0).arrays
+            return int(drawn[0][0]), int(drawn[1][0]), Why.UNKNOWN * _BOTH if np.isnan(number) else 0
+        item = constants.exact(number)
+        (value, bad), (exponent, worse) = (
+            self._exactly(item, field) for field in (self._values, self._exponents)
+        )
+        unnamed = 0 if item.named else Why.CONSTANT * _BOTH
+        return value, exponent, unnamed | bad | worse << _SHIFT
+
+    def _exactly(self, item: constants.Exact, field: Field) -> tuple[int, int]:
+        """The residue of a constant, and its marks."""
+        found, missing = field.fraction(item.fraction), 0
+        if item.factor:
+            # Made of a fourth power, so that its roots are what they should be.
+            factor = pow(self._factors[item.factor] % (field.order - 1) + 1, 4, field.order)
+            found = found * pow(factor, item.power, field.order) % field.order
+        for _ in range(item.root.bit_length() - 1):
+            square, found = found, pow(found, (field.order + 1) // 4, field.order)
+            missing |= Why.ROOT if found * found % field.order != square else 0
+        return item.sign * found % field.order, missing
+
+    def _many(self, found: Array) -> tuple[Array, Array, Array]:
+        """The residues of float32 as they are: integers times powers of two."""
+        whole = (found == np.rint(found)) & (np.abs(found) < 1 << 53)
+        mantissa, power = np.frexp(np.where(whole, found, found.astype(np.float32)))
+        usual = np.isfinite(mantissa)
+        digits = np.where(usual, np.ldexp(np.abs(mantissa), 53), 0).astype(np.uint64)
+        columns = []
+        for field in (self._values, self._exponents):
+            scale = [pow(2, int(exponent) - 53, field.order) for exponent in power]
+            size = field.multiply(field.remainder(digits), np.array(scale, np.uint64))
+            columns.append(np.where(found < 0, field.subtract(np.zeros_like(size), size), size))
+        marks = np.where(usual, Why.CONSTANT, Why.UNKNOWN) * _BOTH
+        return columns[0], columns[1], np.where(whole, 0, marks).astype(np.uint16)
+
+    def _opaque(self, name: str, *values: Planes) -> Planes:
+        """A function without rules: a hash of its name and arguments; what it is where they are known."""
+        parts = [self._values.remainder(_mixed(value.arrays[0])) for value in values]
+        mixed = parts[0] if len(parts) == 1 else _mixed(parts[0]) ^ parts[1]
+        why = np.bitwise_or.reduce(np.broadcast_arrays(*(value.arrays[3] for value in values)))
+        found = self._drawn(f"function {name}", mixed, 0)
+        why = _spread(why) | np.uint16(Why.FUNCTION * _BOTH)
+        planes = Planes((found.arrays[0], found.arrays[1], found.arrays[2], why))
+        real = of_known(name, *(value.arrays[2] for value in values))
+        if real is None or np.isnan(real).all():
+            return planes
+        known = self.constant(real)
+        return _chosen(np.isnan(real), planes, known)
+
+    def _key(self, value: Planes) -> NDArray[np.int64]:
+        """Positions in the order of residues; constants that stand for infinity come first and last."""
+        turned = self._values.multiply(value.arrays[0], self._turn).astype(np.int64)
+        key = self._side * np.where(turned > P // 2, turned - P, turned)
+        real = value.arrays[2]
+        if not (np.abs(real) >= LARGE).any():
+            return key
+        return np.where(np.abs(real) >= LARGE, np.copysign(P, real).astype(np.int64), key)
+
+    def _compared(self, name: str, left: Planes, right: Planes) -> Planes:
+        reals = left.arrays[2], right.arrays[2]
+        known = ~(np.isnan(reals[0]) | np.isnan(reals[1]))
+        compare = getattr(np, name)
+        truth = np.where(known, compare(*reals), compare(self._key(left), self._key(right)))
+        sure = known | (np.abs(reals[0]) >= LARGE) | (np.abs(reals[1]) >= LARGE)
+        why = _spread(left.arrays[3] | right.arrays[3]) | np.uint16(Why.ORDER * _BOTH)
+        residue = truth.astype(np.uint64)
+        return Planes((residue, residue, np.where(sure, truth, np.nan), _unless(sure, why)))
+
+    def _extreme(self, name: str, value: Planes, axes: tuple[int, ...]) -> Planes:
+        """Whole elements, picked by their order; -inf never counts in a maximum, nor inf in a minimum."""
+        value = value.move(lambda array: _last(array, axes))
+        real = value.arrays[2]
+        pick = np.argmax if name == "maximum" else np.argmin
+        known = ~np.isnan(real).any(-1)
+        chosen = np.where(known, pick(real, -1), pick(self._key(value), -1))[..., None]
+        found = value.move(lambda array: np.take_along_axis(array, chosen, -1)[..., 0])
+        never = real <= -LARGE if name == "maximum" else real >= LARGE
+        why = either(_unless(never, value.arrays[3]), (-1,))[..., 0]
+        alone = known | ((~never).sum(-1) <= 1)
+        why = np.where(alone, why, _spread(why) | np.uint16(Why.ORDER * _BOTH))
+        return Planes((*found.arrays[:3], why)).move(lambda array: np.expand_dims(array, axes))
+
+    def negative(self, value: Planes) -> Planes:
+        zero = np.uint64(0)
+        residue, exponent, real, why = value.arrays
+        return Planes((
+            self._values.subtract(zero, residue), self._exponents.subtract(zero, exponent), -real, why,
+        ))  # fmt: skip
+
+    def reciprocal(self, value: Planes) -> Planes:
+        residue, exponent, real, why = value.arrays
+        none = (residue == 0) * np.uint16(Why.ZERO) | (exponent == 0) * np.uint16(Why.ZERO << _SHIFT)
+        return Planes((
+            self._values.inverse(residue), self._exponents.inverse(exponent), 1.0 / real, why | none,
+        ))  # fmt: skip
+
+    def sqrt(self, value: Planes) -> Planes:
+        residue, exponent, real, why = value.arrays
+        roots = self._values.root(residue), self._exponents.root(exponent)
+        none = ~self._values.is_square(residue, roots[0]) * np.uint16(Why.ROOT)
+        none |= ~self._exponents.is_square(exponent, roots[1]) * np.uint16(Why.ROOT << _SHIFT)
+        return Planes((*roots, np.sqrt(real), why | none))
+
+    def exp(self, value: Planes) -> Planes:
+        _, exponent, real, why = value.arrays
+        mask = np.uint64((1 << _TABLE_BITS) - 1)
+        found = self._values.multiply(
+            self._low[exponent & mask], self._high[exponent >> np.uint64(_TABLE_BITS)]
+        )
+        next_exponent = self._exponents.remainder(_mixed(found))
+        real, why = np.exp(real), why >> np.uint16(_SHIFT) | np.uint16(Why.EXPONENT << _SHIFT)
+        return _vanishing(Planes((found, next_exponent, real, why)), real == 0)
+
+    def add(self, left: Planes, right: Planes) -> Planes:
+        real = left.arrays[2] + right.arrays[2]
+        total = Planes((
+            self._values.add(left.arrays[0], right.arrays[0]),
+            self._exponents.add(left.arrays[1], right.arrays[1]),
+            real,
+            left.arrays[3] | right.arrays[3],
+        ))  # fmt: skip
+        for one in (left, right):
+            infinite = np.abs(one.arrays[2]) >= LARGE
+            if infinite.any():
+                whole = one.move(lambda array: np.broadcast_to(array, real.shape))
+                total = _chosen(infinite, whole, total)
+        return total
+
+    def subtract(self, left: Planes, right: Planes) -> Planes:
+        return self.add(left, self.negative(right))
+
+    def multiply(self, left: Planes, right: Planes) -> Planes:
+        product = Planes((
+            self._values.multiply(left.arrays[0], right.arrays[0]),
+            self._exponents.multiply(left.arrays[1], right.arrays[1]),
+            left.arrays[2] * right.arrays[2],
+            left.arrays[3] | right.arrays[3],
+        ))  # fmt: skip
+        return _vanishing(product, (left.arrays[2] == 0) | (right.arrays[2] == 0))
+
+    def divide(self, left: Planes, right: Planes) -> Planes:
+        return self.multiply(left, self.reciprocal(right))
+
+    def maximum(self, left: Planes, right: Planes) -> Planes:
+        return self._extreme("maximum", _pair(left, right), (0,)).move(lambda array: array[0])
+
+    def minimum(self, left: Planes, right: Planes) -> Planes:
+        return self._extreme("minimum", _pair(left, right), (0,)).move(lambda array: array[0])
+
+
+_UNARY: dict[str, Callable[[Residues, Planes], Planes]] = {
+    "exp": Residues.exp,
+    "negative": Residues.negative,
+    "reciprocal": Residues.reciprocal,
+    "sqrt": Residues.sqrt,
+}
+_BINARY: dict[str, Callable[[Residues, Planes, Planes], Planes]] = {
+    "add": Residues.add,
+    "divide": Residues.divide,
+    "maximum": Residues.maximum,
+    "minimum": Residues.minimum,
+    "multiply": Residues.multiply,
+    "subtract": Residues.subtract,
+}
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return hashes of 64 bits (the mixing function of splitmix64)."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values ^= values >> np.uint64(30)
+    values *= np.uint64(0xBF58476D1CE4E5B9)
+    values ^= values >> np.uint64(27)
+    values *= np.uint64(0x94D049BB133111EB)
+    values ^= values >> np.uint64(31)
+    return values
+
+
+def _powers(base: int, count: int) -> Residue:
+    """Return the powers of a number modulo P, from the one of exponent 0."""
+    found, field = np.ones(1, np.uint64), Field(P)
+    while found.size < count:
+        found = np.concatenate([found, field.multiply(found, np.uint64(pow(base, found.size, P)))])
+    return found
+
+
+def _spread(why: Array) -> NDArray[np.uint16]:
+    """What marks either residue marks both."""
+    both: NDArray[np.uint16] = why | why >> np.uint16(_SHIFT) | why << np.uint16(_SHIFT)
+    return both
+
+
+def _chosen(where: Array, left: Planes, right: Planes) -> Planes:
+    return left.join([right], lambda pair: np.where(where, *pair))
+
+
+def _unless(condition: Array, why: Array) -> NDArray[np.uint16]:
+    return np.where(condition, np.uint16(0), why)
+
+
+def _vanishing(value: Planes, where: Array) -> Planes:
+    """The value, but the known number zero at some places."""
+    if not where.any():
+        return value
+    return value.move(lambda array: np.where(where, array.dtype.type(0), array))
+
+
+def _last(array: Array, axes: tuple[int, ...]) -> Array:
+    """The axes as one, the last."""
+    moved = np.moveaxis(array, axes, range(-len(axes), 0))
+    return moved.reshape(*moved.shape[: moved.ndim - len(axes)], -1)
+
+
+def _pair(left: Planes, right: Planes) -> Planes:
+    return left.join([right], lambda pair: np.stack(np.broadcast_arrays(*pair)))

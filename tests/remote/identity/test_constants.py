@@ -1,0 +1,78 @@
+"""Constants are the same number however they were folded and rounded, and different ones stay different."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remote.judge.identity.constants import Exact, exact
+
+FOLDED = {
+    "decay": (0.01 * 0.001, 1e-5),
+    "mean": (1 - 0.9, 0.1),
+    "square": (1 - 0.999, 0.001),
+    "corrected": (1 / (1 - 0.999), 1000.0),
+    "root": (math.sqrt(1 / (1 - 0.999)), math.sqrt(1000)),
+    "thirds": (1 - 2 / 3, 1 / 3),
+    "odd mean": (1 / 10944, np.float32(1) / np.float32(10944)),
+    "scale": (1 / math.sqrt(128), 128**-0.5),
+    "base two": (math.log2(math.e) / math.sqrt(128), 1 / (math.log(2) * math.sqrt(128))),
+    "gelu": (math.sqrt(2 / math.pi), 0.7978845608),
+}
+
+
+@pytest.mark.parametrize("name", FOLDED)
+def test_one_number_folded_in_two_ways(name):
+    one, other = FOLDED[name]
+    assert exact(float(one)) == exact(float(other)) == exact(float(np.float32(one)))
+    assert exact(float(one)).named
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (0.99999, Exact(1, Fraction(99999, 100000))),
+        (-1e-8, Exact(-1, Fraction(1, 10**8))),
+        (1 / 3, Exact(1, Fraction(1, 3))),
+        (math.sqrt(1000), Exact(1, Fraction(1000), root=2)),
+        (128**-0.25, Exact(1, Fraction(1, 128), root=4)),
+        (2 * math.pi, Exact(1, Fraction(2), factor="pi", power=1)),
+        (0.0, Exact(1, Fraction(0))),
+        (float(2**24 - 1), Exact(1, Fraction(2**24 - 1))),
+        (2.0**-149, Exact(1, Fraction(1, 2**149))),
+    ],
+)
+def test_what_a_constant_stands_for(value, number):
+    assert exact(value) == number
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(1e-5, 1.1e-5), (0.9, 0.90001), (0.99999, 1.0), (1000.0, 999.0), (1e-8, 0.0)]
+)
+def test_constants_that_differ_stay_different(one, other):
+    assert exact(one) != exact(other)
+
+
+def test_a_constant_without_a_name_is_the_float_that_it_is():
+    found = exact(1.2345678e3)
+    assert not found.named
+    assert found.fraction == Fraction(float(np.float32(1.2345678e3)))
+
+
+@given(st.integers(1, 99999), st.integers(-12, 12))
+def test_decimals_of_five_digits_are_themselves(digits, exponent):
+    value = float(f"{digits}e{exponent}")
+    for rounded in (value, float(np.float32(value))):
+        found = exact(rounded)
+        assert (found.root, found.factor) == (1, "")
+        assert abs(float(found.fraction) - value) <= 2.0**-22 * value
+
+
+def test_few_numbers_have_a_name_by_chance():
+    values = np.random.default_rng(0).random(300)
+    assert sum(exact(float(value)).named for value in values) <= 15
