@@ -141,6 +141,8 @@ class View:
     axes: tuple[Axis, ...]
     plain: bool = field(default=True)
     """Whether only indexing led here (no reshape, permute or broadcast)."""
+    within: tuple[Affine, ...] = ()
+    """Where along axes without a declared dimension the view begins; the box is whole there."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -150,7 +152,7 @@ class View:
     def loops(self) -> frozenset[str]:
         """Ids of the loops on which the region depends."""
         starts = [item.start.loops for item in self.box]
-        return frozenset().union(*starts, *(pick.loops for pick in self.picks))
+        return frozenset().union(*starts, *(place.loops for place in (*self.picks, *self.within)))
 
     @property
     def whole(self) -> bool:
@@ -176,20 +178,22 @@ def index_view(view: View, keys: tuple[Value, ...]) -> View:
     """`view[keys]`: integers drop their axis, except the partition axis on chip."""
     if len(keys) > len(view.axes):
         raise Unreadable(f"{len(keys)} indices on {view.tensor.name} of {len(view.axes)} dimensions")
-    box = list(view.box)
+    box, within = list(view.box), list(view.within)
     axes: list[Axis] = []
     for position, (axis, key) in enumerate(zip(view.axes, keys, strict=False)):
-        kept = _narrow(view, axis, key, box)
+        kept = _narrow(axis, key, box, within)
         if isinstance(key, Slice) or (position == 0 and view.tensor.on_chip):
             axes.append(kept)
     axes.extend(view.axes[len(keys) :])
-    return replace(view, box=tuple(box), axes=tuple(axes) or (Axis(1, 1, None),))
+    return replace(view, box=tuple(box), axes=tuple(axes) or (Axis(1, 1, None),), within=tuple(within))
 
 
-def _narrow(view: View, axis: Axis, key: Value, box: list[Range]) -> Axis:
+def _narrow(axis: Axis, key: Value, box: list[Range], within: list[Affine]) -> Axis:
     """Narrow `box` along the axis' declared dimension; an axis without one leaves the box whole."""
     start, size, step = _bounds(key, axis.count)
-    if axis.source is not None:
+    if axis.source is None:
+        within.append(start.scaled(axis.step))
+    else:
         old = box[axis.source]
         box[axis.source] = Range(old.start + start.scaled(old.step), size, old.step * step)
     return Axis(axis.step * step, size, axis.source)

@@ -261,3 +261,14 @@ def test_numbers_among_the_arguments_are_known_where_they_are_used():
     assert [loop.trips for loop in found.loops] == [4]
     assert found.arguments == (64, ArrayArgument((256, 128), "float32"), 1e-5)
     assert Kind.OPAQUE not in {statement.kind for statement in found.statements}
+
+
+def test_an_index_into_a_reshaped_array_is_one_that_its_loop_moves():
+    found = kernel(
+        """
+        t = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x.reshape((16384, 8))[i * 128 : (i + 1) * 128, 0:8])
+        """
+    )
+    (load,) = [statement for statement in found.statements if statement.kind is Kind.OPERATE]
+    assert [len(access.view.loops) for access in load.accesses] == [0, 1]
