@@ -68,7 +68,8 @@ class _Walk:
         self._program = program
         self._bits: dict[int, Bools] = {}
         self._left = MAX_ELEMENTS
-        self._given = {*program.inputs, *program.constants}
+        changed = program.cells.tensor[program.cells.writes].tolist()
+        self._given = {*program.inputs, *program.constants}.difference(changed)
         tensors, cells = np.unique(program.cells.tensor, return_index=True)
         self._born: dict[int, list[int]] = {}
         for tensor, number in zip(tensors.tolist(), program.cells.instruction[cells].tolist(), strict=True):

@@ -77,10 +77,9 @@ class _Machine:
         program = self.program
         if tensor in program.inputs:
             return self.domain.symbols(program.inputs.index(tensor), where)
-        if tensor in program.constants and tensor not in self.tensors:
-            values = np.frombuffer(program.constants[tensor], NUMPY[program.site(tensor).dtype])
-            return self.domain.constant(values[where])
         held = self.tensors.get(tensor)
+        if held is None and tensor in program.constants:
+            return self.domain.constant(self._values(tensor)[where])
         if held is None:
             return self.domain.unknown(where.shape)
         found = Planes(tuple(array[where] for array in held.arrays))
@@ -92,13 +91,22 @@ class _Machine:
     def _write(self, tensor: int, offset: int, item: Operand, part: Where, value: Planes) -> None:
         held = self.tensors.get(tensor)
         if held is None:
-            size = self.program.site(tensor).size
-            arrays = tuple(np.empty(size, array.dtype) for array in value.arrays)
-            held = self.tensors[tensor] = _Tensor(arrays, np.zeros(size, bool))
+            held = self.tensors[tensor] = self._made(tensor, value)
         where = places(part, item, offset)
         for held_array, array in zip(held.arrays, value.arrays, strict=True):
             held_array[where] = array
         held.written[where] = True
+
+    def _made(self, tensor: int, like: Planes) -> _Tensor:
+        """A tensor that is about to be written for the first time."""
+        if tensor in self.program.constants:
+            held = self.domain.constant(self._values(tensor)).move(np.array).arrays
+            return _Tensor(held, np.ones(held[0].size, bool))
+        size = self.program.site(tensor).size
+        return _Tensor(tuple(np.empty(size, array.dtype) for array in like.arrays), np.zeros(size, bool))
+
+    def _values(self, tensor: int) -> Array:
+        return np.frombuffer(self.program.constants[tensor], NUMPY[self.program.site(tensor).dtype])
 
 
 def _part(step: Step, item: Operand) -> Where:
