@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from seeds.errors import SeedsError, SpecError, UnknownProblemError, UnknownSizeError, UnknownTargetError
 from seeds.problem import Problem, from_files, load, problems
-from seeds.spec import ArgumentSpec, ProblemSpec, Work
+from seeds.spec import ArgumentSpec, InputSpec, ProblemSpec, Work
 
 __all__ = [
     "ArgumentSpec",
+    "InputSpec",
     "Problem",
     "ProblemSpec",
     "SeedsError",

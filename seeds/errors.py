@@ -4,7 +4,8 @@ SeedsError
 |-- UnknownProblemError   unknown_problem   neither a known name nor a folder
 |-- UnknownSizeError      unknown_size      the problem has no such size
 |-- UnknownTargetError    unknown_target    no roofline constants for the target
-|-- ExpressionError       bad_expression    a size expression that is not one
+|-- ExpressionError       bad_expression    a size expression, or a change, that is not one
+|-- ScaffoldError         not_created       a new problem that cannot be written
 `-- SpecError             invalid_problem   a problem's files, with every fault found
 """
 
@@ -63,9 +64,15 @@ class UnknownTargetError(_UnknownError):
 
 
 class ExpressionError(SeedsError):
-    """Text that is not an integer expression over known dimensions."""
+    """Text that is not an integer expression over known dimensions, or not a known change of an array."""
 
     code = "bad_expression"
+
+
+class ScaffoldError(SeedsError):
+    """A new problem whose name or place will not do."""
+
+    code = "not_created"
 
 
 class SpecError(SeedsError):

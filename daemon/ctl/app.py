@@ -28,7 +28,7 @@ VERBS = {
     "best": "kernels:best",
     "diff": "kernels:diff",
     "try": "judge:try_",
-    "problems": "judge:problems",
+    "problems": "problems:problems",
     "verify": "judge:verify",
     "config": "settings:config",
     "service": "service:service",

@@ -1,4 +1,4 @@
-"""`agentctl try`, `problems` and `verify`: judge one kernel, list the problems, prove the log."""
+"""`agentctl try` and `verify`: judge one kernel, prove the log."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -25,6 +25,7 @@ from state.reader import LogReader
 if TYPE_CHECKING:
     from remote.evaluator import EvaluationAnswer
 
+Level = Literal["slices", "one_seed", "whole"]
 SAY_AFTER_SECONDS = 2.0
 SAY_EVERY_SECONDS = 10.0
 
@@ -42,31 +43,41 @@ class Loose:
 
 
 @click.command("try", epilog=exits.epilog())
-@click.argument("kernel", type=click.Path(path_type=Path))
+@click.argument("kernel", type=click.Path(path_type=Path), required=False)
 @click.option("--problem", help="A name from `agentctl problems`, or a folder.")
 @click.option("--size", help="Problem size: full or reduced.")
 @click.option("--target", help="Target device: trn1 or trn2.")
 @common
-def try_(session: Session, kernel: Path, **flags: Any) -> int:
-    """Judge one KERNEL as a run would, without a run; status 0 if it is correct, else 1."""
+def try_(session: Session, kernel: Path | None, **flags: Any) -> int:
+    """Judge one KERNEL, or the problem's own, as a run would, without a run; status 0 if correct, else 1."""
     import remote
     import seeds
 
     config = configured(session, flags)
     problem = seeds.load(config.run.problem)
     bounds = remote.bounds(problem, config.run.size, config.run.target)
-    evaluation = asyncio.run(_evaluate(session.home, config, problem, read_source(kernel).encode()))
+    source = read_source(kernel) if kernel else problem.kernel
+    evaluation = asyncio.run(evaluate(session.home, config, problem, source.encode()))
     timed = evaluation.benchmark
     latency_ms = timed.latency_ms if timed else None
     shares = {
         "percent_of_peak": percent(bounds.plain_ms, latency_ms),
         "percent_of_tight_bound": percent(bounds.tight_ms, latency_ms),
     }
-    session.emit({**evaluation.model_dump(mode="json"), **shares}, _verdict(str(kernel), evaluation, shares))
+    name = str(kernel or f"initial kernel of {problem.name}")
+    session.emit({**evaluation.model_dump(mode="json"), **shares}, _verdict(name, evaluation, shares))
     return exits.OK if evaluation.correct else exits.FAILURE
 
 
-async def _evaluate(home: Path, config: Config, problem: Any, source: bytes) -> Evaluation:
+async def evaluate(
+    home: Path, config: Config, problem: Any, source: bytes, level: Level = "whole"
+) -> Evaluation:
+    """Return the verdict on a kernel, by a worker of its own; a long one says on stderr that it goes on.
+
+    Raises:
+        NotAnswered: it took longer than `daemon.evaluation_seconds`.
+        remote.RemoteError: no verdict could be reached.
+    """
     from daemon.host import workers_of
 
     workers = workers_of(home, config.daemon)
@@ -81,6 +92,7 @@ async def _evaluate(home: Path, config: Config, problem: Any, source: bytes) -> 
             size=config.run.size,
             target=config.run.target,
             toolchain=evaluator.toolchain(),
+            level=level,
         )
         blobs = Loose({digest_of(data): data for data in files})
         answer = await _within(evaluator.evaluate(request, blobs), config.daemon.evaluation_seconds)
@@ -136,27 +148,6 @@ def _verdict(name: str, evaluation: Evaluation, shares: dict[str, float | None])
         )
         lines.append(f"  bottleneck: {evaluation.bottleneck}")
     return "\n".join(lines)
-
-
-@click.command(epilog=exits.epilog())
-@common
-def problems(session: Session) -> None:
-    """List the problems that come with the program."""
-    import seeds
-
-    found = [seeds.load(name).spec for name in seeds.problems()]
-    content = [{"name": spec.name, "formula": spec.formula, "sizes": spec.sizes} for spec in found]
-    width = max(len(spec.name) for spec in found)
-    lines = [
-        f"{spec.name:{width}} {spec.formula}\n"
-        + "\n".join(f"{'':{width}}   {size}: {_dims(dims)}" for size, dims in spec.sizes.items())
-        for spec in found
-    ]
-    session.emit(content, "\n".join(lines))
-
-
-def _dims(dims: dict[str, int]) -> str:
-    return " ".join(f"{name}{value}" for name, value in dims.items())
 
 
 @click.command(epilog=exits.epilog())

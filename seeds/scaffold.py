@@ -1,0 +1,55 @@
+"""Writes a new problem for its author to edit: a small one that works as it is, under the author's name."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import tempfile
+from pathlib import Path
+
+from seeds.errors import ScaffoldError
+from seeds.problem import KERNEL, REFERENCE, SPEC, Problem, load, problems
+
+MAX_NAME_CHARS = 64
+
+_TEMPLATE = Path(__file__).parent / "template"
+_NAME = "example"
+
+
+def create(name: str, parent: Path) -> Problem:
+    """Write the folder `parent / name` and return the problem in it; all of it appears at once.
+
+    Raises:
+        ScaffoldError: the name cannot be one, or there is something at that place already, or no room for it.
+    """
+    _check(name)
+    folder = parent / name
+    if folder.exists() or folder.is_symlink():
+        raise ScaffoldError(f"{folder} is there already; give another name or folder")
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=parent) as staging:
+            _write(name, Path(staging) / name)
+            (Path(staging) / name).rename(folder)
+    except OSError as error:
+        raise ScaffoldError(f"{folder}: {error.strerror or error}") from error
+    return load(folder)
+
+
+def _check(name: str) -> None:
+    taken = set(re.findall(r"\w+", (_TEMPLATE / KERNEL).read_text())) - {_NAME}
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or len(name) > MAX_NAME_CHARS:
+        raise ScaffoldError(
+            f"{name!r} cannot be a name: letters, digits and _, a letter first, at most {MAX_NAME_CHARS}"
+        )
+    if keyword.iskeyword(name) or name in taken:
+        raise ScaffoldError(f"{name!r} means something else in a kernel; give another name")
+    if name in problems():
+        raise ScaffoldError(f"{name!r} comes with the program, and its name would win; give another name")
+
+
+def _write(name: str, folder: Path) -> None:
+    folder.mkdir()
+    for file in (SPEC, REFERENCE, KERNEL):
+        text = (_TEMPLATE / file).read_text(encoding="utf-8")
+        (folder / file).write_text(re.sub(rf"\b{_NAME}\b", name, text), encoding="utf-8")
