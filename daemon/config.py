@@ -27,7 +27,7 @@ from state.model import Frozen, RunConfig
 
 FILE_NAME = "config.toml"
 ENV_PREFIX = "NKI_AGENT_"
-FOREIGN = frozenset({crash.ENVIRONMENT})
+FOREIGN = frozenset({crash.ENVIRONMENT, crash.HANG_ENVIRONMENT})
 """Variables with that prefix that set no key."""
 
 APP_NAME = "nki-kernel-agent"

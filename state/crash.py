@@ -1,32 +1,48 @@
-"""Named crash points: places in production code where a test can have the process killed.
+"""Named crash points: places in production code where a test can have the process killed, or hang.
 
 `NKI_AGENT_CRASH_AT=name:n` kills the process with SIGKILL at the n-th hit of the point `name`;
-`NKI_AGENT_CRASH_AT=n` at the n-th hit of any point. Unset, a point costs one comparison.
+`NKI_AGENT_CRASH_AT=n` at the n-th hit of any point. `NKI_AGENT_HANG_AT` lets the thread that gets there hang
+for ever instead. Unset, a point costs one comparison.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 ENVIRONMENT = "NKI_AGENT_CRASH_AT"
+HANG_ENVIRONMENT = "NKI_AGENT_HANG_AT"
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _hang() -> None:
+    while True:
+        time.sleep(3600)
 
 
 @dataclass(slots=True)
 class _Fuse:
     name: str | None
     left: int
+    blow: Callable[[], None] = _die
 
     def burn(self, name: str) -> None:
         if self.name not in (None, name):
             return
         self.left -= 1
         if self.left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            self.blow()
 
 
-def parse_fuse(text: str | None) -> _Fuse | None:
+def parse_fuse(
+    text: str | None, *, variable: str = ENVIRONMENT, blow: Callable[[], None] = _die
+) -> _Fuse | None:
     """Read the environment's `name:n` or `n`; None when unset or empty.
 
     Raises:
@@ -36,14 +52,16 @@ def parse_fuse(text: str | None) -> _Fuse | None:
         return None
     name, _, count = text.rpartition(":")
     if not count.isdecimal() or int(count) == 0:
-        raise ValueError(f"{ENVIRONMENT}={text!r}: expected NAME:N or N, with N from 1")
-    return _Fuse(name or None, int(count))
+        raise ValueError(f"{variable}={text!r}: expected NAME:N or N, with N from 1")
+    return _Fuse(name or None, int(count), blow)
 
 
-_fuse = parse_fuse(os.environ.get(ENVIRONMENT))
+_fuse = parse_fuse(os.environ.get(ENVIRONMENT)) or parse_fuse(
+    os.environ.get(HANG_ENVIRONMENT), variable=HANG_ENVIRONMENT, blow=_hang
+)
 
 
 def crash_point(name: str) -> None:
-    """Die here if the environment says so; otherwise do nothing."""
+    """Die or hang here if the environment says so; otherwise do nothing."""
     if _fuse is not None:
         _fuse.burn(name)
