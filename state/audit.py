@@ -23,8 +23,8 @@ _PAGE = 200
 class Finding:
     """Something that is not as it was written.
 
-    `part` is page, chain, event, state_hash, read_model, snapshot, blob or tail; the place is None where
-    it is not in one row of the log.
+    `part` is page, chain, event, kind, state_hash, read_model, snapshot, blob or tail; the place is None
+    where it is not in one row of the log.
     """
 
     part: str

@@ -37,6 +37,18 @@ def row_hash(content: Content) -> bytes:
     return sha256(prev + log_prev + (header + payload).encode()).digest()
 
 
+def check_link(row: Row, link: Link | None) -> None:
+    """Accept a row as what follows `link` in its stream.
+
+    Raises:
+        LogDamaged: it does not, or its content is not what was hashed.
+    """
+    if link is None or link != (row.run_seq - 1, row.prev):
+        raise _damaged(row, "does not continue its stream")
+    if row_hash(row[:-1]) != row.hash:
+        raise _damaged(row, "its content does not match its hash: it was edited")
+
+
 class ChainWalk:
     """Checks rows in log order, from any point on.
 
@@ -73,11 +85,7 @@ class ChainWalk:
             raise _damaged(
                 row, "does not continue the log: the row before it is not the one it was written after"
             )
-        link = self._links.get(row.stream) or self._before(row)
-        if link is None or link != (row.run_seq - 1, row.prev):
-            raise _damaged(row, "does not continue its stream")
-        if row_hash(row[:-1]) != row.hash:
-            raise _damaged(row, "its content does not match its hash: it was edited")
+        check_link(row, self._links.get(row.stream) or self._before(row))
         self.seq = row.seq
         self.log_hash = row.hash
         self._links[row.stream] = (row.run_seq, row.hash)

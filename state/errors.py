@@ -17,6 +17,11 @@ StateError
 │   ├── StorageFull           no space; nothing was stored, later appends may succeed
 │   ├── StorageFailed         the disk or SQLite failed; nothing was acknowledged
 │   └── LogClosed             the log was closed
+├── OfflineError              what was to be done to a log that nobody owns
+│   ├── BadTarget             the file to write is there already, or is the log's own
+│   ├── BadArchive            not an archive, cut short, or edited
+│   ├── RunExists             a run of that name is in the log already
+│   └── RunKept               a run cannot be taken out: it goes on, or others continue it
 └── ReadError                 what was asked for
     ├── BlobMissing
     │   └── BlobPruned        it was here; it went with the runs that named it, or was damaged
@@ -149,6 +154,26 @@ class LogClosed(AppendError):  # noqa: N818
     code = "log_closed"
 
 
+class OfflineError(StateError):
+    code = "offline"
+
+
+class BadTarget(OfflineError):  # noqa: N818
+    code = "bad_target"
+
+
+class BadArchive(OfflineError):  # noqa: N818
+    code = "bad_archive"
+
+
+class RunExists(OfflineError):  # noqa: N818
+    code = "run_exists"
+
+
+class RunKept(OfflineError):  # noqa: N818
+    code = "run_kept"
+
+
 class ReadError(StateError):
     code = "read"
 
@@ -179,6 +204,8 @@ def from_sqlite(error: sqlite3.Error) -> StateError:
         return HomeUnreadable(f"the log cannot be opened: {error}")
     if primary == sqlite3.SQLITE_ERROR:  # our own fixed SQL: it is the tables that are not as we made them
         return LogDamaged(f"its tables are not as this program makes them: {error}")
+    if not extended and str(error).startswith("Could not decode to UTF-8"):  # Python's own error has no code
+        return LogDamaged(f"a text in it is no UTF-8: {error}")
     if primary == sqlite3.SQLITE_FULL:
         return StorageFull(f"no space left for the log: {error}; free some and retry")
     return StorageFailed(f"the log could not be used: {error}")

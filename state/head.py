@@ -14,6 +14,7 @@ from pathlib import Path
 
 from state.crash import crash_point
 from state.errors import HomeUnreadable, LogDamaged
+from state.files import fsync
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +35,13 @@ def write_head(path: Path, head: Head) -> None:
     draft = path.with_suffix(".tmp")
     crash_point("head.before_write")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
-    try:
-        os.write(descriptor, json.dumps(asdict(head)).encode() + b"\n")
+    with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, for its mode
+        file.write(json.dumps(asdict(head)).encode() + b"\n")
+        file.flush()
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
     crash_point("head.before_rename")
     draft.rename(path)
-    _fsync_directory(path.parent)
+    fsync(path.parent)
     crash_point("head.after_write")
 
 
@@ -70,11 +70,3 @@ def read_head(path: Path) -> Head | None:
 
 def _refuse(path: Path) -> Head:
     raise LogDamaged(f"{path.name} is not a HEAD anchor")
-
-
-def _fsync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

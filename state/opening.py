@@ -62,7 +62,7 @@ def open_appender(layout: Layout, *, full_check: bool = False) -> Appender:
         _bring_up(connection, anchor)
         check_anchor(connection, anchor)
         check_tail(connection, full=full_check)
-        _refresh_read_models(connection)
+        refresh_read_models(connection)
         crash_point("open.checked")
         appender = Appender(layout.database, connection)
         if anchor is None or _replaced(connection, anchor):
@@ -157,7 +157,8 @@ def _verified(connection: sqlite3.Connection) -> tuple[int, bytes]:
     return row.seq, row.hash
 
 
-def _refresh_read_models(connection: sqlite3.Connection) -> None:
+def refresh_read_models(connection: sqlite3.Connection) -> None:
+    """Make the read models anew from all events, unless they are today's."""
     if not projections.is_current(connection):
         rows = queries.log_rows(connection, after=0)
         projections.rebuild(connection, (recorded(row, decode(row)) for row in rows))

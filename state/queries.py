@@ -132,10 +132,12 @@ def stream_rows(
     """Yield a lineage's rows with run_seq in (after, upto], in order."""
     for segment in lineage(connection, stream):
         end = segment.upto if upto is None else min(segment.upto, upto)
-        yield from _segment_rows(connection, segment.stream, max(after, segment.after), end)
+        yield from segment_rows(connection, Segment(segment.stream, max(after, segment.after), end))
 
 
-def _segment_rows(connection: sqlite3.Connection, stream: str, after: int, upto: int) -> Iterator[Row]:
+def segment_rows(connection: sqlite3.Connection, segment: Segment) -> Iterator[Row]:
+    """Yield the rows of one stream with run_seq in (after, upto], in order."""
+    stream, after, upto = segment
     while after < upto:
         page = connection.execute(
             _SELECT + "WHERE stream = ? AND run_seq > ? AND run_seq <= ? ORDER BY run_seq LIMIT ?",

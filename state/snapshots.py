@@ -122,12 +122,17 @@ def save(connection: sqlite3.Connection, tip: Tip) -> Tip:
     assert tip.state is not None
     data = zlib.compress(tip.state.model_dump_json().encode(), 1)
     connection.execute("DELETE FROM snapshot WHERE stream = ? AND fold <> ?", (tip.stream, FOLD_VERSION))
-    connection.execute(
-        "INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?, ?, ?)",
-        (tip.stream, tip.run_seq, FOLD_VERSION, tip.hash, sha256(data).digest(), data),
-    )
+    store(connection, Saved(tip.stream, tip.run_seq, tip.hash, sha256(data).digest(), data))
     crash_point("snapshot.before_commit")
     return tip._replace(saved=tip.run_seq)
+
+
+def store(connection: sqlite3.Connection, saved: Saved) -> None:
+    """Store a snapshot of today's fold version as it is."""
+    stream, run_seq, *rest = saved
+    connection.execute(
+        "INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?, ?, ?)", (stream, run_seq, FOLD_VERSION, *rest)
+    )
 
 
 def load(

@@ -62,6 +62,11 @@ class VerifyReport:
     def first(self) -> Finding | None:
         return self.findings[0] if self.findings else None
 
+    def require_ok(self, what: str) -> None:
+        """Raise LogDamaged, saying that it is `what` that is damaged, if anything was found."""
+        if self.first is not None:
+            raise LogDamaged(f"{what}: {self.first}")
+
 
 def verify(home: Path, *, deep: bool = True, progress: Progress | None = None) -> VerifyReport:
     """Check the log of `home`, owned or not; `deep=False` checks the chains and the anchor only.
@@ -76,13 +81,13 @@ def verify(home: Path, *, deep: bool = True, progress: Progress | None = None) -
     return _verify(Layout(home), anchor, findings, deep=deep, progress=progress)
 
 
-def verify_file(path: Path, *, progress: Progress | None = None) -> VerifyReport:
-    """Check deeply a database that is no home's log: a backup, or a log that is being made.
+def verify_file(path: Path, *, deep: bool = True, progress: Progress | None = None) -> VerifyReport:
+    """Check, as `verify` does, a database that is no home's log: a backup, or a log that is being made.
 
     Raises:
         HomeError, LogError: as `verify`.
     """
-    return _verify(Layout(path.parent, path.name), None, [], deep=True, progress=progress)
+    return _verify(Layout(path.parent, path.name), None, [], deep=deep, progress=progress)
 
 
 def _verify(
@@ -193,6 +198,7 @@ class _Replay:
         self._scratch = scratch
         self._tips = Tips()
         self._page: list[Recorded] = []
+        self._kinds: set[tuple[str, int]] = set()
         self._saved = snapshots.keys(connection)
         self.findings: list[Finding] = []
         self.state_hashes = 0
@@ -209,6 +215,7 @@ class _Replay:
         tip = self._tips.get(row.stream) or self._before(row)
         state = snapshots.replay(tip.state if tip else None, row, event)
         self._tips.put(Tip(row.stream, row.run_seq, row.hash, state))
+        self._kinds.add((row.type, row.sv))
         self.findings += self._compare(row, event, state)
         self._page.append(recorded(row, event))
         if len(self._page) == queries.PAGE:
@@ -217,6 +224,8 @@ class _Replay:
     def finish(self) -> None:
         """Compare the read models, and name snapshots of events that are not there."""
         self._project()
+        for type_, version in self._kinds - set(self._connection.execute("SELECT type, sv FROM kind")):
+            self.findings.append(Finding("kind", f"{type_} version {version} is not in the list of kinds"))
         self.findings += compare_read_models(self._connection, self._scratch)
         self.findings += (
             Finding("snapshot", f"{stream}@{run_seq} is no event of the log")

@@ -1,0 +1,259 @@
+"""Archives: one run as a file of its own, JSON Lines in gzip, that proves itself.
+
+The first line says what it holds; then come the run's events as the log has them, hashes and all, those of
+the runs that it continues first; then every blob that they need; the last line counts them and carries the
+SHA-256 of everything before it. Any program can read it; the hash chain is checked as in the log.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pydantic import ValidationError
+
+from state import blobs, queries, snapshots
+from state.blobs import StoredBlob
+from state.chain import GENESIS, Link, check_link
+from state.copying import digests_in, reachable
+from state.crash import crash_point
+from state.errors import BadArchive, BadTarget, LogDamaged, StreamUnknown, sqlite_errors
+from state.files import whole
+from state.home import Layout
+from state.model import SYSTEM_STREAM, Frozen
+from state.queries import Segment
+from state.readonly import ReadOnly
+from state.records import Row
+
+_BYTES = ("prev", "log_prev", "state_hash", "hash")
+_MARK = ',"payload":'
+
+
+class Part(Frozen):
+    """The events of one stream that an archive holds: run_seq from `after` + 1 to `upto`."""
+
+    stream: str
+    after: int
+    upto: int
+
+
+class Manifest(Frozen):
+    """The first line: the run, the streams that its history lies in (itself last), whether it had ended."""
+
+    format: Literal["nki-agent-archive"] = "nki-agent-archive"
+    version: Literal[1] = 1
+    run: str
+    parts: tuple[Part, ...]
+    ended: bool
+
+
+class Archive(NamedTuple):
+    """An archive that was read to its end and found whole; `head` is the hash of the run's last event."""
+
+    path: Path
+    manifest: Manifest
+    events: int
+    blobs: int
+    head: bytes
+    sha256: str
+
+
+Line = Row | StoredBlob
+
+
+def archive(home: Path, run: str, target: Path, *, replace: bool = False) -> Archive:
+    """Write `run` to the file `target`, whether its log's owner works or not; then read it back.
+
+    A run that goes on is archived as far as it has come.
+
+    Raises:
+        StreamUnknown: there is no such run.
+        BadTarget: `target` is there already.
+        LogError, HomeError: the log cannot be read.
+    """
+    if target.exists() and not replace:
+        raise BadTarget(f"{target} is there already; name another file, or replace it with --replace")
+    handle = ReadOnly(Layout(home))
+    try:
+        with whole(target) as part, sqlite_errors():
+            manifest = _manifest(handle.connection(), run)
+            with _written(part) as put:
+                _write(handle.connection(), manifest, put)
+            crash_point("archive.written")
+            return read(part)._replace(path=target)
+    finally:
+        handle.close()
+
+
+def _manifest(connection: sqlite3.Connection, run: str) -> Manifest:
+    tip = snapshots.load(connection, run) if run != SYSTEM_STREAM else None
+    if tip is None:
+        raise StreamUnknown(f"no run {run}")
+    parts = [
+        Part(stream=one.stream, after=one.after, upto=min(one.upto, tip.run_seq))
+        for one in queries.lineage(connection, run)
+    ]
+    return Manifest(run=run, parts=tuple(parts), ended=tip.ended)
+
+
+def _write(connection: sqlite3.Connection, manifest: Manifest, put: Callable[[str], None]) -> None:
+    put(manifest.model_dump_json())
+    named: set[str] = set()
+    for part in manifest.parts:
+        for row in queries.segment_rows(connection, Segment(part.stream, part.after, part.upto)):
+            put(_row_line(row))
+            named |= digests_in(row.payload.encode())
+    for digest in sorted(reachable(connection, named)):
+        put(_blob_line(digest, blobs.fetch(connection, digest)))
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[Callable[[str], None]]:
+    """Give a function that writes lines, and write the last one when the block ends well."""
+    hashed, count = hashlib.sha256(), 0
+    path.touch(mode=0o600)
+    with path.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:
+
+        def put(line: str) -> None:
+            nonlocal count
+            data = f"{line}\n".encode()
+            hashed.update(data)
+            file.write(data)
+            count += 1
+
+        yield put
+        file.write(json.dumps({"end": count, "sha256": hashed.hexdigest()}).encode() + b"\n")
+
+
+def _row_line(row: Row) -> str:
+    """Return a row as JSON; the payload comes last, byte for byte as it is hashed."""
+    columns: dict[str, Any] = row._asdict()
+    payload = str(columns.pop("payload"))
+    for name in _BYTES:
+        columns[name] = None if columns[name] is None else columns[name].hex()
+    return json.dumps(columns, separators=(",", ":"))[:-1] + _MARK + payload + "}"
+
+
+def _blob_line(digest: str, data: bytes) -> str:
+    try:
+        content = {"blob": digest, "text": data.decode()}
+    except UnicodeDecodeError:
+        content = {"blob": digest, "base64": base64.b64encode(data).decode()}
+    return json.dumps(content)
+
+
+# --- reading ---------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> Archive:
+    """Read an archive to its end and check all of it: its lines, its hash chain, its blobs.
+
+    Raises:
+        BadArchive: it is none, is cut short, or was edited.
+    """
+    manifest, content = open_archive(path)
+    heads: dict[str, Link] = {}
+    stored = events = 0
+    for line in content:
+        if isinstance(line, StoredBlob):
+            stored += 1
+            continue
+        try:
+            check_link(line, heads.get(line.stream) or _before(manifest, line, heads))
+        except LogDamaged as error:
+            raise BadArchive(f"{path}: {error.what} ({line.stream}@{line.run_seq})") from error
+        heads[line.stream] = (line.run_seq, line.hash)
+        events += 1
+    for part in manifest.parts:
+        if heads.get(part.stream, (0, b""))[0] != part.upto:
+            raise BadArchive(f"{path}: events of {part.stream} up to {part.upto} are not all there")
+    return Archive(path, manifest, events, stored, heads[manifest.run][1], _sha256(path))
+
+
+def _before(manifest: Manifest, row: Row, heads: dict[str, Link]) -> Link | None:
+    """Return what a stream's first row must continue: the last one of the part before it."""
+    place = [part.stream for part in manifest.parts].index(row.stream)
+    return heads.get(manifest.parts[place - 1].stream) if place else (0, GENESIS)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def open_archive(path: Path) -> tuple[Manifest, Iterator[Line]]:
+    """Return what an archive says that it holds, and its rows and then its blobs.
+
+    The iterator raises BadArchive at a line that cannot be read, and at the end if what came before is not
+    what was written.
+    """
+    lines = _checked_lines(path)
+    try:
+        manifest = Manifest.model_validate_json(next(lines))
+    except (StopIteration, ValidationError) as error:
+        raise BadArchive(f"{path}: is no archive of a run, or of a newer version") from error
+    if not manifest.parts or manifest.parts[-1].stream != manifest.run:
+        raise BadArchive(f"{path}: holds no events of {manifest.run}")
+    return manifest, (_parsed(path, line, manifest) for line in lines)
+
+
+def _checked_lines(path: Path) -> Iterator[bytes]:
+    """Yield all lines but the last, which must be right about them."""
+    hashed, count = hashlib.sha256(), 0
+    try:
+        with gzip.open(path, "rb") as file:
+            last = file.readline()
+            for line in file:
+                hashed.update(last)
+                count += 1
+                yield last
+                last = line
+            _require_end(path, last, count, hashed.hexdigest())
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise BadArchive(f"{path}: is cut short or no gzip file: {error}") from error
+    except FileNotFoundError as error:
+        raise BadArchive(f"{path}: there is no such archive") from error
+
+
+def _require_end(path: Path, last: bytes, count: int, digest: str) -> None:
+    try:
+        said = json.loads(last)
+    except ValueError:
+        said = None
+    if said != {"end": count, "sha256": digest}:
+        raise BadArchive(f"{path}: its last line does not fit what is before it: it was cut short or edited")
+
+
+def _parsed(path: Path, line: bytes, manifest: Manifest) -> Line:
+    try:
+        return _blob(line) if line.startswith(b'{"blob"') else _row(line.decode(), manifest)
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadArchive(f"{path}: a line cannot be read: {error}") from error
+
+
+def _row(line: str, manifest: Manifest) -> Row:
+    columns, payload = line.rstrip("\n")[:-1].split(_MARK, 1)
+    values = json.loads(columns + "}")
+    for name in _BYTES:
+        values[name] = None if values[name] is None else bytes.fromhex(values[name])
+    row = Row(**values, payload=payload)
+    if all(row.stream != part.stream for part in manifest.parts):
+        raise ValueError(f"{row.stream} is not in the first line")
+    return row
+
+
+def _blob(line: bytes) -> StoredBlob:
+    content = json.loads(line)
+    data = base64.b64decode(content["base64"]) if "base64" in content else content["text"].encode()
+    packed = blobs.pack(data)
+    if packed.digest.hex() != content["blob"]:
+        raise ValueError(f"blob {content['blob']} does not match its digest")
+    return packed

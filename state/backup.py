@@ -1,0 +1,97 @@
+"""Online backup, and restoring one.
+
+A backup is one SQLite file: the log as it was at one event, whole, checked before it gets its name. It is
+taken from a second, read-only connection while the owner goes on writing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from state.audit import check_pages
+from state.crash import crash_point
+from state.errors import BadTarget, LogDamaged, NoLog, sqlite_errors
+from state.events import LogRewritten
+from state.files import whole
+from state.head import read_head
+from state.home import Layout
+from state.opening import check_anchor
+from state.readonly import ReadOnly
+from state.rewrite import Rewritten, copy, rewrite, stopped
+from state.verify import Progress, VerifyReport, verify_file
+
+
+def backup(
+    home: Path, target: Path, *, replace: bool = False, progress: Progress | None = None
+) -> VerifyReport:
+    """Write the log of `home` to the file `target`, whether its owner runs or not.
+
+    `progress` is told pages. The copy's hash chains are re-derived and its end compared with the log's; a
+    log that does not verify makes no backup.
+
+    Raises:
+        BadTarget: `target` is there already and not to be replaced, or belongs to the home's log.
+        HomeError, LogError: there is nothing to back up, or it is damaged.
+        StorageFull, StorageFailed: the copy could not be written.
+    """
+    layout = Layout(home)
+    _check_target(layout, target, replace=replace)
+    anchor = read_head(layout.head)  # before the log: it is never ahead of what is committed
+    with whole(target) as part, sqlite_errors():
+        handle = ReadOnly(layout)
+        try:
+            check_anchor(handle.connection(), anchor)
+            head = copy(handle.connection(), part, mode=0o600, progress=progress)
+        finally:
+            handle.close()
+        crash_point("backup.copied")
+        report = _checked(part)
+        if report.head != head:
+            raise LogDamaged(f"the copy ends at event {report.head.seq}, the log ended at {head.seq}")
+    return report
+
+
+def _check_target(layout: Layout, target: Path, *, replace: bool) -> None:
+    if target.resolve() in {
+        path.resolve() for path in (layout.database, layout.wal, layout.head, layout.lock)
+    }:
+        raise BadTarget(f"{target} belongs to the log itself; name a file elsewhere")
+    if target.exists() and not (replace and target.is_file()):
+        raise BadTarget(f"{target} is there already; name another file, or replace it with --replace")
+
+
+def _checked(path: Path) -> VerifyReport:
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+        for finding in check_pages(connection):
+            raise LogDamaged(f"the copy is not sound: {finding}")
+    report = verify_file(path, deep=False)
+    report.require_ok("the copy is not sound")
+    return report
+
+
+def restore(home: Path, source: Path, *, progress: Progress | None = None) -> Rewritten:
+    """Put a backup in the place of a home's log, which is kept beside it; nobody may own the home.
+
+    All of it is verified first, from the events up. `progress` is told events.
+
+    Raises:
+        HomeError: the home cannot be used, or is owned.
+        NoLog: `source` is no file, or holds no log.
+        LogError: `source` is damaged, or from a newer version; the home is as it was.
+        StorageFull, StorageFailed: likewise.
+    """
+    if not source.is_file():
+        raise NoLog(f"{source}: there is no such backup")
+
+    def build(draft: Path) -> LogRewritten:
+        handle = ReadOnly(Layout(source.parent, source.name))
+        try:
+            head = copy(handle.connection(), draft)
+        finally:
+            handle.close()
+        return LogRewritten(verb="restore", detail=f"from {source.name}, which ends at event {head.seq}")
+
+    with stopped(home, create=True) as layout:
+        return rewrite(layout, build, keep=True, progress=progress)

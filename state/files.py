@@ -1,0 +1,40 @@
+"""Files that are whole or not there: written under another name, synced, then renamed into place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from state.crash import crash_point
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Give the name to write under; what is there when the block ends well takes `path`'s place, durably.
+
+    What the block leaves when it fails is removed. A process that is killed leaves a `.part` file, which the
+    next one replaces.
+    """
+    part = path.with_name(f".{path.name}.part")
+    part.unlink(missing_ok=True)
+    try:
+        yield part
+        fsync(part)
+        crash_point("file.before_rename")
+        part.rename(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    fsync(path.parent)
+    crash_point("file.after_rename")
+
+
+def fsync(path: Path) -> None:
+    """Make a file's content, or a directory's names, outlive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,167 @@
+"""Importing an archive: its run, and what it continues, appended to a log as new events.
+
+They keep their order, content and time; their numbers and hashes are those of the log they come into, and
+the recorded state hashes are compared with what they fold to there. A run that had not ended is paused, as
+nobody asked for it to be paid for here.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from itertools import groupby, islice
+from pathlib import Path
+
+from state import blobs, queries, schema, snapshots
+from state.appender import Appender, draft
+from state.archive import Archive, open_archive, read
+from state.blobs import StoredBlob
+from state.errors import BadArchive, RunExists, StateError
+from state.events import Event, LogRewritten, RunCancelled, RunForked, RunPaused
+from state.fold import FOLD_VERSION, RunState
+from state.home import Layout
+from state.model import RunStatus
+from state.opening import open_appender, refresh_read_models
+from state.queries import Segment
+from state.readonly import ReadOnly
+from state.records import NewEvent, Recorded, Row
+from state.rewrite import Rewritten, append, copy, rewrite, stopped
+from state.upcast import decode
+from state.verify import Progress
+
+_BATCH = 500
+
+
+def import_archive(home: Path, path: Path, *, progress: Progress | None = None) -> Rewritten:
+    """Append the run in the archive `path` to the log of `home`, all or nothing; nobody may own the home.
+
+    Of the runs that it continues, those that are in the log already are used; of others as much comes along
+    as it continues, cancelled after that.
+
+    Raises:
+        HomeError, LogError: the log cannot be used.
+        BadArchive: the archive is damaged, or does not fold to what it says.
+        RunExists: the log has such a run already, or another history of one that it continues.
+        StorageFull, StorageFailed: the new file could not be written; the log is as it was.
+    """
+    found = read(path)
+    with stopped(home, create=True) as layout:
+
+        def build(target: Path) -> LogRewritten:
+            _copy_log(layout, target)
+            with closing(schema.open_writer(target)) as connection:
+                schema.migrate(connection)
+                refresh_read_models(connection)
+                return _Import(target, connection, found).run()
+
+        return rewrite(layout, build, keep=False, progress=progress)
+
+
+def _copy_log(layout: Layout, target: Path) -> None:
+    """Copy the log there is, checked as its owner would; without one, the import makes a new log."""
+    if not layout.database.exists():
+        return
+    open_appender(layout).connection.close()
+    handle = ReadOnly(layout)
+    try:
+        copy(handle.connection(), target)
+    finally:
+        handle.close()
+
+
+class _Import:
+    """Appends one archive to a log that nobody else sees yet."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, archive: Archive) -> None:
+        self._connection = connection
+        self._appender = Appender(path, connection)
+        self._archive = archive
+        self._numbers: dict[int, int] = {}  # an event's number in the archive's log, and in this one
+
+    def run(self) -> LogRewritten:
+        run = self._archive.manifest.run
+        if queries.lineage(self._connection, run):
+            raise RunExists(f"{run} is in this log already")
+        self._store_blobs()
+        _, content = open_archive(self._archive.path)
+        rows = (line for line in content if isinstance(line, Row))
+        for stream, part in groupby(rows, key=lambda row: row.stream):
+            if queries.lineage(self._connection, stream):
+                self._compare(stream, list(part))
+            else:
+                self._append(part)
+                self._come_to_rest(stream)
+        self._appender.save_snapshots()
+        head = self._archive.head.hex()
+        detail = f"{run} from {self._archive.path.name}, SHA-256 {self._archive.sha256}, head {head}"
+        return LogRewritten(
+            verb="import", detail=detail, runs={run: f"imported, {self._archive.events} events"}
+        )
+
+    def _store_blobs(self) -> None:
+        _, content = open_archive(self._archive.path)
+        stored = (line for line in content if isinstance(line, StoredBlob))
+        while batch := list(islice(stored, _BATCH)):
+            with schema.transaction(self._connection):
+                blobs.store(self._connection, batch)
+
+    def _compare(self, stream: str, rows: list[Row]) -> None:
+        """Refuse to hang a run on another history than the one it continues."""
+        segment = Segment(stream, rows[0].run_seq - 1, rows[-1].run_seq)
+        here = list(queries.segment_rows(self._connection, segment))
+        if list(map(_content, here)) != list(map(_content, rows)):
+            raise RunExists(
+                f"{stream}, which {self._archive.manifest.run} continues, has another history here"
+            )
+        self._numbers |= {row.seq: known.seq for row, known in zip(rows, here, strict=True)}
+
+    def _append(self, rows: Iterable[Row]) -> None:
+        rest = iter(rows)
+        while batch := list(islice(rest, _BATCH)):
+            (outcome,) = self._appender.append([draft([self._new(row) for row in batch])])
+            if isinstance(outcome, StateError):
+                raise BadArchive(f"{self._archive.path}: {outcome}") from outcome
+            for row, item in zip(batch, outcome, strict=True):
+                self._numbers[row.seq] = item.seq
+                self._check_state(row, item)
+
+    def _new(self, row: Row) -> NewEvent:
+        event: Event = decode(row)
+        if isinstance(event, RunForked):
+            event = event.model_copy(update={"parent_hash": self._hash_at(event.parent, event.parent_seq)})
+        return NewEvent(row.stream, event, self._numbers.get(row.cause or 0), row.ts_us)
+
+    def _hash_at(self, stream: str, run_seq: int) -> str:
+        link = queries.link_at(self._connection, stream, run_seq)
+        if link is None:
+            raise BadArchive(f"{self._archive.path}: {stream}@{run_seq} is continued, and is not in it")
+        return link[1].hex()
+
+    def _check_state(self, row: Row, item: Recorded) -> None:
+        if row.state_hash is None or row.fold != FOLD_VERSION or row.state_hash.hex() == item.state_hash:
+            return
+        raise BadArchive(
+            f"{self._archive.path}: {row.stream}@{row.run_seq} folds to another state than it did"
+        )
+
+    def _come_to_rest(self, stream: str) -> None:
+        """Let nothing go on by itself: neither the run, nor what came along as far as it is continued."""
+        tip = snapshots.load(self._connection, stream)
+        state = tip.state if tip else None
+        if not isinstance(state, RunState) or state.ended:
+            return
+        run = self._archive.manifest.run
+        if stream != run:
+            reason = f"imported as far as {run} continues it"
+            append(self._appender, [NewEvent(stream, RunCancelled(reason=reason))])
+        elif state.status is not RunStatus.PAUSED:
+            append(self._appender, [NewEvent(stream, RunPaused(reason="imported"))])
+
+
+def _content(row: Row) -> tuple[int, Event]:
+    """Return what must be the same in two logs for a run to continue either."""
+    event = decode(row)
+    if isinstance(event, RunForked):
+        event = event.model_copy(update={"parent_hash": "0" * 64})
+    return row.run_seq, event

@@ -1,0 +1,278 @@
+"""Repair: a damaged log made anew from its good rows; what was lost is said, run by run.
+
+A run is cut at its first bad row: one that cannot be read, whose content does not match its hash, that does
+not continue its stream, that the row after it was not written after, or that cannot be folded. All before it
+is saved, and all other runs; a run that continues what was cut goes with it. Nothing is guessed. A run that
+was cut, or may have been, or whose event names a blob that was damaged, is paused with that as its reason.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from state import blobs, queries, salvage, schema, snapshots
+from state.appender import Appender
+from state.blobs import StoredBlob
+from state.chain import GENESIS, Link, check_link, row_hash
+from state.copying import RowCopy
+from state.errors import LogDamaged, LogError, StateError
+from state.events import LogRewritten, RunForked, RunPaused
+from state.fold import RunState
+from state.head import EMPTY, Head, read_head
+from state.home import Layout
+from state.model import SYSTEM_STREAM, RunStatus
+from state.opening import refresh_read_models
+from state.records import NewEvent, Row
+from state.rewrite import Rewritten, append, rewrite, stopped
+from state.snapshots import Tip, Tips
+from state.upcast import decode
+from state.verify import Progress, verify
+
+UNKNOWN = "?"
+"""The run of an event of which not even that can be read."""
+
+
+@dataclass(slots=True)
+class Loss:
+    """What was lost of one stream: `events` in number, from run_seq `first` on, for the reason `why`."""
+
+    stream: str
+    first: int | None
+    why: str
+    events: int = 0
+
+    def __str__(self) -> str:
+        start = "" if self.first is None else f" from {self.stream}@{self.first} on"
+        return f"{self.events} event{'' if self.events == 1 else 's'}{start}: {self.why}"
+
+
+class Repaired(NamedTuple):
+    """What a repair came to: what was lost by run, which blobs, and the new log (None: nothing was wrong)."""
+
+    lost: tuple[Loss, ...]
+    blobs: tuple[str, ...]
+    rewritten: Rewritten | None
+
+
+def repair(home: Path, *, progress: Progress | None = None) -> Repaired:
+    """Make the log of `home` anew from what is sound in it; the old files are kept. Nobody may own the home.
+
+    Raises:
+        HomeError: it cannot be used, or is owned.
+        LogTooNew: written by a newer version; nothing is cut for that.
+        LogDamaged: nothing of it can be read; restore a backup.
+        StorageFull, StorageFailed: the new file could not be written; the log is as it was.
+    """
+    with stopped(home) as layout:
+        if _sound(home, progress):
+            return Repaired((), (), None)
+        anchor = _anchor(layout)
+        work = _Repair(anchor)
+
+        def build(draft: Path) -> LogRewritten:
+            with closing(_connect(layout)) as old, closing(schema.open_writer(draft)) as new:
+                schema.migrate(new)
+                work.copy(old, new)
+                refresh_read_models(new)
+                work.pause_runs(Appender(draft, new))
+            return work.event()
+
+        rewritten = rewrite(layout, build, keep=True, progress=progress)
+    return Repaired(tuple(work.lost.values()), tuple(sorted(work.lost_blobs)), rewritten)
+
+
+def _sound(home: Path, progress: Progress | None) -> bool:
+    try:
+        return verify(home, progress=progress).ok
+    except (LogError, sqlite3.Error):  # also "too new", which a damaged list of kinds may say
+        return False
+
+
+def _anchor(layout: Layout) -> Head:
+    try:
+        return read_head(layout.head) or EMPTY
+    except LogDamaged:
+        return EMPTY
+
+
+def _connect(layout: Layout) -> sqlite3.Connection:
+    """Open a damaged log for reading, if it can be told to be one."""
+    connection = sqlite3.connect(
+        f"{layout.database.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None
+    )
+    try:
+        connection.execute("PRAGMA query_only=1")
+        _require_log(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _require_log(connection: sqlite3.Connection) -> None:
+    if not schema.check_version(connection):
+        raise LogDamaged("its database is empty; restore a backup")
+
+
+class _Repair:
+    """Copies the good rows, and remembers what is left out."""
+
+    def __init__(self, anchor: Head) -> None:
+        self._anchor = anchor
+        self._links: dict[str, Link] = {}
+        self._tips = Tips()
+        self._named: set[str] = set()
+        self.lost: dict[str, Loss] = {}
+        self.lost_blobs: set[str] = set()
+
+    def copy(self, old: sqlite3.Connection, new: sqlite3.Connection) -> None:
+        with schema.transaction(new):
+            copy = RowCopy(new)
+            last = salvage.last_seq(old, self._anchor.seq)
+            where: dict[int, tuple[str, int]] | None = None
+            log_hash = GENESIS
+            for item, attested in _with_next(salvage.rows(old, last)):
+                if isinstance(item, int):
+                    where = salvage.places(old) if where is None else where
+                    self._unreadable(item, where)
+                else:
+                    self._consider(new, copy, item, attested)
+                    log_hash = item.hash
+            if copy.rows == 0:
+                raise LogDamaged("no event of it can be read; restore a backup")
+            same_end = self._anchor.seq == last
+            copy.end(last, bytes.fromhex(self._anchor.hash) if same_end else log_hash)
+            self._copy_blobs(old, new)
+
+    # --- rows ---
+
+    def _unreadable(self, seq: int, where: dict[int, tuple[str, int]]) -> None:
+        stream, run_seq = where.get(seq, (UNKNOWN, None))
+        self._lose(stream, run_seq, f"event {seq} is missing or cannot be read")
+
+    def _lose(self, stream: str, run_seq: int | None, why: str) -> None:
+        self.lost.setdefault(stream, Loss(stream, run_seq, why)).events += 1
+
+    def _consider(self, new: sqlite3.Connection, copy: RowCopy, row: Row, attested: bytes | None) -> None:
+        if row.stream in self.lost:
+            self._lose(row.stream, row.run_seq, "")
+            return
+        try:
+            check_link(row, self._links.get(row.stream) or self._before(new, row))
+            event = decode(row)  # after its hash: what a newer version wrote is not damage, and not cut
+            _require_attested(row, attested)
+            before = self._tips.get(row.stream) or self._tip_before(new, row)
+            state = snapshots.replay(before.state if before else None, row, event)
+            copy.put(row)
+        except LogDamaged as error:
+            self._name_missing(row)
+            self._lose(row.stream, row.run_seq, f"event {row.seq} {error.what}")
+        except sqlite3.IntegrityError as error:
+            self._lose(row.stream, row.run_seq, f"event {row.seq} {error}")
+        else:
+            self._tips.put(Tip(row.stream, row.run_seq, row.hash, state))
+            self._links[row.stream] = (row.run_seq, row.hash)
+            self._named.update(blobs.named_by(event))
+
+    def _name_missing(self, row: Row) -> None:
+        """What is missing before a row of its stream was of that stream."""
+        last, _ = self._links.get(row.stream, (row.run_seq - 1, b""))
+        unknown = self.lost.get(UNKNOWN)
+        missing = row.run_seq - 1 - last
+        if unknown is None or not 0 < missing <= unknown.events:
+            return
+        self.lost[row.stream] = Loss(row.stream, last + 1, unknown.why, missing)
+        unknown.events -= missing
+        if unknown.events == 0:
+            del self.lost[UNKNOWN]
+
+    def _before(self, new: sqlite3.Connection, row: Row) -> Link | None:
+        """Return what a stream's first row continues: nothing, or an event of its parent that was saved."""
+        event = decode(row) if row.type == RunForked.__name__ else None
+        if isinstance(event, RunForked):
+            return queries.link_at(new, event.parent, event.parent_seq)
+        return (0, GENESIS)
+
+    def _tip_before(self, new: sqlite3.Connection, row: Row) -> Tip | None:
+        event = decode(row)
+        if isinstance(event, RunForked):
+            return snapshots.load(new, event.parent, upto=event.parent_seq)
+        return snapshots.load(new, row.stream, upto=row.run_seq - 1)
+
+    # --- blobs ---
+
+    def _copy_blobs(self, old: sqlite3.Connection, new: sqlite3.Connection) -> None:
+        for blob in salvage.stored_blobs(old):
+            sound = blob.encoding in blobs.GONE or _is_sound(blob)
+            blobs.store(new, [blob if sound else blobs.tombstone(blob, "lost")])
+            if not sound:
+                self.lost_blobs.add(blob.digest.hex())
+        for digest in self._named:
+            if not blobs.exists(new, digest):
+                self.lost_blobs.add(digest)
+                blobs.store(new, [StoredBlob(bytes.fromhex(digest), 0, "lost", b"")])
+
+    # --- what follows ---
+
+    def pause_runs(self, appender: Appender) -> None:
+        """Let no run that lost something go on before a person has looked at it."""
+        for run, why in self._reasons(appender.connection):
+            tip = snapshots.load(appender.connection, run)
+            state = tip.state if tip else None
+            if isinstance(state, RunState) and state.status is RunStatus.RUNNING:
+                append(appender, [NewEvent(run, RunPaused(reason=f"repaired: {why}"))])
+
+    def _reasons(self, connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
+        yield from ((run, f"lost {loss}") for run, loss in self.lost.items() if run != SYSTEM_STREAM)
+        if UNKNOWN in self.lost:
+            everything = "SELECT id FROM stream WHERE id <> ?"
+            for (run,) in connection.execute(everything, (SYSTEM_STREAM,)).fetchall():
+                yield run, f"this or another run lost {self.lost[UNKNOWN]}"
+        query = "SELECT DISTINCT stream FROM event WHERE instr(payload, ?) AND stream <> ?"
+        for digest in sorted(self.lost_blobs):
+            for (run,) in connection.execute(query, (digest, SYSTEM_STREAM)).fetchall():
+                if run not in self.lost:
+                    yield run, f"lost blob {digest}"
+
+    def event(self) -> LogRewritten:
+        events = sum(loss.events for loss in self.lost.values())
+        return LogRewritten(
+            verb="repair",
+            detail=f"{events} events and {len(self.lost_blobs)} blobs were lost",
+            runs={stream: f"lost {loss}" for stream, loss in self.lost.items()},
+            taken_out=events,
+        )
+
+
+def _with_next(items: Iterator[Row | int]) -> Iterator[tuple[Row | int, bytes | None]]:
+    """Yield each item with the hash that the sound row right after it says it has; None where none says."""
+    before: Row | int | None = None
+    for item in items:
+        if before is not None:
+            yield before, _attested(before, item)
+        before = item
+    if before is not None:
+        yield before, None
+
+
+def _attested(before: Row | int, item: Row | int) -> bytes | None:
+    if isinstance(item, int) or isinstance(before, int) or item.seq != before.seq + 1:
+        return None
+    return item.log_prev if row_hash(item[:-1]) == item.hash else None
+
+
+def _require_attested(row: Row, attested: bytes | None) -> None:
+    if attested not in (None, row.hash):
+        raise LogDamaged("is not the event that the one after it was written after")
+
+
+def _is_sound(blob: StoredBlob) -> bool:
+    with suppress(StateError):
+        blobs.unpack(blob)
+        return True
+    return False

@@ -1,0 +1,210 @@
+"""Making a log's file anew while nobody owns it: a draft beside it, proved, then put in its place.
+
+One rename is the whole change: what dies before it leaves the old log, what dies after it the new one. The
+draft says of which HEAD it takes the place (`opening.note_replaced`), so that the anchor may be renewed
+after the rename. A SQLite file must never meet the WAL of another, so the old log's is emptied into it first.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from state import queries, schema
+from state.appender import Appender, draft
+from state.crash import crash_point
+from state.errors import LogDamaged, StateError, StorageFailed, sqlite_errors
+from state.events import LogRewritten
+from state.files import fsync
+from state.head import Head, read_head, write_head
+from state.home import Layout, prepare
+from state.lock import HomeLock
+from state.model import SYSTEM_STREAM
+from state.opening import note_replaced, refresh_read_models
+from state.records import NewEvent
+from state.upcast import check_kinds
+from state.verify import Progress, VerifyReport, verify_file
+
+DRAFT = "events.db.new"
+
+Build = Callable[[Path], LogRewritten]
+"""Makes a database under the path given; returns what the log is to say of its being made anew."""
+
+_log = logging.getLogger(__name__)
+
+
+class Rewritten(NamedTuple):
+    """What became of a log: the event that says it, the proof of the new file, where the old one is kept."""
+
+    event: LogRewritten
+    report: VerifyReport
+    kept: Path | None
+
+
+@contextmanager
+def stopped(home: Path, *, create: bool = False) -> Iterator[Layout]:
+    """Hold a home's lock, so that nobody else writes; no `sqlite3.Error` leaves the block.
+
+    Raises:
+        HomeError: it cannot be used, or another process owns it.
+    """
+    layout = prepare(home, create=create)
+    lock = HomeLock(layout.lock)
+    try:
+        with sqlite_errors():
+            yield layout
+    finally:
+        lock.release()
+
+
+def rewrite(layout: Layout, build: Build, *, keep: bool, progress: Progress | None = None) -> Rewritten:
+    """Put what `build` makes in the place of the log; the caller holds the lock.
+
+    The old files are kept in `replaced/` if `keep`, else they are gone.
+
+    Raises:
+        LogDamaged: what was made does not verify; the log is as it was.
+        StorageFull, StorageFailed: likewise.
+    """
+    new = Layout(layout.home, DRAFT)
+    _discard(new)
+    try:
+        event = build(new.database)
+        _complete(new.database, event, _anchor(layout))
+        report = verify_file(new.database, progress=progress)
+        report.require_ok("what was made of it does not verify, and was thrown away")
+        fsync(new.database)
+        crash_point("rewrite.proved")
+        kept = _settle(layout, keep=keep) if layout.database.exists() else None
+        _take_place(new, layout, report.head)
+    finally:
+        _discard(new)
+    return Rewritten(event, report, kept)
+
+
+def copy(
+    source: sqlite3.Connection, path: Path, *, mode: int = 0o640, progress: Progress | None = None
+) -> Head:
+    """Copy a whole database as it is now, while its owner may write on; return where the copy's log ends.
+
+    The read transaction around it pins one state of the source; without it the copy would begin anew with
+    every commit.
+    """
+    path.touch(mode)
+    source.execute("BEGIN")
+    try:
+        head = queries.head(source)
+        with closing(sqlite3.connect(path, isolation_level=None)) as target:
+            source.backup(target, pages=_PAGES, progress=_told(progress))
+            target.execute("PRAGMA journal_mode=DELETE").fetchall()  # one file, that needs none beside it
+    finally:
+        source.execute("COMMIT")
+    return head
+
+
+_PAGES = 2000
+"""Pages between two looks at the progress: 8 MB."""
+
+
+def _told(progress: Progress | None) -> Callable[[int, int, int], None] | None:
+    if progress is None:
+        return None
+    return lambda _, remaining, total: progress(total - remaining, total)
+
+
+def _anchor(layout: Layout) -> Head | None:
+    try:
+        return read_head(layout.head)
+    except LogDamaged:
+        return None  # nobody can compare with it; a new one is written in the end
+
+
+def _complete(path: Path, event: LogRewritten, anchor: Head | None) -> None:
+    """Bring a draft up to date: schema, read models, what it says of itself, the HEAD that it replaces."""
+    with closing(schema.open_writer(path)) as connection:
+        schema.check_version(connection)
+        schema.migrate(connection)
+        check_kinds(connection.execute("SELECT type, sv FROM kind").fetchall())
+        refresh_read_models(connection)
+        appender = Appender(path, connection)
+        append(appender, [NewEvent(SYSTEM_STREAM, event)])
+        with schema.transaction(connection):
+            schema.set_meta(connection, "verified", f"{appender.head.seq} {appender.head.hash}")
+            if anchor is not None:
+                note_replaced(connection, anchor)
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def append(appender: Appender, events: list[NewEvent]) -> None:
+    """Append to a draft.
+
+    Raises:
+        StateError: the events were not stored.
+    """
+    (outcome,) = appender.append([draft(events)])
+    if isinstance(outcome, StateError):
+        raise outcome
+
+
+def _settle(layout: Layout, *, keep: bool) -> Path | None:
+    """Bring all of the old log into its one file, and keep it if asked to; return where."""
+    crash_point("rewrite.before_settle")
+    try:
+        with closing(schema.open_writer(layout.database)) as old:
+            _, pages, done = old.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if pages != done:
+            raise StorageFailed(
+                f"{layout.home}: a reader holds on to an old state of the log; end it and retry"
+            )
+    except sqlite3.Error as error:  # too damaged for it: then its files are kept as they are
+        _log.warning("the old log's WAL could not be brought into its file: %s", error)
+        keep = True
+    kept = _keep(layout) if keep else None
+    crash_point("rewrite.settled")
+    return kept
+
+
+def _keep(layout: Layout) -> Path:
+    name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    layout.replaced.mkdir(mode=0o700, exist_ok=True)
+    number = sum(1 for path in layout.replaced.glob(f"{name}*"))
+    folder = layout.replaced / (f"{name}.{number}" if number else name)
+    folder.mkdir(mode=0o700)
+    for path in (layout.database, layout.wal, layout.head):
+        if path.is_file():
+            _link(path, folder / path.name)
+    fsync(folder)
+    fsync(layout.replaced)
+    return folder
+
+
+def _link(path: Path, to: Path) -> None:
+    """Give a file a second name; where the file system knows no such thing, copy it."""
+    try:
+        os.link(path, to)
+    except OSError:
+        shutil.copyfile(path, to)
+        fsync(to)
+
+
+def _take_place(new: Layout, layout: Layout, head: Head) -> None:
+    for path in (layout.wal, layout.shm):
+        path.unlink(missing_ok=True)
+    fsync(layout.home)
+    crash_point("rewrite.before_rename")
+    new.database.rename(layout.database)
+    fsync(layout.home)
+    crash_point("rewrite.renamed")
+    write_head(layout.head, head)
+
+
+def _discard(new: Layout) -> None:
+    for path in (new.database, new.wal, new.shm, new.database.with_name(f"{new.name}-journal")):
+        path.unlink(missing_ok=True)

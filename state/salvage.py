@@ -1,0 +1,85 @@
+"""Reading what can be read of a damaged database: row by row where a page of rows fails.
+
+Everything here survives `sqlite3.Error`; what cannot be read is reported by its number.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import suppress
+
+from state import queries
+from state.blobs import StoredBlob
+from state.queries import PAGE
+from state.records import COLUMNS, Row
+
+_ROWS = f"SELECT {COLUMNS} FROM event WHERE seq > ? AND seq <= ? ORDER BY seq"  # noqa: S608 - our own names
+_INDEX = "SELECT {} FROM event INDEXED BY sqlite_autoindex_event_1"
+_BLOB_PAGE = 50
+
+
+def last_seq(connection: sqlite3.Connection, anchored: int) -> int:
+    """Return the number of the last event, by whatever can still be read; at least `anchored`."""
+    found = anchored
+    for query in ("SELECT max(seq) FROM event", _INDEX.format("max(seq)")):
+        with suppress(sqlite3.Error):
+            found = max(found, connection.execute(query).fetchone()[0] or 0)
+    return found
+
+
+def rows(connection: sqlite3.Connection, upto: int) -> Iterator[Row | int]:
+    """Yield each event up to `upto` that can be read, and the number of each that cannot, in order.
+
+    Numbers in a gap that the log knows of are passed over.
+    """
+    after = 0
+    while after < upto:
+        end = min(after + PAGE, upto)
+        try:
+            page = [Row._make(row) for row in connection.execute(_ROWS, (after, end)).fetchall()]
+        except sqlite3.Error:
+            page = [row for seq in range(after + 1, end + 1) if (row := _row(connection, seq)) is not None]
+        there = {row.seq: row for row in page}
+        for seq in range(after + 1, end + 1):
+            row = there.get(seq)
+            if row is not None or not _known_gap(connection, seq):
+                yield seq if row is None else row
+        after = end
+
+
+def _row(connection: sqlite3.Connection, seq: int) -> Row | None:
+    with suppress(sqlite3.Error):
+        return queries.row_at(connection, seq)
+    return None
+
+
+def _known_gap(connection: sqlite3.Connection, seq: int) -> bool:
+    with suppress(sqlite3.Error):
+        return queries.gap_at(connection, seq) is not None
+    return False
+
+
+def places(connection: sqlite3.Connection) -> dict[int, tuple[str, int]]:
+    """Return stream and run_seq of events by number, from the index alone; empty where it is damaged too."""
+    with suppress(sqlite3.Error):
+        found = connection.execute(_INDEX.format("seq, stream, run_seq")).fetchall()
+        return {seq: (stream, run_seq) for seq, stream, run_seq in found}
+    return {}
+
+
+def stored_blobs(connection: sqlite3.Connection) -> Iterator[StoredBlob]:
+    """Yield the blobs that can be read, sound or not."""
+    last = 0
+    with suppress(sqlite3.Error):
+        last = connection.execute("SELECT coalesce(max(rowid), 0) FROM blob").fetchone()[0]
+    query = "SELECT * FROM blob WHERE rowid > ? AND rowid <= ? ORDER BY rowid"
+    for after in range(0, last, _BLOB_PAGE):
+        try:
+            page = connection.execute(query, (after, after + _BLOB_PAGE)).fetchall()
+        except sqlite3.Error:
+            page = []
+            for rowid in range(after + 1, after + _BLOB_PAGE + 1):
+                with suppress(sqlite3.Error):
+                    page += connection.execute(query, (rowid - 1, rowid)).fetchall()
+        yield from (StoredBlob(*columns) for columns in page)
