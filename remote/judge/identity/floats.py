@@ -1,0 +1,110 @@
+"""Ordinary numbers in float64: how far two formulas are from each other where rounding hardly counts.
+
+Whoever differs over the residues differs here too, and by more than the rounding of constants to float32
+explains, or the formulas may yet mean the same. Inputs are hashes of a secret and the element's number, so
+that no array of them is ever drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from remote.judge.identity.domain import Array, Planes
+from remote.judge.identity.functions import COMPARISONS, Composed, of_known
+from remote.judge.identity.hashing import mixed, secret
+from seeds.spec import InputSpec
+
+_PAIRS = 2.0**-32
+
+_UNARY: dict[str, Callable[[Array], Array]] = {
+    "exp": np.exp,
+    "negative": np.negative,
+    "reciprocal": np.reciprocal,
+    "sqrt": np.sqrt,
+}
+_BINARY: dict[str, Any] = {
+    name: getattr(np, name)
+    for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", *COMPARISONS)
+}
+
+
+class Floats(Composed):
+    """Planes: the number in float64. What has no rules here is NaN.
+
+    Inputs are drawn as a problem's `inputs` say, but `scale` times as large; `moved` is an (input, element)
+    that is one unit of its input away from that.
+    """
+
+    def __init__(
+        self,
+        seed: bytes,
+        inputs: Sequence[InputSpec],
+        scale: float = 1.0,
+        moved: tuple[int, int] | None = None,
+    ) -> None:
+        self._seed = seed
+        self._inputs = inputs
+        self._scale = scale
+        self._moved = moved
+
+    def constant(self, array: Array) -> Planes:
+        """Return known real numbers."""
+        return Planes((np.asarray(array, np.float64),))
+
+    def symbols(self, number: int, index: Array) -> Planes:
+        """Return elements of an input."""
+        item = self._inputs[number]
+        values = self._normal(number, index)
+        if self._moved is not None and self._moved[0] == number:
+            values = values + (np.asarray(index) == self._moved[1])
+        values = values * (self._scale * item.scale)
+        if item.dtype == "int32":
+            values = np.rint(values)
+        return Planes((np.abs(values) if item.distribution == "abs_normal" else values,))
+
+    def unknown(self, shape: Sequence[int]) -> Planes:
+        """Return numbers of which nothing is known."""
+        return Planes((np.full(tuple(shape), np.nan),))
+
+    def known(self, value: Planes) -> Array:
+        """Return all numbers: they are known here."""
+        return value.arrays[0]
+
+    def simple_unary(self, name: str, value: Planes) -> Planes:
+        """Apply a function that is not made of others."""
+        return self._applied(name, _UNARY.get(name), value)
+
+    def simple_binary(self, name: str, left: Planes, right: Planes) -> Planes:
+        """Apply a function that is not made of others."""
+        return self._applied(name, _BINARY.get(name), left, right)
+
+    def reduce(self, name: str, value: Planes, axes: Sequence[int]) -> Planes:
+        """Return a reduction over axes, which stay with size one."""
+        return Planes((_BINARY[name].reduce(value.arrays[0], axis=tuple(axes), keepdims=True),))
+
+    def matmul(self, left: Planes, right: Planes) -> Planes:
+        """Return products of matrices, the leading axes broadcast."""
+        return Planes((np.matmul(left.arrays[0], right.arrays[0]),))
+
+    def select(self, mask: Planes, left: Planes, right: Planes) -> Planes:
+        """Return left where the truth value is true, else right."""
+        return Planes((np.where(mask.arrays[0] != 0, left.arrays[0], right.arrays[0]),))
+
+    def _applied(self, name: str, function: Callable[..., Array] | None, *values: Planes) -> Planes:
+        arrays = [value.arrays[0] for value in values]
+        with np.errstate(all="ignore"):
+            found = of_known(name, *arrays) if function is None else function(*arrays)
+        if found is None:
+            return self.unknown(np.broadcast_shapes(*(array.shape for array in arrays)))
+        return Planes((np.asarray(found, np.float64),))
+
+    def _normal(self, number: int, index: Array) -> Array:
+        """Standard normal numbers of the elements, by Box and Muller."""
+        start = np.uint64(secret(self._seed, f"input {number}"))
+        drawn = mixed(np.asarray(index).astype(np.uint64) + start)
+        angle, radius = (drawn & np.uint64(0xFFFFFFFF)) * _PAIRS, (drawn >> np.uint64(32)) * _PAIRS
+        found: Array = np.sqrt(-2.0 * np.log(radius + _PAIRS / 2)) * np.cos(2.0 * np.pi * angle)
+        return found
