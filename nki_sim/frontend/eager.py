@@ -30,10 +30,9 @@ from nki_sim.frontend.views import View
 from nki_sim.program.ir import Program
 from nki_sim.running.interpret import Columns, Interpreter
 from nki_sim.running.machine import Action, Machine, action
+from nki_sim.running.numerics import MAX_WORK
+from nki_sim.running.work import Allowance
 from nki_sim.semantics.arrays import NUMPY, Array
-
-MAX_STEPS = 1 << 21
-MAX_ELEMENTS = 1 << 36
 
 
 def eager(kernel: Any, inputs: Sequence[Any], target: str = "trn2", *, entry: str | None = None) -> Any:
@@ -90,9 +89,7 @@ class _Watching(Recorder):
         self._all_sites: list[Site] = []
         self._actions: list[Action] = []
         self._placed: set[int] = set()
-        self._interpreter = Interpreter(
-            self._machine, self._actions, max_elements=MAX_ELEMENTS, max_steps=MAX_STEPS
-        )
+        self._interpreter = Interpreter(self._machine, self._actions, Allowance(MAX_WORK))
         self._first = [0]
         self._done = 0
 

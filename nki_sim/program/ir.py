@@ -108,13 +108,6 @@ class Program:
         return [ArraySpec(self.site(tensor).shape, self.site(tensor).dtype) for tensor in tensors]
 
     @cached_property
-    def elements(self) -> int:
-        """Elements that all operands of all instructions touch together: how much work it is to run."""
-        uses = np.bincount(self.form_ids, minlength=len(self.forms)).tolist()
-        sizes = [sum(item.elements for item in form.operands) for form in self.forms]
-        return sum(count * size for count, size in zip(uses, sizes, strict=True))
-
-    @cached_property
     def partners(self) -> dict[int, int]:
         """For each `loop_begin` its `loop_end`, and the other way round, by instruction number.
 

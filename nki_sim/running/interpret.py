@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nki_sim.errors import KernelError, LimitError, RuleError
+from nki_sim.errors import KernelError, RuleError
 from nki_sim.running.machine import Action, Machine
+from nki_sim.running.work import Allowance
 
 
 @dataclass(slots=True, eq=False)
@@ -21,22 +22,19 @@ class Columns:
 
 
 class Interpreter:
-    """Executes stretches of a program on a machine, within limits over all of them."""
+    """Executes stretches of a program on a machine, within an allowance for all of them."""
 
-    def __init__(
-        self, machine: Machine, actions: Sequence[Action], *, max_elements: int, max_steps: int
-    ) -> None:
+    def __init__(self, machine: Machine, actions: Sequence[Action], allowance: Allowance) -> None:
         self._machine = machine
         self._actions = actions
-        self._limits = (max_steps, max_elements)
-        self._steps = self._elements = 0
+        self._allowance = allowance
 
     def run(self, columns: Columns, start: int, end: int, partners: Mapping[int, int]) -> None:
         """Execute instructions start..end (exclusive); `partners` matches the marks of loops among them.
 
         Raises:
             KernelError: what depends on data breaks a rule; the line is the instruction's.
-            LimitError: the limits are exceeded.
+            LimitError: the allowance is used up.
         """
         number = start
         while number < end:
@@ -44,7 +42,7 @@ class Interpreter:
             cells = slice(columns.first[number], columns.first[number + 1])
             tensors = columns.tensors[cells]
             try:
-                self._count(act)
+                self._allowance.take(act.work)
                 self._machine.execute(act, tensors, columns.offsets[cells], act.views, columns.lines[number])
             except KernelError as error:
                 raise located(error, columns.lines[number]) from error
@@ -63,17 +61,6 @@ class Interpreter:
                 "for ever", line, "give the loop as many rounds on both cores",
             )  # fmt: skip
         return first
-
-    def _count(self, act: Action) -> None:
-        self._steps += 1
-        self._elements += sum(item.elements for item in act.form.operands)
-        if self._steps > self._limits[0] or self._elements > self._limits[1]:
-            raise LimitError(
-                "limit_work",
-                f"loops took {self._steps} instructions on {self._elements} elements, the limits are "
-                f"{self._limits[0]} and {self._limits[1]}",
-                hint="does the register that ends the loop ever become 0?",
-            )
 
 
 def located(error: KernelError, line: int) -> KernelError:

@@ -20,6 +20,7 @@ from nki_sim.flow.regions import in_bytes
 from nki_sim.forms import Dims, Form, Operand, ParamValue, Site, index_role, merged
 from nki_sim.operators import OPERATORS
 from nki_sim.program.ir import Bools, Ints
+from nki_sim.running.work import work
 from nki_sim.semantics import SEMANTICS, TOUCHED, Semantics
 from nki_sim.semantics.arrays import NUMPY, UNINITIALISED, Array
 
@@ -45,7 +46,7 @@ class View:
 class Action:
     """A form made ready to run; `indexed` ones have operands whose address depends on data.
 
-    `deciding` are the roles that hold addresses or conditions.
+    `deciding` are the roles that hold addresses or conditions; `work` is what running it costs.
     """
 
     form: Form
@@ -55,6 +56,7 @@ class Action:
     effects: tuple[tuple[bool, bool], ...]
     indexed: bool
     deciding: frozenset[str]
+    work: int
 
 
 def action(form: Form, target: str) -> Action:
@@ -67,7 +69,7 @@ def action(form: Form, target: str) -> Action:
         for item, effect in zip(form.operands, effects, strict=True)
     )
     values = {**dict(form.params), "engine": form.engine, "target": target}
-    return Action(form, SEMANTICS[form.op], views, values, effects, indexed, decides(form))
+    return Action(form, SEMANTICS[form.op], views, values, effects, indexed, decides(form), work(form))
 
 
 def view(form: Form, item: Operand, dims: Dims | None = None, *, fills: int = 0) -> View:

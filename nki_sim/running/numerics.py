@@ -24,12 +24,12 @@ from nki_sim.running.interpret import Columns, Interpreter, located
 from nki_sim.running.machine import Action, Machine, action
 from nki_sim.running.plan import Plan, plan
 from nki_sim.running.products import Product, multiply
+from nki_sim.running.work import Allowance, work_of
 from nki_sim.semantics.arrays import NUMPY, UNINITIALISED, Array
 
 MAX_BYTES = 16 << 30
-MAX_ELEMENTS = 1 << 36
-MAX_STEPS = 1 << 21
-"""Instructions that a program with data-dependent loops may execute."""
+MAX_WORK = 1 << 37
+"""Units of `work` that a run may take, loops whose bounds depend on data included."""
 
 _OVERSIZE = 1 << 20
 """Bytes per partition beyond which a tile, in programs whose compiler spills, counts like one in HBM."""
@@ -45,25 +45,26 @@ def run(
     only: Mapping[int, Sequence[slices.Box]] | None = None,
     sliced: bool = False,
     max_bytes: int = MAX_BYTES,
-    max_elements: int = MAX_ELEMENTS,
-    max_steps: int = MAX_STEPS,
+    allowance: Allowance | None = None,
 ) -> list[Array]:
     """The outputs, in the order the kernel returns them; inputs are not changed.
 
     The program must be one in which `checks` finds nothing. With `only`, parts of outputs by position, just
     what they need is run (`slices.backward`); other elements then have any value. Many input sets share one
-    slice: `sliced` says that the program is already that of `only`.
+    slice: `sliced` says that the program is already that of `only`. What the run takes of `allowance` is gone
+    from it afterwards; by default it may take `MAX_WORK`.
 
     Raises:
         InputError: number, shape or type of the inputs is wrong.
-        LimitError: tensors in HBM (and tiles far larger than SBUF) exceed `max_bytes`, or all operands
-            together `max_elements`, or loops whose bounds depend on data take more than `max_steps`
-            instructions.
+        LimitError: tensors in HBM (and tiles far larger than SBUF) exceed `max_bytes`, or the instructions
+            the allowance; in loops whose bounds depend on data they count as often as they run.
         KernelError: what depends on data breaks a rule: an address out of bounds, unwritten elements read.
     """
     if only is not None and not sliced:
         program = slices.backward(program, only)
-    _check_work(program, max_elements)
+    allowance = allowance or Allowance(MAX_WORK)
+    if not program.partners:
+        allowance.take(work_of(program))
     _check_size(program, max_bytes)
     stages = _stages(program)
     for tracked in stages:
@@ -73,7 +74,7 @@ def run(
         for tensor in sorted(tracked):
             machine.track(tensor)
         try:
-            _execute(program, machine, tracked, max_elements=max_elements, max_steps=max_steps)
+            _execute(program, machine, tracked, allowance)
             break
         except MemoryError as error:
             raise LimitError("limit_memory", "the program needs more memory than there is") from error
@@ -84,13 +85,11 @@ def run(
     return [_output(program, machine, number, partial=only is not None) for number in program.outputs]
 
 
-def _execute(
-    program: Program, machine: Machine, tracked: frozenset[int], *, max_elements: int, max_steps: int
-) -> None:
+def _execute(program: Program, machine: Machine, tracked: frozenset[int], allowance: Allowance) -> None:
     with np.errstate(all="ignore"):
         if program.partners:
             actions = [action(form, program.target) for form in program.forms]
-            runner = Interpreter(machine, actions, max_elements=max_elements, max_steps=max_steps)
+            runner = Interpreter(machine, actions, allowance)
             _interpret(program, machine, runner, actions)
         else:
             _follow(program, machine, _plan(program, tracked))
@@ -112,13 +111,6 @@ def _plan(program: Program, tracked: frozenset[int]) -> Plan:
     if tracked not in plans:
         plans[tracked] = plan(program, tracked)
     return plans[tracked]
-
-
-def _check_work(program: Program, limit: int) -> None:
-    if program.elements > limit:
-        raise LimitError(
-            "limit_work", f"instructions touch {program.elements} elements, the limit is {limit}"
-        )
 
 
 def _check_size(program: Program, max_bytes: int) -> None:

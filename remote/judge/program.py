@@ -17,9 +17,11 @@ from nki_sim import protocol, targets
 from nki_sim.checks import program as checks
 from nki_sim.errors import InputError, IRError, KernelError, ScheduleError
 from nki_sim.program.ir import ArraySpec, Program
+from nki_sim.running.work import work_of
 from nki_sim.timing import counters, explain, uncertainty
 from nki_sim.timing.forecast import Forecast, forecast, untimed
 from remote.bounds import tight_ms
+from remote.judge import effort
 from remote.judge.declared import as_declared
 from remote.judge.drawn import InputCache
 from remote.judge.job import Job, Outcome
@@ -29,16 +31,6 @@ from remote.judge.trials import Trials
 from state.model import Benchmark, ErrorInfo, Verdict, canonical_json
 
 T = TypeVar("T")
-
-MAX_ELEMENTS = 1 << 35
-"""Elements that all instructions together may touch, for one input set, loops on the device included.
-
-Seven times what a plain kernel of the largest problem does; with it a program that would compute for
-hours ends as a verdict that does not depend on how fast the machine is.
-"""
-
-MAX_STEPS = 2_000_000
-"""Instructions that loops on the device may take, for one input set: as many as tracing may record."""
 
 _LINES = 10
 """Parts of the critical path and spilled tiles that a profile holds, the costliest first."""
@@ -75,8 +67,7 @@ class _Judgement:
             _obey_rules(program, target, self.job)
             declared = as_declared(program, self.job.spec, self.job.size)
         with self.at("numerics"):
-            limits = {"max_elements": MAX_ELEMENTS, "max_steps": MAX_STEPS}
-            Trials(declared, self.reply, self.job, self.inputs, self.rel_l2, limits).run()
+            Trials(declared, self.reply, self.job, self.inputs, self.rel_l2).run()
         with self.at("timing"):
             predicted = _timed(lambda: forecast(program, target))
             untimed = _untimed(program)
@@ -133,19 +124,29 @@ def _obey_rules(program: Program, target: targets.Target, job: Job) -> None:
     fault = output_fault(program.specs(program.outputs), job.spec, job.size)
     if fault is not None:
         raise RejectedError(Verdict.INCORRECT, *fault)
+    _outputs_apart(program)
     _inputs_untouched(program)
     cores = len(set(program.cores.tolist()))
     if cores > 1:
         text = f"the kernel is launched on {cores} cores; a problem's bounds are those of one"
         raise RejectedError(Verdict.COMPILE_ERROR, "core_count", text, hint="launch it without [lnc]")
-    if program.elements > MAX_ELEMENTS:
-        text = f"the instructions touch {program.elements} elements, at most {MAX_ELEMENTS} are run"
-        raise RejectedError(Verdict.TIMEOUT, "limit_elements", text)
+    asked, most = work_of(program), effort.most_work(job.spec, job.size)
+    if asked > most:
+        text = f"running the kernel takes {asked} units of work, at most {most} are allowed"
+        raise RejectedError(Verdict.TIMEOUT, "limit_work", text, hint="is something computed over and over?")
     violations = checks.check(program, target)
     if violations:
         first = violations[0]
         more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
         raise RejectedError(Verdict.COMPILE_ERROR, first.code, first.message + more, first.line, first.hint)
+
+
+def _outputs_apart(program: Program) -> None:
+    """Refuse a program that gives back an argument: who reads the result later finds what became of that."""
+    for number in {*program.outputs} & {*program.inputs}:
+        text = f"the kernel returns its input {program.site(number).name}"
+        hint = "copy it to a tensor of the kernel's own, in nl.shared_hbm"
+        raise RejectedError(Verdict.INCORRECT, "output_is_input", text, hint=hint)
 
 
 def _inputs_untouched(program: Program) -> None:

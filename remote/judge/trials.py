@@ -21,7 +21,8 @@ from nki_sim.errors import InputError, KernelError
 from nki_sim.flow import slices
 from nki_sim.program.ir import Program
 from nki_sim.running import numerics
-from remote.judge import stream, tiles
+from nki_sim.running.work import Allowance
+from remote.judge import effort, stream, tiles
 from remote.judge.drawn import InputCache, read_of
 from remote.judge.job import Job
 from remote.judge.numerics import Array, BadReferenceError, rel_l2
@@ -56,7 +57,6 @@ class Trials:
     job: Job
     inputs: InputCache
     errors: dict[int, float]
-    limits: Mapping[str, int]
 
     def run(self) -> None:
         """Judge tiles, precision, then whole outputs.
@@ -65,12 +65,17 @@ class Trials:
             RejectedError: the kernel is wrong.
             BadReferenceError: the reference, or a file of it, is at fault.
         """
+        most = effort.most_work(self.job.spec, self.job.size)
+        if self.program.loops and not self.job.references:
+            # Slices leave out what no tile needs, a loop that never ends among it.
+            first = next(iter(self.job.excerpts))
+            self._outputs(self.program, self.inputs.get(self.job, first), Allowance(most))
         if self.job.excerpts:
             self._tiles()
         else:
             _precise(self.program)
         for seed, paths in self.job.references.items():
-            outputs = self._outputs(self.program, self.inputs.get(self.job, str(seed)))
+            outputs = self._outputs(self.program, self.inputs.get(self.job, str(seed)), Allowance(most))
             error = self.errors[seed] = rel_l2(outputs, [_whole(path) for path in paths])
             _within(outputs, error, self.job.spec.rel_l2, f"input seed {seed}")
 
@@ -82,13 +87,21 @@ class Trials:
         read = read_of(part)
         # All of the program where all is judged, else what the tiles show of it.
         _precise(self.program if self.job.references else part)
+        sets = len(self.job.excerpts)
+        allowance = Allowance(effort.most_work_on_tiles(self.job.spec, self.job.size, sets))
         for name, path in self.job.excerpts.items():
             excerpt = _excerpt(path, pool)
             tolerance = allowed(name, excerpt.honest, self.job.spec.rel_l2)
             if tolerance is None:
                 continue
             inputs = self.inputs.get(self.job, name, read, excerpt.marks)
-            outputs = self._outputs(part, inputs, boxes)
+            try:
+                outputs = self._outputs(part, inputs, allowance, boxes)
+            except RejectedError as rejected:
+                # Loops that data bound cannot be sliced; what has them gets no latency, and cannot win.
+                if rejected.verdict is Verdict.TIMEOUT and self.program.loops:
+                    return
+                raise
             found = [outputs[pool[number].output][pool[number].index] for number in at]
             truth = [excerpt.truth[number] for number in at]
             error = tiles.worst(found, truth, tiles.floors(pool, excerpt.truth), at)
@@ -102,10 +115,11 @@ class Trials:
         self,
         program: Program,
         inputs: Sequence[Array],
+        allowance: Allowance,
         boxes: Mapping[int, Sequence[slices.Box]] | None = None,
     ) -> list[Array]:
         try:
-            return numerics.run(program, inputs, only=boxes, sliced=boxes is not None, **self.limits)
+            return numerics.run(program, inputs, only=boxes, sliced=boxes is not None, allowance=allowance)
         except KernelError as error:
             raise failed(Verdict.RUNTIME_ERROR, error) from error
         except InputError as error:

@@ -21,13 +21,13 @@ from state.model import Evaluation, EvaluationRequest
 from tests.adversarial.model import SECRET
 from tests.support.blobs import Blobs
 
-MAX_INSTRUCTIONS = MAX_STEPS = 50_000
-"""Instructions while tracing and running: fewer than outside of tests, so that what is endless ends soon."""
+MAX_INSTRUCTIONS, MAX_WORK = 50_000, 1 << 28
+"""What tracing and running may take: less than outside of tests, so that what is endless ends soon."""
 
 WORKER = f"""
 from remote import worker
-from remote.judge import program
-program.MAX_STEPS = {MAX_STEPS}
+from remote.judge import effort
+effort.LEAST_LIMIT = {MAX_WORK}
 worker.main()
 """
 

@@ -23,6 +23,7 @@ from nki_sim.program.ir import Program
 from nki_sim.running import numerics
 from nki_sim.running.interpret import Interpreter
 from nki_sim.running.machine import Machine, action
+from nki_sim.running.work import Allowance
 
 SIZE = 64
 
@@ -175,7 +176,7 @@ def one_by_one(program: Program, arrays: list[Any]) -> Any:
         machine.place(number, array.reshape(-1).copy())
     actions = [action(form, program.target) for form in program.forms]
     with np.errstate(all="ignore"):
-        runner = Interpreter(machine, actions, max_elements=1 << 40, max_steps=1 << 20)
+        runner = Interpreter(machine, actions, Allowance(1 << 40))
         runner.run(numerics.columns(program), 0, len(program), program.partners)
     return machine.array(program.outputs[0]).reshape(SIZE, SIZE)
 

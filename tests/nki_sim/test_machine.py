@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from nki_sim.errors import KernelError, LimitError
 from nki_sim.running import numerics
+from nki_sim.running.work import STEP, Allowance
 
 ROWS, WIDTH = 6, 8
 
@@ -125,11 +126,10 @@ def test_loops_run_as_often_as_their_register_says(count: int, simulate: Any) ->
     assert np.array_equal(found, x + count)
 
 
-@pytest.mark.parametrize("limits", [{"max_steps": 1000}, {"max_elements": 10_000}])
-def test_loops_are_bounded(limits: Any, tracing: Any) -> None:
+def test_loops_are_bounded(tracing: Any) -> None:
     x, n = table(4, 8), np.array([[1 << 30]], np.int32)
     with pytest.raises(LimitError) as caught:
-        numerics.run(tracing(COUNT, x, n), [x, n], **limits)
+        numerics.run(tracing(COUNT, x, n), [x, n], allowance=Allowance(1000 * STEP))
     assert caught.value.code == "limit_work"
     assert caught.value.line > 0
 

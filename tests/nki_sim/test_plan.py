@@ -15,6 +15,7 @@ from nki_sim.running import numerics
 from nki_sim.running.interpret import Interpreter
 from nki_sim.running.machine import Machine, action
 from nki_sim.running.plan import plan
+from nki_sim.running.work import Allowance
 
 # Blocks of an output, each a sum over k; STYLE says where operand tiles live and how sums are used.
 BLOCKS = """
@@ -66,7 +67,7 @@ def one_by_one(program: Program, inputs: list[Any]) -> list[Any]:
         machine.place(number, array.reshape(-1).copy())
     actions = [action(form, program.target) for form in program.forms]
     with np.errstate(all="ignore"):
-        runner = Interpreter(machine, actions, max_elements=1 << 40, max_steps=1 << 20)
+        runner = Interpreter(machine, actions, Allowance(1 << 40))
         runner.run(numerics.columns(program), 0, len(program), {})
     return [machine.array(number).reshape(program.site(number).shape) for number in program.outputs]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from nki_sim import protocol
 from nki_sim.errors import InputError, KernelError, LimitError
 from nki_sim.frontend.entry import trace_bytes
 from nki_sim.program.ir import ArraySpec
-from remote.judge import program, suite
+from nki_sim.running.work import STEP
+from remote.judge import effort, suite
 from remote.judge.drawn import InputCache
 from remote.judge.job import Job, Outcome, Reply
 from remote.judge.numerics import BadReferenceError, output_fault, rel_l2
@@ -148,15 +150,29 @@ def test_a_damaged_reply_is_a_verdict_whatever_the_damage(at, patch):
 
 
 def test_work_without_measure_is_a_timeout_that_no_clock_decides(job, monkeypatch):
-    monkeypatch.setattr(program, "MAX_ELEMENTS", 1000)
+    monkeypatch.setattr(effort, "LEAST_LIMIT", 1000)
+    monkeypatch.setattr(effort, "SLACK", 0)
     outcome = judge(job, reply(), InputCache(0))
-    assert outcome.verdict is Verdict.TIMEOUT
-    assert outcome.error.code == "limit_elements"
+    assert (outcome.verdict, outcome.stage) == (Verdict.TIMEOUT, "rules")
+    assert outcome.error.code == "limit_work"
 
 
 def test_the_limit_on_work_leaves_honest_kernels_room():
-    plain_matmul = 30_720 * (128 * 128 + 128 * 512 * 2)  # a matmul per step of 4096x12288x5120
-    assert 7 * plain_matmul < program.MAX_ELEMENTS
+    largest = seeds.load("matmul").spec
+    plain = 30_720 * (128 * 128 + 128 * 512 * 2 + STEP)  # a matmul per step of 4096x12288x5120
+    assert 3 * plain < effort.most_work(largest, "full")
+    larger = largest.model_copy(update={"sizes": {"full": {"M": 8192, "N": 12288, "K": 10240}}})
+    assert effort.most_work(larger, "full") > 3 * effort.most_work(largest, "full")
+
+
+def test_tiles_of_all_sets_may_take_what_their_share_of_the_work_asks_for():
+    large, small = seeds.load("matmul").spec, seeds.load("mamba").spec
+    one_tile = large.model_copy(update={"sizes": {"full": {"M": 512, "N": 512, "K": 1 << 20}}})
+    assert effort.most_work_on_tiles(large, "full", 17) == effort.LEAST_LIMIT
+    assert effort.most_work_on_tiles(one_tile, "full", 17) == pytest.approx(
+        17 * effort.most_work(one_tile, "full"), rel=0.01
+    )
+    assert effort.most_work_on_tiles(small, "full", 17) >= effort.LEAST_LIMIT
 
 
 def test_inputs_are_kept_up_to_the_limit_and_the_oldest_goes_first(job, monkeypatch):
@@ -225,11 +241,19 @@ def test_what_data_leave_unwritten_is_the_kernels_fault(job):
     assert (outcome.verdict, outcome.error.code) == (Verdict.RUNTIME_ERROR, "tensor_output_not_written_to")
 
 
-@pytest.mark.parametrize(("name", "limit"), [("MAX_STEPS", 10), ("MAX_ELEMENTS", 1 << 21)])
-def test_a_loop_that_goes_on_too_long_is_a_timeout_that_no_clock_decides(name, limit, job, monkeypatch):
-    monkeypatch.setattr(program, name, limit)
+def test_a_loop_that_goes_on_too_long_is_a_timeout_that_no_clock_decides(job, monkeypatch):
+    monkeypatch.setattr(effort, "LEAST_LIMIT", 1 << 23)
+    monkeypatch.setattr(effort, "SLACK", 0)
     outcome = judge(job, reply(LOOP.format(count=128.0, step=1)), InputCache(0))
     assert (outcome.verdict, outcome.error.code) == (Verdict.TIMEOUT, "limit_work")
+
+
+def test_returning_an_input_is_refused(job):
+    traced = protocol.parse_reply(reply())
+    forged = protocol.program_reply(replace(traced, outputs=traced.inputs).to_bytes())
+    outcome = judge(job, forged, InputCache(0))
+    assert (outcome.verdict, outcome.error.code) == (Verdict.INCORRECT, "output_is_input")
+    assert "input x" in outcome.error.message
 
 
 def test_a_kernel_on_two_cores_does_not_compete_with_those_on_one(job):

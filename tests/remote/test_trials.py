@@ -11,7 +11,7 @@ import seeds
 from nki_sim import protocol
 from nki_sim.frontend.entry import trace_bytes
 from nki_sim.program.ir import ArraySpec
-from remote.judge import suite, tiles, trials
+from remote.judge import effort, suite, tiles, trials
 from remote.judge.drawn import InputCache
 from remote.judge.excerpts import excerpts
 from remote.judge.job import Job
@@ -191,6 +191,25 @@ def test_small_tiles_of_an_output_show_what_is_wrong_in_them(change, jobs, monke
     assert outcome(job, problem.kernel).verdict is Verdict.CORRECT
     found = outcome(job, edited("silu", change))
     assert (found.verdict, found.error.code) == (Verdict.INCORRECT, "wrong_result")
+
+
+ENDLESS = """    again = lambda i: i
+    nl.while_loop(nisa.register_alloc(1), again)
+    return out"""
+ROUNDS = """    spare = nl.ndarray((1, 1), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.memset(dst=spare, value=0.0)
+    def again(i):
+        nisa.memset(dst=spare, value=1.0)
+    nl.fori_loop(0, nisa.register_alloc(3), again)
+    return out"""
+
+
+def test_a_loop_that_no_output_needs_must_end_all_the_same(jobs, monkeypatch):
+    monkeypatch.setattr(effort, "LEAST_LIMIT", 1 << 27)
+    found = outcome(jobs("silu"), edited("silu", ("    return out", ENDLESS)))
+    assert (found.verdict, found.stage, found.error.code) == (Verdict.TIMEOUT, "numerics", "limit_work")
+    found = outcome(jobs("silu"), edited("silu", ("    return out", ROUNDS)))
+    assert (found.verdict, found.error.code) == (Verdict.CORRECT, "latency_unknown")
 
 
 def test_a_damaged_excerpt_is_no_verdict(jobs, tmp_path):

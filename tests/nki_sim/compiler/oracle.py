@@ -17,6 +17,7 @@ from nki_sim.program.ir import Program
 from nki_sim.running import numerics
 from nki_sim.running.interpret import Interpreter
 from nki_sim.running.machine import Machine, action
+from nki_sim.running.work import Allowance
 from nki_sim.targets import Target
 
 TRN1 = targets.load("trn1")
@@ -36,7 +37,7 @@ def one_by_one(program: Program, arrays: list[Any]) -> list[Any]:
         machine.place(number, np.frombuffer(bytearray(data), program_dtype(program, number)))
     actions = [action(form, program.target) for form in program.forms]
     with np.errstate(all="ignore"):
-        runner = Interpreter(machine, actions, max_elements=1 << 40, max_steps=1 << 20)
+        runner = Interpreter(machine, actions, Allowance(1 << 40))
         runner.run(numerics.columns(program), 0, len(program), program.partners)
     return [machine.array(number).copy() for number in program.outputs]
 
