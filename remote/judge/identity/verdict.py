@@ -1,4 +1,4 @@
-"""Whether a program computes what the reference computes: proven on parts of the outputs, tested, or rejected.
+"""Whether a program computes what the reference does: proven on parts of the outputs, tested, or rejected.
 
 `proven`: equal over the residues, for two draws of the secret symbols. `rejected`: different where everything
 that reached an element is inside the covered fragment on both sides and, in float64 too, by more than the
