@@ -103,7 +103,8 @@ class TailLost(LogError):  # noqa: N818
     def __init__(self, anchor_seq: int, head_seq: int) -> None:
         super().__init__(
             f"the log ends at event {head_seq}, but event {anchor_seq} was acknowledged: its tail was lost "
-            "(was only the main database file copied, or its -wal file deleted?); restore a backup"
+            "(was only the main database file copied, or its -wal file deleted?); restore a backup, or save "
+            "what is there with agentctl repair"
         )
         self.anchor_seq = anchor_seq
         self.head_seq = head_seq

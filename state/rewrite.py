@@ -20,14 +20,15 @@ from typing import NamedTuple
 from state import queries, schema
 from state.appender import Appender, draft
 from state.crash import crash_point
-from state.errors import LogDamaged, StateError, StorageFailed, sqlite_errors
+from state.errors import LogDamaged, NoLog, StateError, StorageFailed, sqlite_errors
 from state.events import LogRewritten
 from state.files import fsync
 from state.head import Head, read_head, write_head
 from state.home import Layout, prepare
 from state.lock import HomeLock
 from state.model import SYSTEM_STREAM
-from state.opening import note_replaced, refresh_read_models
+from state.opening import note_replaced, open_appender, refresh_read_models
+from state.readonly import ReadOnly
 from state.records import NewEvent
 from state.upcast import check_kinds
 from state.verify import Progress, VerifyReport, verify_file
@@ -117,6 +118,21 @@ def _told(progress: Progress | None) -> Callable[[int, int, int], None] | None:
     if progress is None:
         return None
     return lambda _, remaining, total: progress(total - remaining, total)
+
+
+def migrate(home: Path) -> tuple[int, int]:
+    """Bring the log of `home` to today's schema and read models; return the schema before and after.
+
+    Raises:
+        HomeError, LogError: it cannot be opened for writing, or is owned.
+    """
+    with stopped(home) as layout:
+        if not layout.database.exists():
+            raise NoLog(f"{home}: holds no log")
+        with closing(ReadOnly(layout)) as handle:
+            before = schema.pragma(handle.connection(), "user_version")
+        open_appender(layout).connection.close()
+    return before, schema.SCHEMA_VERSION
 
 
 def _anchor(layout: Layout) -> Head | None:

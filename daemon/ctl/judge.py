@@ -1,4 +1,4 @@
-"""`agentctl try` and `verify`: judge one kernel, prove the log."""
+"""`agentctl try`: judge one kernel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from daemon.ctl.words import latency, percentage
 from daemon.errors import NotAnswered
 from state.errors import BlobMissing
 from state.model import INITIAL_KEY, PERSON, Evaluation, EvaluationRequest, digest_of
-from state.reader import LogReader
 
 if TYPE_CHECKING:
     from remote.evaluator import EvaluationAnswer
@@ -149,27 +148,3 @@ def _verdict(name: str, evaluation: Evaluation, shares: dict[str, float | None])
         lines.append(f"  bottleneck: {evaluation.bottleneck}")
     return "\n".join(lines)
 
-
-@click.command(epilog=exits.epilog())
-@click.option("--quick", is_flag=True, help="The hash chains and the HEAD anchor only.")
-@common
-def verify(session: Session, quick: bool) -> int:
-    """Re-derive the log's chains, folds and read models; status 4 names the first bad row."""
-    from state import verify as proof
-
-    LogReader.open(session.home).close()  # says in one line when there is nothing to verify
-    report = proof.verify(session.home, deep=not quick)
-    findings = [str(finding) for finding in report.findings]
-    counted = f"{report.events} events, {report.state_hashes} state hashes, {report.blobs} blobs"
-    text = [f"ok: {counted}"] if report.ok else findings
-    if not report.anchored:
-        text = [*text, "no HEAD: a lost tail cannot be noticed"]
-    found = {
-        "ok": report.ok,
-        "events": report.events,
-        "blobs": report.blobs,
-        "anchored": report.anchored,
-        "findings": findings,
-    }
-    session.emit(found, "\n".join(text))
-    return exits.OK if report.ok else exits.LOG
