@@ -147,4 +147,3 @@ def _verdict(name: str, evaluation: Evaluation, shares: dict[str, float | None])
         )
         lines.append(f"  bottleneck: {evaluation.bottleneck}")
     return "\n".join(lines)
-

@@ -1,4 +1,4 @@
-"""`agentctl verify`, `backup`, `restore`, `archive`, `import`, `compact`, `repair` and `migrate`: keeping a log safe.
+"""Keeping a log safe: `agentctl verify`, `backup`, `restore`, `archive`, `import`, `compact`, `repair`, `migrate`.
 
 What writes to the log needs it to itself: with a running owner it says whose it is, and exits with 75.
 """
@@ -42,7 +42,7 @@ def _progress(what: str) -> Callable[[int, int], None]:
     "--deep/--quick",
     default=True,
     show_default=True,
-    help="Also fold all events, compare read models and snapshots, check blobs; or hash chains and HEAD only.",
+    help="All: folds, read models, snapshots, blobs too; or the hash chains and HEAD only.",
 )
 @common
 def verify(session: Session, deep: bool) -> int:
