@@ -297,6 +297,7 @@ def _answer(run: _Run, outcome: Outcome, toolchain: str) -> EvaluationAnswer:
         code=code_digest(run.source),
         error=outcome.error,
         rel_l2=outcome.rel_l2,
+        identity=outcome.identity,
         benchmark=outcome.benchmark,
         profile=None if profile is None else digest_of(profile),
         bottleneck=outcome.bottleneck,

@@ -243,7 +243,7 @@ class EvaluationCompleted(EffectEnded):
     """The judge's verdict. `cache_key` names (code, problem, toolchain, target); `cached_from` is the
     RUN@SEQ whose verdict was reused, None when the kernel was judged for this event."""
 
-    version = 2
+    version = 3
     type: Literal["EvaluationCompleted"] = "EvaluationCompleted"
     evaluation: Evaluation
     cache_key: Digest

@@ -188,12 +188,26 @@ def _apart(mine: float, theirs: float) -> bool:
     return abs(mine - theirs) > RESOLUTION_RATIO * max(mine, theirs)
 
 
+class Identity(Frozen):
+    """Whether a correct kernel computes the reference's formula, and not only its numbers.
+
+    `proven`: on `elements` of the outputs, which are `share_percent` of them, the formulas are the same.
+    `tested`: the numbers agreed, and `reason` says why no more is known.
+    """
+
+    verdict: Literal["proven", "tested"]
+    reason: str = ""
+    elements: int = Field(default=0, ge=0)
+    share_percent: float = Field(default=0.0, ge=0, le=100)
+
+
 class Evaluation(Frozen):
     """The judge's full answer on one candidate.
 
-    `rel_l2` maps each input seed to the relative L2 error of the outputs. `profile` is the blob of the
-    neuron-profile-like counters (JSON), `bottleneck` their one-word summary. `code` is the digest of the
-    normalised syntax tree, by which duplicates are known.
+    `rel_l2` maps each input seed to the relative L2 error of the outputs. `identity` is there where the
+    judge got as far as looking at it. `profile` is the blob of the neuron-profile-like counters (JSON),
+    `bottleneck` their one-word summary. `code` is the digest of the normalised syntax tree, by which
+    duplicates are known.
     """
 
     verdict: Verdict
@@ -201,6 +215,7 @@ class Evaluation(Frozen):
     code: Digest
     error: ErrorInfo | None = None
     rel_l2: dict[int, float] = Field(default_factory=dict)
+    identity: Identity | None = None
     benchmark: Benchmark | None = None
     profile: Digest | None = None
     bottleneck: str | None = None

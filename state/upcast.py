@@ -48,6 +48,7 @@ UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("ConfigChanged", 1): _any_gain,
     ("ConfigChanged", 2): _nothing_else,
     ("EvaluationCompleted", 1): _no_draws,
+    ("EvaluationCompleted", 2): _nothing_else,
     ("KernelKept", 1): _no_draws,
     ("KernelDiscarded", 1): _no_draws,
     ("BeamSelected", 1): _no_draws,

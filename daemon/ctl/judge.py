@@ -16,7 +16,7 @@ from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.ctl.choices import configured, read_source
 from daemon.ctl.tracker import percent
-from daemon.ctl.words import latency, percentage
+from daemon.ctl.words import identity, latency, percentage
 from daemon.errors import NotAnswered
 from state.errors import BlobMissing
 from state.model import INITIAL_KEY, PERSON, Evaluation, EvaluationRequest, digest_of
@@ -140,6 +140,8 @@ def _verdict(name: str, evaluation: Evaluation, shares: dict[str, float | None])
         lines.append(
             f"  largest relative L2 error over seeds {', '.join(map(str, evaluation.rel_l2))}: {worst:.2g}"
         )
+    if evaluation.identity is not None:
+        lines.append(f"  {identity(evaluation.identity)}")
     if evaluation.benchmark is not None:
         peak, tight = percentage(shares["percent_of_peak"]), percentage(shares["percent_of_tight_bound"])
         lines.append(

@@ -105,6 +105,8 @@ def _answered(event: CommandCompleted) -> str:
 def _evaluated(event: EvaluationCompleted) -> str:
     found = event.evaluation
     text: str = found.verdict.value
+    if found.identity is not None:
+        text += f", {found.identity.verdict}"
     if found.benchmark is not None:
         text += f", {latency(found.benchmark)}"
     if found.bottleneck is not None:

@@ -23,7 +23,7 @@ from state.events import (
     RunResumed,
 )
 from state.fold import RunState
-from state.model import RESOLUTION_RATIO, Benchmark, Candidate, StopReason
+from state.model import RESOLUTION_RATIO, Benchmark, Candidate, Identity, StopReason
 
 ROUNDING = 1e-9
 """How far above 100 a percentage may be for being computed in floats."""
@@ -51,9 +51,9 @@ def typed(*words: str) -> str:
     return " ".join(map(quote, [str(path), *words]))
 
 
-def count(number: int, noun: str) -> str:
+def count(number: int, noun: str, plural: str | None = None) -> str:
     """Return a number of things, e.g. `1 round` or `2 rounds`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or f'{noun}s'}"
 
 
 def ended(reason: StopReason, detail: str) -> str:
@@ -72,6 +72,14 @@ def times(value: float | None) -> str:
 
 def percentage(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f} %"
+
+
+def identity(found: Identity) -> str:
+    """Return what is known of a correct kernel's formula."""
+    if found.verdict == "tested":
+        return f"identity: tested in numbers only, {found.reason}"
+    where = f"{count(found.elements, 'element')} of the outputs ({found.share_percent:.2g} %)"
+    return f"identity: proven, the reference's formula on {where}"
 
 
 def usd(value: float | None) -> str:

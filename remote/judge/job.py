@@ -5,14 +5,15 @@ from __future__ import annotations
 from pydantic import Field
 
 from seeds import ProblemSpec
-from state.model import Benchmark, ErrorInfo, Frozen, Verdict
+from state.model import Benchmark, ErrorInfo, Frozen, Identity, Verdict
 
 
 class Job(Frozen):
     """What the worker needs beside the tracer's reply.
 
     `references` are .npy files of whole outputs, per seed judged whole and output; `excerpts` are .npz files
-    of tiles, per input set judged on tiles. Both are judged in the order given.
+    of tiles, per input set judged on tiles. Both are judged in the order given. `expression` is the file of
+    what the reference computes, as data; empty where nobody followed the reference.
     """
 
     spec: ProblemSpec
@@ -21,6 +22,7 @@ class Job(Frozen):
     target: str
     references: dict[int, tuple[str, ...]]
     excerpts: dict[str, str] = Field(default_factory=dict)
+    expression: str = ""
 
 
 class Outcome(Frozen):
@@ -30,6 +32,7 @@ class Outcome(Frozen):
     stage: str
     error: ErrorInfo | None = None
     rel_l2: dict[int, float] = Field(default_factory=dict)
+    identity: Identity | None = None
     benchmark: Benchmark | None = None
     profile: str | None = None
     bottleneck: str | None = None
