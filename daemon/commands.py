@@ -19,8 +19,26 @@ from pydantic import JsonValue
 import remote
 import seeds
 from agent_core.proposers import ProposerError
-from daemon.errors import BadFile, CommandRefused, UnknownRun
-from daemon.verbs import Cancel, Command, Pause, Propose, Resume, Submit, parse, run_id, verb_of
+from daemon.amend import JUDGED_BY, amended, changes
+from daemon.config import ConfigError
+from daemon.errors import BadFile, CommandRefused, UnknownEvent, UnknownRun
+from daemon.forking import Cut, first_events
+from daemon.names import unknown
+from daemon.verbs import (
+    Approve,
+    Cancel,
+    Command,
+    Fork,
+    Pause,
+    Propose,
+    Resume,
+    Set,
+    Steering,
+    Submit,
+    parse,
+    run_id,
+    verb_of,
+)
 from daemon.workers import Workers
 from seeds.problem import KERNEL
 from state.errors import DuplicateOutcome, EventRefused, StaleAppend, StateError, StreamUnknown
@@ -28,10 +46,12 @@ from state.events import (
     CommandCompleted,
     CommandReceived,
     CommandRejected,
+    ConfigChanged,
     Event,
     KernelProposed,
     RunCancelled,
     RunCreated,
+    RunForked,
     RunPaused,
     RunResumed,
 )
@@ -48,11 +68,15 @@ Touched = Callable[[Command, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What a command comes to in one run: events, the blobs they name, and what its answer says besides."""
+    """What a command comes to in one run: events, the blobs they name, and what its answer says besides.
+
+    `parent` is what happens to the run that a fork continues.
+    """
 
     events: tuple[Event, ...] = ()
     blobs: tuple[bytes, ...] = ()
     result: Mapping[str, JsonValue] = field(default_factory=dict)
+    parent: tuple[Event, ...] = ()
 
 
 class Commands:
@@ -83,7 +107,7 @@ class Commands:
         try:
             command = parse(data)
             run = await self._carry_out(id_, command)
-        except (CommandRefused, EventRefused, DuplicateOutcome) as error:
+        except (CommandRefused, ConfigError, EventRefused, DuplicateOutcome) as error:
             hint = error.hint if isinstance(error, CommandRefused) else None
             info = ErrorInfo(code=error.code, message=str(error), hint=hint)
             await self._log.append([NewEvent(SYSTEM_STREAM, CommandRejected(id=id_, error=info))])
@@ -101,18 +125,50 @@ class Commands:
 
     async def _carry_out(self, id_: str, command: Command) -> str:
         """Append what `command` causes together with its answer; return the run."""
-        expect: dict[str, int] = {}  # a run that is there already refuses a second RunCreated
+        expect: dict[str, int] = {}  # a run that is there already refuses a second first event
+        caused: list[NewEvent] = []
         if isinstance(command, Submit):
             created = create(command, self._workers)
             run, carried = run_id(id_, created.problem.name), _submitted(command, created)
+        elif isinstance(command, Fork):
+            state, last = self._look(command.run)
+            run, carried = self._fork(id_, command, state, last=last)
+            caused = [NewEvent(command.run, event) for event in carried.parent]
+            expect = {command.run: last} if caused else {}
         else:
             run = command.run
             state, expect[run] = self._look(run)
             carried = steer(run, state, command)
+        caused += [NewEvent(run, event) for event in carried.events]
         answer = CommandCompleted(id=id_, result={"run": run, **carried.result})
-        caused = [NewEvent(run, event) for event in carried.events]
         await self._log.append([*caused, NewEvent(SYSTEM_STREAM, answer)], blobs=carried.blobs, expect=expect)
         return run
+
+    def _fork(self, id_: str, command: Fork, parent: RunState, *, last: int) -> tuple[str, Carried]:
+        """Return a fork's id, and how it begins."""
+        cut = self._cut(command, last)
+        events = first_events(command, cut, self._log, self._workers)
+        rebase = events[0].rebase if isinstance(events[0], RunForked) else None
+        problem = rebase.problem if rebase else cut.state.problem
+        run = run_id(id_, problem.name)
+        rewound = RunPaused(reason=f"rewound to event {cut.run_seq}: {run} goes on in its place")
+        return run, Carried(
+            events,
+            tuple(command.files.values()) if command.files else (),
+            {
+                "parent": cut.run,
+                "seq": cut.run_seq,
+                "abandoned": len(cut.state.open),
+                "rejudged": rebase is not None,
+            },
+            parent=(rewound,) if command.rewind and parent.status is RunStatus.RUNNING else (),
+        )
+
+    def _cut(self, command: Fork, last: int) -> Cut:
+        at = last if command.seq is None else command.seq
+        if at > last:
+            raise UnknownEvent.beyond(command.run, at, last)
+        return Cut(command.run, at, self._log.state_at(command.run, at))
 
     def _look(self, run: str) -> tuple[RunState, int]:
         """Return a run's state, and a `run_seq` at or before it: one read too late is found out on append."""
@@ -120,7 +176,7 @@ class Commands:
             seen = self._log.run_seq(run)
             return self._log.state(run), seen
         except StreamUnknown as error:
-            raise UnknownRun(f"unknown run {run!r}", hint="agentctl status lists the runs") from error
+            raise UnknownRun.among(run, self._log.run_ids()) from error
 
 
 def create(command: Submit, workers: Workers) -> RunCreated:
@@ -157,27 +213,63 @@ def _kernel(command: Submit) -> bytes:
     return command.files[KERNEL] if command.kernel is None else command.kernel.encode()
 
 
-def steer(run: str, state: RunState, command: Pause | Resume | Cancel | Propose) -> Carried:
+def steer(run: str, state: RunState, command: Steering) -> Carried:
     """Return what a command on an existing run comes to.
 
     Raises:
         CommandRefused: the run's status does not allow it.
+        ConfigError: a setting is unknown, wrong, or kept by every run.
     """
-    allowed = (RunStatus.RUNNING,) if isinstance(command, Pause) else (RunStatus.RUNNING, RunStatus.PAUSED)
-    if state.status not in allowed:
+    if state.status not in _ALLOWED.get(type(command), LIVE):
         raise CommandRefused(f"{command.verb}: run {run} is {state.status}", code="illegal_state")
     match command:
         case Pause():
             return Carried((RunPaused(reason=command.reason),))
         case Resume():
-            paused = state.status is RunStatus.PAUSED
-            return Carried((RunResumed(reason=command.reason),) if paused else ())
+            return _resumed(run, state, command)
+        case Approve():
+            return _approved(run, state, command)
         case Cancel():
             return Carried((RunCancelled(reason=command.reason),))
         case Propose():
             return _proposed(state, command)
+        case Set():
+            return _set(state, command)
         case _:
             assert_never(command)
+
+
+LIVE = (RunStatus.RUNNING, RunStatus.PAUSED)
+_ALLOWED: dict[type, tuple[RunStatus, ...]] = {Pause: (RunStatus.RUNNING,), Approve: (RunStatus.PAUSED,)}
+"""The statuses in which a command is legal, where that is not every one of a run that has not ended."""
+
+
+def _resumed(run: str, state: RunState, command: Resume) -> Carried:
+    if state.needs_approval:
+        waits = f"resume: run {run} {state.status_reason}"
+        raise CommandRefused(waits, code="needs_approval", hint=f"agentctl approve {run}")
+    paused = state.status is RunStatus.PAUSED
+    return Carried((RunResumed(reason=command.reason),) if paused else ())
+
+
+def _approved(run: str, state: RunState, command: Approve) -> Carried:
+    points = state.needs_approval
+    if not points:
+        raise CommandRefused(
+            f"approve: run {run} waits for nobody's approval",
+            code="illegal_state",
+            hint=f"agentctl resume {run}",
+        )
+    return Carried((RunResumed(reason=command.reason, approved=points),), result={"approved": list(points)})
+
+
+def _set(state: RunState, command: Set) -> Carried:
+    before = state.pending_config or state.config
+    after = amended(before, command.settings, keep=JUDGED_BY, look_up=unknown)
+    found = changes(before, after)
+    event = ConfigChanged(config=after.model_dump(mode="json"))
+    changed: dict[str, JsonValue] = {key: [old, new] for key, (old, new) in found.items()}
+    return Carried((event,) if found else (), result={"changed": changed, "from_round": state.round + 1})
 
 
 def _proposed(state: RunState, command: Propose) -> Carried:

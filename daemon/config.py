@@ -153,10 +153,26 @@ def load(
             faults.append(f"{entry.origin}: {entry.key}{error}")
     if not faults:
         try:
-            return Effective(Config.model_validate(_nest(values)), sources)
+            return Effective(Config.model_validate(nest(values)), sources)
         except ValidationError as error:  # values that are right one by one and wrong together
-            faults = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+            faults = section_faults("", error)
     raise ConfigError(faults)
+
+
+def parse_setting(name: str, value: Any) -> tuple[str, Any]:
+    """Return the key that `name` stands for (`run.` may be left out) and its typed value.
+
+    Raises:
+        ValueError: the rest of the fault's line, after the name.
+    """
+    key = name if name in _schema() or f"run.{name}" not in _schema() else f"run.{name}"
+    return key, _parse(_Entry(key, value, "--set", text=False))
+
+
+def section_faults(section: str, error: ValidationError) -> list[str]:
+    """Return a line for each thing that is wrong with values that were right one by one."""
+    prefix = f"{section}." if section else ""
+    return [f"{prefix}{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
 
 
 def render_toml(effective: Effective) -> str:
@@ -291,7 +307,8 @@ def _variable(key: str) -> str:
     return ENV_PREFIX + key.upper().replace(".", "__")
 
 
-def _nest(values: Mapping[str, Any]) -> dict[str, Any]:
+def nest(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by dotted key as the tables that their sections are."""
     tree: dict[str, Any] = {}
     for key, value in values.items():
         *sections, name = key.split(".")

@@ -4,12 +4,15 @@ DaemonError
  +- BadFile          a file in the inbox is not a command at all
  +- CommandRefused   a command that cannot be carried out; becomes CommandRejected
  |   +- UnknownRun   it names a run that the log does not have
+ |   +- UnknownEvent it names an event that the run does not have
  +- NotAnswered      no answer to a command, or no end of a run, in the time given
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import ClassVar, Self
 
 from state.model import ErrorInfo
 
@@ -39,6 +42,22 @@ class CommandRefused(DaemonError):  # noqa: N818 - named for what happened to th
 
 class UnknownRun(CommandRefused):
     default_code = "unknown_run"
+
+    @classmethod
+    def among(cls, run: str, known: Iterable[str]) -> Self:
+        """Return the error for `run`, naming the nearest of the runs that are there."""
+        close = get_close_matches(run, known, n=1)
+        hint = f"did you mean {close[0]}?" if close else "agentctl status lists the runs"
+        return cls(f"unknown run {run!r}", hint=hint)
+
+
+class UnknownEvent(CommandRefused):
+    default_code = "unknown_event"
+
+    @classmethod
+    def beyond(cls, run: str, run_seq: int, last: int) -> Self:
+        """Return the error for an event number that the run does not have, naming its last one."""
+        return cls(f"run {run} has no event {run_seq}", hint=f"its last is {run}@{last}")
 
 
 class NotAnswered(DaemonError):  # noqa: N818 - named for what did not happen

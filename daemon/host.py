@@ -19,7 +19,7 @@ from daemon.runner import RetryPolicy, Runner
 from daemon.stop import Stop, alongside
 from daemon.supervisor import Limits, Supervisor
 from daemon.systemd import UNHEARD, Notifier
-from daemon.verbs import Command, Resume, Submit
+from daemon.verbs import Approve, Command, Fork, Resume, Submit
 from daemon.workers import Workers
 from state.crash import crash_point
 from state.log import EventLog
@@ -74,8 +74,8 @@ async def work_on(
 ) -> None:
     """Take commands and advance runs until `stop`; then end in-flight work and close the workers.
 
-    `focus` names the runs to advance, None all; submitted and resumed runs join it. `notifier` hears how it
-    goes.
+    `focus` names the runs to advance, None all; runs that are submitted, forked or let go on join it.
+    `notifier` hears how it goes.
 
     Raises:
         state.errors.StateError: the log failed.
@@ -91,7 +91,7 @@ async def work_on(
 
     def touched(command: Command, run: str) -> None:
         crash_point("host.touched")
-        if focus is not None and isinstance(command, Submit | Resume):
+        if focus is not None and isinstance(command, Submit | Resume | Approve | Fork):
             focus.add(run)
         supervisor.touch(run)
 

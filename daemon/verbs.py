@@ -11,7 +11,7 @@ import json
 from difflib import get_close_matches
 from typing import Annotated, Literal
 
-from pydantic import Base64Bytes, Field, TypeAdapter, ValidationError
+from pydantic import Base64Bytes, Field, JsonValue, TypeAdapter, ValidationError
 
 from daemon.errors import BadFile, CommandRefused
 from state.model import Frozen, RunConfig, digest_of
@@ -59,13 +59,50 @@ class Propose(Frozen):
     note: str = ""
 
 
-Command = Submit | Pause | Resume | Cancel | Propose
+class Set(Frozen):
+    """Change settings of a run, from its next round on; keys as in the configuration."""
+
+    verb: Literal["set"] = "set"
+    run: str
+    settings: dict[str, JsonValue] = Field(min_length=1)
+
+
+class Approve(Frozen):
+    """Let a run go on that waits for a person."""
+
+    verb: Literal["approve"] = "approve"
+    run: str
+    reason: str = "approved"
+
+
+class Fork(Frozen):
+    """Continue a run from its event `seq` (None: its last) as another one, with some settings changed.
+
+    `files` are those of the problem (base64 by relative path) where that changes. With `rewind` the run
+    itself is paused: the fork goes on in its place.
+    """
+
+    verb: Literal["fork"] = "fork"
+    run: str
+    seq: int | None = Field(default=None, ge=1)
+    settings: dict[str, JsonValue] = Field(default_factory=dict)
+    files: dict[str, Base64Bytes] | None = None
+    rewind: bool = False
+
+
+Steering = Pause | Resume | Cancel | Propose | Set | Approve
+"""What concerns one run that is there."""
+
+Command = Submit | Steering | Fork
 VERBS: dict[str, type[Command]] = {
     "submit": Submit,
     "pause": Pause,
     "resume": Resume,
     "cancel": Cancel,
     "propose": Propose,
+    "set": Set,
+    "approve": Approve,
+    "fork": Fork,
 }
 _COMMAND: TypeAdapter[Command] = TypeAdapter(Annotated[Command, Field(discriminator="verb")])
 

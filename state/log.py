@@ -130,6 +130,18 @@ class EventLog:
             return tip.state
         return self._reader.state(run)
 
+    def state_at(self, run: str, run_seq: int) -> RunState:
+        """Return a run's state as it was after one of its events; raises StreamUnknown."""
+        return self._reader.state(run, run_seq)
+
+    def hash_at(self, run: str, run_seq: int) -> str:
+        """Return the hash of one of a run's events; raises StreamUnknown."""
+        return self._reader.hash_at(run, run_seq)
+
+    def authors(self, run: str) -> dict[str, str]:
+        """Return who wrote the kernels that a run proposed, by candidate id."""
+        return {row["candidate"]: row["author"] for row in self._reader.attempts(run) if row["author"]}
+
     def system(self) -> SystemState:
         """Return the system stream's state."""
         tip = self._appender.tip(SYSTEM_STREAM)
@@ -145,6 +157,10 @@ class EventLog:
     def runs(self) -> tuple[str, ...]:
         """Return the runs that have not ended, oldest first."""
         return self._reader.active_runs()
+
+    def run_ids(self) -> tuple[str, ...]:
+        """Return the ids of all runs, oldest first."""
+        return self._reader.run_ids()
 
     def standings(self) -> list[Standing]:
         """Return how the runs that have not ended stand, oldest first."""

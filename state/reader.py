@@ -23,6 +23,7 @@ from state.model import SYSTEM_STREAM
 from state.opening import check_anchor
 from state.readonly import ReadOnly
 from state.records import Recorded, Row, recorded
+from state.replay import Replayed, replay
 from state.system import SystemState
 from state.upcast import decode
 
@@ -168,6 +169,23 @@ class LogReader:
             raise StreamUnknown(f"no run {run}" if to is None else f"no event {run}@{to}")
         return tip.state
 
+    def replay(self, run: str, to: int | None = None) -> Replayed:
+        """Fold a run from its first row, comparing every hash; see `state.replay.replay`."""
+        with self._mutex, sqlite_errors():
+            return replay(self._handle.connection(), run, to)
+
+    def hash_at(self, run: str, run_seq: int) -> str:
+        """Return the hash of a run's event, its ancestors' included.
+
+        Raises:
+            StreamUnknown: there is no such run, or it has no such event.
+        """
+        with self._mutex, sqlite_errors():
+            link = queries.link_at(self._handle.connection(), run, run_seq)
+        if link is None:
+            raise StreamUnknown(f"no event {run}@{run_seq}")
+        return link[1].hex()
+
     def system(self) -> SystemState:
         """Return the system stream's state."""
         with self._mutex, sqlite_errors():
@@ -207,6 +225,14 @@ class LogReader:
     def candidates(self, run: str) -> list[dict[str, Any]]:
         """Return a run's correct kernels, fastest first; columns as in `attempts`."""
         return self._of_family(family.candidates, run)
+
+    def run_ids(self) -> tuple[str, ...]:
+        """Return the ids of all runs, oldest first."""
+        query = "SELECT run FROM runs ORDER BY first_seq"
+        with self._mutex, sqlite_errors():
+            connection = self._handle.connection()
+            projections.require_current(connection)
+            return tuple(row[0] for row in connection.execute(query).fetchall())
 
     def spend(self, run: str) -> list[dict[str, Any]]:
         """Return what a run's paid calls cost, by role; `unknown` counts calls without a known price."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from daemon.errors import DaemonError, NotAnswered
+from daemon.errors import DaemonError, NotAnswered, UnknownRun
 from daemon.inbox import drop, waiting
-from daemon.verbs import Command, Submit, parse, run_id
+from daemon.verbs import Command, Fork, Steering, Submit, parse, run_id
 from state.errors import NoLog, StreamUnknown
 from state.events import (
     CommandCompleted,
@@ -46,17 +48,51 @@ def send(home: Path, command: Command) -> Sent:
     return Sent(drop(home, command), after)
 
 
-def queued_run(home: Path) -> tuple[str, Sent] | None:
-    """Return the newest run that was submitted and waits for an owner to take it up, with its command."""
+def refuse_early(home: Path, command: Steering) -> None:
+    """Refuse what the next owner of the home would refuse; while there is one, it is the one to say.
+
+    Raises:
+        UnknownRun: no run of that name is in the log, or waits to be taken up.
+        CommandRefused, daemon.config.ConfigError: the run does not allow the command.
+    """
+    if owned(home) or command.run in {run for run, _ in queued_runs(home)}:
+        return
+    from daemon.commands import steer
+
+    with LogReader.open(home) as reader:
+        if command.run not in reader.run_ids():
+            raise UnknownRun.among(command.run, reader.run_ids())
+        if not waiting(home):  # what waits may change what is allowed
+            steer(command.run, reader.state(command.run), command)
+
+
+def queued_runs(home: Path) -> Iterator[tuple[str, Sent]]:
+    """Yield the runs that wait for an owner to take them up, newest first, each with its command."""
     after = head_seq(home)  # before looking: an answer that comes meanwhile is not missed
     for path in reversed(waiting(home)):
         try:
             command = parse(path.read_bytes())
         except (OSError, DaemonError):
             continue  # the owner says what is wrong with it, or has just taken it
-        if isinstance(command, Submit):
-            return run_id(path.stem, command.config.problem), Sent(path.stem, after)
-    return None
+        problem = _problem(home, command)
+        if problem is not None:
+            yield run_id(path.stem, problem), Sent(path.stem, after)
+
+
+def _problem(home: Path, command: Command) -> str | None:
+    """Return the problem of the run that a command makes; None if it makes none, or one of a run unknown."""
+    if isinstance(command, Submit):
+        return command.config.problem
+    if not isinstance(command, Fork):
+        return None
+    if command.files is not None:
+        import seeds
+
+        with suppress(seeds.SeedsError):  # its owner will say so
+            return seeds.from_files(command.files).name
+        return None
+    with LogReader.open(home) as reader:
+        return next((row["problem"] for row in reader.runs() if row["run"] == command.run), None)
 
 
 def head_seq(home: Path) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import click
 
 from daemon.config import FLAGS, Config, load
 from daemon.ctl.app import Session
-from daemon.ctl.words import typed
 from daemon.errors import DaemonError, UnknownRun
 from daemon.verbs import Submit
 from state.reader import LogReader
@@ -44,12 +43,23 @@ def configured(session: Session, flags: dict[str, Any]) -> Config:
         daemon.config.ConfigError: a source has faults.
     """
     given = {_KEYS[name]: value for name, value in flags.items() if name in _KEYS and value is not None}
-    for setting in flags.get("settings", ()):
+    given |= assignments(flags.get("settings", ()), "--set ")
+    return load(session.home, os.environ, given).config
+
+
+def assignments(settings: Iterable[str], said: str = "") -> dict[str, Any]:
+    """Return what `KEY=VALUE` texts say, each value read as JSON or as the text it is.
+
+    Raises:
+        click.UsageError: one has no `=`.
+    """
+    given: dict[str, Any] = {}
+    for setting in settings:
         key, mark, text = setting.partition("=")
         if not mark:
-            raise click.UsageError(f"--set {setting}: expected KEY=VALUE")
+            raise click.UsageError(f"{said}{setting}: expected KEY=VALUE")
         given[key] = _value(text)
-    return load(session.home, os.environ, given).config
+    return given
 
 
 def submission(session: Session, config: Config, kernel: Path | None) -> Submit:
@@ -86,10 +96,10 @@ def known_run(reader: LogReader, run: str) -> dict[str, Any]:
     Raises:
         UnknownRun: the log has no such run.
     """
-    for row in reader.runs():
-        if row["run"] == run:
-            return row
-    raise UnknownRun(f"unknown run {run!r}", hint=f"{typed('status')} lists the runs")
+    rows = {str(row["run"]): row for row in reader.runs()}
+    if run not in rows:
+        raise UnknownRun.among(run, rows)
+    return rows[run]
 
 
 def last_run(reader: LogReader) -> str:

@@ -39,6 +39,7 @@ MEANING: dict[int, str] = {
 _BY_CODE: dict[str, int] = {
     "refused": FAILURE,
     "illegal_state": FAILURE,
+    "needs_approval": FAILURE,
     "event_refused": FAILURE,
     "run_exists": FAILURE,
     "run_kept": FAILURE,

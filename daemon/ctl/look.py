@@ -13,7 +13,7 @@ from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.ctl.seek import event_at
 from daemon.ctl.tracker import summary
-from daemon.ctl.words import times, typed, usd
+from daemon.ctl.words import times, usd
 from daemon.errors import UnknownRun
 from daemon.inbox import waiting
 from daemon.main import INSTANCE
@@ -69,7 +69,7 @@ def _runs(session: Session, run: str | None, *, owned: bool) -> list[dict[str, A
             reader.check_end()
             rows = [row for row in reader.runs() if run in (None, row["run"])]
             if run is not None and not rows:
-                raise UnknownRun(f"unknown run {run!r}", hint=f"{typed('status')} lists the runs")
+                raise UnknownRun.among(run, reader.run_ids())
             return [_run(reader, row, owned=owned) for row in rows]
     except NoLog:
         if run is not None or not session.home.exists():

@@ -12,9 +12,10 @@ import click
 
 from daemon.config import DaemonConfig
 from daemon.ctl import exits
-from daemon.ctl.answers import Sent, queued_run, send
+from daemon.ctl.answers import Sent, queued_runs, send
 from daemon.ctl.app import Session, common
 from daemon.ctl.choices import configured, known_run, last_run, run_options, submission
+from daemon.ctl.fork import fork_of, set_option
 from daemon.ctl.report import as_json, as_text, write_best
 from daemon.ctl.screen import screen_for
 from daemon.ctl.tracker import Tracker, summary
@@ -42,17 +43,31 @@ def run(session: Session, kernel: Path | None, output: Path | None, **flags: Any
 
 
 @click.command(epilog=exits.epilog())
-@click.argument("run", required=False)
+@click.argument("run", required=False, metavar="[RUN[@SEQ]]")
 @click.option("--last", is_flag=True, help="The newest run that has not ended.")
+@set_option
 @output_option
 @common
-def resume(session: Session, run: str | None, last: bool, output: Path | None) -> int:
-    """Carry on with a run that was interrupted or paused."""
+def resume(
+    session: Session, run: str | None, last: bool, settings: tuple[str, ...], output: Path | None
+) -> int:
+    """Carry on with a run that was interrupted or paused.
+
+    RUN@SEQ goes back to an event of it: the run is paused, and a fork carries on from there in its place.
+    Nothing is deleted. With --set, the fork does so with other settings.
+    """
     if (run is None) == (not last):
         raise click.UsageError("name a RUN, or give --last")
-    queued = queued_run(session.home) if last else None
-    if queued is not None:
-        return _see_through(session, *queued, configured(session, {}).daemon, output)
+    if run is not None and "@" in run:
+        command, problem = fork_of(session, run, settings, rewind=True)
+        config = configured(session, {}).daemon
+        sent = send(session.home, command)
+        return _see_through(session, run_id(sent.id, problem), sent, config, output)
+    if settings:
+        raise click.UsageError("--set goes with RUN@SEQ; for a run as it is there is `agentctl set`")
+    waiting = _queued(session.home, run)
+    if waiting is not None:
+        return _see_through(session, *waiting, configured(session, {}).daemon, output)
     with LogReader.open(session.home) as reader:
         reader.check_end()  # a run that ended here would never meet the check that its owner makes
         row = known_run(reader, run or last_run(reader))
@@ -62,6 +77,11 @@ def resume(session: Session, run: str | None, last: bool, output: Path | None) -
     if row["ended"]:
         return _see_through(session, row["run"], None, config, output)
     return _see_through(session, row["run"], send(session.home, Resume(run=row["run"])), config, output)
+
+
+def _queued(home: Path, run: str | None) -> tuple[str, Sent] | None:
+    """Return the newest run whose first command waits for an owner of the home, or `run` if it is one."""
+    return next((found for found in queued_runs(home) if run in (None, found[0])), None)
 
 
 def _see_through(

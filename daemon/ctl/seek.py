@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from datetime import datetime
 
-from daemon.errors import DaemonError
+from daemon.errors import UnknownEvent, UnknownRun
 from state.errors import StreamUnknown
 from state.reader import LogReader
 from state.records import Recorded
@@ -16,15 +16,15 @@ def event_at(reader: LogReader, stream: str, run_seq: int) -> Recorded:
     """Return event number `run_seq` of a stream.
 
     Raises:
-        DaemonError: there is no such stream, or it has no such event.
+        UnknownRun, UnknownEvent: there is no such stream, or it has no such event.
     """
     try:
         before = _last_before(reader, stream, lambda item: item.run_seq >= run_seq)
         found = reader.read(stream=stream, after=before, limit=1)
     except StreamUnknown as error:
-        raise DaemonError(f"unknown run {stream!r}", code="unknown_run") from error
+        raise UnknownRun.among(stream, reader.run_ids()) from error
     if not found or found[0].run_seq != run_seq:
-        raise DaemonError(f"run {stream} has no event {run_seq}", code="unknown_event")
+        raise UnknownEvent.beyond(stream, run_seq, reader.run_seq(stream))
     return found[0]
 
 

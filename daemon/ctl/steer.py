@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from daemon.ctl import exits
-from daemon.ctl.answers import Fate, Sent, send, wait_for_answer, wait_for_fate
+from daemon.ctl.answers import Fate, Sent, refuse_early, send, wait_for_answer, wait_for_fate
 from daemon.ctl.app import Session, common
-from daemon.ctl.choices import configured, read_source, run_options, submission
+from daemon.ctl.choices import assignments, configured, read_source, run_options, submission
 from daemon.ctl.lines import as_line
 from daemon.ctl.words import typed
-from daemon.verbs import Cancel, Command, Pause, Propose, run_id
+from daemon.verbs import Approve, Cancel, Pause, Propose, Set, Steering, Submit, run_id
 
 reason_option = click.option("--reason", default="asked for", show_default=True, help="Kept in the log.")
 
@@ -47,6 +47,38 @@ def cancel(session: Session, run: str, reason: str) -> None:
 
 @click.command(epilog=exits.epilog())
 @click.argument("run")
+@reason_option
+@common
+def approve(session: Session, run: str, reason: str) -> None:
+    """Let a run go on that waits for a person, at the points that its `run.approval` names."""
+    _steer(session, Approve(run=run, reason=reason), "approved")
+
+
+@click.command("set", epilog=exits.epilog())
+@click.argument("run")
+@click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
+@common
+def set_(session: Session, run: str, settings: tuple[str, ...]) -> None:
+    """Change settings of a run, e.g. `search.rounds=8`; they count from its next round on.
+
+    They are checked together, and all are taken or none. What kernels are judged by (problem, size, target,
+    evaluator) stays; `agentctl fork` can change it.
+    """
+    command = Set(run=run, settings=assignments(settings))
+    refuse_early(session.home, command)
+    sent = send(session.home, command)
+    answer = wait_for_answer(session.home, sent)
+    if answer is None:
+        queued(session, sent, "set")
+        return
+    result: dict[str, Any] = answer.result if isinstance(answer.result, dict) else {}
+    changed = [f"{key} {old} -> {new}" for key, (old, new) in result["changed"].items()]
+    text = ", ".join(changed) + f" from round {result['from_round']} on" if changed else "nothing changes"
+    session.emit({"command": sent.id, "state": "done", **result}, f"{run}: {text}")
+
+
+@click.command(epilog=exits.epilog())
+@click.argument("run")
 @click.argument("kernel", type=click.Path(path_type=Path))
 @click.option("--note", default="", help="What the kernel changes, for people.")
 @click.option("--wait", is_flag=True, help="Wait for the verdict; status 1 if it is not correct.")
@@ -56,10 +88,12 @@ def propose(session: Session, run: str, kernel: Path, note: str, wait: bool) -> 
     source = read_source(kernel)
     if not source:
         raise click.UsageError(f"{kernel} is empty")
-    sent = send(session.home, Propose(run=run, source=source, note=note))
+    command = Propose(run=run, source=source, note=note)
+    refuse_early(session.home, command)
+    sent = send(session.home, command)
     answer = wait_for_answer(session.home, sent)
     if answer is None:
-        _queued(session, sent, "propose")
+        queued(session, sent, "propose")
         return exits.OK
     result: dict[str, Any] = answer.result if isinstance(answer.result, dict) else {}
     said = f"proposed: {run} as {result['candidate']} in round {result['round']}"
@@ -91,18 +125,21 @@ def _told(fate: Fate) -> list[str]:
     )
 
 
-def _steer(session: Session, command: Command, done: str) -> None:
+def _steer(session: Session, command: Submit | Steering, done: str) -> None:
     """Send `command` and show its answer, or that it is queued."""
+    if not isinstance(command, Submit):
+        refuse_early(session.home, command)
     sent = send(session.home, command)
     answer = wait_for_answer(session.home, sent)
     if answer is None:
         run = {"run": run_id(sent.id, command.config.problem)} if command.verb == "submit" else {}
-        _queued(session, sent, command.verb, **run)
+        queued(session, sent, command.verb, **run)
         return
     result = answer.result if isinstance(answer.result, dict) else {}
     session.emit({"command": sent.id, "state": "done", **result}, f"{done}: {result.get('run')}")
 
 
-def _queued(session: Session, sent: Sent, verb: str, **known: str) -> None:
+def queued(session: Session, sent: Sent, verb: str, **known: str) -> None:
+    """Say that a command waits for an owner of the home."""
     text = f"queued: {verb}; nobody owns this home now (agentd takes it up)"
     session.emit({"command": sent.id, "state": "queued", **known}, text)

@@ -321,12 +321,14 @@ def test_every_proposed_kernel_can_be_compared_with_the_initial_one(ctl, home, f
 # --- steering without an owner ---------------------------------------------------------------------
 
 
-def test_without_an_owner_commands_are_queued(ctl, home, finished, fake_kernel, monkeypatch):
+def test_without_an_owner_commands_are_queued(ctl, home, fake_kernel, monkeypatch):
     monkeypatch.setattr("daemon.ctl.answers.QUEUED_AFTER_SECONDS", 0.0)
+    run = fakes.submit(home)
+    fakes.take_commands(home)
     calls = [
-        ("pause", finished),
-        ("cancel", finished, "--reason", "enough"),
-        ("propose", finished, fake_kernel, "--note", "mine"),
+        ("pause", run),
+        ("cancel", run, "--reason", "enough"),
+        ("propose", run, fake_kernel, "--note", "mine"),
         ("submit", *FAKE, "--kernel", fake_kernel),
     ]
     for number, call in enumerate(calls, 1):

@@ -1,0 +1,86 @@
+"""Changing the settings of a run that is there already: some keys over what it has, checked as a whole.
+
+Keys are those of the configuration (`run.search.beam`); `run.` may be left out. What decides how kernels are
+judged stays as it is for a run's whole life, so that its latencies compare; a fork may change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from daemon.config import ConfigError, nest, parse_setting, section_faults
+from state.model import RunConfig
+
+JUDGED_BY = frozenset({"run.problem", "run.size", "run.target", "run.evaluator"})
+"""The keys that decide how kernels are judged."""
+
+LookUp = Callable[[str, Any], Iterable[str]]
+"""Gives further faults of a key's value, such as `daemon.names.unknown`."""
+
+
+def amended(
+    config: RunConfig,
+    settings: Mapping[str, Any],
+    *,
+    keep: frozenset[str] = frozenset(),
+    look_up: LookUp | None = None,
+) -> RunConfig:
+    """Return `config` with `settings` in place of what it has; keys in `keep` may not be changed.
+
+    Raises:
+        ConfigError: naming every key that is unknown, kept or no run's, and every wrong value.
+    """
+    values: dict[str, Any] = {}
+    faults: list[str] = []
+    for name, value in settings.items():
+        try:
+            key, parsed = parse_setting(name, value)
+            faults += _misplaced(key, keep)
+            faults += (f"{key}: {fault}" for fault in (look_up(key, parsed) if look_up else ()))
+            values[key] = parsed
+        except ValueError as error:
+            faults.append(f"{name}{error}")
+    if not faults:
+        try:
+            changed = _merged({"run": config.model_dump()}, nest(values))
+            return RunConfig.model_validate(changed["run"])
+        except ValidationError as error:
+            faults = section_faults("run", error)
+    raise ConfigError(faults)
+
+
+def changes(before: RunConfig, after: RunConfig) -> dict[str, tuple[Any, Any]]:
+    """Return the keys in which two configurations differ, with both values as JSON."""
+    old, new = (_flat(config.model_dump(mode="json"), "run.") for config in (before, after))
+    return {key: (old[key], new[key]) for key in old if old[key] != new[key]}
+
+
+def _misplaced(key: str, keep: frozenset[str]) -> Iterable[str]:
+    if not key.startswith("run."):
+        yield f"{key}: a setting of the process, not of a run; change it in config.toml"
+    if key in keep:
+        yield (
+            f"{key}: a run keeps what it is judged by, so that its latencies compare; "
+            f"a fork may change it: agentctl fork RUN@SEQ --set {key}=..."
+        )
+
+
+def _merged(base: dict[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for name, value in changed.items():
+        inner = merged.get(name)
+        merged[name] = _merged(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _flat(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat

@@ -1,0 +1,100 @@
+"""`agentctl fork`, and what it shares with `agentctl resume RUN@SEQ`: a run that continues another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from daemon.amend import amended
+from daemon.ctl import exits
+from daemon.ctl.answers import send, wait_for_answer
+from daemon.ctl.app import Session, common
+from daemon.ctl.choices import assignments, known_run
+from daemon.ctl.seek import event_at
+from daemon.ctl.steer import queued
+from daemon.ctl.words import count, typed
+from daemon.names import unknown
+from daemon.verbs import Fork, run_id
+from state.reader import LogReader
+
+set_option = click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting to change, e.g. search.beam=6."
+)
+
+
+def parse_place(place: str) -> tuple[str, int | None]:
+    """Read `RUN@SEQ`, or `RUN` for a run's last event.
+
+    Raises:
+        click.UsageError: it is neither.
+    """
+    run, mark, number = place.rpartition("@")
+    if not mark:
+        return place, None
+    if not run or not number.isdecimal() or int(number) < 1:
+        raise click.UsageError(f"{place}: expected RUN@SEQ, with a number of 1 or more")
+    return run, int(number)
+
+
+def fork_of(session: Session, place: str, settings: tuple[str, ...], *, rewind: bool) -> tuple[Fork, str]:
+    """Return the command that forks the run at `place`, and the problem of the run that it will make.
+
+    Everything in it that can be known to be wrong is refused here, before it is sent.
+
+    Raises:
+        UnknownRun, UnknownEvent: there is no such place.
+        daemon.config.ConfigError: settings are unknown or wrong.
+        seeds.SeedsError: the problem is unknown, or its files have faults.
+    """
+    run, run_seq = parse_place(place)
+    changed = assignments(settings)
+    with LogReader.open(session.home) as reader:
+        row = known_run(reader, run)
+        if run_seq is not None:
+            event_at(reader, run, run_seq)
+        state = reader.state(run, run_seq)
+    amended(state.pending_config or state.config, changed, look_up=unknown)
+    problem, files = str(row["problem"]), None
+    for key in ("run.problem", "problem"):
+        if key in changed:
+            problem, files = _files_of(changed.pop(key))
+    command = Fork.model_construct(
+        verb="fork", run=run, seq=run_seq, settings=changed, files=files, rewind=rewind
+    )
+    return command, problem
+
+
+def _files_of(name: str) -> tuple[str, dict[str, bytes]]:
+    import seeds
+
+    problem = seeds.load(name)
+    return problem.name, dict(problem.files)
+
+
+@click.command(epilog=exits.epilog())
+@click.argument("place", metavar="RUN[@SEQ]")
+@set_option
+@common
+def fork(session: Session, place: str, settings: tuple[str, ...]) -> None:
+    """Continue a run from its event SEQ (its last if left out) as a run of its own, with changed settings.
+
+    Nothing is copied and the run itself goes on undisturbed. Changed settings count from the next round on;
+    where the problem, size, target or evaluator changes, the kernels of the beam are judged anew first.
+    """
+    command, problem = fork_of(session, place, settings, rewind=False)
+    sent = send(session.home, command)
+    child = run_id(sent.id, problem)
+    answer = wait_for_answer(session.home, sent)
+    if answer is None:
+        queued(session, sent, "fork", run=child)
+        return
+    result: dict[str, Any] = answer.result if isinstance(answer.result, dict) else {}
+    home = ("--home", str(session.home_option)) if session.home_option else ()
+    text = [f"forked: {child} from {result['parent']}@{result['seq']}"]
+    if result["abandoned"]:
+        text.append(f"{count(result['abandoned'], 'effect')} in flight there abandoned")
+    if result["rejudged"]:
+        text.append("its kernels are judged anew first")
+    hint = f"follow it with: {typed('resume', *home, child)}"
+    session.emit({"command": sent.id, "state": "done", **result}, ", ".join(text) + f"\n{hint}")

@@ -1,0 +1,109 @@
+"""Forks: from a command to the first events of a run that continues another.
+
+A fork is made of what the parent was at the cut and of the settings that change. Where it judges kernels by
+something else (another problem, size, target, evaluator or toolchain) that is part of its first event, which
+also says who wrote the kernels that must be judged anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import remote
+import seeds
+from agent_core.proposers import ProposerError
+from daemon.amend import amended, changes
+from daemon.errors import CommandRefused
+from daemon.names import unknown
+from daemon.verbs import Fork
+from daemon.workers import Workers
+from seeds.problem import Problem
+from state.events import ConfigChanged, Event, RunForked
+from state.fold import RunState
+from state.log import EventLog
+from state.model import PERSON, Rebase, RunConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where a run is continued from: the run, its event, and its state after it."""
+
+    run: str
+    run_seq: int
+    state: RunState
+
+
+def first_events(command: Fork, cut: Cut, log: EventLog, workers: Workers) -> tuple[Event, ...]:
+    """Return the events that a fork begins with.
+
+    Raises:
+        CommandRefused: what it would judge by, or a planner, is not one, and why.
+        daemon.config.ConfigError: a setting is unknown or wrong.
+    """
+    before = cut.state.pending_config or cut.state.config
+    config = amended(before, _settings(command), look_up=_unknown)
+    try:
+        for name in config.planner:
+            workers.proposer(name)
+        rebase = _rebase(command, cut, config, log, workers)
+    except (seeds.SeedsError, remote.RemoteError, ProposerError) as error:
+        raise CommandRefused(str(error), code=error.code) from error
+    forked = RunForked(
+        parent=cut.run, parent_seq=cut.run_seq, parent_hash=log.hash_at(cut.run, cut.run_seq), rebase=rebase
+    )
+    if rebase is None and changes(before, config):
+        return forked, ConfigChanged(config=config.model_dump(mode="json"))
+    return (forked,)
+
+
+def _settings(command: Fork) -> dict[str, object]:
+    """Return the settings that change; a problem that came with its files has the name that they say.
+
+    Raises:
+        CommandRefused: the problem changes, and its files did not come with the command.
+    """
+    if command.files is not None:
+        return {**command.settings, "run.problem": seeds.from_files(command.files).name}
+    if command.settings.keys() & {"run.problem", "problem"}:
+        raise CommandRefused("fork: another problem comes with its files", code="bad_command")
+    return dict(command.settings)
+
+
+def _unknown(key: str, value: object) -> list[str]:
+    """Name what is unknown; a problem comes with its files, so its name need not be known here."""
+    return [] if key == "run.problem" else unknown(key, value)
+
+
+def _rebase(command: Fork, cut: Cut, config: RunConfig, log: EventLog, workers: Workers) -> Rebase | None:
+    """Return what the fork judges by, None where it is what its parent judged by."""
+    state = cut.state
+    problem = _problem(command, state, log)
+    toolchain = workers.evaluator(config.evaluator).toolchain()
+    now = (problem.digest, config.size, config.target, config.evaluator, toolchain)
+    then = (
+        state.problem.digest, state.config.size, state.config.target, state.config.evaluator, state.toolchain,
+    )  # fmt: skip
+    if now == then:
+        return None
+    return Rebase(
+        config=config.model_copy(update={"problem": problem.name}),
+        problem=problem.ref(),
+        bounds=remote.bounds(problem, config.size, config.target),
+        toolchain=toolchain,
+        authors=_authors(cut, log),
+    )
+
+
+def _problem(command: Fork, state: RunState, log: EventLog) -> Problem:
+    if command.files is not None:
+        return seeds.from_files(command.files)
+    return seeds.from_files({path: log.get_blob(digest) for path, digest in state.problem.files.items()})
+
+
+def _authors(cut: Cut, log: EventLog) -> dict[str, str]:
+    """Return who wrote the initial kernel, which a person handed in, and those of the beam."""
+    if cut.state.initial is None:
+        return {}
+    written = log.authors(cut.run)
+    known = {name: written[name] for entry in cut.state.beam if (name := entry.candidate.id) in written}
+    return {**known, cut.state.initial.id: PERSON}

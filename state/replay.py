@@ -1,0 +1,67 @@
+"""Re-folding a run from its rows alone, ancestors included: no snapshot, every recorded hash compared."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from state import queries, snapshots
+from state.chain import GENESIS, check_link
+from state.errors import LogDamaged, StreamUnknown
+from state.fold import FOLD_VERSION, RunState
+from state.model import SYSTEM_STREAM
+from state.records import Row
+from state.snapshots import State
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A run as its rows give it up to `run_seq`, whose hash is `hash`.
+
+    `state_hashes` recorded hashes of the state were compared; `other_folds` were not, because another
+    version of the fold had made them. `line` names the streams that were read, with the last run_seq of each.
+    """
+
+    state: RunState
+    run_seq: int
+    hash: str
+    events: int
+    state_hashes: int
+    other_folds: int
+    line: tuple[tuple[str, int], ...]
+
+
+def replay(connection: sqlite3.Connection, run: str, to: int | None = None) -> Replayed:
+    """Fold a run's rows from the first to run_seq `to` (None: the last).
+
+    Raises:
+        StreamUnknown: there is no such run, or it has no such event.
+        LogDamaged: naming the first row that does not continue the one before, was edited, cannot follow, or
+            after which the state is not the one that was recorded.
+    """
+    state: State | None = None
+    link = (0, GENESIS)
+    compared = {True: 0, False: 0}
+    line: dict[str, int] = {}
+    for row in queries.stream_rows(connection, run, after=0, upto=to):
+        check_link(row, link)
+        link = (row.run_seq, row.hash)
+        state = snapshots.replay(state, row)
+        line[row.stream] = row.run_seq
+        if row.state_hash is not None:
+            compared[_compare(row, state)] += 1
+    if not isinstance(state, RunState) or run == SYSTEM_STREAM or to not in (None, link[0]):
+        raise StreamUnknown(f"no run {run}" if to is None else f"no event {run}@{to}")
+    return Replayed(
+        state, link[0], link[1].hex(), link[0], compared[True], compared[False], tuple(line.items())
+    )
+
+
+def _compare(row: Row, state: State) -> bool:
+    """Return whether today's fold made the recorded hash, and hence whether it was compared."""
+    if row.fold != FOLD_VERSION:
+        return False
+    if snapshots.state_hash(state) != row.state_hash:
+        what = "the state after it is not the one that was recorded"
+        raise LogDamaged(what, seq=row.seq, stream=row.stream, run_seq=row.run_seq)
+    return True
