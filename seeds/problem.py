@@ -52,18 +52,27 @@ def problems() -> tuple[str, ...]:
 
 
 def load(name_or_path: str | Path) -> Problem:
-    """Read a problem: one of `problems()`, or any folder that holds one.
+    """Read a problem: one of `problems()`, any folder that holds one, or one of NKIBench's (`nkibench`).
 
     Raises:
-        UnknownProblemError: neither a known name nor a folder.
+        UnknownProblemError: neither a known name nor a folder, nor one of NKIBench's.
         SpecError: its files are wrong; the error lists every fault.
     """
+    from seeds import nkibench  # it makes problems
+
     if str(name_or_path) in problems():
         return _read(_FOLDER / str(name_or_path))
     folder = Path(name_or_path).expanduser()
+    converted = None if (folder / SPEC).exists() else nkibench.load(folder, _known)
+    if converted is not None:
+        return from_files(converted)
     if folder.is_dir():
         return _read(folder)
     raise UnknownProblemError(str(name_or_path), problems())
+
+
+def _known(name: str) -> ProblemSpec | None:
+    return _read(_FOLDER / name).spec if name in problems() else None
 
 
 def from_files(files: Mapping[str, bytes]) -> Problem:

@@ -1,0 +1,91 @@
+"""Finds the files of one of NKIBench's problems from a path that means it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from seeds.errors import SpecError, UnknownProblemError
+
+SUMMARY = "summary.json"
+_KERNELS, _REFERENCES = "kernels", "reference"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A problem at one configuration: `label` has its sizes, `values` are those of the summary, if any."""
+
+    name: str
+    label: str
+    kernel: Path
+    reference: Path
+    values: Mapping[str, int] = field(default_factory=dict)
+
+    def is_meant(self, path: Path) -> bool:
+        return path in (self.kernel, self.reference) or path.name in (self.name, self.label)
+
+
+def find(path: Path) -> Entry | None:
+    """Return the problem that `path` means, None where it is nothing of NKIBench's.
+
+    Raises:
+        UnknownProblemError: it is in a folder of NKIBench's, and names none of its problems, or several.
+        SpecError: the folder's summary is not one.
+    """
+    path = path.expanduser().absolute()
+    folder = _root(path)
+    if folder is None:
+        return None
+    entries = list(_entries(folder))
+    meant = [entry for entry in entries if entry.is_meant(path)]
+    if len(meant) == 1:
+        return meant[0]
+    labels = [str(folder / entry.label) for entry in meant or entries]
+    raise UnknownProblemError(str(path), labels)
+
+
+def _root(path: Path) -> Path | None:
+    """The folder with NKIBench's files that `path` is, is directly in, or is one of the files of."""
+    around = [path.parent.parent] if path.is_file() and path.parent.name in (_KERNELS, _REFERENCES) else []
+    inside = [] if path.exists() else [path.parent]
+    return next((item for item in (path, *around, *inside) if _is_root(item)), None)
+
+
+def _is_root(folder: Path) -> bool:
+    return (folder / _KERNELS).is_dir() and (folder / _REFERENCES).is_dir()
+
+
+def _entries(folder: Path) -> Iterator[Entry]:
+    """Those of the summary, then what else is there in pairs of files."""
+    listed = list(_summarised(folder)) if (folder / SUMMARY).is_file() else []
+    yield from listed
+    for kernel in sorted((folder / _KERNELS).glob("*.py")):
+        label = _label(kernel)
+        references = sorted((folder / _REFERENCES).glob(f"{label}_numpy*.py"))
+        if references and kernel not in {entry.kernel for entry in listed}:
+            yield Entry(re.sub(r"(_[A-Z]+\d+)+$", "", label), label, kernel, references[0])
+
+
+def _summarised(folder: Path) -> Iterator[Entry]:
+    try:
+        summary = json.loads((folder / SUMMARY).read_bytes())
+        for name, problem in summary.items():
+            for case in problem["cases"].values():
+                for files in case["impls"]:
+                    yield _entry(folder, name, case["values"], files)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SpecError(folder.name, [f"{folder / SUMMARY}: not a summary of NKIBench: {error!r}"]) from error
+
+
+def _entry(folder: Path, name: str, values: Mapping[str, Any], files: Mapping[str, str]) -> Entry:
+    kernel, reference = ((folder / files[key]).absolute() for key in ("kernel", "task"))
+    kernel, reference = (Path(*path.parts) for path in (kernel, reference))
+    return Entry(name, _label(kernel), kernel, reference, dict(values))
+
+
+def _label(kernel: Path) -> str:
+    return re.sub(r"_\d+$", "", kernel.stem)
