@@ -1,0 +1,238 @@
+"""A real systemd over this machine's own files, booted in about two seconds, for tests and chaos.
+
+The root is an overlay: all that is installed here is there, what is written stays in memory and is gone with
+it. systemd-nspawn boots it with a target of its own, so that no service of the machine starts. It needs root,
+systemd-nspawn (Debian: systemd-container) and a kernel that allows mounts and cgroups: `why_not` says what
+is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TARGET = "booted.target"
+BOOT_SECONDS = 60.0
+COMMAND_SECONDS = 120.0
+CGROUPS = Path("/sys/fs/cgroup")
+
+_TARGET = """[Unit]
+Description=What there is to boot
+Requires=sysinit.target dbus.socket
+After=sysinit.target dbus.socket
+AllowIsolate=yes
+"""
+_ENV = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "LC_ALL": "C.UTF-8",
+    "HOME": "/root",
+    "SYSTEMD_COLORS": "0",
+    "SYSTEMD_PAGER": "",
+}
+
+
+def why_not() -> str | None:
+    """Return why no systemd can be booted here, None if nothing is known to be in the way."""
+    if os.geteuid() != 0:
+        return "booting a systemd takes root"
+    for program, package in (("systemd-nspawn", "systemd-container"), ("nsenter", "util-linux")):
+        if shutil.which(program) is None:
+            return f"needs {program}; to enable: apt-get install {package}"
+    return None
+
+
+class Booted:
+    """A booted system; `root` is its file system as seen from here, less what it mounts itself (/run, /tmp)."""
+
+    def __init__(self, root: Path, pid: int) -> None:
+        self.root = root
+        self.pid = pid
+
+    def run(
+        self, *command: str | Path, check: bool = True, user: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command inside, as root or as `user`; its output is text.
+
+        Raises:
+            RuntimeError: it failed, and `check` is true.
+        """
+        inside = ["nsenter", "-t", str(self.pid), "-m", "-p", "-u", "-i", "-C", "-n"]
+        become = ["runuser", "-u", user, "--"] if user else []
+        done = subprocess.run(
+            [*inside, *become, *map(str, command)],
+            env=_ENV,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+        if check and done.returncode:
+            raise RuntimeError(
+                f"{' '.join(map(str, command))}: status {done.returncode}\n{done.stdout}{done.stderr}"
+            )
+        return done
+
+    def show(self, unit: str, *properties: str) -> dict[str, str]:
+        """Return properties of a unit."""
+        text = self.run("systemctl", "show", unit, f"--property={','.join(properties)}").stdout
+        return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+    def journal(self, unit: str) -> list[dict[str, str]]:
+        """Return the journal's entries of a unit, oldest first."""
+        text = self.run("journalctl", "--unit", unit, "--output=json", "--no-pager").stdout
+        return [json.loads(line) for line in text.splitlines()]
+
+    def write(self, path: str | Path, text: str) -> None:
+        """Write a file inside."""
+        place = self.root / str(path).lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
+
+
+def eventually(condition: Callable[[], bool], what: str, *, seconds: float = 60.0) -> None:
+    """Wait until `condition` holds.
+
+    Raises:
+        TimeoutError: it does not within `seconds`.
+    """
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {seconds:g} s: {what}")
+        time.sleep(0.15)
+
+
+@contextmanager
+def booted(binds: Sequence[Path] = (ROOT,)) -> Iterator[Booted]:
+    """Boot a system that also sees `binds` (needed for what lies in /tmp), read-only; stop it in the end.
+
+    Raises:
+        RuntimeError: it cannot be booted here; the text says what went wrong.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="booted-"))
+    try:
+        with _overlay(folder) as root, _cgroup(folder.name) as enter:
+            (root / "etc/machine-id").write_text("")
+            (root / "etc/systemd/system" / TARGET).write_text(_TARGET)
+            with _boot(root, folder / "console", binds, enter) as pid:
+                yield Booted(root, pid)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _overlay(folder: Path) -> Iterator[Path]:
+    layers, root = folder / "layers", folder / "root"
+    layers.mkdir()
+    root.mkdir()
+    _call("mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", str(layers))
+    try:
+        (layers / "upper").mkdir()
+        (layers / "work").mkdir()
+        options = f"lowerdir=/,upperdir={layers}/upper,workdir={layers}/work"
+        _call("mount", "-t", "overlay", "overlay", "-o", options, str(root))
+        try:
+            yield root
+        finally:
+            _call("umount", "--lazy", str(root))
+    finally:
+        _call("umount", "--lazy", str(layers))
+
+
+@contextmanager
+def _cgroup(name: str) -> Iterator[Callable[[], None]]:
+    """Make a cgroup of its own where systemd keeps its own; yield what moves a process into it."""
+    homes = [CGROUPS] if (CGROUPS / "cgroup.procs").exists() else [CGROUPS / "systemd", CGROUPS / "unified"]
+    groups = [home / name for home in homes if home.is_dir()]
+    for group in groups:
+        group.mkdir()
+
+    def enter() -> None:
+        for group in groups:
+            (group / "cgroup.procs").write_text(str(os.getpid()))
+
+    try:
+        yield enter
+    finally:
+        for group in groups:
+            _remove(group)
+
+
+def _remove(group: Path) -> None:
+    """Remove a cgroup with all below it, once its last process is gone."""
+    folders = sorted((path for path in [group, *group.rglob("*")] if path.is_dir()), reverse=True)
+    for folder in folders:
+        for _ in range(100):
+            with suppress(OSError):
+                folder.rmdir()
+                break
+            time.sleep(0.02)
+
+
+@contextmanager
+def _boot(root: Path, console: Path, binds: Sequence[Path], enter: Callable[[], None]) -> Iterator[int]:
+    with console.open("wb") as output:
+        process = subprocess.Popen(
+            [
+                *("systemd-nspawn", "--register=no", "--keep-unit", "--quiet", "--directory", str(root)),
+                *("--private-network", "--boot", "--console=pipe"),
+                *(f"--bind-ro={path}" for path in binds),
+                f"systemd.unit={TARGET}",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            preexec_fn=enter,  # noqa: PLW1509 - one small write, in a child of a process with few threads
+            start_new_session=True,
+        )
+    try:
+        pid = _first_process(process, console)
+        yield pid
+    finally:
+        with suppress(UnboundLocalError, ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)  # takes all of its PID namespace along
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=10)
+        process.kill()
+        process.wait()
+
+
+def _first_process(process: subprocess.Popen[bytes], console: Path) -> int:
+    """Return the pid, as seen from here, of the init of a system that has booted."""
+    found: list[int] = []
+
+    def up() -> bool:
+        if process.poll() is not None:
+            said = console.read_text(errors="replace").strip()
+            raise RuntimeError(f"systemd-nspawn ended: {said[-2000:]}")
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        found[:] = [int(child) for child in children if _name(int(child)) == "systemd"]
+        return bool(found) and Path(f"/proc/{found[0]}/root/run/systemd/private").exists()
+
+    try:
+        eventually(up, "systemd-nspawn boots", seconds=BOOT_SECONDS)
+        Booted(Path(), found[0]).run("systemctl", "is-system-running", "--wait", check=False)
+    except TimeoutError as error:
+        raise RuntimeError(f"{error}: {console.read_text(errors='replace')[-2000:]}") from error
+    return found[0]
+
+
+def _name(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
+
+
+def _call(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")

@@ -1,0 +1,178 @@
+"""The installed service under a real systemd: started, watched, killed, stopped, hostile kernels held."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.booted import eventually
+from daemon.unit import NAME, USER
+from tests.adversarial.model import body
+from tests.systemd.conftest import BIN, SECRET
+
+
+def test_it_is_ready_enabled_and_says_what_it_is_at(service):
+    assert service.show("ActiveState", "UnitFileState") == ["active", "enabled"]
+    run = service.submit()
+    eventually(lambda: run in service.show("StatusText")[0], "the status names the run")
+    eventually(lambda: "predicted" in service.show("StatusText")[0], "the status tells the best latency")
+    assert re.fullmatch(rf"{run}: round \d, best [\d.]+ ms predicted", service.show("StatusText")[0])
+    eventually(lambda: service.ended(run), "the run ends")
+    eventually(lambda: service.show("StatusText") == ["idle: no active runs"], "the status is up to date")
+    told = service.ctl("service", "status")
+    assert (told["ActiveState"], told["MainPID"]) == ("active", str(service.pid))
+
+
+def test_its_home_is_readable_by_its_group_and_nobody_else(service):
+    assert service.files.stat().st_mode & 0o777 == 0o750
+    assert {path.stat().st_mode & 0o777 for path in service.files.glob("events.db*")} == {0o640}
+    service.machine.run("usermod", "--append", "--groups", USER, "games")
+    read = ("head", "--bytes=6", service.home / "events.db")
+    assert service.machine.run(*read, user="games").stdout == "SQLite"
+    assert service.machine.run(*read, user="nobody", check=False).returncode != 0
+
+
+def test_a_credential_is_a_file_of_the_service_and_not_in_its_environment(service):
+    environment = Path(f"/proc/{_outside(service)}/environ").read_bytes()
+    folder = re.search(rb"CREDENTIALS_DIRECTORY=([^\0]+)", environment)[1].decode()
+    assert SECRET.encode() not in environment
+    assert (Path(f"/proc/{_outside(service)}/root{folder}") / "model_key").read_text() == SECRET
+    assert service.machine.run("cat", f"{folder}/model_key", user="games", check=False).returncode != 0
+    started = [line for line in service.journal() if line["event"] == "started"]
+    assert started[-1]["credentials"] == ["model_key"]
+    assert SECRET not in json.dumps(service.journal())
+
+
+def test_the_journal_has_lines_with_ids_and_priorities(service):
+    run = service.submit()
+    eventually(lambda: service.ended(run), "the run ends")
+    lines = service.journal()
+    assert all({"run", "effect", "event_id", "event", "level", "timestamp"} <= line.keys() for line in lines)
+    (done,) = [line for line in lines if line["event"] == "run_completed" and line["run"] == run]
+    assert done["event_id"] == f"{run}@{len(service.events(run))}"
+    assert done["PRIORITY"] == "6"
+
+
+def test_a_kill_is_followed_by_a_restart_that_carries_on(service):
+    pid, run = service.pid, service.submit(1, rounds=2)
+    eventually(lambda: service.under_way(run), "the run is under way")
+    service.systemctl("kill", "--kill-who=main", "--signal=KILL", NAME)
+    eventually(lambda: service.restarted(pid), "the service is restarted")
+    eventually(lambda: service.ended(run), "the run ends")
+    assert service.row(run)["best_ms"] < service.row(run)["initial_ms"]
+    assert service.ctl("verify")["findings"] == []
+
+
+@pytest.mark.parametrize(
+    ("point", "parts"),
+    [("log.before_commit:1", [["writer", "inbox"]]), ("host.touched:1", [])],  # a loop that hangs cannot tell
+    ids=["the writer", "the loop"],
+)
+def test_what_hangs_is_restarted_by_the_watchdog_and_leaves_its_stacks(service, point, parts):
+    service.with_settings(f"Environment=NKI_AGENT_HANG_AT={point}", lasting="WatchdogSec=3")
+    pid, before = service.pid, len(service.journal())
+    run = service.submit()
+    eventually(lambda: service.restarted(pid), "the watchdog restarts the service")
+    text = "\n".join(entry["MESSAGE"] for entry in service.machine.journal(NAME))
+    assert "Watchdog timeout" in text
+    assert re.search(r"File .*state/crash.py.* in _hang", text)
+    assert [line["parts"] for line in service.journal()[before:] if line["event"] == "stuck"] == parts
+    eventually(lambda: service.ended(run), "what was sent is done")
+
+
+def test_a_stop_lets_work_in_flight_end_and_the_next_start_carries_on(service):
+    run = service.submit(2, rounds=2)
+    eventually(lambda: service.under_way(run), "the run is under way")
+    service.systemctl("stop", NAME)
+    assert service.show("ActiveState", "Result", "ExecMainStatus") == ["inactive", "success", "0"]
+    assert service.journal()[-1]["event"] == "stopped"
+    assert not service.ended(run)
+    service.systemctl("start", NAME)
+    eventually(lambda: service.ended(run), "the run ends")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "status"),
+    [("config.toml", "[daemon]\nevaluations = 0\n", "2"), ("HEAD", "no anchor", "4")],
+    ids=["configuration", "log"],
+)
+def test_what_a_restart_cannot_mend_is_not_restarted(service, file, content, status):
+    service.systemctl("stop", NAME)
+    path = service.files / file
+    before = path.read_bytes() if path.exists() else None
+    path.write_text(content)
+    service.systemctl("start", NAME, check=False)
+    found = service.show("ActiveState", "Result", "ExecMainStatus", "NRestarts")
+    if before is None:
+        path.unlink()
+    else:
+        path.write_bytes(before)
+    assert found == ["failed", "exit-code", status, "0"]
+    assert service.machine.run(BIN / "agentctl", "service", "status", check=False).returncode == 3
+
+
+UNRULED = f"""import sys
+sys.path[:1] = [{str(Path(__file__).parents[2])!r}]
+import remote.local
+remote.local._lint = lambda source: None
+from daemon.main import main
+main()
+"""
+"""The daemon without the first wall, the static rules, so that the jail has to hold alone."""
+
+REACHING = body(
+    "import ctypes, glob, os, socket",
+    "attempts = [",
+    "    lambda: open('/var/lib/nki-kernel-agent/events.db', 'rb').read(16),",
+    "    lambda: [open(path).read() for path in glob.glob('/run/credentials/*/*')] or 1 / 0,",
+    "    lambda: os.environ['CREDENTIALS_DIRECTORY'],",
+    "    lambda: [open(path, 'rb').read() for path in glob.glob('/proc/[0-9]*/environ')] or 1 / 0,",
+    "    lambda: os.listdir('/var'),",
+    "    lambda: os.listdir('/etc/keys'),",
+    "    lambda: open('/usr/planted', 'w'),",
+    "    lambda: socket.create_connection(('127.0.0.1', 22)),",
+    "    lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM),",
+    "    lambda: os.kill(os.getppid(), 9),",
+    "    lambda: os.fork() or 1,",
+    "    lambda: ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0) == 0 or 1 / 0,",
+    "]",
+    "found = []",
+    "for number, attempt in enumerate(attempts):",
+    "    try:",
+    "        found.append((number, attempt()))",
+    "    except Exception:",
+    "        pass",
+    "raise ValueError(f'reached {found} of {len(attempts)}')",
+)
+
+
+@pytest.mark.needs("bwrap", package="bubblewrap")
+def test_a_hostile_kernel_is_held_inside_the_unit_and_the_daemon_lives(service):
+    service.machine.write("/opt/unruled.py", UNRULED)
+    service.with_settings("ExecStart=", f"ExecStart={sys.executable} /opt/unruled.py")
+    pid = service.pid
+    run = service.submit(kernel=REACHING)
+    eventually(lambda: service.ended(run), "the run ends")
+    (verdict,) = [item.event for item in service.events(run) if item.type == "EvaluationCompleted"]
+    error = verdict.evaluation.error
+    assert (error.code, error.message) == ("kernel_exception", "ValueError: reached [] of 12")
+    assert service.row(run)["reason"] == "initial_rejected"
+    assert (service.pid, service.show("NRestarts")) == (pid, ["0"])
+    honest = service.submit()
+    eventually(lambda: service.ended(honest), "an honest run ends")
+    assert service.row(honest)["best_ms"] > 0
+
+
+def _outside(service) -> int:
+    """Return the pid of the daemon as seen from here, where a hidden /proc does not hide it."""
+    inside = str(service.pid)
+    for status in Path("/proc").glob("[0-9]*/status"):
+        spaces = re.search(r"^NSpid:\t\d+\t(\d+)$", status.read_text(), re.MULTILINE)
+        comm = (status.parent / "comm").read_text().strip()
+        if spaces and spaces[1] == inside and comm == "agentd":
+            return int(status.parent.name)
+    raise AssertionError(f"no process {inside} in the machine")
