@@ -1,43 +1,180 @@
 """Precision below the problem's, found in the program: inputs that reach an output only through coarse types.
 
-A kernel may hold an input as a sum of narrow parts, each what the ones before left over: somewhere it then
-subtracts a narrow value from a wide one. Whether such parts are accurate enough is for the numbers to say.
+A kernel may hold an input as a sum of narrow parts, each what the ones before left over. A part counts where
+a narrow copy of a value is taken away from that very value, and what is left reaches the same output: other
+subtractions of a narrow number from a wide one show nothing. Whether the parts are accurate enough is for
+the numbers to say. Ways on which an input is multiplied by next to nothing do not count.
 """
 
 from __future__ import annotations
 
-from nki_sim.flow import provenance
+from collections.abc import Iterator, Mapping
+from itertools import count, pairwise, takewhile
+
+from nki_sim.flow.graph import Flow, flow
 from nki_sim.flow.provenance import BITS
+from nki_sim.forms import Form, Operand
 from nki_sim.program.ir import Program
 
+Rank = tuple[int, str]
+"""Significant bits of a data type, and its name."""
+
+Part = tuple[int, int]
+"""An input's tensor, and which of its parts: 0 is its leading bits."""
+
+Ways = dict[Part, Rank]
+"""What reaches a place: of each part the coarsest type on the best of its ways there."""
+
 _FLOATS = frozenset(name for name in BITS if "float" in name)
+_MOVES = frozenset({"dma_copy", "tensor_copy", "dma_transpose", "nc_transpose"})
+_FACTORS = ("scale", "operand0", "operand1")
+_NOTHING = 2.0**-20
+_ENOUGH = 2 / 3
+"""The share of the bits due that parts must have together to be left to the numbers."""
+
+_DEPTH = 16
 
 
 def lowered(program: Program) -> tuple[str, int] | None:
     """Return the first input that reaches an output in less precision than both have, and the line of it.
 
-    None when there is none, or the kernel splits numbers into narrow parts.
+    None when there is none.
     """
     floats = {item.dtype for form in program.forms for item in form.operands} & _FLOATS
-    if len(floats) < 2 or _splits(program):  # with one type there is nothing coarser than the arguments
+    if len(floats) < 2:  # with one type there is nothing coarser than the arguments
         return None
-    types = {program.site(number).name: program.site(number).dtype for number in program.inputs}
-    outputs = {program.site(number).name: program.site(number).dtype for number in program.outputs}
-    for tile in provenance.depends(program):
-        for name, way in tile.precision.items():
-            due = min(BITS[types[name]], BITS[outputs[tile.output.tensor]])
-            if way in _FLOATS and BITS[way] < due:
-                return f"input {name} reaches {tile.output.tensor} only as {way}", tile.line
+    traced = flow(program)
+    followed = _Follower(program, traced).followed()
+    for output, cells in traced.finals.items():
+        for cell in cells:
+            for number, way in _coarse(program, output, followed.get(cell, {})):
+                text = f"input {program.site(number).name} reaches {program.site(output).name} only as {way}"
+                return text, int(program.lines[program.cells.instruction[cell]])
     return None
 
 
-def _splits(program: Program) -> bool:
-    """Whether some subtraction has a narrower and a wider float for its operands."""
-    for form in program.forms:
-        if "subtract" in {value for _, value in form.params if isinstance(value, str)}:
-            read = {
-                BITS[item.dtype] for item in form.operands if item.role != "dst" and item.dtype in _FLOATS
-            }
-            if len(read) > 1:
-                return True
-    return False
+def _coarse(program: Program, output: int, ways: Mapping[Part, Rank]) -> Iterator[tuple[int, str]]:
+    """Inputs among the ways to an output that arrive coarser than due, and as what."""
+    for (number, part), (bits, name) in sorted(ways.items()):
+        due = min(BITS[program.site(number).dtype], BITS[program.site(output).dtype])
+        if part or name not in _FLOATS or bits >= due:
+            continue
+        # A part counts where none before it is missing.
+        parts = takewhile(ways.__contains__, ((number, further) for further in count(1)))
+        together = bits + sum(ways[further][0] for further in parts)
+        if together < _ENOUGH * due:
+            yield number, name
+
+
+class _Follower:
+    """Passes over a program with, per written cell, the ways to it."""
+
+    def __init__(self, program: Program, traced: Flow) -> None:
+        self._program = program
+        self._flow = traced
+        self._ranks: list[Rank] = [(BITS[item.dtype], item.dtype) for item in program.operands]
+        self._inputs = frozenset(program.inputs)
+        self._ways: dict[int, Ways] = {}
+
+    def followed(self) -> dict[int, Ways]:
+        # In data-dependent loops values come from behind too: pass until nothing changes.
+        while self._pass() and self._program.partners:
+            pass
+        return self._ways
+
+    def _pass(self) -> bool:
+        cells, grown = self._program.cells, False
+        reads, writes = cells.reads.tolist(), cells.writes.tolist()
+        for number, (start, end) in enumerate(pairwise(cells.first.tolist())):
+            form = self._program.forms[self._program.form_ids[number]]
+            here = self._gathered(form, [cell for cell in range(start, end) if reads[cell]])
+            for cell in range(start, end):
+                if writes[cell]:
+                    rank = self._ranks[cells.operand[cell]]
+                    narrowed = {part: min(way, rank) for part, way in here.items()}
+                    grown |= self._ways.get(cell) != narrowed
+                    self._ways[cell] = narrowed
+        return grown
+
+    def _gathered(self, form: Form, read: list[int]) -> Ways:
+        if _next_to_nothing(form):
+            return {}
+        wide = self._taken_from(form, read)
+        if wide is not None:
+            return {(number, part + 1): rank for (number, part), rank in self._at(wide).items()}
+        here: Ways = {}
+        for cell in read:
+            for part, way in self._at(cell).items():
+                here[part] = max(here.get(part, way), way)
+        return here
+
+    def _at(self, cell: int) -> Ways:
+        """The ways to what a cell reads."""
+        cells = self._program.cells
+        rank, tensor = self._ranks[cells.operand[cell]], int(cells.tensor[cell])
+        found: Ways = {(tensor, 0): rank} if tensor in self._inputs else {}
+        for writer in self._flow.sources(cell):
+            for part, way in self._ways.get(writer, {}).items():
+                here = min(way, rank)
+                found[part] = max(found.get(part, here), here)
+        return found
+
+    def _taken_from(self, form: Form, read: list[int]) -> int | None:
+        """The wide operand of an instruction that takes a narrow copy of a value away from it."""
+        operands, operand = self._program.operands, self._program.cells.operand
+        floats = [
+            cell
+            for cell in read
+            if operands[operand[cell]].role != "dst" and operands[operand[cell]].dtype in _FLOATS
+        ]
+        widths = {self._ranks[operand[cell]][0] for cell in floats}
+        if len(floats) != 2 or len(widths) != 2 or not _subtracts(form):
+            return None
+        narrow, wide = sorted(floats, key=lambda cell: self._ranks[operand[cell]][0])
+        return wide if self._root(narrow) == self._root(wide) else None
+
+    def _root(self, cell: int) -> int:
+        """The tensor that what a cell reads was copied from, through any types."""
+        for _ in range(_DEPTH):
+            writer = next(iter(self._flow.sources(cell)), None)
+            source = None if writer is None else self._moved(writer)
+            if source is None:
+                break
+            cell = source
+        return int(self._program.cells.tensor[cell])
+
+    def _moved(self, writer: int) -> int | None:
+        """The cell that the instruction of a written cell copies; None where it computes."""
+        cells = self._program.cells
+        number = int(cells.instruction[writer])
+        form = self._program.forms[self._program.form_ids[number]]
+        reads = [cell for cell in range(cells.first[number], cells.first[number + 1]) if cells.reads[cell]]
+        return reads[0] if _copies(form) and len(reads) == 1 else None
+
+
+def _copies(form: Form) -> bool:
+    plain = form.op == "activation" and form.param("op") == "copy" and form.param("scale") in {None, 1.0}
+    return form.op in _MOVES or plain
+
+
+def _subtracts(form: Form) -> bool:
+    """Whether an instruction subtracts, or adds the negative."""
+    names = {value for _, value in form.params if isinstance(value, str)}
+    negative = any(form.param(name) == -1.0 for name in _FACTORS)
+    return "subtract" in names or (negative and {"multiply", "add"} <= names)
+
+
+def _next_to_nothing(form: Form) -> bool:
+    """Whether an instruction multiplies the one thing it reads by a constant near zero."""
+    if len([item for item in form.operands if _is_source(item)]) != 1:
+        return False
+    scale = form.param("scale")
+    factors = [scale] if form.op == "activation" else []
+    for op, factor in (("op0", "operand0"), ("op1", "operand1")):
+        if form.param(op) == "multiply":
+            factors.append(form.param(factor))
+    return any(isinstance(factor, int | float) and abs(factor) < _NOTHING for factor in factors)
+
+
+def _is_source(item: Operand) -> bool:
+    return item.role.startswith(("data", "src"))

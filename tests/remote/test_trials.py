@@ -145,6 +145,34 @@ def test_a_small_term_in_half_precision_is_found_in_the_program(change, whole, j
     assert found.error.line
 
 
+HARMLESS = """            half = nl.ndarray((size, TILE_N), dtype=nl.bfloat16, buffer=nl.sbuf)
+            nisa.tensor_copy(dst=half, src={half})
+            rest = nl.ndarray((size, TILE_N), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.tensor_tensor(dst=rest, data1={whole}, data2=half, op=nl.subtract)
+            {use}
+            ratio = nl"""
+IGNORED = "nisa.tensor_scalar(dst=rest, data=rest, op0=nl.multiply, operand0={factor})"
+ADDED = "nisa.tensor_tensor(dst={whole}, data1={whole}, data2=rest, op=nl.add)"
+EXCUSES = {
+    "a subtraction that nothing uses": {"half": "m2", "whole": "m2", "use": ""},
+    "one of other numbers": {"half": "m2", "whole": "v2", "use": ""},
+    "one that is multiplied away": {
+        "half": "m2",
+        "whole": "m2",
+        "use": "\n            ".join([IGNORED.format(factor=0.0), ADDED.format(whole="m2")]),
+    },
+}
+
+
+@pytest.mark.parametrize("excuse", EXCUSES)
+def test_a_subtraction_of_mixed_widths_excuses_nothing(excuse, jobs):
+    source = edited("adamw", NARROWED[0])
+    assert "            ratio = nl" in source
+    source = source.replace("            ratio = nl", HARMLESS.format(**EXCUSES[excuse]))
+    found = outcome(jobs("adamw"), source)
+    assert (found.verdict, found.error.code) == (Verdict.INCORRECT, "low_precision"), found.error
+
+
 PARTS = """            whole = nl.ndarray((TILE_M, TILE_N), dtype=nl.float32, buffer=nl.sbuf)
             nisa.tensor_copy(dst=whole, src=x_tile)
             high = nl.ndarray((TILE_M, TILE_N), dtype=nl.bfloat16, buffer=nl.sbuf)
@@ -156,8 +184,20 @@ PARTS = """            whole = nl.ndarray((TILE_M, TILE_N), dtype=nl.float32, bu
             exp_neg = nl"""
 
 
-def test_numbers_in_two_narrow_parts_are_judged_by_their_accuracy(jobs):
-    found = outcome(jobs("silu"), edited("silu", ("            exp_neg = nl", PARTS)))
+SUBTRACTED = "nisa.tensor_tensor(dst=low, data1=whole, data2=high, op=nl.subtract)"
+SUBTRACTIONS = (
+    SUBTRACTED,
+    (
+        "nisa.scalar_tensor_tensor(dst=low, data=high, op0=nl.multiply, operand0=-1.0,"
+        " op1=nl.add, operand1=whole)"
+    ),
+)
+
+
+@pytest.mark.parametrize("subtracted", SUBTRACTIONS)
+def test_numbers_in_two_narrow_parts_are_judged_by_their_accuracy(subtracted, jobs):
+    parts = PARTS.replace(SUBTRACTED, subtracted)
+    found = outcome(jobs("silu"), edited("silu", ("            exp_neg = nl", parts)))
     assert found.verdict is Verdict.CORRECT, found.error
     assert found.rel_l2[0] > 1e-6
 
