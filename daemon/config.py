@@ -165,7 +165,8 @@ def parse_setting(name: str, value: Any) -> tuple[str, Any]:
     Raises:
         ValueError: the rest of the fault's line, after the name.
     """
-    key = name if name in _schema() or f"run.{name}" not in _schema() else f"run.{name}"
+    known = _schema().keys() | _sections()
+    key = name if name in known or f"run.{name}" not in known else f"run.{name}"
     return key, _parse(_Entry(key, value, "--set", text=False))
 
 

@@ -41,8 +41,8 @@ def first_events(command: Fork, cut: Cut, log: EventLog, workers: Workers) -> tu
         daemon.config.ConfigError: a setting is unknown or wrong.
     """
     before = cut.state.pending_config or cut.state.config
-    config = amended(before, _settings(command), look_up=_unknown)
     try:
+        config = amended(before, _settings(command), look_up=_unknown)
         for name in config.planner:
             workers.proposer(name)
         rebase = _rebase(command, cut, config, log, workers)
