@@ -22,10 +22,9 @@ from state.chain import GENESIS, Link, check_link, row_hash
 from state.copying import RowCopy
 from state.errors import LogDamaged, LogError, StateError
 from state.events import LogRewritten, RunForked, RunPaused
-from state.fold import RunState
 from state.head import EMPTY, Head, read_head
 from state.home import Layout
-from state.model import SYSTEM_STREAM, RunStatus
+from state.model import RunStatus
 from state.opening import refresh_read_models
 from state.records import NewEvent, Row
 from state.rewrite import Rewritten, append, rewrite, stopped
@@ -221,23 +220,23 @@ class _Repair:
 
     def pause_runs(self, appender: Appender) -> None:
         """Let no run that lost something go on before a person has looked at it."""
-        for run, why in self._reasons(appender.connection):
-            tip = snapshots.load(appender.connection, run)
-            state = tip.state if tip else None
-            if isinstance(state, RunState) and state.status is RunStatus.RUNNING:
+        found = appender.connection.execute("SELECT run FROM runs WHERE status = ?", (RunStatus.RUNNING,))
+        for (run,) in found.fetchall():
+            why = self._reason(appender.connection, run)
+            if why is not None:
                 append(appender, [NewEvent(run, RunPaused(reason=f"repaired: {why}"))])
 
-    def _reasons(self, connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
-        yield from ((run, f"lost {loss}") for run, loss in self.lost.items() if run != SYSTEM_STREAM)
+    def _reason(self, connection: sqlite3.Connection, run: str) -> str | None:
+        if run in self.lost:
+            return f"lost {self.lost[run]}"
         if UNKNOWN in self.lost:
-            everything = "SELECT id FROM stream WHERE id <> ?"
-            for (run,) in connection.execute(everything, (SYSTEM_STREAM,)).fetchall():
-                yield run, f"this or another run lost {self.lost[UNKNOWN]}"
-        query = "SELECT DISTINCT stream FROM event WHERE instr(payload, ?) AND stream <> ?"
+            return f"this or another run lost {self.lost[UNKNOWN]}"
+        query = "SELECT 1 FROM event WHERE stream = ? AND run_seq > ? AND run_seq <= ? AND instr(payload, ?)"
         for digest in sorted(self.lost_blobs):
-            for (run,) in connection.execute(query, (digest, SYSTEM_STREAM)).fetchall():
-                if run not in self.lost:
-                    yield run, f"lost blob {digest}"
+            for segment in queries.lineage(connection, run):
+                if connection.execute(query, (*segment, digest)).fetchone():
+                    return f"lost blob {digest}"
+        return None
 
     def event(self) -> LogRewritten:
         events = sum(loss.events for loss in self.lost.values())

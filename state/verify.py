@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -135,15 +135,21 @@ class _Pass:
         self._rows = 0
 
     def run(self, anchor: Head | None) -> VerifyReport:
+        stored = kept = 0
         if self._replay is not None:
-            self._findings += check_pages(self._connection)
-        self._check_rows()
-        self._check_anchor(anchor)
+            with self._noting("page"):
+                self._findings += check_pages(self._connection)
+        with self._noting("page"):
+            self._check_rows()
+        with self._noting("tail"):
+            self._check_anchor(anchor)
         if self._replay is not None:
             self._findings += self._replay.findings
-            self._findings += check_blobs(self._connection)
+            with self._noting("blob"):
+                self._findings += check_blobs(self._connection)
+        with self._noting("blob"):
+            stored, kept = self._connection.execute(_BLOBS).fetchone()
         self._findings.sort(key=lambda finding: (finding.seq is None, finding.seq or 0))
-        stored, kept = self._connection.execute(_BLOBS).fetchone()
         return VerifyReport(
             events=self._rows,
             taken_out=self._walk.seq - self._rows,
@@ -155,6 +161,16 @@ class _Pass:
             anchored=anchor is not None,
             findings=tuple(self._findings),
         )
+
+    @contextmanager
+    def _noting(self, part: str) -> Iterator[None]:
+        """What cannot be read at all is a finding too, after which the other checks go on."""
+        try:
+            with sqlite_errors():
+                yield
+        except LogDamaged as error:
+            last = f" (after event {self._walk.seq})" if part == "page" and self._walk.seq else ""
+            self._findings.append(Finding(part, f"{error.what}{last}"))
 
     def _check_rows(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Keeping a log safe: `agentctl verify`, `backup`, `restore`, `archive`, `import`, `compact`, `repair`, `migrate`.
+"""Keeping a log safe: `verify`, `backup`, `restore`, `archive`, `import`, `compact`, `repair` and `migrate`.
 
 What writes to the log needs it to itself: with a running owner it says whose it is, and exits with 75.
 """

@@ -1,0 +1,301 @@
+"""Archives: a run as a file that proves itself; taken out of its log, and brought into any."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.workload import Script, append_run
+from state.archive import archive, read
+from state.compact import compact
+from state.errors import (
+    BadArchive,
+    BadTarget,
+    BlobPruned,
+    HomeLocked,
+    RunExists,
+    RunKept,
+    StreamUnknown,
+)
+from state.events import EvaluationStarted, KernelProposed, RunCancelled, RunCreated, RunForked, RunPaused
+from state.importing import import_archive
+from state.log import EventLog
+from state.model import digest_of
+from state.reader import LogReader
+from state.records import NewEvent, Recorded
+from state.verify import verify
+
+
+def fork(log: EventLog, child: str, parent: Recorded) -> None:
+    event = RunForked(parent=parent.stream, parent_seq=parent.run_seq, parent_hash=parent.hash)
+    log.append_now([NewEvent(child, event), NewEvent(child, RunPaused(reason="look"))])
+
+
+@pytest.fixture
+def family(home: Path, stored: list[Recorded]) -> list[Recorded]:
+    """A home with two runs and a fork of the first one; the events of the first."""
+    with EventLog.open(home) as log:
+        fork(log, "child", stored[19])
+    return [item for item in stored if item.stream == "first"]
+
+
+def lines(path: Path) -> list[bytes]:
+    return gzip.decompress(path.read_bytes()).splitlines(keepends=True)
+
+
+def contents(home: Path, run: str) -> list[tuple[int, int, object]]:
+    with LogReader.open(home) as reader:
+        return [(item.run_seq, item.ts_us, item.event) for item in reader.read(stream=run, limit=10_000)]
+
+
+# --- writing and reading ---
+
+
+def test_an_archive_holds_a_run_and_all_that_it_needs(
+    home: Path, stored: list[Recorded], tmp_path: Path
+) -> None:
+    made = archive(home, "first", tmp_path / "a.gz")
+    mine = [item for item in stored if item.stream == "first"]
+    assert (made.events, made.head.hex(), made.manifest.ended) == (len(mine), mine[-1].hash, True)
+    said = [json.loads(line) for line in lines(tmp_path / "a.gz")]
+    assert [line["hash"] for line in said if "payload" in line] == [item.hash for item in mine]
+    digests = {line["blob"] for line in said if "blob" in line}
+    assert digests >= {item.event.source for item in mine if isinstance(item.event, KernelProposed)}
+    assert read(tmp_path / "a.gz")._replace(path=made.path) == made
+
+
+def test_the_same_run_makes_the_same_file(home: Path, stored: list[Recorded], tmp_path: Path) -> None:
+    first, second = (archive(home, "first", tmp_path / name).sha256 for name in ("a.gz", "b.gz"))
+    assert first == second
+
+
+def test_blobs_that_only_blobs_name_come_along(home: Path, tmp_path: Path) -> None:
+    inner, outer = b"the stable part of a prompt", b"unnamed"
+    outer = json.dumps({"parts": [digest_of(inner)]}).encode()
+    with EventLog.open(home) as log:
+        step = next(Script().steps())
+        asked = EvaluationStarted(key="r0.b0.p0.k0.f0.evaluator", request=digest_of(outer))
+        log.append_now([NewEvent("r", step.event), NewEvent("r", asked)], blobs=[*step.blobs, inner, outer])
+    made = archive(home, "r", tmp_path / "a.gz")
+    assert made.blobs == len(step.blobs) + 2
+    assert not made.manifest.ended
+
+
+def test_an_archive_of_a_fork_holds_what_it_continues(home: Path, family, tmp_path: Path) -> None:
+    made = archive(home, "child", tmp_path / "a.gz")
+    assert [(part.stream, part.after, part.upto) for part in made.manifest.parts] == [
+        ("first", 0, 20),
+        ("child", 20, 22),
+    ]
+
+
+def test_unknown_runs_and_files_that_are_there_are_refused(home: Path, stored, tmp_path: Path) -> None:
+    with pytest.raises(StreamUnknown):
+        archive(home, "nobody", tmp_path / "a.gz")
+    with pytest.raises(StreamUnknown):
+        archive(home, "system", tmp_path / "a.gz")
+    assert not (tmp_path / "a.gz").exists()
+    archive(home, "first", tmp_path / "a.gz")
+    with pytest.raises(BadTarget):
+        archive(home, "second", tmp_path / "a.gz")
+
+
+def rewritten(path: Path, change) -> None:
+    path.write_bytes(gzip.compress(b"".join(change(lines(path)))))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda all_: all_[:-1],
+        lambda all_: all_[:10] + all_[11:],
+        lambda all_: [line.replace(b"hoist", b"hoisT") for line in all_],
+        lambda all_: all_[1:],
+        lambda all_: [],
+        lambda all_: [b"nonsense\n"],
+        lambda all_: [*all_[:5], b"{}\n", *all_[5:]],
+    ],
+    ids=["no end", "a line less", "edited", "no manifest", "empty", "nonsense", "a line more"],
+)
+def test_an_archive_that_is_not_what_was_written_is_refused(
+    home: Path, stored: list[Recorded], tmp_path: Path, change
+) -> None:
+    archive(home, "first", tmp_path / "a.gz")
+    rewritten(tmp_path / "a.gz", change)
+    with pytest.raises(BadArchive):
+        read(tmp_path / "a.gz")
+    with pytest.raises(BadArchive):
+        import_archive(tmp_path / "other", tmp_path / "a.gz")
+    assert not (tmp_path / "other").exists()
+
+
+def test_an_edit_with_the_right_last_line_breaks_the_chain(home: Path, stored, tmp_path: Path) -> None:
+    import hashlib
+
+    archive(home, "first", tmp_path / "a.gz")
+
+    def forge(all_: list[bytes]) -> list[bytes]:
+        body = [line.replace(b"hoist", b"hoisT") for line in all_[:-1]]
+        end = {"end": len(body), "sha256": hashlib.sha256(b"".join(body)).hexdigest()}
+        return [*body, json.dumps(end).encode() + b"\n"]
+
+    rewritten(tmp_path / "a.gz", forge)
+    with pytest.raises(BadArchive, match="does not match"):
+        read(tmp_path / "a.gz")
+
+
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.99])
+def test_a_file_that_was_cut_short_is_refused(home: Path, stored, tmp_path: Path, part: float) -> None:
+    archive(home, "first", tmp_path / "a.gz")
+    content = (tmp_path / "a.gz").read_bytes()
+    (tmp_path / "a.gz").write_bytes(content[: int(len(content) * part)])
+    with pytest.raises(BadArchive):
+        read(tmp_path / "a.gz")
+
+
+# --- compaction ---
+
+
+def test_a_run_that_is_archived_leaves_the_log(home: Path, stored: list[Recorded], tmp_path: Path) -> None:
+    mine = [item for item in stored if item.stream == "first"]
+    archive(home, "first", tmp_path / "a.gz")
+    size = (home / "events.db").stat().st_size
+    done = compact(home, [tmp_path / "a.gz"])
+    assert done.event.taken_out == len(mine)
+    assert (home / "events.db").stat().st_size < size
+    report = verify(home)
+    assert (report.ok, report.taken_out) == (True, len(mine))
+    assert report.pruned > 0
+    with LogReader.open(home) as reader:
+        assert [row["run"] for row in reader.runs()] == ["second"]
+        assert [item.hash for item in reader.read(stream="second", limit=999)] == [
+            item.hash for item in stored if item.stream == "second"
+        ]
+        source = next(item.event.source for item in mine if isinstance(item.event, KernelProposed))
+        with pytest.raises(BlobPruned, match="import the archive"):
+            reader.blob(source)
+
+
+def test_the_log_goes_on_after_its_last_number(home: Path, stored: list[Recorded], tmp_path: Path) -> None:
+    archive(home, "second", tmp_path / "a.gz")  # the last events of the log are this run's
+    compact(home, [tmp_path / "a.gz"])
+    with EventLog.open(home, full_check=True) as log:
+        assert log.read(stream="system")[0].seq == len(stored) + 1
+        append_run(log, "third")
+    assert verify(home).ok
+    compact(home)
+    assert verify(home).taken_out == sum(item.stream == "second" for item in stored)
+
+
+def test_runs_that_others_continue_stay_unless_those_leave_too(home: Path, family, tmp_path: Path) -> None:
+    archive(home, "first", tmp_path / "a.gz")
+    with pytest.raises(RunKept, match="child continues it"):
+        compact(home, [tmp_path / "a.gz"])
+    archive(home, "child", tmp_path / "b.gz")
+    with pytest.raises(RunKept, match="has not ended"):
+        compact(home, [tmp_path / "a.gz", tmp_path / "b.gz"])
+    with EventLog.open(home) as log:
+        log.append_now([NewEvent("child", RunCancelled(reason="x"))])
+    with pytest.raises(RunKept, match="went on after"):
+        compact(home, [tmp_path / "a.gz", tmp_path / "b.gz"])
+    archive(home, "child", tmp_path / "b.gz", replace=True)
+    compact(home, [tmp_path / "a.gz", tmp_path / "b.gz"])
+    with LogReader.open(home) as reader:
+        assert [row["run"] for row in reader.runs()] == ["second"]
+    assert verify(home).ok
+
+
+def test_a_run_of_another_log_is_not_taken_out(home: Path, stored: list[Recorded], tmp_path: Path) -> None:
+    archive(home, "first", tmp_path / "a.gz")
+    other = tmp_path / "other"
+    with EventLog.open(other) as log:
+        append_run(log, "third")
+    with pytest.raises(StreamUnknown, match="no run first in this log"):
+        compact(other, [tmp_path / "a.gz"])
+
+
+def test_a_log_in_use_is_not_compacted(log: EventLog, home: Path) -> None:
+    append_run(log, "r", rounds=1)
+    with pytest.raises(HomeLocked):
+        compact(home)
+
+
+# --- import ---
+
+
+def test_an_imported_run_is_what_it_was(home: Path, stored: list[Recorded], tmp_path: Path) -> None:
+    archive(home, "first", tmp_path / "a.gz")
+    with EventLog.open(tmp_path / "other") as log:
+        append_run(log, "third")
+    import_archive(tmp_path / "other", tmp_path / "a.gz")
+    assert verify(tmp_path / "other").ok
+    assert contents(tmp_path / "other", "first") == contents(home, "first")
+    with LogReader.open(home) as here, LogReader.open(tmp_path / "other") as there:
+        assert there.state("first") == here.state("first")
+        kernel = next(item.event.kernel for item in stored if isinstance(item.event, RunCreated))
+        assert there.blob(kernel) == here.blob(kernel)
+
+
+def test_a_run_comes_back_to_the_log_that_it_left(home: Path, stored, tmp_path: Path) -> None:
+    before = contents(home, "first")
+    archive(home, "first", tmp_path / "a.gz")
+    compact(home, [tmp_path / "a.gz"])
+    import_archive(home, tmp_path / "a.gz")
+    report = verify(home)
+    assert (report.ok, report.pruned) == (True, 0)
+    assert contents(home, "first") == before
+
+
+def test_a_run_that_is_there_is_not_imported_again(home: Path, stored, tmp_path: Path) -> None:
+    archive(home, "first", tmp_path / "a.gz")
+    with pytest.raises(RunExists, match="first is in this log already"):
+        import_archive(home, tmp_path / "a.gz")
+    assert verify(home).ok
+
+
+def test_a_fork_brings_what_it_continues_and_nothing_starts_by_itself(
+    home: Path, family, tmp_path: Path
+) -> None:
+    archive(home, "child", tmp_path / "a.gz")
+    import_archive(tmp_path / "other", tmp_path / "a.gz")
+    assert verify(tmp_path / "other").ok
+    with LogReader.open(tmp_path / "other") as reader:
+        status = {row["run"]: row["status"] for row in reader.runs()}
+        assert status == {"first": "cancelled", "child": "paused"}
+        with LogReader.open(home) as there:
+            assert reader.state("child") == there.state("child")
+
+
+def test_a_run_that_went_on_is_imported_paused(home: Path, tmp_path: Path) -> None:
+    with EventLog.open(home) as log:
+        step = next(Script().steps())
+        log.append_now([NewEvent("r", step.event)], blobs=step.blobs)
+    archive(home, "r", tmp_path / "a.gz")
+    import_archive(tmp_path / "other", tmp_path / "a.gz")
+    with LogReader.open(tmp_path / "other") as reader:
+        assert [(row["status"], row["reason"]) for row in reader.runs()] == [("paused", "imported")]
+
+
+def test_a_fork_finds_the_run_that_it_continues(home: Path, family, tmp_path: Path) -> None:
+    archive(home, "first", tmp_path / "a.gz")
+    archive(home, "child", tmp_path / "b.gz")
+    import_archive(tmp_path / "other", tmp_path / "a.gz")
+    import_archive(tmp_path / "other", tmp_path / "b.gz")
+    assert verify(tmp_path / "other").ok
+    with LogReader.open(tmp_path / "other") as reader:
+        assert {row["run"]: row["status"] for row in reader.runs()} == {
+            "first": "completed",
+            "child": "paused",
+        }
+
+
+def test_a_fork_is_not_hung_on_another_history(home: Path, family, tmp_path: Path) -> None:
+    archive(home, "child", tmp_path / "b.gz")
+    with EventLog.open(tmp_path / "other") as log:
+        append_run(log, "first", seed=99)
+    with pytest.raises(RunExists, match="has another history here"):
+        import_archive(tmp_path / "other", tmp_path / "b.gz")
+    assert verify(tmp_path / "other").ok
