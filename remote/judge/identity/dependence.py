@@ -1,24 +1,21 @@
 """Whether a program's outputs can depend on all the inputs that the reference's outputs depend on.
 
 Elements of the inputs that the reference asks for are marked, some from each input. Where a mark must reach
-an element of the reference's and cannot reach it in the program, the reference is evaluated once more with
-that input moved: only what then moves the output counts, since sets do not see that terms cancel.
+an element of the reference's and cannot reach it in the program, both are evaluated once more with that input
+moved: it counts if it moves the reference's output, since sets do not see that terms cancel, and does not
+move what the simulator gives for the program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from remote.judge.identity.domain import Array, Planes
 from remote.judge.identity.floats import Floats
 from remote.judge.identity.marks import MOST, Marks
 from remote.judge.identity.sides import Sides, flat
-
-_SEEN = 4
-"""Elements remembered of each access to an input."""
+from remote.judge.identity.witness import Asking
 
 _TRIED = 4
 """Missing dependences that are looked at."""
@@ -51,37 +48,28 @@ def missing(sides: Sides, generator: np.random.Generator) -> Missing | None:
 
 
 def _depends(sides: Sides, found: Missing) -> bool:
-    """Whether moving the input moves the reference's output."""
-    before, after = (
-        flat(sides.reference(Floats(sides.seed, sides.inputs, moved=moved), sides.boxes), 0)[found.position]
-        for moved in (None, (found.input, found.element))
-    )
-    return bool(abs(after - before) > _MOVES * abs(before))
+    """Whether moving the input moves the reference's output, and not what the simulator gives for it."""
+    truths, simulated = [], []
+    for moved in (None, (found.input, found.element)):
+        asking = Asking(sides.seed, sides.inputs, moved=moved)
+        with np.errstate(all="ignore"):
+            sides.program(asking, sides.boxes)
+            truth = flat(sides.reference(Floats(sides.seed, sides.inputs, moved=moved), sides.boxes), 0)
+        given = sides.simulate(asking)
+        if given is None:
+            return False
+        truths.append(float(truth[found.position]))
+        simulated.append(float(given[found.position]))
+    return abs(truths[1] - truths[0]) > _MOVES * abs(truths[0]) and simulated[0] == simulated[1]
 
 
 def _asked(sides: Sides, generator: np.random.Generator) -> list[tuple[int, int]]:
     """Elements of the inputs that the reference reads for the boxes, about as many of each input."""
-    domain = _Asking(sides.seed, sides.inputs, generator)
-    sides.reference(domain, sides.boxes)
-    share = MOST // max(1, len(domain.seen))
+    asking = Asking(sides.seed, sides.inputs)
+    sides.reference(asking, sides.boxes)
+    share = MOST // max(1, len(asking.asked))
     found = []
-    for number, elements in domain.seen.items():
+    for number, elements in asking.asked.items():
         chosen = generator.permutation(np.unique(np.concatenate(elements)))[:share]
         found += [(number, element) for element in chosen.tolist()]
     return found
-
-
-class _Asking(Floats):
-    """Remembers some of the elements of each access to an input."""
-
-    def __init__(self, seed: bytes, inputs: Sequence[object], generator: np.random.Generator) -> None:
-        super().__init__(seed, inputs)
-        self.seen: dict[int, list[Array]] = {}
-        self._generator = generator
-
-    def symbols(self, number: int, index: Array) -> Planes:
-        """Return elements of an input."""
-        places = np.asarray(index).reshape(-1)
-        if places.size:
-            self.seen.setdefault(number, []).append(self._generator.choice(places, _SEEN))
-        return super().symbols(number, index)

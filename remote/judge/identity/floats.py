@@ -18,6 +18,7 @@ from remote.judge.identity.hashing import mixed, secret
 from seeds.spec import InputSpec
 
 _PAIRS = 2.0**-32
+_MOVE = 16.0  # far beyond what is drawn, so that a maximum moves too
 
 _UNARY: dict[str, Callable[[Array], Array]] = {
     "exp": np.exp,
@@ -35,7 +36,7 @@ class Floats(Composed):
     """Planes: the number in float64. What has no rules here is NaN.
 
     Inputs are drawn as a problem's `inputs` say, but `scale` times as large; `moved` is an (input, element)
-    that is one unit of its input away from that.
+    that is some of its input's units away from that.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Floats(Composed):
         item = self._inputs[number]
         values = self._normal(number, index)
         if self._moved is not None and self._moved[0] == number:
-            values = values + (np.asarray(index) == self._moved[1])
+            values = values + _MOVE * (np.asarray(index) == self._moved[1])
         values = values * (self._scale * item.scale)
         if item.dtype == "int32":
             values = np.rint(values)

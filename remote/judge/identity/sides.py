@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from remote.judge.identity.domain import Array, Domain, Planes
+from remote.judge.identity.witness import Asking
 from remote.judge.tiles import Tile
 from seeds.spec import InputSpec
 
@@ -17,10 +18,15 @@ Side = Callable[[Domain, Sequence[Tile]], list[Planes]]
 
 @dataclass(frozen=True)
 class Sides:
-    """What is compared; `seed` is the secret that symbols come from."""
+    """What is compared; `seed` is the secret that symbols come from.
+
+    `simulate` runs the program in float32 on the inputs that an evaluation of it asked for: flat, box after
+    box, None where it cannot be run.
+    """
 
     program: Side
     reference: Side
+    simulate: Callable[[Asking], Array | None]
     boxes: Sequence[Tile]
     inputs: Sequence[InputSpec]
     seed: bytes

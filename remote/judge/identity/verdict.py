@@ -2,7 +2,8 @@
 
 `proven`: equal over the residues, for two draws of the secret symbols. `rejected`: different where everything
 that reached an element is inside the covered fragment on both sides and, in float64 too, by more than the
-rounding of constants explains; or an output cannot depend on an input that the reference's depends on.
+rounding of constants explains, with the simulator for a witness; or an output cannot depend on an input that
+the reference's depends on.
 `tested`: neither. That the numbers agreed is then all that is known, and the reason says why.
 """
 
@@ -18,6 +19,9 @@ from remote.judge.identity.dependence import Missing, missing
 from remote.judge.identity.floats import Floats
 from remote.judge.identity.residues import Residues, Why
 from remote.judge.identity.sides import Sides, flat
+from remote.judge.identity.witness import Asking
+
+Floating = NDArray[np.float64]
 
 DRAWS, MORE = 2, 6
 """Draws of the symbols: those that a proof takes, and those in which a difference is looked for."""
@@ -38,6 +42,7 @@ _REASONS = {
     Why.ROOT: "no symbols were found whose roots say more",
 }
 _SLIGHT = "the formulas differ by no more than constants rounded to float32 explain"
+_CONTRADICTED = "what the simulator computes does not bear out that the formulas differ"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,8 @@ class _Draw:
     @property
     def certain(self) -> NDArray[np.bool_]:
         """Elements that differ although all that reached them is inside the fragment."""
-        return self.differs & (self.why == 0)
+        certain: NDArray[np.bool_] = self.differs & (self.why == 0)
+        return certain
 
     @property
     def open(self) -> bool:
@@ -109,23 +115,31 @@ def _residues(sides: Sides, number: int, *, descending: bool) -> tuple[NDArray[n
 
 
 def _confirmed(sides: Sides, certain: NDArray[np.bool_]) -> Finding:
-    """A rejection if float64 shows the difference too."""
-    at = int(np.argmax(certain))
+    """A rejection if float64 shows the difference too, and the simulator sides with the program's formula."""
     for scale in SCALES:
-        domain = Floats(sides.seed, sides.inputs, scale)
+        asking = Asking(sides.seed, sides.inputs, scale)
         with np.errstate(all="ignore"):
-            found, truth = (
-                flat(side(domain, sides.boxes), 0)[certain] for side in (sides.program, sides.reference)
-            )
-            error = _relative(found, truth)
+            ours = flat(sides.program(asking, sides.boxes), 0)[certain]
+            truth = flat(sides.reference(Floats(sides.seed, sides.inputs, scale), sides.boxes), 0)[certain]
+        error = _relative(ours, truth)
         if error > NOISE:
+            simulated = sides.simulate(asking)
+            if simulated is None or not _nearer(simulated[certain], ours, truth):
+                return Finding("tested", _CONTRADICTED)
             text = f"by {error:.2g} in float64" + (f", inputs times {scale:.2g}" if scale != 1.0 else "")
-            return Finding("rejected", text, at)
+            return Finding("rejected", text, int(np.argmax(certain)))
     return Finding("tested", _SLIGHT)
 
 
-def _relative(found: NDArray[np.float64], truth: NDArray[np.float64]) -> float:
+def _relative(found: Floating, truth: Floating) -> float:
     """The relative L2 difference of what is finite on both sides."""
     finite = np.isfinite(found) & np.isfinite(truth)
     wrong, size = (float(np.linalg.norm(item[finite])) for item in (found - truth, truth))
     return wrong / size if size else wrong
+
+
+def _nearer(simulated: Floating, ours: Floating, truth: Floating) -> bool:
+    """Whether the simulator is at least twice as near to the program's formula as to the reference's."""
+    finite = np.isfinite(simulated) & np.isfinite(ours) & np.isfinite(truth)
+    near, far = (float(np.linalg.norm((simulated - item)[finite])) for item in (ours, truth))
+    return near < far / 2
