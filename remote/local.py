@@ -132,7 +132,9 @@ class LocalEvaluator:
             return refused
         self._admit(run)
         async with run.at("jail"):
-            result = await run_jailed(self._tracer(), _trace_request(run), strength=self._strength)
+            result = await self._trace(run)
+            if result.asleep:
+                result = await self._trace(run)  # as it cannot be put down to the machine twice
         ended = _ended_badly(result)
         if ended is not None:
             return ended
@@ -140,6 +142,9 @@ class LocalEvaluator:
         if run.request.level != WHOLE and _surprising(outcome, run.request):
             outcome = await self._compare(run, result.answer, WHOLE)
         return outcome
+
+    async def _trace(self, run: _Run) -> JailResult:
+        return await run_jailed(self._tracer(), _trace_request(run), strength=self._strength)
 
     async def _compare(self, run: _Run, reply: bytes, level: str) -> Outcome:
         """Judge a traced program on what the level asks for."""
@@ -261,6 +266,9 @@ def _ended_badly(result: JailResult) -> Outcome | None:
     if result.cpu_exhausted:
         # CPU time, not the clock: a kernel that loops for ever uses it up however busy the machine is.
         return _failed(Verdict.TIMEOUT, "trace", "cpu_limit", "tracing the kernel used up its CPU time")
+    if result.asleep:
+        text = "the kernel waits for something that never comes, twice"
+        return _failed(Verdict.TIMEOUT, "trace", "asleep", text, hint="compute, and nothing else")
     if result.killed:
         raise InfrastructureError("jail_killed", "the jail was killed from outside (out of memory?)")
     if result.truncated:

@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
+from remote.asleep import fallen_asleep
 from remote.errors import InfrastructureError
 from remote.jail_init import STANDING
 from remote.processes import end, kill_group, read, start
@@ -31,11 +32,12 @@ class JailResult:
     stderr: str
     truncated: bool
     cpu_exhausted: bool
+    asleep: bool = False
 
     @property
     def killed(self) -> bool:
         """Whether something other than its limits killed it."""
-        return self.exit_status == -signal.SIGKILL and not self.cpu_exhausted
+        return self.exit_status == -signal.SIGKILL and not self.cpu_exhausted and not self.asleep
 
 
 async def run_jailed(
@@ -45,7 +47,8 @@ async def run_jailed(
 
     `files` are further open file descriptors that it inherits, for data too large for an answer.
 
-    However this ends (also by cancellation), no process of the jail is left.
+    However this ends (also by cancellation), no process of the jail is left. A program that waits for what
+    never comes is ended (`asleep`).
 
     Raises:
         InfrastructureError: jail_start, jail_deadline.
@@ -54,8 +57,9 @@ async def run_jailed(
     async with _spawn(program, strength, files) as (process, answer_fd):
         try:
             async with asyncio.timeout(program.limits.wall_s), asyncio.TaskGroup() as tasks:
-                tasks.create_task(_feed(process, request))
-                tasks.create_task(_wait(process))
+                fed = tasks.create_task(_feed(process, request))
+                watching = tasks.create_task(_watch(process, fed))
+                tasks.create_task(_wait(process)).add_done_callback(lambda _: watching.cancel())
                 output = tasks.create_task(_read_fd(answer_fd, len(STANDING) + program.limits.answer_bytes))
                 errors = tasks.create_task(read(process.stderr, _STDERR_BYTES))
         except TimeoutError:
@@ -72,6 +76,7 @@ async def run_jailed(
         stderr=stderr.decode(errors="replace"),
         truncated=truncated,
         cpu_exhausted=_cpu_exhausted(status, time.monotonic() - started, program.limits),
+        asleep=not watching.cancelled(),
     )
 
 
@@ -120,6 +125,13 @@ async def _spawn(
 async def _wait(process: asyncio.subprocess.Process) -> None:
     await process.wait()
     # Whatever it left behind holds the pipes open; end it, so that they end.
+    kill_group(process.pid)
+
+
+async def _watch(process: asyncio.subprocess.Process, fed: asyncio.Task[None]) -> None:
+    """End a program that has its request and waits all the same."""
+    await asyncio.wait({fed})
+    await fallen_asleep(process.pid)
     kill_group(process.pid)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from remote import sandbox, walls
+from remote import asleep, sandbox, walls
 from remote.errors import InfrastructureError
 from remote.sandbox import JailResult, run_jailed
 from remote.walls import JailedProgram, JailStrength, Limits, jail_strength
@@ -64,6 +64,23 @@ async def test_request_and_answer(attack):
     result = await attack("answer(sys.stdin.read()[::-1])", stdin=b"abc")
     assert result == JailResult(b"'cba'", 0, "", truncated=False, cpu_exhausted=False)
     assert not result.killed
+
+
+async def test_what_waits_for_ever_is_ended_and_told_from_what_computes(attack, monkeypatch):
+    monkeypatch.setattr(asleep, "LOOK_S", 0.05)
+    monkeypatch.setattr(asleep, "LOOKS", 4)
+    result = await attack("import time\ntime.sleep(1000)")
+    assert (result.asleep, result.killed, result.answer) == (True, False, b"")
+    busy = "import time\nend = time.process_time() + 1\nwhile time.process_time() < end: pass\nanswer(1)"
+    result = await attack(busy)
+    assert (result.asleep, result.answer) == (False, b"1")
+
+
+async def test_nobody_counts_as_asleep_where_nobody_can_look(monkeypatch, tmp_path):
+    monkeypatch.setattr(asleep, "_PROC", tmp_path)
+    monkeypatch.setattr(asleep, "LOOK_S", 0.001)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asleep.fallen_asleep(1), 0.05)
 
 
 async def test_environment_holds_no_secret(attack, monkeypatch):
