@@ -137,6 +137,8 @@ def closed(state: RunState) -> float | None:
 
 def _changes(tracker: Tracker, state: RunState) -> list[str]:
     line = lineage(tracker.kept, state.best)
+    if len(line) == 1 and line[0] != state.initial:
+        return ["The best is a kernel of before the fork, judged anew."]
     if len(line) < 2:
         return ["No change made it faster."]
     return ["Changes that led there:"] + [

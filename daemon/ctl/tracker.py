@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from state.events import KernelDiscarded, KernelKept
+from state.events import KernelDiscarded, KernelKept, RunForked
 from state.fold import RunState, apply, state_hash
 from state.model import Candidate
 from state.records import Recorded
@@ -31,10 +31,19 @@ class Tracker:
         self.position = item.seq
         self.started_us = self.started_us or item.ts_us
         self.latest_us = item.ts_us
+        if isinstance(item.event, RunForked):
+            self._forked(item, item.event)
         if isinstance(item.event, KernelKept):
             self.kept[item.event.candidate.id] = item.event.candidate
         if isinstance(item.event, KernelDiscarded):
             self.discarded[item.event.reason] += 1
+
+    def _forked(self, item: Recorded, event: RunForked) -> None:
+        """A fork's time is its own; where it judges by something else, latencies of before are history."""
+        self.started_us = item.ts_us
+        if event.rebase is not None:
+            self.kept.clear()
+            self.discarded.clear()
 
     @property
     def ended(self) -> bool:

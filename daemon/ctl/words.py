@@ -19,6 +19,7 @@ from state.events import (
     RunCancelled,
     RunCompleted,
     RunCreated,
+    RunForked,
     RunPaused,
     RunResumed,
 )
@@ -187,6 +188,11 @@ def _completed(event: RunCompleted, tracker: Tracker) -> str:
     return f"run {tracker.run} completed: {ended(event.reason, event.detail)}"
 
 
+def _paused(event: RunPaused, tracker: Tracker) -> str:
+    hint = f"; let it go on with: {typed('approve', tracker.run)}" if event.needs_approval else ""
+    return f"run {tracker.run} paused: {event.reason}{hint}"
+
+
 _TELL: dict[type[Event], Callable[[Any, Tracker], str | None]] = {
     RunCreated: _created,
     KernelKept: _kept,
@@ -195,7 +201,10 @@ _TELL: dict[type[Event], Callable[[Any, Tracker], str | None]] = {
     ),
     BeamSelected: _selected,
     RoundStarted: _round,
-    RunPaused: lambda event, tracker: f"run {tracker.run} paused: {event.reason}",
+    RunForked: lambda event, tracker: (
+        f"run {tracker.run} continues {event.parent} from its event {event.parent_seq}"
+    ),
+    RunPaused: _paused,
     RunResumed: lambda _, tracker: f"run {tracker.run} resumed",
     RunCancelled: lambda event, tracker: f"run {tracker.run} cancelled: {event.reason}",
     RunCompleted: _completed,
