@@ -1,0 +1,57 @@
+"""A process that does to a log what needs it stopped, or backs it up, and may be killed at any point of it.
+
+A fork server, as `tests.state.killed` is one: for each line of its input, `[CRASH_AT, VERB, ARGUMENT...]` as
+JSON, it forks a child that does it, and writes the child's exit status. It opens no database itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from state import crash
+from state.archive import archive
+from state.backup import backup, restore
+from state.compact import compact
+from state.importing import import_archive
+from state.repair import repair
+from state.rewrite import migrate
+
+VERBS = {
+    "backup": lambda home, file: backup(home, file, replace=True),
+    "restore": restore,
+    "archive": lambda home, file: archive(home, "first", file, replace=True),
+    "compact": lambda home, file: compact(home, [file]),
+    "import": import_archive,
+    "repair": lambda home, _: repair(home),
+    "migrate": lambda home, _: migrate(home),
+}
+
+
+def main() -> None:
+    importlib.import_module("sqlite_utils.migrations")  # once here, not in every child
+    for line in sys.stdin:
+        at, verb, *arguments = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            _child(at, verb, [Path(argument) for argument in arguments])
+        _, status = os.waitpid(child, 0)
+        os.write(1, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+
+
+def _child(at: str, verb: str, arguments: list[Path]) -> None:
+    try:
+        crash._fuse = crash.parse_fuse(at)
+        VERBS[verb](*arguments)
+    except BaseException:  # noqa: BLE001 - the fork must not go on as a second server
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
