@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from remote.judge import stream, suite
-from remote.judge.excerpts import excerpts
+from remote.judge import relations, stream, suite
+from remote.judge.excerpts import excerpts, outputs_of
 from remote.judge.tiles import pool
+from seeds.faults import FULL, REDUCED
 from seeds.inputs import Array, draw, dtype_of
 from seeds.problem import REFERENCE, REFERENCE_FUNCTION, SPEC
 from seeds.spec import ProblemSpec, parse
@@ -37,6 +38,7 @@ def main() -> int:
         outputs = reference(*draw(spec, request["size"], int(seed)))
         _write(outputs, spec, spec.dims(request["size"]), descriptors)
     if request["excerpts"]:
+        _keeps_relations(reference, spec)
         _excerpts(reference, spec, request["size"], request["excerpts"])
     return 0
 
@@ -51,6 +53,22 @@ def _excerpts(reference: Callable[..., Any], spec: ProblemSpec, size: str, files
         with os.fdopen(descriptor, "wb") as file:
             arrays = {str(number): array for number, array in enumerate(truth)}
             np.savez(file, allow_pickle=False, honest=np.float64(error), **arrays, **stream.named(marks))
+
+
+def _keeps_relations(reference: Callable[..., Any], spec: ProblemSpec) -> None:
+    """A relation that the reference itself breaks is a fault of the problem, not of any kernel."""
+    size = REDUCED if REDUCED in spec.sizes else FULL
+    inputs = draw(spec, size, spec.seeds[0])
+    found = relations.broken(
+        spec,
+        size,
+        inputs,
+        lambda arrays, _: outputs_of(reference(*arrays), spec),
+        tolerance=spec.rel_l2 / relations.FACTOR,
+        key=spec.name.encode(),
+    )
+    if found is not None:
+        raise ValueError(f"{found} (in {SPEC}, of the reference)")
 
 
 def _drawn(spec: ProblemSpec, size: str, name: str) -> tuple[list[Array], list[stream.Marks]]:

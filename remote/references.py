@@ -38,7 +38,8 @@ _ROOM = Path(__file__).parent
 def _judge() -> str:
     """The digest of what decides which inputs are drawn and which tiles are kept."""
     parts = [
-        _ROOM / "judge" / name for name in ("excerpts.py", "honest.py", "stream.py", "suite.py", "tiles.py")
+        _ROOM / "judge" / name
+        for name in ("excerpts.py", "honest.py", "relations.py", "stream.py", "suite.py", "tiles.py")
     ]
     return digest_of(b"".join(path.read_bytes() for path in parts))[:12]
 

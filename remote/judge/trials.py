@@ -22,7 +22,7 @@ from nki_sim.flow import slices
 from nki_sim.program.ir import Program
 from nki_sim.running import numerics
 from nki_sim.running.work import Allowance
-from remote.judge import effort, stream, tiles
+from remote.judge import effort, relations, stream, tiles
 from remote.judge.drawn import InputCache, read_of
 from remote.judge.job import Job
 from remote.judge.numerics import Array, BadReferenceError, rel_l2
@@ -57,6 +57,11 @@ class Trials:
     job: Job
     inputs: InputCache
     errors: dict[int, float]
+    tolerance: float = 0.0
+    """The largest that a seed has been judged with; the problem's own at least."""
+
+    def __post_init__(self) -> None:
+        self.tolerance = self.job.spec.rel_l2
 
     def run(self) -> None:
         """Judge tiles, precision, then whole outputs.
@@ -78,6 +83,8 @@ class Trials:
             outputs = self._outputs(self.program, self.inputs.get(self.job, str(seed)), Allowance(most))
             error = self.errors[seed] = rel_l2(outputs, [_whole(path) for path in paths])
             _within(outputs, error, self.job.spec.rel_l2, f"input seed {seed}")
+        if self.job.references:
+            self._relations(most)
 
     def _tiles(self) -> None:
         pool = tiles.pool(self.job.spec, self.job.size)
@@ -107,9 +114,25 @@ class Trials:
             error = tiles.worst(found, truth, tiles.floors(pool, excerpt.truth), at)
             if name.isdecimal():
                 self.errors[int(name)] = error
+                self.tolerance = max(self.tolerance, tolerance)
             _within(
                 found, error, tolerance, f"input set {name}" if not name.isdecimal() else f"input seed {name}"
             )
+
+    def _relations(self, most: int) -> None:
+        """What must hold between outputs is looked at beside the first seed, where they are right."""
+        seed = str(next(iter(self.job.references)))
+
+        def run(inputs: Sequence[Array], boxes: Mapping[int, Sequence[slices.Box]]) -> list[Array]:
+            part = slices.backward(self.program, boxes)
+            return self._outputs(part, inputs, Allowance(most), boxes)
+
+        spec, size = self.job.spec, self.job.size
+        inputs = self.inputs.get(self.job, seed)
+        found = relations.broken(spec, size, inputs, run, tolerance=self.tolerance, key=self.reply)
+        if found is not None:
+            hint = "outputs are to be computed for any inputs, not only for those of the problem's seeds"
+            raise RejectedError(Verdict.INCORRECT, "relation_broken", found, hint=hint)
 
     def _outputs(
         self,

@@ -1,0 +1,215 @@
+"""Metamorphic relations: what must hold between a kernel's own outputs, whatever its inputs are.
+
+No reference is asked. All relations of a problem that change inputs are applied one after the other, with
+orders and shifts drawn by the bytes of the program: what a kernel gives for these inputs follows from what it
+gives for known ones. Two more runs show whether outputs are linear where the problem says so. Kernels that
+know the inputs they are judged on, and are right on those, are found out here.
+
+Axes are reordered by i -> (turn - i) mod n: then parts of outputs come from few parts of unchanged ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import inf, isfinite, prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remote.judge.tiles import WHOLE, Box
+from seeds.relations import Change, change
+from seeds.spec import ProblemSpec, RelationSpec
+
+Array = NDArray[Any]
+Run = Callable[[Sequence[Array], Mapping[int, Sequence[Box]]], Sequence[Array]]
+"""Gives the outputs for some inputs; only what lies in the boxes, by output, has to be right."""
+
+FACTOR = 4.0
+"""How many times its tolerance a kernel may be off: each side of a relation has its own error."""
+
+SHIFT = 0.25
+"""The spread of what is added, in that of the input: larger inputs are another set's business."""
+
+_SHAPE = (64, 256)
+_SEEDS = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A box of an output, and along each axis which elements of the unchanged output it shows."""
+
+    output: int
+    box: Box
+    sources: tuple[Array, ...]
+    factor: float = 1.0
+
+    def found(self, outputs: Sequence[Array]) -> Array:
+        """Return the box, in float64."""
+        return outputs[self.output][tuple(slice(*ends) for ends in self.box)].astype(np.float64)
+
+    def expected(self, unchanged: Sequence[Array]) -> Array:
+        """Return what the box must be, in float64."""
+        return unchanged[self.output][np.ix_(*self.sources)].astype(np.float64) * self.factor
+
+    def needed(self) -> Iterator[Box]:
+        """The boxes of the unchanged output that it shows."""
+        return product(*(list(_runs(places)) for places in self.sources))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One relation that changes inputs, and what was drawn for it."""
+
+    relation: RelationSpec
+    turn: int
+    seed: int
+
+    def inputs(self, spec: ProblemSpec, arrays: Sequence[Array]) -> list[Array]:
+        """Return the changed inputs."""
+        found = list(arrays)
+        for number, item in enumerate(spec.inputs):
+            if item.name in self.relation.inputs:
+                made = change(self.relation.inputs[item.name])
+                found[number] = self._changed(made, found[number], number, item.scale)
+        return found
+
+    def _changed(self, made: Change, array: Array, number: int, scale: float) -> Array:
+        if made.kind == "permute":
+            return _turned(array, made.axis, self.turn)
+        if made.kind == "shift":
+            shape = [1 if axis == made.axis else size for axis, size in enumerate(array.shape)]
+            generator = np.random.default_rng([self.seed, number])
+            by = generator.standard_normal(shape, dtype=np.float32) * np.float32(SHIFT * scale)
+            shifted: Array = (array + by).astype(array.dtype)
+            return shifted
+        scaled: Array = array * array.dtype.type(made.factor)
+        return scaled
+
+    def undone(self, name: str, part: Part, shape: Sequence[int]) -> Part:
+        """Return the part by the elements of the output before this step."""
+        if name not in self.relation.outputs:
+            return part
+        made, sources = change(self.relation.outputs[name]), list(part.sources)
+        if made.kind == "permute":
+            sources[made.axis] = (self.turn - sources[made.axis]) % shape[made.axis]
+        return Part(part.output, part.box, tuple(sources), part.factor * made.factor)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A kernel, or a reference, at inputs on which it is known to be right."""
+
+    spec: ProblemSpec
+    shapes: Sequence[tuple[int, ...]]
+    inputs: Sequence[Array]
+    run: Run
+    boxes: Sequence[Box]
+
+    def changed_error(self, steps: Sequence[Step]) -> float:
+        """Return how far outputs are from what these relations, one after the other, say of them."""
+        parts = [self._part(steps, output) for output in range(len(self.boxes))]
+        unchanged = self.run(self.inputs, {part.output: list(part.needed()) for part in parts})
+        expected = [part.expected(unchanged) for part in parts]
+        del unchanged
+        inputs = list(self.inputs)
+        for step in steps:
+            inputs = step.inputs(self.spec, inputs)
+        outputs = self.run(inputs, self._wanted())
+        return _worst((part.found(outputs), truth) for part, truth in zip(parts, expected, strict=True))
+
+    def linear_error(self, names: Iterable[str], turn: int) -> float:
+        """Return how far f(x + y) is from f(x) + f(y), y being x in another order."""
+        left, right, both = (list(self.inputs) for _ in range(3))
+        for number, item in enumerate(self.spec.inputs):
+            if item.name in names:
+                flat = self.inputs[number].reshape(-1)
+                right[number] = _turned(flat, 0, turn).reshape(self.inputs[number].shape)
+                both[number] = left[number] + right[number]
+        parts = [self._part((), output) for output in range(len(self.boxes))]
+        one, other, total = (
+            [part.found(outputs) for part in parts]
+            for outputs in (self.run(inputs, self._wanted()) for inputs in (left, right, both))
+        )
+        return _worst((found, a + b) for found, a, b in zip(total, one, other, strict=True))
+
+    def _wanted(self) -> dict[int, list[Box]]:
+        return {output: [box] for output, box in enumerate(self.boxes)}
+
+    def _part(self, steps: Sequence[Step], output: int) -> Part:
+        box = self.boxes[output]
+        part = Part(output, box, tuple(np.arange(first, end) for first, end in box))
+        for step in reversed(steps):
+            part = step.undone(self.spec.outputs[output].name, part, self.shapes[output])
+        return part
+
+
+def broken(
+    spec: ProblemSpec, size: str, inputs: Sequence[Array], run: Run, *, tolerance: float, key: bytes
+) -> str | None:
+    """Say which relation does not hold within `FACTOR` times the tolerance; None if all do.
+
+    `inputs` are any on which the outputs are right; what is drawn depends on `key`.
+    """
+    generator = np.random.default_rng(list(hashlib.sha256(key).digest()))
+    shapes = [output.resolve(spec.dims(size)) for output in spec.outputs]
+    trial = Trial(spec, shapes, inputs, run, [_box(shape, generator) for shape in shapes])
+    limit = FACTOR * tolerance
+    steps = [
+        Step(relation, *generator.integers(_SEEDS, size=2).tolist())
+        for relation in spec.relations
+        if relation.inputs
+    ]
+    if steps and (error := trial.changed_error(steps)) >= limit:
+        # Rejected in any case: what is worth the cost of more runs is to say which one.
+        each = ((step.relation.name, trial.changed_error([step])) for step in steps)
+        name, error = next((pair for pair in each if pair[1] >= limit), ("all after each other", error))
+        return _said(name, error, limit)
+    for relation in spec.relations:
+        if relation.linear:
+            error = trial.linear_error(relation.linear, int(generator.integers(_SEEDS)))
+            if error >= limit:
+                return _said(relation.name, error, limit)
+    return None
+
+
+def _said(name: str, error: float, limit: float) -> str:
+    return f"relation {name!r} does not hold: relative L2 error {error:.3g}, it must be below {limit:.3g}"
+
+
+def _box(shape: tuple[int, ...], generator: np.random.Generator) -> Box:
+    """Small outputs whole, of others a tile anywhere."""
+    extent = shape if prod(shape) <= WHOLE else ((1,) * len(shape) + _SHAPE)[-len(shape) :]
+    extent = tuple(min(size, part) for size, part in zip(shape, extent, strict=True))
+    starts = generator.integers(np.subtract(shape, extent) + 1)
+    return tuple((int(first), int(first) + size) for first, size in zip(starts, extent, strict=True))
+
+
+def _turned(array: Array, axis: int, turn: int) -> Array:
+    """Element i along the axis becomes element (turn - i) mod n, in two copies."""
+    low, high = np.split(array, [turn % array.shape[axis] + 1], axis)
+    return np.concatenate([np.flip(low, axis), np.flip(high, axis)], axis)
+
+
+def _runs(places: Array) -> Iterator[tuple[int, int]]:
+    """The intervals that some places along an axis make up."""
+    ordered = np.sort(places)
+    for run in np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1):
+        yield int(run[0]), int(run[-1]) + 1
+
+
+def _worst(pairs: Iterable[tuple[Array, Array]]) -> float:
+    """The largest relative L2 error; infinite where something is not finite, or should be zero and is not."""
+    return max(_error(found, truth) for found, truth in pairs)
+
+
+def _error(found: Array, truth: Array) -> float:
+    with np.errstate(all="ignore"):
+        wrong = float(np.linalg.norm((found - truth).reshape(-1)))
+        scale = float(np.linalg.norm(truth.reshape(-1)))
+    if not isfinite(wrong):
+        return inf
+    return wrong / scale if scale else (inf if wrong else 0.0)
