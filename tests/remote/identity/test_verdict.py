@@ -1,0 +1,274 @@
+"""Verdicts on two programs, the second in the place of the reference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from remote.judge import tiles
+from remote.judge.identity import demand
+from remote.judge.identity.dependence import missing
+from remote.judge.identity.excerpt import MAX_WORK, excerpt
+from remote.judge.identity.verdict import find
+from remote.judge.tiles import Tile
+from tests.adversarial.attacks import numbers
+from tests.adversarial.honest import products, rows, silu
+from tests.adversarial.model import edit
+from tests.remote.identity.programs import lines, of_problem, shapes_of, sides, traced
+
+SHAPES = ((16, 24), (16, 24))
+
+
+def tile(*names: str, cols: int = 24) -> tuple[str, ...]:
+    return tuple(f"{name} = tile((16, {cols}), nl.float32)" for name in names)
+
+
+def formula(*body: str) -> str:
+    """A kernel of x and y, in tiles of that name, that returns what these lines leave in z."""
+    made = (*tile("a", "b", "z"), *tile("s", "t", cols=1))
+    moved = ("nisa.dma_copy(dst=a, src=x)", "nisa.dma_copy(dst=b, src=y)")
+    out = ("out = nl.ndarray((16, 24), dtype=x.dtype, buffer=nl.shared_hbm)", "nisa.dma_copy(dst=out, src=z)")
+    return lines("x, y", *made, *moved, *body, *out, "return out")
+
+
+def scaled(number: object, data: str = "a") -> str:
+    return f"nisa.tensor_scalar(dst=z, data={data}, op0=nl.multiply, operand0={number})"
+
+
+def function(name: str, data: str = "a", dst: str = "z", **more: object) -> str:
+    given = "".join(f", {key}={value}" for key, value in more.items())
+    return f"nisa.activation(dst={dst}, op=nl.{name}, data={data}{given})"
+
+
+def both(op: str, left: str = "a", right: str = "b", dst: str = "z") -> str:
+    return f"nisa.tensor_tensor(dst={dst}, data1={left}, data2={right}, op=nl.{op})"
+
+
+def reduced(op: str, data: str = "a", dst: str = "s", **more: object) -> str:
+    given = "".join(f", {key}={value}" for key, value in more.items())
+    return f"nisa.tensor_reduce(dst={dst}, op=nl.{op}, data={data}, axis=1{given})"
+
+
+def over(op: str, column: str, data: str = "z") -> str:
+    return f"nisa.tensor_scalar(dst=z, data={data}, op0=nl.{op}, operand0={column})"
+
+
+def found(ours: tuple[str, ...], theirs: tuple[str, ...]):
+    return find(sides(*(traced(formula(*body), SHAPES) for body in (ours, theirs))))
+
+
+SOFTMAX = (
+    reduced("maximum", negate=True),
+    function("exp", bias="s"),
+    reduced("add", "z", "t"),
+    "nisa.reciprocal(dst=t, data=t)",
+    over("multiply", "t"),
+)
+SAME = {
+    "a constant folded otherwise": ((scaled("0.01 * 0.001"),), (scaled("1e-5"),)),
+    "a root folded": ((scaled("128 ** -0.5"),), (scaled("2.0 ** -3.5"),)),
+    "a division for a factor": (
+        (scaled("1.0 / 3.0"),),
+        ("nisa.memset(dst=s, value=3.0)", "nisa.reciprocal(dst=s, data=s)", over("multiply", "s", "a")),
+    ),
+    "another order of additions": (
+        (both("add"), both("add", "z", "a")), (both("add", "a", "a"), both("add", "b", "z")),
+    ),
+    "a sum of exponentials' product": (
+        (both("add"), function("exp", "z")),
+        (function("exp"), function("exp", "b", "b"), both("multiply", "z", "b")),
+    ),
+    "the reciprocal of a root": (
+        (function("square"), function("rsqrt", "z")),
+        (function("square"), function("sqrt", "z"), "nisa.reciprocal(dst=z, data=z)"),
+    ),
+    "a number by its square root": (
+        (function("square"), function("rsqrt", "z", "b"), both("multiply", "z", "b")),
+        (function("square"), function("sqrt", "z")),
+    ),
+    "halves of other types": (
+        (both("multiply"),),
+        (
+            "h, l = tile((16, 24), nl.bfloat16), tile((16, 24), nl.bfloat16)",
+            "nisa.tensor_copy(dst=h, src=a)",
+            both("subtract", "a", "h", "l"),
+            both("multiply", "h", "b"),
+            both("multiply", "l", "b", "a"),
+            both("add", "z", "a"),
+        ),
+    ),
+    "softmax with another shift": (
+        SOFTMAX, (reduced("minimum", "b", negate=True), *SOFTMAX[1:]),
+    ),
+    "softmax without a shift": (SOFTMAX, (function("exp"), *SOFTMAX[2:])),
+    "a rectifier by its definition": (
+        (function("relu"),), ("nisa.tensor_scalar(dst=z, data=a, op0=nl.maximum, operand0=0.0)",),
+    ),
+    "a maximum in two parts": (
+        (reduced("maximum"), over("subtract", "s", "a")),
+        (
+            reduced("maximum", "a[:, 0:9]"), reduced("maximum", "a[:, 9:24]", "t"),
+            both("maximum", "s", "t", "s"), over("subtract", "s", "a"),
+        ),
+    ),
+    "statistics by their instructions": (
+        (
+            "q, m = tile((16, 6), nl.float32), tile((16, 2), nl.float32)",
+            "nisa.bn_stats(dst=q, data=a)", "nisa.bn_aggr(dst=m, data=q)", over("subtract", "m[:, 0:1]", "a"),
+            over("multiply", "m[:, 1:2]"),
+        ),
+        (
+            reduced("add"), "nisa.tensor_scalar(dst=s, data=s, op0=nl.multiply, operand0=1.0 / 24)",
+            over("subtract", "s", "a"), function("square", "z", "b"), reduced("add", "b", "t"),
+            "nisa.tensor_scalar(dst=t, data=t, op0=nl.multiply, operand0=1.0 / 24)", over("multiply", "t"),
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_the_same_formula_is_proven(name: str) -> None:
+    assert found(*SAME[name]).verdict == "proven"
+
+
+OTHER = {
+    "a constant that is a little off": ((scaled("1.00001"),), ("nisa.tensor_copy(dst=z, src=a)",)),
+    "a slight term left out": (
+        (over("add", "1e-7", "a"),), ("nisa.tensor_copy(dst=z, src=a)",),
+    ),
+    "another function": ((function("tanh"),), (function("sigmoid"),)),
+    "a sum of all but one": ((reduced("add", "a[:, 0:23]"), over("add", "s", "b")),
+                             (reduced("add"), over("add", "s", "b"))),
+    "a softmax over part of the row": (
+        (*SOFTMAX[:2], reduced("add", "z[:, 1:24]", "t"), *SOFTMAX[3:]), SOFTMAX,
+    ),
+    "numbers that were learnt by heart": (
+        (scaled("0.5"), "nisa.memset(dst=z[3:4, 5:6], value=0.25)"), (scaled("0.5"),),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in OTHER if "by heart" not in name])
+def test_another_formula_is_rejected(name: str) -> None:
+    finding = found(*OTHER[name])
+    assert finding.verdict == "rejected", finding
+    assert "in float64" in finding.reason
+
+
+TESTED = {
+    "functions without rules": (
+        ("q = tile((16, 8), nl.float32)", "nisa.max8(dst=q, src=a)", over("multiply", "q[:, 0:1]", "a")),
+        (reduced("maximum"), over("multiply", "s", "a")),
+    ),
+    "constants that stand for no simple number": ((scaled("0.7234567"),), (scaled("0.7234577"),)),
+    "maxima or comparisons": ((both("maximum"),), (both("minimum"),)),
+    "no more than constants rounded": (
+        (both("multiply"), over("multiply", "1e-6"), both("add", "z", "a")),
+        ("nisa.tensor_copy(dst=z, src=a)",),
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", TESTED)
+def test_what_is_not_covered_is_tested_in_numbers_only(reason: str) -> None:
+    finding = found(*TESTED[reason])
+    assert finding.verdict == "tested", finding
+    assert reason in finding.reason
+
+
+def test_a_rejection_names_the_element() -> None:
+    ours, theirs = (
+        formula(scaled("0.5"), *more) for more in (("nisa.memset(dst=z[0:1, 5:6], value=0.25)",), ())
+    )
+    given = sides(traced(ours, SHAPES), traced(theirs, SHAPES))
+    finding = find(given)
+    assert finding.verdict == "rejected"
+    assert given.place(finding.position) == (0, (0, 5))
+
+
+def test_a_maximum_over_part_of_the_row_lacks_the_rest() -> None:
+    ours = (reduced("maximum", "a[:, 0:23]"), over("multiply", "s", "b"))
+    given = sides(*(traced(formula(*body), SHAPES) for body in (ours, (reduced("maximum"), ours[1]))))
+    finding = find(given)
+    assert finding.verdict == "rejected"
+    assert finding.lacks is not None
+    assert finding.lacks.input == 0
+    assert finding.lacks.element % 24 == 23
+    assert given.place(finding.position)[1][0] == finding.lacks.element // 24
+
+
+def test_terms_that_cancel_are_no_dependence() -> None:
+    ours = ("nisa.tensor_copy(dst=z, src=a)", "nisa.tensor_copy(dst=z, src=a)")
+    theirs = (both("add"), both("subtract", "z", "b"))
+    given = sides(*(traced(formula(*body), SHAPES) for body in (ours, theirs)))
+    assert missing(given, np.random.default_rng(1)) is None
+    assert find(given).verdict == "proven"
+
+
+def test_a_rejection_needs_the_simulator_s_word() -> None:
+    given = sides(*(traced(formula(*body), SHAPES) for body in OTHER["another function"]))
+    truth = sides(*(traced(formula(*body), SHAPES) for body in OTHER["another function"][::-1]))
+    for simulate in (truth.simulate, lambda _: None):
+        finding = find(replace(given, simulate=simulate))
+        assert finding.verdict == "tested"
+        assert "simulator" in finding.reason
+
+
+HONEST = (*silu.KERNELS, *products.KERNELS, *rows.KERNELS)
+LIGHT = ("silu", "adamw", "bmm_softmax", "mamba", "rmsnorm_matmul")
+"""Problems whose initial kernels are cheap to evaluate; all are judged in tests/adversarial."""
+
+
+@pytest.mark.parametrize(
+    "kernel", [item for item in HONEST if item.problem in LIGHT], ids=lambda item: item.idea
+)
+def test_unusual_kernels_are_proven(kernel) -> None:
+    assert find(of_problem(kernel.problem, kernel.kernel)).verdict == "proven"
+
+
+CAUGHT = (
+    "a denominator from half of the row",
+    "a single element left out",
+    "epsilon left out",
+    "half of a row's statistics, rescaled",
+    "state not carried between tiles",
+    "weight decay left out, half as large as the problem's tolerance",
+)
+
+
+@pytest.mark.parametrize("technique", CAUGHT)
+def test_shortcuts_are_rejected(technique: str) -> None:
+    (attack,) = (item for item in numbers.ATTACKS if item.technique == technique)
+    assert find(of_problem(attack.problem, attack.kernel)).verdict == "rejected"
+
+
+def test_a_maximum_that_cancels_does_not_hide_what_is_wrong() -> None:
+    kernel = edit(
+        "bmm_softmax",
+        ("op=nl.exp, data=scores, bias=neg_max", "op=nl.exp, data=scores, bias=neg_max, scale=0.99999"),
+    )
+    assert find(of_problem("bmm_softmax", kernel)).verdict == "rejected"
+
+
+def test_boxes_are_inside_the_drawn_tiles_and_end_where_they_end() -> None:
+    program = traced(edit("adamw"), shapes_of("adamw"))
+    drawn = [
+        Tile(0, ((0, 64), (0, 256))),
+        Tile(0, ((256, 320), (1792, 2048))),
+        Tile(0, ((64, 128), (64, 320))),
+    ]
+    boxes, steps = excerpt(program, drawn, np.random.default_rng(3))
+    assert demand.work(steps) <= MAX_WORK
+    assert demand.steps(program, tiles.boxes(boxes))[0].number == steps[0].number
+    inside = [
+        any(
+            all(a <= c and d <= b for (a, b), (c, d) in zip(tile.box, box.box, strict=True)) for tile in drawn
+        )
+        for box in boxes
+    ]
+    assert len(boxes) == 4
+    assert all(inside)
+    assert any(box.box[0][1] == 320 and box.box[1][1] == 2048 for box in boxes)
+    assert any(box.box[0][0] == 0 and box.box[1][0] == 0 for box in boxes)
