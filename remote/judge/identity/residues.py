@@ -13,7 +13,6 @@ there only agreement means something.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from enum import IntFlag
 
@@ -25,6 +24,7 @@ from remote.judge.identity.bits import either, of_product
 from remote.judge.identity.domain import Array, Planes
 from remote.judge.identity.fields import Field, Residue
 from remote.judge.identity.functions import COMPARISONS, Composed, of_known
+from remote.judge.identity.hashing import mixed, secret
 
 P, Q = 1951617359, 975808679
 """P = 2 Q + 1. The primes up to 41 are squares modulo P, those up to 29 modulo Q: roots of sizes are true."""
@@ -144,10 +144,10 @@ class Residues(Composed):
         return Planes((value, exponent, real, why | _spread(mask.arrays[3])))
 
     def _secret(self, purpose: str) -> int:
-        return int.from_bytes(hashlib.sha256(self._seed + purpose.encode()).digest()[:8], "big")
+        return secret(self._seed, purpose)
 
     def _drawn(self, purpose: str, index: NDArray[np.uint64], why: int) -> Planes:
-        drawn = _mixed(index + np.uint64(self._secret(purpose)))
+        drawn = mixed(index + np.uint64(self._secret(purpose)))
         return Planes(
             (
                 self._values.remainder(drawn >> np.uint64(32)),
@@ -205,10 +205,10 @@ class Residues(Composed):
 
     def _opaque(self, name: str, *values: Planes) -> Planes:
         """A function without rules: a hash of its name and arguments; what it is where they are known."""
-        parts = [self._values.remainder(_mixed(value.arrays[0])) for value in values]
-        mixed = parts[0] if len(parts) == 1 else _mixed(parts[0]) ^ parts[1]
+        parts = [self._values.remainder(mixed(value.arrays[0])) for value in values]
+        place = parts[0] if len(parts) == 1 else mixed(parts[0]) ^ parts[1]
         why = np.bitwise_or.reduce(np.broadcast_arrays(*(value.arrays[3] for value in values)))
-        found = self._drawn(f"function {name}", mixed, 0)
+        found = self._drawn(f"function {name}", place, 0)
         why = _spread(why) | np.uint16(Why.FUNCTION * _BOTH)
         planes = Planes((found.arrays[0], found.arrays[1], found.arrays[2], why))
         real = of_known(name, *(value.arrays[2] for value in values))
@@ -277,7 +277,7 @@ class Residues(Composed):
         found = self._values.multiply(
             self._low[exponent & mask], self._high[exponent >> np.uint64(_TABLE_BITS)]
         )
-        next_exponent = self._exponents.remainder(_mixed(found))
+        next_exponent = self._exponents.remainder(mixed(found))
         real, why = np.exp(real), why >> np.uint16(_SHIFT) | np.uint16(Why.EXPONENT << _SHIFT)
         return _vanishing(Planes((found, next_exponent, real, why)), real == 0)
 
@@ -332,17 +332,6 @@ _BINARY: dict[str, Callable[[Residues, Planes, Planes], Planes]] = {
     "multiply": Residues.multiply,
     "subtract": Residues.subtract,
 }
-
-
-def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return hashes of 64 bits (the mixing function of splitmix64)."""
-    values = values + np.uint64(0x9E3779B97F4A7C15)
-    values ^= values >> np.uint64(30)
-    values *= np.uint64(0xBF58476D1CE4E5B9)
-    values ^= values >> np.uint64(27)
-    values *= np.uint64(0x94D049BB133111EB)
-    values ^= values >> np.uint64(31)
-    return values
 
 
 def _powers(base: int, count: int) -> Residue:

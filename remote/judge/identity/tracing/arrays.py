@@ -1,0 +1,253 @@
+"""Arrays that record what NumPy is asked to do with them.
+
+Each has a `shadow`: a view of bytes that nobody reads, of the array's shape, with one byte for an element.
+NumPy itself slices, transposes and reshapes the shadow, and its offset and strides say which elements of the
+array that was first made are meant. So views are views: what is written to one is seen through the others.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from remote.judge.identity.domain import Array
+from remote.judge.identity.expression import MOST_BYTES, Shape, Table, strides_of
+
+LARGEST = 1 << 32
+"""Elements of the largest array that is followed; they are address space, never memory."""
+
+
+class UntraceableError(Exception):
+    """The reference does something that cannot be followed: what."""
+
+
+class Recorder:
+    """What was recorded so far; equal operations are one."""
+
+    def __init__(self, inputs: Sequence[Shape]) -> None:
+        self.table = Table(inputs)
+        self._numbers: dict[Any, int] = {}
+        self._constants: dict[Any, int] = {}
+        self._bytes = 0
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+        self.space = np.frombuffer(mmap.mmap(-1, LARGEST, flags=flags), np.uint8)
+        self.address = _address(self.space)
+
+    def add(self, kind: str, args: tuple[int, ...], params: tuple[Any, ...] = ()) -> int:
+        """Record an operation; return its number."""
+        key = (kind, args, params)
+        if key not in self._numbers:
+            self._numbers[key] = self.table.add(kind, args, params)
+        return self._numbers[key]
+
+    def constant(self, array: Array) -> int:
+        """Record an array of known numbers."""
+        return self.add("constant", (), (self.listed(array),))
+
+    def listed(self, array: Array) -> int:
+        """Keep an array of known numbers; return its position among those."""
+        if array.dtype.kind not in "bifu":
+            array = _as_float(array)
+        key = (array.shape, array.dtype.str, array.tobytes())
+        if key not in self._constants:
+            self._bytes += array.nbytes
+            if self._bytes > MOST_BYTES:
+                raise UntraceableError(f"its constants take more than {MOST_BYTES} bytes")
+            self.table.arrays.append(np.array(array))
+            self._constants[key] = len(self.table.arrays) - 1
+        return self._constants[key]
+
+    def number_of(self, value: Any) -> int:
+        """Return the operation that gives a value: a recording array, or numbers."""
+        return value.number if isinstance(value, Recording) else self.constant(np.asarray(value))
+
+    def result(self, number: int, dtype: Any = np.float64) -> Recording:
+        """Return the array that an operation gives."""
+        return Recording(Buffer(self, number, np.dtype(dtype)))
+
+
+class Buffer:
+    """An array that was made, and what has been written to it since."""
+
+    def __init__(self, recorder: Recorder, number: int, dtype: np.dtype[Any]) -> None:
+        self.recorder, self.dtype = recorder, dtype
+        self.shape = recorder.table.nodes[number].shape
+        self._number = number
+        self._written: list[tuple[int, Shape, int]] = []
+
+    @property
+    def number(self) -> int:
+        """The operation that gives its present elements."""
+        if self._written:
+            numbers, places = [item[0] for item in self._written], tuple(item[1:] for item in self._written)
+            self._number = self.recorder.add("assemble", (self._number, *numbers), places)
+            self._written = []
+        return self._number
+
+    def write(self, number: int, strides: Shape, offset: int) -> None:
+        """Write an operation's result to a strided part; all of the buffer, if it has its shape."""
+        shape = self.recorder.table.nodes[number].shape
+        if shape == self.shape and strides == strides_of(shape):
+            self._number, self._written = number, []
+        elif prod(shape) == prod(self.shape) and strides == strides_of(shape):
+            whole = (self.shape, strides_of(self.shape), 0)
+            self._number, self._written = self.recorder.add("view", (number,), whole), []
+        else:
+            self._written.append((number, strides, offset))
+
+
+class Recording(NDArrayOperatorsMixin):
+    """An array, or a view of one, as references see it."""
+
+    __array_priority__ = 1000
+
+    def __init__(self, buffer: Buffer, shadow: Array | None = None) -> None:
+        self.buffer = buffer
+        self.recorder = buffer.recorder
+        if shadow is None:
+            count = prod(buffer.shape)
+            if count > LARGEST:
+                raise UntraceableError(f"an array of shape {buffer.shape} is too large")
+            shadow = self.recorder.space[:count].reshape(buffer.shape)
+        self.shadow: Array = shadow
+        self._seen: tuple[int, int] | None = None
+
+    @property
+    def number(self) -> int:
+        """The operation that gives its present elements."""
+        source = self.buffer.number
+        if self._seen is None or self._seen[0] != source:
+            shape, (strides, offset) = self.shape, self._place(self.shadow)
+            same = (shape, strides, offset) == (self.buffer.shape, strides_of(shape), 0)
+            number = source if same else self.recorder.add("view", (source,), (shape, strides, offset))
+            self._seen = source, number
+        return self._seen[1]
+
+    @property
+    def shape(self) -> Shape:
+        return self.shadow.shape
+
+    @property
+    def ndim(self) -> int:
+        return self.shadow.ndim
+
+    @property
+    def size(self) -> int:
+        return self.shadow.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.buffer.dtype
+
+    @property
+    def itemsize(self) -> int:
+        return self.buffer.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.itemsize * self.size
+
+    @property
+    def real(self) -> Recording:
+        return self
+
+    @property
+    def T(self) -> Recording:  # noqa: N802  NumPy's name
+        return self.moved(np.transpose)
+
+    @property
+    def mT(self) -> Recording:  # noqa: N802  NumPy's name
+        return self.moved(lambda array: np.swapaxes(array, -1, -2))
+
+    def __len__(self) -> int:
+        return len(self.shadow)
+
+    def __iter__(self) -> Iterator[Recording]:
+        return (self[at] for at in range(len(self)))
+
+    def __getitem__(self, index: Any) -> Recording:
+        from remote.judge.identity.tracing import indexing
+
+        return indexing.get(self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        from remote.judge.identity.tracing import indexing
+
+        indexing.put(self, index, value)
+
+    def __getattr__(self, name: str) -> Any:
+        from remote.judge.identity.tracing import methods
+
+        if name in methods.METHODS:
+            return methods.METHODS[name].__get__(self)
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise UntraceableError(f"it uses `.{name}` of an array")
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """Record a function of elements, a reduction or a product of matrices."""
+        from remote.judge.identity.tracing import ufuncs
+
+        return ufuncs.apply(self.recorder, ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Record what a function of NumPy does."""
+        from remote.judge.identity.tracing import functions
+
+        return functions.apply(self.recorder, func, args, kwargs)
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise UntraceableError("it asks for the numbers in an array")
+
+    def _no_number(self, *_: Any) -> Any:
+        raise UntraceableError("what it does depends on the numbers in an array")
+
+    __bool__ = __float__ = __int__ = __index__ = __complex__ = _no_number
+    __hash__ = None  # type: ignore[assignment]  # as NumPy's arrays
+
+    def moved(self, movement: Callable[[Array], Array]) -> Recording:
+        """Apply what NumPy does to shapes without looking at numbers; it is a copy where NumPy makes one."""
+        for source in (self, self.copied):
+            array = source if isinstance(source, Recording) else source()
+            shadow = movement(array.shadow)
+            if np.may_share_memory(shadow, self.recorder.space):
+                return Recording(array.buffer, shadow)
+        raise UntraceableError("it brings elements into an order that is not followed")
+
+    def copied(self, dtype: Any = None) -> Recording:
+        """Return a new array of the same elements."""
+        return self.recorder.result(self.number, dtype or self.dtype)
+
+    def broadcast(self, shape: Shape) -> Recording:
+        """Return a view of that shape."""
+        return self.moved(lambda array: np.broadcast_to(array, shape))
+
+    def write(self, target: Array, value: Any) -> None:
+        """Write to a part of the buffer, given by its shadow."""
+        if not isinstance(value, Recording):
+            value = self.recorder.result(self.recorder.constant(np.asarray(value)))
+        if value.shape != target.shape:
+            while value.ndim > target.ndim:
+                value = value[0]  # leading axes of size one, which NumPy drops
+            value = value.broadcast(target.shape)
+        self.buffer.write(value.number, *self._place(target))
+
+    def _place(self, shadow: Array) -> tuple[Shape, int]:
+        return shadow.strides, _address(shadow) - self.recorder.address
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _as_float(array: Array) -> Array:
+    """Small float types, such as bfloat16, that files cannot hold."""
+    if array.dtype.kind != "V" or array.dtype.names:
+        raise UntraceableError(f"it computes with {array.dtype}")
+    return array.astype(np.float32)

@@ -1,0 +1,165 @@
+"""Functions of elements, their reductions, and products of matrices, as they are recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from remote.judge.identity.functions import COMPARISONS, REDUCTIONS
+from remote.judge.identity.tracing.arrays import Recorder, Recording, UntraceableError
+
+_FINITE = {"isfinite": True, "isinf": False, "isnan": False}
+
+
+def apply(
+    recorder: Recorder, ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]
+) -> Any:
+    """Record one call of a ufunc; what it was to be written to is returned where there is something."""
+    out = kwargs.pop("out", None)
+    if ufunc.nout != 1 or method not in _METHODS:
+        raise UntraceableError(f"it uses np.{ufunc.__name__}, {method}")
+    found = _METHODS[method](recorder, ufunc, inputs, kwargs)
+    if out is None:
+        return found
+    (target,) = out
+    if not isinstance(target, Recording):
+        raise UntraceableError("it writes to an array that is not followed")
+    target[...] = found
+    return target
+
+
+def elementwise(recorder: Recorder, name: str, *inputs: Any, dtype: Any = np.float64) -> Recording:
+    """Record a function of one or two arguments by its name."""
+    kind = "unary" if len(inputs) == 1 else "binary"
+    numbers = tuple(recorder.number_of(item) for item in inputs)
+    return recorder.result(recorder.add(kind, numbers, (name,)), dtype)
+
+
+def reduced(
+    value: Recording, name: str, axis: Any, *, keepdims: bool = False, dtype: Any = None
+) -> Recording:
+    """Record a reduction over some axes, all for None."""
+    axes = range(value.ndim) if axis is None else np.atleast_1d(axis)
+    chosen = sorted(int(item) % value.ndim for item in axes)
+    if not chosen:
+        return value.copied()
+    number = value.recorder.add("reduce", (value.number,), (name, *chosen))
+    found = value.recorder.result(number, dtype or value.dtype)
+    return found if keepdims else found.moved(lambda array: np.squeeze(array, axis=tuple(chosen)))
+
+
+def matmul(recorder: Recorder, left: Any, right: Any) -> Recording:
+    """Record a product as np.matmul takes it: vectors are rows on the left and columns on the right."""
+    one, other = (item if isinstance(item, Recording) else made(recorder, item) for item in (left, right))
+    rows = one.moved(lambda array: array[None]) if one.ndim == 1 else one
+    columns = other.moved(lambda array: array[:, None]) if other.ndim == 1 else other
+    number = recorder.add("matmul", (rows.number, columns.number))
+    found = recorder.result(number, np.result_type(one.dtype, other.dtype))
+    if other.ndim == 1:
+        found = found.moved(lambda array: array[..., 0])
+    return (
+        found.moved(lambda array: array[..., 0, :] if other.ndim > 1 else array[..., 0])
+        if one.ndim == 1
+        else found
+    )
+
+
+def made(recorder: Recorder, value: Any) -> Recording:
+    """Return known numbers as an array that records."""
+    array = np.asarray(value)
+    return recorder.result(recorder.constant(array), array.dtype)
+
+
+def _called(recorder: Recorder, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Recording:
+    where, dtype = kwargs.pop("where", True), kwargs.pop("dtype", None)
+    _no_more(ufunc, kwargs, {"casting", "order", "subok"})
+    if where is not True:
+        raise UntraceableError(f"it uses np.{ufunc.__name__} with `where`")
+    if ufunc is np.matmul:
+        return matmul(recorder, *inputs)
+    if ufunc.signature is not None or ufunc.nin > 2:
+        raise UntraceableError(f"it uses np.{ufunc.__name__}")
+    name = ufunc.__name__
+    if name in _FINITE:
+        # Symbols are numbers: a reference that guards against infinities computes the same without.
+        (value,) = inputs
+        return made(recorder, np.bool_(_FINITE[name])).broadcast(value.shape)
+    return elementwise(recorder, name, *inputs, dtype=dtype or _type(ufunc, inputs))
+
+
+def _reduced(recorder: Recorder, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Recording:
+    (value, *rest) = inputs
+    axis = rest[0] if rest else kwargs.pop("axis", 0)
+    keepdims = kwargs.pop("keepdims", False)
+    dtype, initial = kwargs.pop("dtype", None), kwargs.pop("initial", None)
+    where = kwargs.pop("where", True)
+    _no_more(ufunc, kwargs, set())
+    if where is not True or (initial is not None and initial is not np._NoValue):  # noqa: SLF001  NumPy's default
+        raise UntraceableError(f"it uses np.{ufunc.__name__}.reduce with `where` or `initial`")
+    name = {"fmax": "maximum", "fmin": "minimum"}.get(ufunc.__name__, ufunc.__name__)
+    if name == "logaddexp":
+        exponentials = elementwise(recorder, "exp", value)
+        return elementwise(recorder, "log", reduced(exponentials, "add", axis, keepdims=keepdims))
+    if name not in REDUCTIONS:
+        raise UntraceableError(f"it uses np.{name}.reduce")
+    return reduced(value, name, axis, keepdims=keepdims, dtype=dtype)
+
+
+def _accumulated(
+    recorder: Recorder, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: dict[str, Any]
+) -> Recording:
+    (value, *rest) = inputs
+    if ufunc is not np.add:
+        raise UntraceableError(f"it uses np.{ufunc.__name__}.accumulate")
+    return running_sum(value, rest[0] if rest else kwargs.get("axis", 0))
+
+
+def running_sum(value: Recording, axis: int) -> Recording:
+    """Record sums up to each element of an axis: a product with the matrix that has ones up to there."""
+    recorder, size = value.recorder, value.shape[axis]
+    index = made(recorder, np.arange(size, dtype=np.int32))
+    upper = np.less_equal(index[:, None], index[None])
+    rows = value.moved(lambda array: np.moveaxis(array, axis, -1))
+    flat = rows if value.ndim > 1 else rows[None]
+    found = matmul(recorder, flat, upper)
+    return (found if value.ndim > 1 else found[0]).moved(lambda array: np.moveaxis(array, -1, axis))
+
+
+def _outer(recorder: Recorder, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    left, right = (item if isinstance(item, Recording) else made(recorder, item) for item in inputs)
+    return ufunc(left[(..., *(None,) * right.ndim)], right, **kwargs)
+
+
+_METHODS: dict[str, Callable[..., Recording]] = {
+    "__call__": _called,
+    "accumulate": _accumulated,
+    "outer": _outer,
+    "reduce": _reduced,
+}
+
+
+def _type(ufunc: np.ufunc, inputs: Sequence[Any]) -> np.dtype[Any]:
+    if ufunc.__name__ in COMPARISONS:
+        return np.dtype(bool)
+    types = [
+        type(item)
+        if type(item) in {int, float}
+        else np.asarray(item).dtype
+        if not isinstance(item, Recording)
+        else item.dtype
+        for item in inputs
+    ]
+    if any(getattr(item, "kind", "") == "c" for item in types):
+        raise UntraceableError("it computes with complex numbers")
+    try:
+        return ufunc.resolve_dtypes((*types, None))[-1]
+    except TypeError:
+        return np.result_type(*types)
+
+
+def _no_more(ufunc: np.ufunc, kwargs: dict[str, Any], known: set[str]) -> None:
+    unknown = sorted(set(kwargs) - known)
+    if unknown:
+        raise UntraceableError(f"it uses np.{ufunc.__name__} with `{unknown[0]}`")

@@ -1,0 +1,208 @@
+"""References followed through NumPy: what was recorded gives, on any box, what NumPy gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import seeds
+from remote.judge.identity.domain import Planes
+from remote.judge.identity.evaluate import evaluate
+from remote.judge.identity.expression import loads
+from remote.judge.identity.floats import Floats
+from remote.judge.identity.tracing.arrays import UntraceableError
+from remote.judge.identity.tracing.recording import record
+from seeds.inputs import draw
+from tests.seeds.statements import STATEMENTS
+
+N = np.newaxis
+
+
+class Given(Floats):
+    """Floats whose symbols are given."""
+
+    def __init__(self, inputs):
+        super().__init__(b"", ())
+        self.given = [array.astype(np.float64).reshape(-1) for array in inputs]
+
+    def symbols(self, number, index):
+        return Planes((self.given[number][index],))
+
+
+def reference_of(name):
+    module = {"__name__": f"reference_of_{name}"}
+    exec(seeds.load(name).files["reference.py"], module)
+    return module["reference"]
+
+
+def assert_followed(reference, inputs, boxes=4):
+    """What is recorded, written and read again agrees with NumPy on random boxes and on the whole."""
+    truth = reference(*inputs)
+    truths = truth if isinstance(truth, tuple) else (truth,)
+    shapes = [array.shape for array in inputs]
+    recorded = record(
+        reference, [(array.shape, array.dtype) for array in inputs], [np.shape(t) for t in truths]
+    )
+    expression = loads(recorded.dumps(), shapes)
+    generator = np.random.default_rng(len(expression.nodes))
+    for output, expected in enumerate(truths):
+        for number in range(boxes):
+            box = tuple(_part(size, generator) if number else (0, size) for size in np.shape(expected))
+            found = evaluate(expression, output, box, Given(inputs)).arrays[0]
+            part = np.asarray(expected)[tuple(slice(*ends) for ends in box)]
+            assert found.shape == part.shape
+            assert found == pytest.approx(part.astype(np.float64), rel=1e-5, abs=1e-6)
+
+
+def _part(size, generator):
+    first = int(generator.integers(size))
+    return first, int(generator.integers(first + 1, min(size, first + 40) + 1))
+
+
+def small(name):
+    """A problem's inputs, cut to what is quick."""
+    spec = seeds.load(name).spec
+    dims = spec.dims("reduced")
+    cut = {"M": 48, "N": 64, "K": 32} if name != "mamba" else {"M": 40, "C": 16}
+    spec = spec.model_copy(
+        update={"sizes": {"reduced": {**dims, **{k: v for k, v in cut.items() if k in dims}}}}
+    )
+    return draw(spec, "reduced", 0)
+
+
+@pytest.mark.parametrize("name", seeds.problems())
+def test_references_of_problems_are_followed(name):
+    assert_followed(reference_of(name), small(name))
+
+
+@pytest.mark.parametrize("name", sorted({*STATEMENTS} - {"rope_single_freq_apply"}))
+def test_second_statements_are_followed(name):
+    assert_followed(STATEMENTS[name], [array.astype(np.float64) for array in small(name)])
+
+
+def _in_place(x, y):
+    out = np.zeros((6, 8), dtype=np.float32)
+    out += x
+    out[1:5, ::2] *= 2.0
+    out[:, -1] = y[:, 0]
+    np.exp(out[2], out=out[3])
+    return out
+
+
+def _views(x, y):
+    """Written through views of views, read through others."""
+    out = np.empty((2, 3, 8))
+    for block, row in zip(out, x.reshape(2, 3, 8), strict=True):
+        block.T[...] = row.T
+        block[0] -= 1.0
+    rows = out.reshape(6, 8)
+    rows[4] = y[4]
+    return out[:, ::-1]
+
+
+def _masked(x, y):
+    mask = np.arange(8)[N] <= np.arange(6)[:, N]
+    scores = np.where(mask, x, -np.inf)
+    scores = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
+    scores[~mask] = 0.0
+    return scores / scores.sum(axis=-1, keepdims=True) + np.tril(y)
+
+
+def _listed(x, y):
+    order = np.array([5, 0, 3, 3])
+    picked = x[order] + y[[0, 1, 2, 3]]
+    out = np.zeros_like(x)
+    out[order[:3]] = picked[:3]
+    out[np.array([1, 2]), np.array([0, 7])] = 9.0
+    return out + x[:, np.array([7, 6, 5, 4, 3, 2, 1, 0])] + x[order[:1], np.array([2])]
+
+
+def _statistics(x, y):
+    return np.stack([
+        x.mean(axis=1), np.var(x, axis=1), y.std(axis=1, ddof=1), np.linalg.norm(x, axis=1),
+        np.average(x, axis=1, weights=np.abs(y)), x.prod(1), np.amax(x, 1), np.min(y, 1),
+    ])  # fmt: skip
+
+
+OPERATIONS = {
+    "in place": _in_place,
+    "views": _views,
+    "masks": _masked,
+    "lists of numbers": _listed,
+    "statistics": _statistics,
+    "two outputs": lambda x, y: (x + y, (x * y).sum(axis=0)),
+    "no axis": lambda x, y: x.sum() + y[0],
+    "known numbers alone": lambda x, y: np.ones((3, 4)) * 2.0,
+    "split and joined": lambda x, y: np.concatenate([*np.split(x, 2, axis=1)[::-1], y], axis=1),
+    "uneven parts": lambda x, y: np.vstack(np.array_split(x, 4)[::-1]),
+    "stacks": lambda x, y: np.stack([x, y], axis=-1) + np.hstack([x, y]).reshape(6, 8, 2),
+    "padded": lambda x, y: np.pad(x, ((1, 2), (0, 3)), constant_values=1.5),
+    "rolled": lambda x, y: np.roll(x, 3, axis=1) + np.roll(y, -2, axis=0) + np.roll(x, 5),
+    "repeated": lambda x, y: np.repeat(x, 2, axis=0) + np.tile(y, (2, 1)),
+    "flipped": lambda x, y: x[::-1, ::-2] + np.flip(y, 0)[:, ::2],
+    "running sums": lambda x, y: np.cumsum(x, axis=1) + y.cumsum(0),
+    "reshaped after a transpose": lambda x, y: x.T.reshape(4, 12) @ y.reshape(12, 4),
+    "diagonal": lambda x, y: np.diagonal(x @ y.T) + np.einsum("ii->i", y @ x.T),
+    "clipped": lambda x, y: np.clip(x, -0.5, 0.5) + y.clip(min=0.0),
+    "dot and outer": lambda x, y: np.dot(x[0], y[1]) * np.outer(x[0], y[0]) + np.add.outer(x[1], y[1]),
+    "inner": lambda x, y: np.inner(x, y) + np.tensordot(x, y, ([1], [1])) + np.tensordot(x, y.T, 1),
+    "einsum with an ellipsis": lambda x, y: np.einsum("...k,jk->...j", x.reshape(2, 3, 8), y),
+    "einsum of three": lambda x, y: np.einsum("ik,jk,k->ij", x, y, x[0]),
+    "einsum of sums": lambda x, y: np.einsum("ij,kl->i", x, y) + np.einsum("ij,ij->i", x, y),
+    "vectors": lambda x, y: x @ y[0] + (y[0] @ x.T) + (x[0] @ y[1]),
+    "batches": lambda x, y: np.matmul(x.reshape(3, 2, 8), y.T[N]),
+    "by cases": lambda x, y: np.where(x > y, x, np.where(y != 0, np.sign(y), 0.0)),
+    "powers": lambda x, y: np.abs(x) ** 1.5 + y**2 + np.float_power(2.0, 3) + np.power(y, -1.0),
+    "copies": lambda x, y: np.copy(x) + np.asarray(y, dtype=np.float64) + np.array([x, y]).sum(axis=0),
+    "iterated": lambda x, y: np.array([row * 2 + other.max() for row, other in zip(x, y, strict=True)]),
+    "causal": lambda x, y: np.exp(x[:, :6] + np.triu(np.full((6, 6), -np.inf), k=1)),
+    "full like": lambda x, y: np.full_like(x, 3.0) + np.ones_like(y) * y,
+    "logarithms": lambda x, y: np.logaddexp(x, y) + np.logaddexp.reduce(x, axis=1)[:, N] + np.log1p(y * y),
+    "integers": lambda x, y: x * (np.arange(8) % 3 == 0) + np.rint(y) + np.floor(x),
+    "no infinities": lambda x, y: np.where(np.isfinite(x), x, 0.0) + np.nan_to_num(y),
+    "broadcast": lambda x, y: np.broadcast_to(x[:, :1], (6, 8)) + sum(np.broadcast_arrays(x[0], y)),
+    "swapped": lambda x, y: np.moveaxis(x.reshape(2, 3, 8), 2, 0) + y.reshape(3, 2, 8).swapaxes(0, 2).mT.mT,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operations_are_followed(name):
+    generator = np.random.default_rng(1)
+    assert_followed(
+        OPERATIONS[name], [generator.standard_normal((6, 8)).astype(np.float32) for _ in range(2)]
+    )
+
+
+REFUSED = {
+    "control flow": (lambda x, y: x if x[0, 0] > 0 else y, "depends on the numbers"),
+    "a number": (lambda x, y: x * float(y[0, 0]), "depends on the numbers"),
+    "indices": (lambda x, y: x[np.argmax(y, axis=0)], "np.argmax"),
+    "sorted": (lambda x, y: np.sort(x), "np.sort"),
+    "complex": (lambda x, y: (x + 1j * y).real, "complex"),
+    "lists": (lambda x, y: np.array(x.tolist()), "tolist"),
+    "own loops": (lambda x, y: np.vectorize(lambda a: a)(x), "numbers in an array"),
+    "integer results": (lambda x, y: _written_to_integers(x), "numbers"),
+    "an error": (lambda x, y: x @ y, "matmul"),
+    "other shapes": (lambda x, y: x[:3], "other shapes"),
+}
+
+
+def _written_to_integers(x):
+    out = np.zeros(x.shape, dtype=np.int64)
+    out[...] = x
+    return out
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_followed_says_why(name):
+    reference, reason = REFUSED[name]
+    inputs = [((6, 8), np.dtype(np.float32))] * 2
+    with pytest.raises(UntraceableError, match=reason):
+        record(reference, inputs, [(6, 8)])
+
+
+def test_numpy_is_left_as_it_was():
+    before = np.zeros, np.array
+    with pytest.raises(UntraceableError):
+        record(lambda x: x.tolist(), [((2,), np.dtype(np.float32))], [(2,)])
+    assert (np.zeros, np.array) == before
