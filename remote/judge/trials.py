@@ -122,10 +122,12 @@ class Trials:
     def _relations(self, most: int) -> None:
         """What must hold between outputs is looked at beside the first seed, where they are right."""
         seed = str(next(iter(self.job.references)))
+        parts: dict[str, Program] = {}
 
         def run(inputs: Sequence[Array], boxes: Mapping[int, Sequence[slices.Box]]) -> list[Array]:
-            part = slices.backward(self.program, boxes)
-            return self._outputs(part, inputs, Allowance(most), boxes)
+            if (key := repr(boxes)) not in parts:
+                parts[key] = slices.backward(self.program, boxes)
+            return self._outputs(parts[key], inputs, Allowance(most), boxes)
 
         spec, size = self.job.spec, self.job.size
         inputs = self.inputs.get(self.job, seed)

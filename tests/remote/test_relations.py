@@ -1,0 +1,180 @@
+"""Metamorphic relations: right kernels keep them, references are held to them, and what else they catch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import nki_sim
+import seeds
+from nki_sim.program.ir import ArraySpec
+from nki_sim.running import numerics
+from remote.errors import InfrastructureError
+from remote.judge import relations, suite
+from remote.judge.excerpts import outputs_of
+from seeds.inputs import draw
+from seeds.spec import RelationSpec
+from state.model import Verdict
+
+PROBLEMS = seeds.problems()
+
+
+def found(problem, run, *, size="reduced", tolerance=None, key=b"key", relation=None):
+    spec = problem.spec
+    if relation is not None:
+        spec = spec.model_copy(update={"relations": (RelationSpec.model_validate(relation),)})
+    inputs = draw(spec, size, spec.seeds[0])
+    limit = spec.rel_l2 if tolerance is None else tolerance
+    return relations.broken(spec, size, inputs, run, tolerance=limit, key=key)
+
+
+def reference_of(problem):
+    names = {}
+    exec(problem.files["reference.py"], names)
+    return lambda arrays, boxes: outputs_of(names["reference"](*arrays), problem.spec)
+
+
+def kernel_of(problem, source=None, size="reduced"):
+    dims = problem.spec.dims(size)
+    arrays = [ArraySpec(item.passed(dims), item.dtype) for item in problem.spec.inputs]
+    program = nki_sim.trace(source or problem.kernel, args=arrays, target="trn2")
+    return lambda arrays, boxes: numerics.run(program, arrays, only=boxes)
+
+
+def smaller(problem):
+    """Attention over half as many keys: its cost grows with their square."""
+    if problem.name != "gqa_full":
+        return problem
+    sizes = {"reduced": {**problem.spec.dims("reduced"), "N": 512}}
+    return replace(problem, spec=problem.spec.model_copy(update={"sizes": sizes}))
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_every_problem_says_what_must_hold_and_its_initial_kernel_keeps_it(name):
+    problem = smaller(seeds.load(name))
+    permuted = [item for item in problem.spec.relations if "permute" in " ".join(item.inputs.values())]
+    assert permuted, "what is drawn in secret needs an order to be drawn"
+    assert found(problem, kernel_of(problem)) is None
+
+
+@pytest.mark.parametrize("name", ["bmm_softmax", "mamba", "rope_single_freq_apply", "rmsnorm_matmul"])
+def test_references_keep_them_to_rounding(name):
+    problem = seeds.load(name)
+    assert found(problem, reference_of(problem), tolerance=1e-7) is None
+
+
+WRONG = {
+    "silu is not linear": ("silu", {"linear": ["x"]}),
+    "silu is not odd": ("silu", {"inputs": {"x": "negate"}, "outputs": {"out": "negate"}}),
+    "softmax is not linear in scores": ("bmm_softmax", {"linear": ["rhs"]}),
+    "rows of keys are in the order of out": ("bmm", {"inputs": {"rhs": "permute 2"}}),
+    "time has a direction": (
+        "mamba",
+        {
+            "inputs": {"delta": "permute 1", "u": "permute 1", "b": "permute 1", "c": "permute 1"},
+            "outputs": {"out": "permute 1"},
+        },
+    ),
+    "a scale that changes the result": ("matmul", {"inputs": {"lhs": "scale 2"}}),
+    "a shift that does not cancel": ("bmm_softmax", {"inputs": {"rhs": "shift 1"}}),
+    "an epsilon is in the way": (
+        "add_rmsnorm_matmul",
+        {"inputs": {"x": "scale 0.001953125", "z": "scale 0.001953125"}},
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "relation"), WRONG.values(), ids=WRONG)
+def test_what_does_not_hold_of_the_mathematics_is_found_on_the_reference(name, relation):
+    problem = seeds.load(name)
+    said = found(problem, reference_of(problem), relation={"name": "claimed", **relation})
+    assert said is not None
+    assert said.startswith("relation 'claimed' does not hold: relative L2 error ")
+
+
+def test_what_is_drawn_repeats_for_the_same_program_and_differs_between_programs():
+    problem = seeds.load("silu")
+    seen = {}
+    for key in (b"one", b"one", b"other"):
+        taken = []
+
+        def run(arrays, boxes, taken=taken):
+            taken.append(arrays[0].copy())
+            return [arrays[0]]
+
+        assert found(problem, run, key=key) is None
+        seen.setdefault(key, []).append(taken[1])
+    assert np.array_equal(*seen[b"one"])
+    assert not np.array_equal(seen[b"one"][0], seen[b"other"][0])
+
+
+def test_only_parts_of_large_outputs_are_asked_for():
+    problem = seeds.load("silu")
+    asked = []
+
+    def run(arrays, boxes):
+        asked.extend(boxes[0])
+        return [arrays[0]]
+
+    assert found(problem, run, size="full") is None
+    assert all(sum(end - first for first, end in box) <= 64 + 256 for box in asked)
+
+
+@pytest.mark.parametrize(("length", "turn"), [(5, 0), (5, 3), (7, 7), (1, 9)])
+def test_orders_of_arrays_and_of_their_parts_agree(length, turn):
+    array = np.arange(length)
+    turned = relations._turned(array, 0, turn)
+    assert turned.tolist() == [(turn - i) % length for i in range(length)]
+    assert sorted(turned) == array.tolist()
+
+
+# --- kernels that only a relation catches --------------------------------------------------------
+
+SELECTED = """
+            known = nl.ndarray((TILE_M, 1), dtype=nl.float32, buffer=nl.sbuf)
+            corner = x[0:1, 0:1].broadcast(0, TILE_M)
+            nisa.dma_copy(dst=known, src=corner)
+            right = nl.ndarray((TILE_M, 1), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.memset(dst=right, value=0.0)
+            for value in VALUES:
+                same = nl.ndarray((TILE_M, 1), dtype=nl.float32, buffer=nl.sbuf)
+                nisa.tensor_scalar(dst=same, data=known, op0=nl.equal, operand0=value)
+                nisa.tensor_tensor(dst=right, data1=right, data2=same, op=nl.maximum)
+            nisa.tensor_scalar(dst=out_tile, data=out_tile, op0=nl.multiply, operand0=right)
+"""
+"""Zeroes the result unless the first element of x is one that the judge is known to draw."""
+
+
+def knowing(problem) -> str:
+    """A silu that is right on all inputs of the suite, and on no others."""
+    sets = suite.every(problem.spec)
+    values = sorted({float(suite.inputs(problem.spec, "reduced", name)[0][0, 0]) for name in sets})
+    source = problem.kernel.replace(
+        "\n            nisa.dma_copy(\n                dst=out[",
+        SELECTED + "\n            nisa.dma_copy(\n                dst=out[",
+    )
+    return source.replace("\n\n\n@nki.jit", f"\nVALUES = {values!r}\n\n\n@nki.jit")
+
+
+async def test_a_kernel_that_knows_the_judges_inputs_is_caught_by_a_relation_alone(silu, evaluator):
+    source = knowing(silu.problem)
+    tiles = await evaluator.evaluate(silu.request(source, level="slices"), silu.blobs)
+    assert tiles.evaluation.verdict is Verdict.CORRECT, tiles.evaluation.error
+    answer = await evaluator.evaluate(silu.request(source, level="one_seed"), silu.blobs)
+    assert answer.evaluation.verdict is Verdict.INCORRECT
+    assert answer.evaluation.error.code == "relation_broken"
+    assert "do not depend on each other" in answer.evaluation.error.message
+
+
+async def test_a_wrong_declaration_is_the_problems_fault_not_a_kernels(bench, evaluator):
+    files = dict(seeds.load("silu").files)
+    files["problem.toml"] = files["problem.toml"].replace(
+        b"[work]", b'[[relations]]\nname = "linear, they say"\nlinear = ["x"]\n\n[work]'
+    )
+    made = bench(seeds.from_files(files))
+    with pytest.raises(InfrastructureError, match="'linear, they say' does not hold") as caught:
+        await evaluator.evaluate(made.request(), made.blobs)
+    assert caught.value.code == "reference_failed"
+    assert not caught.value.retryable
