@@ -51,7 +51,7 @@ def why_not() -> str | None:
 
 
 class Booted:
-    """A booted system; `root` is its file system as seen from here, less what it mounts itself (/run, /tmp)."""
+    """A booted system; `root` is its files as seen from here, less what it mounts itself (/run, /tmp)."""
 
     def __init__(self, root: Path, pid: int) -> None:
         self.root = root

@@ -1,0 +1,42 @@
+"""A short chaos under a real systemd: struck once in each way, the runs end as if nothing had happened."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import chaos
+from benchmarks.booted import booted, why_not
+from state.model import RunConfig, SearchConfig
+
+
+def small(number: int) -> RunConfig:
+    search = SearchConfig(beam=1, explorers=0, plans=3, rounds=2, within_percent=0)
+    return RunConfig(problem="silu", size="reduced", seed=number, search=search)
+
+
+def test_runs_that_were_struck_in_every_way_end_as_their_undisturbed_twins():
+    if reason := why_not():
+        pytest.skip(reason)
+    with booted() as machine:
+        struck = chaos.Chaos(machine, runs=2, seed=1, pause_seconds=(0.1, 1.0), configs=small)
+        struck.install()
+        struck.go_on(iter(chaos.STRIKES), seconds=600)
+        result = chaos.report(struck)
+    assert chaos.sound(result), chaos.lines(result)
+    assert result["strikes"] == dict.fromkeys(chaos.STRIKES, 1)
+    assert result["runs"] >= 2
+    assert result["effects"] > 10
+
+
+def test_what_chaos_looks_for_would_be_seen():
+    class Shorter:
+        def read(self, *, after, limit):
+            return []
+
+    seen = chaos.Seen(["a", "b"])
+    assert seen.lost(Shorter()) == 2
+    clean = {"same_state": 1, "same_best_kernel": 1, "runs": 1, "lost_events": 0, "duplicate_effects": 0}
+    assert chaos.sound({**clean, "findings": []})
+    for fault in ({"same_state": 0}, {"same_best_kernel": 0}, {"lost_events": 1}, {"duplicate_effects": 1}):
+        assert not chaos.sound({**clean, "findings": [], **fault})
+    assert not chaos.sound({**clean, "findings": ["chain"]})
