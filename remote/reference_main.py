@@ -2,7 +2,8 @@
 
 The request on stdin is JSON: `folder` (the problem's files), `size`, `files`: per seed the descriptors of its
 outputs, in the order of the spec, written as .npy; and `excerpts`: per input set the descriptor of an .npz
-with the pool's tiles (`0`, `1`, ...), the `honest` error and, of a seed, the marks of its generator.
+with the pool's tiles (`0`, `1`, ...), the `honest` error and, of a seed, the marks of its generator. Into
+`expression` goes what the reference computes, or why that cannot be said (`remote.judge.identity`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ import numpy as np
 
 from remote.judge import relations, stream, suite
 from remote.judge.excerpts import excerpts, outputs_of
+from remote.judge.identity.expression import refusal
+from remote.judge.identity.tracing.arrays import UntraceableError
+from remote.judge.identity.tracing.recording import record
 from remote.judge.tiles import pool
 from seeds.faults import FULL, REDUCED
 from seeds.inputs import Array, draw, dtype_of
@@ -40,7 +44,25 @@ def main() -> int:
     if request["excerpts"]:
         _keeps_relations(reference, spec)
         _excerpts(reference, spec, request["size"], request["excerpts"])
+    if request["expression"] is not None:
+        with os.fdopen(request["expression"], "wb") as file:
+            file.write(_expression(folder, spec, request["size"]))
     return 0
+
+
+def _expression(folder: Path, spec: ProblemSpec, size: str) -> bytes:
+    """What the reference computes; its module is read anew, so that arrays made there are followed too."""
+    dims = spec.dims(size)
+    inputs = [(item.resolve(dims), dtype_of(item.dtype)) for item in spec.inputs]
+    outputs = [item.resolve(dims) for item in spec.outputs]
+
+    def anew(*arrays: Any) -> Any:
+        return _load(folder, spec)(*arrays)
+
+    try:
+        return record(anew, inputs, outputs).dumps()
+    except UntraceableError as error:
+        return refusal(str(error))
 
 
 def _excerpts(reference: Callable[..., Any], spec: ProblemSpec, size: str, files: Mapping[str, int]) -> None:

@@ -2,8 +2,9 @@
 
 Under `<home>/cache/references/<problem digest>-<size>/` whole outputs of seeds lie as `<seed>-<output>.npy`
 and the judge's tiles, of every input set, as `<set>-<judge>.npz`, where `judge` is the digest of the code
-that draws inputs and tiles. They appear by atomic rename and are mapped into memory by the workers. It is a
-cache: deleting any of it costs only time.
+that draws inputs and tiles. What the reference computes lies as `expression-<code>.npz`, where `code` is the
+digest of the code that follows it. They appear by atomic rename and are mapped into memory by the workers. It
+is a cache: deleting any of it costs only time.
 """
 
 from __future__ import annotations
@@ -35,32 +36,38 @@ _LIMITS = Limits(
 _ROOM = Path(__file__).parent
 
 
-def _judge() -> str:
-    """The digest of what decides which inputs are drawn and which tiles are kept."""
-    parts = [
-        _ROOM / "judge" / name
-        for name in ("excerpts.py", "honest.py", "relations.py", "stream.py", "suite.py", "tiles.py")
-    ]
-    return digest_of(b"".join(path.read_bytes() for path in parts))[:12]
+def _digest(*paths: Path) -> str:
+    return digest_of(b"".join(path.read_bytes() for path in paths))[:12]
 
 
-_JUDGE = _judge()
+_JUDGE = _digest(*(
+    _ROOM / "judge" / name
+    for name in ("excerpts.py", "honest.py", "relations.py", "stream.py", "suite.py", "tiles.py")
+))  # fmt: skip
+"""The digest of what decides which inputs are drawn and which tiles are kept."""
+
+_IDENTITY = _ROOM / "judge" / "identity"
+_RECORDER = _digest(_IDENTITY / "expression.py", *sorted((_IDENTITY / "tracing").glob("*.py")))
+"""The digest of what follows references."""
 
 
 @dataclass(frozen=True)
 class _Wanted:
-    """Files: whole outputs by seed, tiles by input set."""
+    """Files: whole outputs by seed, tiles by input set, what the reference computes."""
 
     files: Mapping[int, tuple[Path, ...]] = field(default_factory=dict)
     excerpts: Mapping[str, Path] = field(default_factory=dict)
+    expression: Path | None = None
 
     def paths(self) -> list[Path]:
-        return [*(path for paths in self.files.values() for path in paths), *self.excerpts.values()]
+        outputs = (path for paths in self.files.values() for path in paths)
+        return [*outputs, *self.excerpts.values(), *([self.expression] if self.expression else [])]
 
     def missing(self) -> _Wanted:
         return _Wanted(
             {seed: paths for seed, paths in self.files.items() if not all(p.exists() for p in paths)},
             {name: path for name, path in self.excerpts.items() if not path.exists()},
+            self.expression if self.expression and not self.expression.exists() else None,
         )
 
 
@@ -94,6 +101,16 @@ class ReferenceStore:
         await self._ensure(problem, size, _Wanted(excerpts=files))
         return files
 
+    async def expression(self, problem: Problem, size: str) -> Path:
+        """Return the file of what the reference computes, or of why that cannot be said.
+
+        Raises:
+            InfrastructureError: reference_failed, or the jail's.
+        """
+        path = self._folder(problem, size) / f"expression-{_RECORDER}.npz"
+        await self._ensure(problem, size, _Wanted(expression=path))
+        return path
+
     async def _ensure(self, problem: Problem, size: str, wanted: _Wanted) -> None:
         async with self._locks.setdefault(self._folder(problem, size).name, asyncio.Lock()):
             missing = wanted.missing()
@@ -126,6 +143,7 @@ class ReferenceStore:
                 "size": size,
                 "files": {seed: [opened[path] for path in paths] for seed, paths in missing.files.items()},
                 "excerpts": {name: opened[path] for name, path in missing.excerpts.items()},
+                "expression": opened[missing.expression] if missing.expression else None,
             }
             result = await run_jailed(
                 _program(source, threads=bool(missing.files)),

@@ -17,12 +17,7 @@ from remote.judge.identity import regions
 from remote.judge.identity.domain import Array, Domain, Planes
 from remote.judge.identity.expression import Aligned, Expression, Node, Shape, aligned, strides_of
 from remote.judge.identity.regions import Axis, Region, broadcast, sizes, taken
-from remote.judge.tiles import Box, Tile
-
-
-def side(expression: Expression, domain: Domain, boxes: Sequence[Tile]) -> list[Planes]:
-    """Return boxes of the outputs, each in its own shape."""
-    return [evaluate(expression, box.output, box.box, domain) for box in boxes]
+from remote.judge.tiles import Box
 
 
 def evaluate(expression: Expression, output: int, box: Box, domain: Domain) -> Planes:

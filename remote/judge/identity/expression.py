@@ -12,6 +12,7 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from typing import Any
 from zipfile import BadZipFile
@@ -55,31 +56,45 @@ class Expression:
     def dumps(self) -> bytes:
         """Return it as the bytes of an .npz file."""
         listed = [[node.kind, node.args, node.params] for node in self.nodes]
-        text = json.dumps({"nodes": listed, "outputs": self.outputs}, separators=(",", ":"))
-        arrays = {f"constant{number}": array for number, array in enumerate(self.arrays)}
-        file = io.BytesIO()
-        np.savez_compressed(file, allow_pickle=False, text=np.frombuffer(text.encode(), np.uint8), **arrays)
-        return file.getvalue()
+        return _packed({"nodes": listed, "outputs": self.outputs}, self.arrays)
+
+
+def refusal(reason: str) -> bytes:
+    """Return what `loads` raises, with the reason, when it reads it."""
+    return _packed({"unfollowed": reason}, ())
+
+
+def _packed(content: Any, arrays: Sequence[Array]) -> bytes:
+    text = json.dumps(content, separators=(",", ":")).encode()
+    constants = {f"constant{number}": array for number, array in enumerate(arrays)}
+    file = io.BytesIO()
+    np.savez_compressed(file, allow_pickle=False, text=np.frombuffer(text, np.uint8), **constants)
+    return file.getvalue()
 
 
 def loads(data: bytes, inputs: Sequence[Shape]) -> Expression:
     """Read what `dumps` wrote; `inputs` are the shapes of the inputs.
 
     Raises:
-        ExpressionError: the bytes are not an expression over these inputs.
+        ExpressionError: the bytes are not an expression over these inputs, or say why there is none.
     """
+    return _read(data, tuple(inputs))
+
+
+@lru_cache(maxsize=4)
+def _read(data: bytes, inputs: tuple[Shape, ...]) -> Expression:
     if len(data) > MOST_BYTES:
         raise ExpressionError(f"the expression takes {len(data)} bytes, at most {MOST_BYTES} are read")
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            text = json.loads(file["text"].tobytes())
+            content = json.loads(file["text"].tobytes())
             arrays = [file[f"constant{number}"] for number in range(len(file.files) - 1)]
+        if "unfollowed" in content:
+            raise ExpressionError(f"the reference cannot be followed: {content['unfollowed']}")
         table = Table(inputs, arrays)
-        for kind, args, params in text["nodes"]:
+        for kind, args, params in content["nodes"]:
             table.add(kind, tuple(args), _frozen(params))
-        outputs = [int(number) for number in text["outputs"]]
-    except ExpressionError:
-        raise
+        outputs = [int(number) for number in content["outputs"]]
     except (OSError, ValueError, KeyError, TypeError, IndexError, EOFError, BadZipFile) as error:
         raise ExpressionError(f"the expression cannot be read: {error}") from error
     if not all(0 <= number < len(table.nodes) for number in outputs):
