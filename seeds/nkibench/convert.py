@@ -24,6 +24,9 @@ TOLERANCE = 2e-5
 TOLERANCES = {"mamba": 3e-5}
 """NKIBench's own exceptions."""
 
+_NARROW = {"float64": "float32", "int64": "int32"}
+"""What references may give, and kernels in their place."""
+
 _SMALL = 256
 """Sizes are halved until they are no larger, to find out at little cost how the reference falls apart."""
 
@@ -80,7 +83,7 @@ def _spec(entry: Entry, source: Source) -> str:
     for number, output in enumerate(source.outputs):
         name = "out" if len(source.outputs) == 1 else f"out_{number}"
         lines += ["", "[[outputs]]", f"name = {_quoted(name)}", f"shape = {json.dumps(output.axes)}"]
-        lines += [f"dtype = {_quoted(output.dtype)}", 'kernel_shape = "any"']
+        lines += [f"dtype = {_quoted(_NARROW.get(output.dtype, output.dtype))}", 'kernel_shape = "any"']
     return "\n".join([*lines, ""])
 
 
