@@ -267,6 +267,115 @@ def test_single_faults(old, new, fault):
     assert any(fault in text for text in found)
 
 
+EXTENDED = GOOD.replace(
+    b"[work]",
+    b"""[[scalars]]
+name = "alpha"
+value = 0.5
+position = 0
+[[relations]]
+name = "rows"
+inputs = { x = "permute 0" }
+outputs = { out = "permute 0" }
+[work]""",
+)
+FILES_EXTENDED = {**FILES, "reference.py": b"def reference(alpha, x):\n    return alpha * x\n"}
+
+
+def test_scalars_stand_where_their_positions_say():
+    spec = seeds.from_files({**FILES_EXTENDED, "problem.toml": EXTENDED}).spec
+    assert spec.arguments(["x"], lambda value: value) == [0.5, "x"]
+    toml = EXTENDED.replace(b"position = 0", b'[[scalars]]\nname = "n"\nvalue = 3\nposition = 1')
+    files = {**FILES_EXTENDED, "reference.py": b"def reference(x, n, alpha): pass"}
+    found = seeds.from_files({**files, "problem.toml": toml}).spec.arguments(["x"], lambda value: value)
+    assert found == ["x", 3, 0.5]
+    assert type(found[1]) is int
+
+
+def test_a_problem_that_is_not_generic_needs_no_reduced_size():
+    start, end = GOOD.index(b"[sizes.reduced]"), GOOD.index(b"[[inputs]]")
+    toml = GOOD[:start] + GOOD[end:]
+    assert faults_of(toml) == [
+        "problem.toml: sizes.reduced: there must be a size of this name, unless shape_generic = false"
+    ]
+    spec, faults = parse(toml.replace(b"shape_generic = true", b"shape_generic = false"))
+    assert faults == []
+    assert set(spec.sizes) == {"full"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        (b"rel_l2 = ", b"rel_12 = 1\nrel_l2 = ", "rel_12: unknown key - did you mean 'rel_l2'?"),
+        (b'name = "x"', b'name = "x"\nscal = 2.0', "inputs.0.scal: unknown key - did you mean 'scale'?"),
+        (b"other_flops", b"other_flop", "work.other_flop: unknown key - did you mean 'other_flops'?"),
+        (b"value = 0.5", b'value = "half"', "scalars.0.value"),
+        (b"value = 0.5", b"value = inf", "scalars.0.value"),
+        (b'name = "alpha"', b'name = "x"', "scalars.0.name: 'x' names two arguments"),
+        (b"position = 0", b"position = 5", "scalars.0.position: 5, there are 1 before it"),
+        (
+            b'name = "x"',
+            b'name = "x"\nkernel_shape = ["N", "N"]',
+            "inputs.0.kernel_shape: [512, 512] has not the 131072 elements of shape [256, 512] at size full",
+        ),
+        (
+            b'name = "x"',
+            b'name = "x"\nkernel_shape = ["Q"]',
+            "inputs.0.kernel_shape.0: unknown dimension 'Q'",
+        ),
+        (b'name = "out"', b'name = "out"\nkernel_shape = "all"', "outputs.0.kernel_shape"),
+        (b'x = "permute 0"', b'y = "permute 0"', "relations.0.inputs: unknown input 'y' (known: x)"),
+        (b'{ out = "permute 0" }', b'{ ou = "permute 0" }', "unknown output 'ou' - did you mean 'out'?"),
+        (b'x = "permute 0"', b'x = "reverse 0"', "'reverse 0' is not a change (known: permute AXIS"),
+        (b'x = "permute 0"', b'x = "permute 2"', "the array has 2 axes, counted from 0"),
+        (b'x = "permute 0"', b'x = "permute"', "'permute' is not a change"),
+        (b'x = "permute 0"', b'x = "permute -1"', "an axis is a number from 0"),
+        (b'x = "permute 0"', b'x = "scale 3"', "a factor is a power of two"),
+        (b'x = "permute 0"', b'x = "scale nan"', "a factor is a power of two"),
+        (b'x = "permute 0"', b'x = "permute 1"', "axes of different lengths at size full: x 512, out 256"),
+        (b'out = "permute 0"', b'out = "shift 0"', "outputs are changed by negate, permute, scale only"),
+        (b'inputs = { x = "permute 0" }', b'linear = ["x"]', "`linear` is about all outputs as they are"),
+        (b'inputs = { x = "permute 0" }', b"", "either `inputs` with what changes, or `linear`"),
+        (b'inputs = { x = "permute 0" }', b"inputs = { x = 3 }", "relations.0.inputs.x"),
+    ],
+)
+def test_faults_of_what_is_optional(old, new, fault):
+    with pytest.raises(SpecError) as caught:
+        seeds.from_files({**FILES_EXTENDED, "problem.toml": EXTENDED.replace(old, new, 1)})
+    assert any(fault in text for text in caught.value.faults), caught.value.faults
+
+
+def test_only_floats_are_scaled_or_added():
+    toml = EXTENDED.replace(b'name = "x"', b'name = "x"\ndtype = "int32"').replace(
+        b'x = "permute 0"', b'x = "negate"'
+    )
+    with pytest.raises(SpecError, match="only floats are scaled, shifted or added"):
+        seeds.from_files({**FILES_EXTENDED, "problem.toml": toml})
+
+
+@pytest.mark.parametrize(
+    ("signature", "fault"),
+    [
+        ("x", "takes 1 arguments, the problem has 2 inputs and scalars"),
+        ("a, b, c", "takes 3 arguments, the problem has 2"),
+        ("a, b, *, c", "needs 'c' by name"),
+        ("a, b", None), ("*all", None), ("a, b=1, c=2", None), ("a, /, b", None), ("a, b, *, c=1, **d", None),
+    ],
+)  # fmt: skip
+def test_references_take_what_the_problem_has(signature, fault):
+    files = {
+        **FILES_EXTENDED,
+        "problem.toml": EXTENDED,
+        "reference.py": f"def reference({signature}): 0".encode(),
+    }
+    if fault is None:
+        assert seeds.from_files(files).name == "twice"
+        return
+    with pytest.raises(SpecError) as caught:
+        seeds.from_files(files)
+    assert fault in caught.value.faults[0]
+
+
 @pytest.mark.parametrize(
     ("name", "data", "fault"),
     [
