@@ -16,13 +16,16 @@ from daemon.inbox import Inbox
 from daemon.proof import PATIENCE_SECONDS, proving
 from daemon.pulse import Pulse, announcing_stop, standing_line
 from daemon.runner import RetryPolicy, Runner
+from daemon.space import Space
 from daemon.stop import Stop, alongside
 from daemon.supervisor import Limits, Supervisor
 from daemon.systemd import UNHEARD, Notifier
 from daemon.verbs import Approve, Command, Fork, Resume, Submit
 from daemon.workers import Workers
 from state.crash import crash_point
+from state.home import Layout
 from state.log import EventLog
+from state.reserve import Reserve
 
 
 def workers_of(home: Path, config: DaemonConfig) -> Workers:
@@ -97,15 +100,23 @@ async def work_on(
 
     inbox = Inbox(event_log.home, Commands(event_log, workers, touched=touched).handle)
     parts = {"writer": event_log.turns, "supervisor": supervisor.turns, "inbox": inbox.turns}
-    pulse = Pulse(notifier, parts, _describing(event_log))
+
+    def step() -> None:
+        for turns in parts.values():
+            turns.step()
+
+    reserve = Reserve(Layout(event_log.home).reserve)
+    space = Space(event_log, reserve, stop, touched=supervisor.touch, step=step)
+    pulse = Pulse(notifier, parts, _describing(event_log, space))
     leaving = announcing_stop(notifier, stop, config.grace_seconds)
     try:
-        await alongside(supervisor.run(stop), inbox.watch(), pulse.beat(), leaving, stop=stop)
+        sides = (space.watch(), inbox.watch(), pulse.beat(), leaving)
+        await alongside(supervisor.run(stop), *sides, stop=stop)
     finally:
         await workers.aclose()
 
 
-def _describing(event_log: EventLog) -> Callable[[], str]:
+def _describing(event_log: EventLog, space: Space) -> Callable[[], str]:
     """Return what tells how the runs stand, looking only when the log has grown."""
     known: dict[int, str] = {}
 
@@ -114,6 +125,6 @@ def _describing(event_log: EventLog) -> Callable[[], str]:
         if seq not in known:
             known.clear()
             known[seq] = standing_line(event_log.standings())
-        return known[seq]
+        return f"disk full; {known[seq]}" if space.full else known[seq]
 
     return describe

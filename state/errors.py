@@ -195,17 +195,21 @@ class ReadModelsStale(ReadError):  # noqa: N818
     code = "read_models_stale"
 
 
+def sqlite_code(error: sqlite3.Error) -> int:
+    """Return the primary result code of an error, 0 where it comes from Python and has none."""
+    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+
+
 def from_sqlite(error: sqlite3.Error) -> StateError:
     """Map what SQLite raised to this tree: by its primary result code, never by its message."""
-    extended = getattr(error, "sqlite_errorcode", None) or 0
-    primary = extended & 0xFF
+    primary = sqlite_code(error)
     if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return LogDamaged(str(error))
     if primary in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return HomeUnreadable(f"the log cannot be opened: {error}")
     if primary == sqlite3.SQLITE_ERROR:  # our own fixed SQL: it is the tables that are not as we made them
         return LogDamaged(f"its tables are not as this program makes them: {error}")
-    if not extended and str(error).startswith("Could not decode to UTF-8"):  # Python's own error has no code
+    if not primary and str(error).startswith("Could not decode to UTF-8"):  # Python's own error has no code
         return LogDamaged(f"a text in it is no UTF-8: {error}")
     if primary == sqlite3.SQLITE_FULL:
         return StorageFull(f"no space left for the log: {error}; free some and retry")

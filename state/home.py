@@ -41,6 +41,10 @@ class Layout:
         return self.home / f"{self.name}-shm"
 
     @property
+    def reserve(self) -> Path:
+        return self.home / "reserve"
+
+    @property
     def replaced(self) -> Path:
         """Where logs are kept that others took the place of."""
         return self.home / "replaced"

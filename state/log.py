@@ -7,13 +7,13 @@ what is checked first. Reading never touches the writer's connection: see `LogRe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Self
 
-from state.appender import Appender, draft
-from state.errors import sqlite_errors
+from state.appender import Appender, Draft, draft
+from state.errors import StorageFailed, StorageFull, sqlite_errors
 from state.fold import RunState
 from state.head import Head
 from state.home import Layout
@@ -42,6 +42,8 @@ class EventLog:
         self._reader = reader
         self._writer = Writer(appender, layout.head)
         self._closed = False
+        self.when_full: Callable[[StorageFull], Awaitable[None]] | None = None
+        """What an append that finds no space waits for before it is tried again; it may raise."""
 
     @classmethod
     def open(cls, home: Path, *, create: bool = True, full_check: bool = False) -> EventLog:
@@ -84,10 +86,20 @@ class EventLog:
 
         Raises:
             EventRefused, StaleAppend, DuplicateOutcome: and nothing was stored.
-            StorageFull, StorageFailed: nothing was acknowledged; the same append may be retried.
+            StorageFull, StorageFailed: nothing was acknowledged; the same append may be retried, as it is
+                while `when_full` says so.
             LogClosed: the log is closed.
         """
         one = draft(events, blobs=blobs, expect=expect)
+        while True:
+            try:
+                return await self._append(one)
+            except StorageFull as error:
+                if self.when_full is None:
+                    raise
+                await self.when_full(error)
+
+    async def _append(self, one: Draft) -> tuple[Recorded, ...]:
         while self._writer.waiting >= WAITING:  # noqa: ASYNC110 - the queue's other end is a thread
             await asyncio.sleep(_PAUSE_S)
         loop = asyncio.get_running_loop()
@@ -196,6 +208,8 @@ class EventLog:
                 self._appender.save_snapshots(every=1)
                 self._writer.anchor()
                 self._appender.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except OSError as error:
+            raise StorageFailed(f"HEAD could not be written: {error}") from error
         finally:
             self._appender.connection.close()
             self._lock.release()

@@ -14,15 +14,19 @@ from state import projections, queries, schema
 from state.appender import Appender
 from state.chain import GENESIS, ChainWalk
 from state.crash import crash_point
-from state.errors import LogDamaged, NoLog, TailLost, sqlite_errors
+from state.errors import LogDamaged, NoLog, TailLost, sqlite_code, sqlite_errors
 from state.head import EMPTY, Head, read_head, write_head
 from state.home import Layout, prepare
 from state.lock import HomeLock
 from state.records import recorded
+from state.reserve import Reserve
 from state.upcast import check_kinds, decode
 
 SAFE_SQLITE = (3, 51, 3)
 """Older ones can corrupt a WAL that two connections checkpoint at once; a single writer keeps them safe."""
+
+_ROOM = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
+"""What SQLite says when it finds no room for its WAL or its shared memory."""
 
 _log = logging.getLogger(__name__)
 
@@ -41,10 +45,22 @@ def open_log(home: Path, *, create: bool, full_check: bool) -> tuple[Layout, Hom
     try:
         with sqlite_errors():
             crash_point("open.locked")
-            return layout, lock, open_appender(layout, full_check=full_check)
+            return layout, lock, _with_room(layout, full_check=full_check)
     except BaseException:
         lock.release()
         raise
+
+
+def _with_room(layout: Layout, *, full_check: bool) -> Appender:
+    """Open the log, on a full disk with what the reserve frees: SQLite needs some to open at all."""
+    try:
+        return open_appender(layout, full_check=full_check)
+    except (sqlite3.Error, OSError) as error:
+        full = isinstance(error, OSError) or sqlite_code(error) in _ROOM
+        if not (full and Reserve(layout.reserve).free()):
+            raise
+        _log.warning("the reserve was given up to open the log: %s", error)
+        return open_appender(layout, full_check=full_check)
 
 
 def open_appender(layout: Layout, *, full_check: bool = False) -> Appender:
