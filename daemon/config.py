@@ -54,6 +54,7 @@ class DaemonConfig(Frozen):
 
     evaluations: int = Field(default_factory=_cpus, ge=1, le=1024, description="evaluations at a time")
     proposals: int = Field(default_factory=_cpus, ge=1, le=1024, description="proposals at a time")
+    runs: int = Field(default=16, ge=1, le=1024, description="runs under way at a time; the others wait")
     evaluation_seconds: float = Field(
         default=600.0, gt=0, le=86_400, description="deadline of one try of an evaluation"
     )

@@ -87,7 +87,7 @@ async def work_on(
     supervisor = Supervisor(
         event_log,
         Runner(event_log, workers, retry=retry),
-        limits=Limits(evaluations=config.evaluations, proposals=config.proposals),
+        limits=Limits(evaluations=config.evaluations, proposals=config.proposals, runs=config.runs),
         grace_seconds=config.grace_seconds,
         focus=focus,
     )

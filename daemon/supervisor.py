@@ -4,7 +4,8 @@ It repeats one step: for each run that something happened to, append what `decid
 effects it asks for; then admit effects while there is room, fairly over runs, and perform them. An
 effect is admitted by its `...Started` event, which holds the whole request. Recovery is no special case:
 an effect that is open in the log but not in our hands was lost, by a crash or a stop, and is admitted
-again exactly as logged, with its delivery counted up.
+again exactly as logged, with its delivery counted up. Of many runs a certain number is under way at a
+time; the others wait for a place.
 
 The order in which outcomes arrive does not matter; the fold and `decide` see to that.
 """
@@ -12,25 +13,30 @@ The order in which outcomes arrive does not matter; the fold and `decide` see to
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
 
 from agent_core.decide import decide
-from agent_core.effects import STARTED, Effect, Record
+from agent_core.effects import Record
+from daemon.lanes import Flight, Kind, Lane, Ready, kind_of
+from daemon.shares import FairShare, Places
 from daemon.stop import Stop, first_of
 from state.errors import StaleAppend
 from state.events import RoundCompleted, RunCompleted
 from state.fold import RunState
 from state.log import EventLog
-from state.model import EffectKey, Role, RunStatus, digest_of
+from state.model import EffectKey, RunStatus
 from state.records import NewEvent, Recorded
 from state.turns import Turns
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("supervisor")
+
+
+BACKLOG = 4
+"""Kernels per evaluation slot that a run may have unjudged; then it proposes none until some are judged."""
 
 
 class Performer(Protocol):
@@ -40,36 +46,11 @@ class Performer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many effects may be in flight at a time, of all runs together."""
+    """How many effects may be in flight at a time, of all runs together, and how many runs under way."""
 
     evaluations: int
     proposals: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """An effect that may be admitted: the request's digest, and the blobs to store with its start."""
-
-    key: EffectKey
-    request: str
-    delivery: int = 1
-    reserved_usd: float = 0.0
-    blobs: tuple[bytes, ...] = ()
-
-    def started(self, run: str) -> NewEvent:
-        event = STARTED[self.key.role](
-            key=str(self.key), request=self.request, delivery=self.delivery, reserved_usd=self.reserved_usd
-        )
-        return NewEvent(run, event)
-
-
-@dataclass(slots=True)
-class Lane:
-    """One run under way: the `run_seq` that its ready effects were derived at, and those effects."""
-
-    seen: int = 0
-    ready: deque[Ready] = field(default_factory=deque)
-    flying: dict[EffectKey, asyncio.Task[None]] = field(default_factory=dict)
+    runs: int = 1024
 
 
 class Supervisor:
@@ -91,14 +72,16 @@ class Supervisor:
         self._grace_seconds = grace_seconds
         self.focus = focus
         self._lanes: dict[str, Lane] = {}
-        self._touched: set[str] = set()
+        self._shares = {kind: FairShare() for kind in Kind}
+        self._places = Places(limits.runs)
+        self._touched: dict[str, None] = {}
         self._wake = asyncio.Event()
         self._failure: BaseException | None = None
         self.turns = Turns()
 
     def touch(self, run: str) -> None:
         """Say that something happened to `run`."""
-        self._touched.add(run)
+        self._touched[run] = None
         self._wake.set()
 
     async def run(self, stop: Stop) -> None:
@@ -124,8 +107,9 @@ class Supervisor:
     async def _advance(self) -> None:
         if self._failure is not None:
             raise self._failure
-        while self._touched:
-            run = self._touched.pop()
+        while self._touched:  # this ends: nothing starts meanwhile, so ever less can happen
+            run = next(iter(self._touched))
+            del self._touched[run]
             if self.focus is None or run in self.focus:
                 await self._consider(run)
                 self.turns.step()
@@ -134,24 +118,39 @@ class Supervisor:
     # --- deciding ----------------------------------------------------------------------------------
 
     async def _consider(self, run: str) -> None:
-        """Append what is decided for `run` and refresh its ready effects."""
-        lane = self._lanes.setdefault(run, Lane())
-        lane.ready.clear()
+        """Append what is decided for `run` and refresh its ready effects, if it has its place."""
+        lane = self._lanes.setdefault(run, Lane(bound=max(self._limits.evaluations, self._limits.proposals)))
+        lane.clear()
         lane.seen, state = self._look(run)
+        if state.status is RunStatus.RUNNING and not self._places.take(run):
+            return
         while state.status is RunStatus.RUNNING and await self._record(run, lane, state):
             lane.seen, state = self._look(run)
         if state.ended:
-            await _drop(lane.flying.values())
-            del self._lanes[run]
+            await _drop(flight.task for flight in lane.flying.values())
+            self._forget(run)
+        elif state.status is not RunStatus.RUNNING and not lane.flying:
+            self._leave(run)
+
+    def _leave(self, run: str) -> None:
+        """Give up the place of `run` to whoever waits."""
+        self._places.leave(run)
+        for other in self._places.next():
+            self.touch(other)
+
+    def _forget(self, run: str) -> None:
+        del self._lanes[run]
+        for share in self._shares.values():
+            share.forget(run)
+        self._leave(run)
 
     async def _record(self, run: str, lane: Lane, state: RunState) -> bool:
         """Append the decisions on `state`; return whether there were any, else fill the ready effects."""
         decisions = decide(state)
         records = [item for item in decisions if isinstance(item, Record)]
         if not records:
-            lane.ready.extend(self._lost(lane, state))
-            lane.ready.extend(_fresh(item) for item in decisions if isinstance(item, Effect))
-            if not (lane.ready or lane.flying):
+            lane.fill(state, decisions)
+            if lane.idle:
                 log.error("run_stalled", run=run, round=state.round)  # a bug of decide: say so, do not spin
             return False
         events = [NewEvent(run, event) for record in records for event in record.events]
@@ -168,63 +167,62 @@ class Supervisor:
         seen = self._log.run_seq(run)
         return seen, self._log.state(run)
 
-    def _lost(self, lane: Lane, state: RunState) -> Iterator[Ready]:
-        """Yield the effects that the log has open and nobody performs, to be delivered as logged."""
-        for text, effect in state.open.items():
-            key = EffectKey.parse(text)
-            if key not in lane.flying:
-                yield Ready(key, effect.request, effect.delivery + 1, effect.reserved_usd)
-
     # --- admitting ---------------------------------------------------------------------------------
 
     async def _admit(self) -> None:
-        """Start ready effects while there is room, one of each run in turn."""
+        """Start ready effects while there is room, each time one of the run that has had least."""
         for run, chosen in self._choose().items():
             lane = self._lanes[run]
-            starts = [ready.started(run) for ready in chosen]
-            blobs = [blob for ready in chosen for blob in ready.blobs]
+            starts = [ready.started(run) for ready, _ in chosen]
+            blobs = [blob for ready, _ in chosen for blob in ready.blobs]
             try:
                 stored = await self._log.append(starts, blobs=blobs, expect={run: lane.seen})
             except StaleAppend:
+                for ready, charge in chosen:
+                    self._shares[kind_of(ready.key.role)].end(run, charge, 0.0)
                 self.touch(run)  # the run moved on: its ready effects are derived anew
                 continue
             lane.seen = stored[-1].run_seq
-            for ready, item in zip(chosen, stored, strict=True):
-                self._launch(run, lane, ready, item.place)
+            for (ready, charge), item in zip(chosen, stored, strict=True):
+                self._launch(run, lane, ready, charge, item.place)
 
-    def _choose(self) -> dict[str, list[Ready]]:
-        """Take ready effects, round robin over runs, up to the limits; whoever was served goes to the end."""
-        room = self._room()
-        chosen: dict[str, list[Ready]] = {}
-        waiting = deque(run for run, lane in self._lanes.items() if lane.ready)
-        while waiting:
-            run = waiting.popleft()
-            ready = _take(self._lanes[run].ready, room)
-            if ready is not None:
-                chosen.setdefault(run, []).append(ready)
-                waiting.append(run)
-        for run in chosen:
-            self._lanes[run] = self._lanes.pop(run)
+    def _choose(self) -> dict[str, list[tuple[Ready, float]]]:
+        """Take ready effects up to the limits, with what their runs are charged for them."""
+        chosen: dict[str, list[tuple[Ready, float]]] = {}
+        for kind, share in self._shares.items():
+            waiting = [run for run, lane in self._lanes.items() if lane.ready[kind] and self._may(lane, kind)]
+            for _ in range(self._room(kind)):
+                if not waiting:
+                    break
+                run, charge = share.begin(waiting)
+                ready = self._lanes[run].ready[kind]
+                chosen.setdefault(run, []).append((ready.popleft(), charge))
+                if not ready:
+                    waiting.remove(run)
         return chosen
 
-    def _room(self) -> dict[bool, int]:
-        """Return how many more effects may start: evaluations under True, proposals under False."""
-        flying = [key.role is Role.EVALUATOR for lane in self._lanes.values() for key in lane.flying]
-        return {
-            True: self._limits.evaluations - flying.count(True),
-            False: self._limits.proposals - flying.count(False),
-        }
+    def _may(self, lane: Lane, kind: Kind) -> bool:
+        """Return whether a run may start more of a kind: it proposes no further than is judged soon."""
+        return kind is Kind.EVALUATION or lane.unjudged < BACKLOG * self._limits.evaluations
 
-    def _launch(self, run: str, lane: Lane, ready: Ready, event_id: str) -> None:
+    def _room(self, kind: Kind) -> int:
+        """Return how many more effects of a kind may start."""
+        limit = self._limits.evaluations if kind is Kind.EVALUATION else self._limits.proposals
+        flying = sum(kind_of(key.role) is kind for lane in self._lanes.values() for key in lane.flying)
+        return max(0, limit - flying)
+
+    def _launch(self, run: str, lane: Lane, ready: Ready, charge: float, event_id: str) -> None:
         with structlog.contextvars.bound_contextvars(run=run, effect=str(ready.key), event_id=event_id):
             task = asyncio.create_task(  # with a copy of the context: what it logs says what it is for
                 self._performer.perform(run, ready.key, ready.request), name=f"{run} {ready.key}"
             )
-        lane.flying[ready.key] = task
+        lane.flying[ready.key] = Flight(task, charge, asyncio.get_running_loop().time())
         task.add_done_callback(lambda done: self._landed(run, lane, ready.key, done))
 
     def _landed(self, run: str, lane: Lane, key: EffectKey, task: asyncio.Task[None]) -> None:
-        del lane.flying[key]
+        flight = lane.flying.pop(key)
+        seconds = asyncio.get_running_loop().time() - flight.since
+        self._shares[kind_of(key.role)].end(run, flight.charge, seconds)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failure = error
         self.touch(run)
@@ -242,7 +240,7 @@ class Supervisor:
         hurry.cancel()
 
     def _tasks(self) -> list[asyncio.Task[None]]:
-        return [task for lane in self._lanes.values() for task in lane.flying.values()]
+        return [flight.task for lane in self._lanes.values() for flight in lane.flying.values()]
 
 
 async def _drop(tasks: Iterable[asyncio.Task[None]]) -> None:
@@ -263,19 +261,3 @@ def _tell(stored: Iterable[Recorded], state: RunState) -> None:
                 step.info("round_completed", round=round_)
             case RunCompleted(reason=reason, detail=detail):
                 step.info("run_completed", reason=reason.value, detail=detail)
-
-
-def _take(ready: deque[Ready], room: dict[bool, int]) -> Ready | None:
-    """Remove and return the first effect for whose kind there is room, and count it; None if none."""
-    for index, item in enumerate(ready):
-        kind = item.key.role is Role.EVALUATOR
-        if room[kind] > 0:
-            room[kind] -= 1
-            del ready[index]
-            return item
-    return None
-
-
-def _fresh(effect: Effect) -> Ready:
-    request = effect.request.model_dump_json().encode()
-    return Ready(effect.key, digest_of(request), blobs=(request, *effect.blobs))

@@ -15,7 +15,7 @@ from daemon.stop import Stop
 from daemon.supervisor import Limits, Supervisor
 from daemon.verbs import Cancel, Pause, Resume, run_id
 from state.errors import StorageFull
-from state.events import EffectEnded, EffectStarted
+from state.events import EffectEnded, EffectStarted, KernelProposed
 from state.log import EventLog
 from state.model import Role, RunStatus
 from tests.daemon import fakes
@@ -60,8 +60,8 @@ def event_log(home):
         yield log
 
 
-def supervisor_of(event_log, gate, *, at_a_time=1, proposals=None, grace_seconds=30.0, focus=None):
-    limits = Limits(evaluations=at_a_time, proposals=proposals or at_a_time)
+def supervisor_of(event_log, gate, *, at_a_time=1, proposals=None, grace_seconds=30.0, focus=None, runs=16):
+    limits = Limits(evaluations=at_a_time, proposals=proposals or at_a_time, runs=runs)
     return Supervisor(event_log, gate, limits=limits, grace_seconds=grace_seconds, focus=focus)
 
 
@@ -118,7 +118,85 @@ async def test_runs_take_turns(event_log):
     async with running(supervisor_of(event_log, gate)):
         await until(lambda: all(fakes.has_ended(event_log, run) for run in runs))
     first = [run for run, _ in gate.performed[:12]]
-    assert all(Counter(first)[run] >= 3 for run in runs)
+    assert all(Counter(first)[run] >= 2 for run in runs)
+
+
+async def test_a_run_with_many_effects_does_not_starve_another(event_log):
+    """The big run has 48 places a round, the small one has one: it is done long before the big one."""
+    big = fakes.CONFIG.search.model_copy(update={"plans": 24, "beam": 2, "rounds": 1})
+    large = await submit(event_log, "a", fakes.CONFIG.model_copy(update={"search": big}))
+    small = fakes.CONFIG.search.model_copy(update={"plans": 1, "beam": 1, "explorers": 0, "rounds": 1})
+    little = await submit(event_log, "b", fakes.CONFIG.model_copy(update={"search": small}))
+    gate = Gate(event_log)
+    async with running(supervisor_of(event_log, gate)):
+        await until(lambda: fakes.has_ended(event_log, little))
+        done = Counter(run for run, _ in gate.performed)
+        await until(lambda: fakes.has_ended(event_log, large))
+    assert done[large] <= 6 * done[little]
+    assert Counter(run for run, _ in gate.performed)[large] > 10 * done[little]
+
+
+async def test_so_many_runs_are_under_way_and_the_others_wait_their_turn(event_log):
+    runs = [await submit(event_log, id_) for id_ in "abcd"]
+    gate = Gate(event_log)
+    async with running(supervisor_of(event_log, gate, at_a_time=4, runs=2)):
+        await until(lambda: all(fakes.has_ended(event_log, run) for run in runs))
+    first, last = {}, {}
+    for place, (run, _) in enumerate(gate.performed):
+        first.setdefault(run, place)
+        last[run] = place
+    places = range(len(gate.performed))
+    assert max(sum(first[run] <= place <= last[run] for run in runs) for place in places) == 2
+    assert sorted(runs, key=first.__getitem__) == runs
+
+
+async def test_a_paused_run_gives_its_place_to_one_that_waits(event_log):
+    run, other = await submit(event_log, "a"), await submit(event_log, "b")
+    gate = Gate(event_log, closed=(Role.PLANNER,))
+    supervisor = supervisor_of(event_log, gate, runs=1)
+    commands = commands_of(event_log, supervisor)
+    async with running(supervisor):
+        await until(gate.arrived.is_set)
+        await send(commands, "p", Pause(run=run))
+        assert event_log.run_seq(other) == 1
+        gate.opened.set()
+        await until(lambda: fakes.has_ended(event_log, other))
+        await send(commands, "r", Resume(run=run))
+        await until(lambda: fakes.has_ended(event_log, run))
+
+
+async def test_a_run_that_waits_for_a_place_can_be_cancelled(event_log):
+    run, other, third = [await submit(event_log, id_) for id_ in "abc"]
+    gate = Gate(event_log, closed=(Role.PLANNER,))
+    supervisor = supervisor_of(event_log, gate, runs=1)
+    async with running(supervisor):
+        await until(gate.arrived.is_set)
+        await send(commands_of(event_log, supervisor), "cancel", Cancel(run=other))
+        gate.opened.set()
+        await until(lambda: fakes.has_ended(event_log, third))
+    assert fakes.has_ended(event_log, run)
+    assert event_log.run_seq(other) == 2
+
+
+async def test_a_run_proposes_no_further_ahead_than_is_judged_soon(event_log):
+    search = fakes.CONFIG.search.model_copy(update={"plans": 24, "beam": 1, "explorers": 0, "rounds": 1})
+    run = await submit(event_log, "a", fakes.CONFIG.model_copy(update={"search": search}))
+    gate = Gate(event_log, closed=(Role.EVALUATOR,))
+    gate.opened.set()
+    supervisor = supervisor_of(event_log, gate, proposals=4)
+    async with running(supervisor):
+        await until(lambda: event_log.state(run).in_round)
+        gate.opened.clear()
+
+        def unjudged() -> int:
+            return sum(isinstance(one, KernelProposed) for one in event_log.state(run).outcomes.values())
+
+        await until(lambda: unjudged() >= 5 and gate.flying[False] == 0)
+        await asyncio.sleep(0.05)
+        assert unjudged() <= 12
+        assert gate.flying[False] == 0
+        gate.opened.set()
+        await until(lambda: fakes.has_ended(event_log, run))
 
 
 async def test_every_effect_has_one_start_and_one_outcome(event_log):
