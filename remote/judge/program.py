@@ -2,7 +2,8 @@
 
 Runs in the trusted worker. The stages, cheapest first; the first that fails is the verdict:
 `trace` (what the jailed tracer answered), `rules` (the hardware's), `numerics` (`trials`: input sets against
-the reference), `timing` (predicted), `profile`. Nothing depends on a clock or on chance.
+the reference), `identity` (its formula against the reference's), `timing` (predicted), `profile`. Nothing
+depends on a clock or on chance.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from remote.bounds import tight_ms
 from remote.judge import effort
 from remote.judge.declared import as_declared
 from remote.judge.drawn import InputCache
+from remote.judge.identity.stage import identify
 from remote.judge.job import Job, Outcome
 from remote.judge.numerics import output_fault
 from remote.judge.rejection import RejectedError, failed
@@ -68,6 +70,8 @@ class _Judgement:
             declared = as_declared(program, self.job.spec, self.job.size)
         with self.at("numerics"):
             Trials(declared, self.reply, self.job, self.inputs, self.rel_l2).run()
+        with self.at("identity"):
+            identity = identify(declared, self.reply, self.job)
         with self.at("timing"):
             predicted = _timed(lambda: forecast(program, target))
             untimed = _untimed(program)
@@ -78,6 +82,7 @@ class _Judgement:
             profile = _profile(found, explanation, self.job.target)
         return self.outcome(
             Verdict.CORRECT,
+            identity=identity,
             benchmark=benchmark,
             profile=profile,
             bottleneck=explanation.bottleneck,
@@ -124,8 +129,8 @@ def _obey_rules(program: Program, target: targets.Target, job: Job) -> None:
     fault = output_fault(program.specs(program.outputs), job.spec, job.size)
     if fault is not None:
         raise RejectedError(Verdict.INCORRECT, *fault)
-    _outputs_apart(program)
     _inputs_untouched(program)
+    _outputs_apart(program)
     cores = len(set(program.cores.tolist()))
     if cores > 1:
         text = f"the kernel is launched on {cores} cores; a problem's bounds are those of one"

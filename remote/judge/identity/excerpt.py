@@ -16,14 +16,17 @@ from remote.judge.identity import demand
 from remote.judge.identity.demand import Step, UnfollowedError
 from remote.judge.tiles import Tile
 
-MAX_WORK = 6_000_000
+MAX_WORK = 4_000_000
 """Elements computed for one evaluation, weighted by their operations, where boxes can be made smaller."""
 
 HARDEST = 100_000_000
 """The same, where they cannot."""
 
-_LADDER = ((1, (1, 8)), (1, (4, 16)), (2, (1, 8)), (2, (4, 16)), (4, (1, 8)), (4, (4, 16)), (4, (16, 64)))
+_LADDER = ((1, (1, 8)), (1, (4, 16)), (2, (1, 8)), (2, (4, 16)), (4, (1, 8)), (4, (4, 16)), (4, (8, 64)))
 """Boxes of each output, and their shape in its last dimensions, by work."""
+
+_LITTLE = 1.2
+"""More rows that cost no more than this are always taken: they share what a single one needs."""
 
 _ENDS = ("anywhere", "last", "first")
 
@@ -39,17 +42,23 @@ def excerpt(
         UnfollowedError: the program cannot be followed, or the smallest box takes too much work.
     """
     seed = int(generator.integers(1 << 62))
-    low, high, found = 0, len(_LADDER), None
+
+    def rung(number: int) -> tuple[list[Tile], list[Step]]:
+        boxes = _boxes(drawn, *_LADDER[number], np.random.default_rng(seed))
+        return boxes, demand.steps(program, tiles.boxes(boxes))
+
+    found = rung(0)
+    least = demand.work(found[1])
+    if least > HARDEST:
+        raise UnfollowedError("a single row of its outputs takes too much work")
+    low, high = 1, len(_LADDER)
     while low < high:
         middle = (low + high) // 2
-        boxes = _boxes(drawn, *_LADDER[middle], np.random.default_rng(seed))
-        steps = demand.steps(program, tiles.boxes(boxes))
-        if demand.work(steps) > (HARDEST if middle == 0 else MAX_WORK):
+        tried = rung(middle)
+        if demand.work(tried[1]) > max(MAX_WORK, _LITTLE * least):
             high = middle
         else:
-            low, found = middle + 1, (boxes, steps)
-    if found is None:
-        raise UnfollowedError("a single row of its outputs takes too much work")
+            low, found = middle + 1, tried
     return found
 
 
