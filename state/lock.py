@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -51,8 +52,9 @@ class HomeLock:
 
     def _sign(self) -> None:
         note = json.dumps(asdict(Owner(os.getpid(), boot_id(), time.time()))).encode()
-        os.pwrite(self._descriptor, note, 0)
-        os.ftruncate(self._descriptor, len(note))
+        with suppress(OSError):  # on a full disk the lock holds all the same, of an owner without a name
+            os.pwrite(self._descriptor, note, 0)
+            os.ftruncate(self._descriptor, len(note))
 
     def release(self) -> None:
         """Give the lock up; the file stays, its text is emptied."""

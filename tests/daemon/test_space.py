@@ -1,0 +1,233 @@
+"""A full disk: runs pause with that as their reason, appends wait, and all go on when there is space."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from daemon import space as module
+from daemon.space import REASON, Space
+from daemon.stop import Stop
+from state.errors import StorageFull
+from state.events import RunPaused
+from state.log import EventLog
+from state.model import RunStatus
+from state.reader import LogReader
+from state.records import NewEvent
+from state.reserve import Reserve
+from state.verify import verify
+from tests.daemon import fakes
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 24 MiB of its own; what fills it is `fill`."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("needs to mount a small file system: run as root")
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", disk], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip(f"needs to mount a small file system: {made.stderr.decode().strip()}")
+    yield disk
+    subprocess.run(["umount", "-l", disk], check=True)
+
+
+def fill(disk: Path, *, leave: int = 0) -> Path:
+    """Fill a disk but for `leave` bytes."""
+    ballast = disk / "ballast"
+    with ballast.open("wb") as file:
+        free = os.statvfs(disk)
+        file.write(bytes(max(0, free.f_bavail * free.f_frsize - leave)))
+    return ballast
+
+
+def statuses(home: Path) -> dict[str, tuple[str, str]]:
+    with LogReader.open(home) as reader:
+        return {row["run"]: (row["status"], row["reason"]) for row in reader.runs()}
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - what is waited for is in the log
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(
+        Space.__init__, "__kwdefaults__", {**Space.__init__.__kwdefaults__, "look_seconds": 0.02}
+    )
+
+
+async def test_a_run_meets_a_full_disk_and_ends_like_its_twin(small_disk: Path, home: Path) -> None:
+    """The disk is filled while the run works; it pauses, goes on when there is space, and nothing is lost."""
+    twin = fakes.submit(home, id_="same")
+    with EventLog.open(home) as log:
+        await fakes.host_until_ended(log, twin)
+        wanted = log.state(twin)
+    full = small_disk / "home"
+    run = fakes.submit(full, id_="same")
+    assert run == twin
+    stop = Stop()
+    with EventLog.open(full) as log:
+        hosting = asyncio.create_task(
+            fakes.work_on(log, fakes.daemon_config(), stop=stop, workers=fakes.fake_workers())
+        )
+        await until(lambda: log.head.seq > 20)
+        ballast = fill(small_disk)
+        await until(lambda: statuses(full)[run][0] == "paused")
+        assert statuses(full)[run][1].startswith(f"{REASON}: goes on when 16 MiB are free")
+        assert not hosting.done()
+        ballast.unlink()
+        await until(lambda: fakes.has_ended(log, run))
+        state = log.state(run)
+        stop.request()
+        await hosting
+    assert verify(full).ok
+    assert (state.best, state.beam, state.tally) == (wanted.best, wanted.beam, wanted.tally)
+
+
+async def test_a_daemon_started_on_a_full_disk_waits_instead_of_dying(small_disk: Path, waiting: str) -> None:
+    home, run = small_disk / "home", waiting
+    assert Reserve(home / "reserve").make()
+    ballast = fill(small_disk)
+    stop = Stop()
+    with EventLog.open(home) as log:  # what the reserve frees lets it open
+        hosting = asyncio.create_task(
+            fakes.work_on(log, fakes.daemon_config(), stop=stop, workers=fakes.fake_workers())
+        )
+        await until(lambda: statuses(home)[run][0] == "paused")
+        ballast.unlink()
+        await until(lambda: fakes.has_ended(log, run))
+        stop.request()
+        await hosting
+    assert verify(home).ok
+    assert (home / "reserve").stat().st_size == Reserve(home / "reserve").size
+
+
+@pytest.fixture
+def run(home: Path) -> str:
+    """A run that has begun, and that nobody drives."""
+    return begin(home)
+
+
+def begin(home: Path) -> str:
+    run = fakes.submit(home)
+    fakes.take_commands(home)
+    return run
+
+
+@pytest.fixture
+def waiting(small_disk: Path) -> str:
+    """A run that has begun, in a home on the small disk."""
+    return begin(small_disk / "home")
+
+
+class Disk:
+    """A disk of which a test says how much is free."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.free = 1 << 40
+        for place in ("state.reserve.free_bytes", "daemon.space.free_bytes"):
+            monkeypatch.setattr(place, lambda folder: self.free)
+
+
+@pytest.fixture
+def disk(monkeypatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+async def test_little_space_pauses_before_there_is_none(home: Path, run: str, disk: Disk) -> None:
+    told: list[str] = []
+    with EventLog.open(home) as log:
+        space = Space(log, Reserve(home / "reserve"), Stop(), touched=told.append)
+        watching = asyncio.create_task(space.watch())
+        await until((home / "reserve").exists)
+        disk.free = MIB
+        await until(lambda: log.state(run).status is RunStatus.PAUSED)
+        assert space.full
+        assert not (home / "reserve").exists()
+        disk.free = 1 << 40
+        await until(lambda: log.state(run).status is RunStatus.RUNNING)
+        assert (home / "reserve").exists()
+        assert told == [run, run]
+        watching.cancel()
+
+
+async def test_a_run_that_a_person_paused_stays_paused(home: Path, run: str, disk: Disk) -> None:
+    with EventLog.open(home) as log:
+        await log.append([NewEvent(run, RunPaused(reason="lunch"))])
+        disk.free = 0
+        space = Space(log, Reserve(home / "reserve"), Stop(), touched=lambda _: None)
+        watching = asyncio.create_task(space.watch())
+        await until(lambda: space.full)
+        disk.free = 1 << 40
+        await until((home / "reserve").exists)
+        await asyncio.sleep(0.1)
+        assert log.state(run).status_reason == "lunch"
+        watching.cancel()
+
+
+async def test_runs_that_waited_for_space_when_the_process_ended_go_on_in_the_next(
+    home: Path, run: str, disk: Disk
+) -> None:
+    with EventLog.open(home) as log:
+        await log.append([NewEvent(run, RunPaused(reason=f"{REASON}: of yesterday"))])
+    with EventLog.open(home) as log:
+        watching = asyncio.create_task(
+            Space(log, Reserve(home / "reserve"), Stop(), touched=lambda _: None).watch()
+        )
+        await until(lambda: log.state(run).status is RunStatus.RUNNING)
+        watching.cancel()
+
+
+async def test_appends_wait_and_a_stop_ends_the_waiting(home: Path, run: str, disk: Disk) -> None:
+    stop, steps = Stop(), []
+    with EventLog.open(home) as log:
+        space = Space(
+            log, Reserve(home / "reserve"), stop, touched=lambda _: None, step=lambda: steps.append(1)
+        )
+        log.when_full = space.wait
+        connection = log._appender.connection
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+        noise = [bytes(os.urandom(100_000))]
+        first = asyncio.create_task(log.append([NewEvent(run, RunPaused(reason="x"))], blobs=noise))
+        await until(lambda: len(steps) > 3)
+        assert not first.done()
+        connection.execute(f"PRAGMA max_page_count = {pages + 1000}")
+        await until(first.done)
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+        noise = [bytes(os.urandom(100_000))]
+        late = asyncio.create_task(log.append([NewEvent(run, RunPaused(reason="y"))], blobs=noise))
+        await until(lambda: len(steps) > 8)
+        stop.request()
+        with pytest.raises(StorageFull):
+            await late
+        connection.execute("PRAGMA max_page_count = 1000000")
+
+
+def test_a_disk_that_sets_nothing_aside_is_no_reason_to_stop(
+    home: Path, disk: Disk, monkeypatch, caplog
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(22, "Invalid argument")
+
+    home.mkdir()
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    assert Reserve(home / "reserve").make()
+    assert "no space can be set aside" in caplog.text
+    assert not (home / "reserve").exists()
