@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from seeds.nkibench.shapes import (
     ONE,
+    TYPES,
     Array,
     DType,
     Number,
@@ -29,13 +31,23 @@ class UnfollowedError(Exception):
         super().__init__(f"line {getattr(node, 'lineno', 0)}: cannot follow `{ast.unparse(node):.80}`{said}")
 
 
-def returned(function: ast.FunctionDef, arguments: Sequence[Value], sizes: Sizes) -> list[Array]:
-    """Return the arrays that `function` returns when called with `arguments`; its sizes are global names.
+def returned(
+    function: ast.FunctionDef,
+    arguments: Sequence[Value],
+    sizes: Sizes,
+    constants: Mapping[str, float] = MappingProxyType({}),
+) -> list[Array]:
+    """Return the arrays that `function` returns when called with `arguments`.
+
+    Dimensions and other constants are global names.
 
     Raises:
         UnfollowedError: it does something that is not followed here.
     """
-    names: dict[str, Value] = {name: Number(name) for name in sizes[0]}
+    names: dict[str, Value] = {
+        name: Number(f"{value}" if type(value) is int else None) for name, value in constants.items()
+    }
+    names.update((name, Number(name)) for name in sizes[0])
     names.update(zip([item.arg for item in function.args.args], arguments, strict=False))
     found = _Follower(names, Shapes(sizes)).block(function.body)
     arrays = found if isinstance(found, tuple) else (found,)
@@ -111,7 +123,9 @@ class _Follower:
             case ast.IfExp(body=body, orelse=other):
                 return self._shapes.broadcast([self.value(body), self.value(other)])
             case ast.Attribute(value=owner, attr=name):
-                return DType(name) if is_numpy(owner) else self._attribute(self.value(owner), name)
+                if is_numpy(owner):
+                    return DType(name) if name in TYPES else Number()
+                return self._attribute(self.value(owner), name)
             case ast.Subscript(value=inner, slice=index):
                 return self._indexed(self.value(inner), index)
             case ast.Call():

@@ -78,13 +78,7 @@ class Shapes:
         Raises:
             ShapeError: the function is not known here, or these arguments are not.
         """
-        if name in _SAME:
-            return Number() if isinstance(given[0], Number) else array(given[0])
-        if name in _BROADCAST:
-            return self.broadcast(given)
-        if name in TYPES:
-            return Number()
-        handler = _reduced if name in _REDUCE else _new if name in _NEW else _FUNCTIONS.get(name)
+        handler = _FUNCTIONS.get(name)
         if handler is None:
             raise ShapeError("an unknown function")
         try:
@@ -228,7 +222,26 @@ def _astype(_: Shapes, value: Value, dtype: Value) -> Value:
     raise ShapeError("not an array and a data type")
 
 
+def _same(_: Shapes, value: Value) -> Value:
+    return Number() if isinstance(value, Number) else array(value)
+
+
+def _number(_: Shapes, value: Value) -> Value:
+    if not isinstance(value, Number):
+        raise ShapeError("not a number")
+    return Number()
+
+
+def _broadcast(shapes: Shapes, *values: Value) -> Value:
+    return shapes.broadcast(values)
+
+
 _FUNCTIONS: dict[str, Callable[..., Value]] = {
+    **dict.fromkeys(_SAME, _same),
+    **dict.fromkeys(_BROADCAST, _broadcast),
+    **dict.fromkeys(TYPES, _number),
+    **dict.fromkeys(_REDUCE, _reduced),
+    **dict.fromkeys(_NEW, _new),
     "matmul": Shapes.matmul,
     "transpose": _transpose,
     "swapaxes": _swapaxes,

@@ -11,6 +11,7 @@ from seeds.errors import ExpressionError
 from seeds.expressions import evaluate
 from seeds.nkibench.follow import UnfollowedError, is_numpy, returned
 from seeds.nkibench.shapes import Array, Number
+from seeds.spec import ITEMSIZE_BYTES
 
 MAX_FORMULA_CHARS = 160
 
@@ -71,7 +72,10 @@ def read(data: bytes, values: Mapping[str, int]) -> tuple[Source | None, list[st
         tree = ast.parse(data)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return None, [f"not Python: {error}"]
-    return _Reader(tree).source(values)
+    try:
+        return _Reader(tree).source(values)
+    except RecursionError:
+        return None, ["nested too deeply"]
 
 
 class _Reader:
@@ -79,13 +83,19 @@ class _Reader:
 
     def __init__(self, tree: ast.Module) -> None:
         self._functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-        self._dims = dict(_sizes(tree))
+        self._constants = dict(_constants(tree))
+        used = _names(self._functions.get("get_inputs")) | _names(self._functions.get("forward"))
+        self._dims = {
+            name: value
+            for name, value in self._constants.items()
+            if name in used and type(value) is int and value > 0
+        }
         self._faults: list[str] = []
 
     def source(self, values: Mapping[str, int]) -> tuple[Source | None, list[str]]:
         for name, value in values.items():
-            if self._dims.get(name) != value:
-                text = f"the summary has {name} = {value!r}, the file {self._dims.get(name)!r}"
+            if self._constants.get(name) != value:
+                text = f"the summary has {name} = {value!r}, the file {self._constants.get(name)!r}"
                 self._faults.append(text)
         arguments = list(self._arguments())
         arguments = self._passed(arguments)
@@ -179,19 +189,29 @@ class _Reader:
             return [], "", frozenset()
         given = [Array(item.shape, item.dtype) if isinstance(item, Draw) else Number() for item in arguments]
         try:
-            found = returned(function, given, [self._dims])
+            found = returned(function, given, [self._dims], self._constants)
         except UnfollowedError as error:
             self._faults.append(str(error))
             return [], "", frozenset()
-        names = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
-        return found, _formula(function), frozenset(names & self._dims.keys())
+        return found, _formula(function), _names(function) & self._dims.keys()
 
 
-def _sizes(tree: ast.Module) -> Iterator[tuple[str, int]]:
+def _constants(tree: ast.Module) -> Iterator[tuple[str, float]]:
+    """Numbers that the file gives names to."""
     for node in tree.body:
         match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=int() as value)):
-                yield name, value
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                number = _number(value)
+                if number is not None:
+                    yield name, number
+
+
+def _names(function: ast.FunctionDef | None) -> frozenset[str]:
+    return (
+        frozenset(node.id for node in ast.walk(function) if isinstance(node, ast.Name))
+        if function
+        else frozenset()
+    )
 
 
 def _number(node: ast.expr) -> float | None:
@@ -214,6 +234,9 @@ def _draw(name: str, node: ast.expr, dims: Mapping[str, int]) -> Draw:
                 distribution, node = "abs_normal", node.args[0]
             case _:
                 break
+    if dtype not in ITEMSIZE_BYTES:
+        known = ", ".join(f"np.{item}" for item in ITEMSIZE_BYTES)
+        raise _Fault(node, f"{name} is of type {dtype}; cast it to one of {known}")
     shape, scale = _normal(node)
     for length in shape:
         try:

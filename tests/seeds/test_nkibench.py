@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import random
+import re
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from seeds import SpecError, UnknownProblemError
 from seeds.expressions import evaluate
 from seeds.nkibench.follow import UnfollowedError, returned
 from seeds.nkibench.shapes import Array, Number
+from seeds.nkibench.source import read
 from tests.seeds.nkibench_files import KERNEL, LABEL, REFERENCE, write
 
 
@@ -191,6 +194,26 @@ def test_nothing_of_the_files_runs(tmp_path):
     marker = tmp_path / "ran"
     seeds.load(write(tmp_path, reference=f"open({str(marker)!r}, 'w')\n{REFERENCE}"))
     assert not marker.exists()
+
+
+def test_constants_that_are_no_sizes_are_left_where_they_are(tmp_path):
+    text = REFERENCE.replace("K = 64\n", "K = 64\nSEED = 0\nEPSILON = 1e-3\nTWO = 2\n")
+    text = text.replace("mean + eps", "mean + eps + EPSILON * SEED").replace("return x /", "return TWO * x /")
+    problem = seeds.load(write(tmp_path, summary=False, reference=text))
+    assert problem.spec.dims("full") == {"M": 256, "K": 64, "TWO": 2}
+    assert problem.spec.outputs[0].resolve(problem.spec.dims("full")) == (256, 64)
+
+
+def test_damaged_files_are_problems_or_faults():
+    words = re.findall(r"\w+|[^\w\s]|\s+", REFERENCE)
+    others = [*words, "-1", "None", "...", "[", "]", "(", ")", ":", "*", "@", "1e9", ""]
+    draw = random.Random(0)
+    for _ in range(400):
+        text = list(words)
+        for _ in range(draw.randint(1, 3)):
+            text[draw.randrange(len(text))] = draw.choice(others)
+        source, faults = read("".join(text).encode(), {})
+        assert (source is None) == bool(faults)
 
 
 # --- shapes ----------------------------------------------------------------------------------------
