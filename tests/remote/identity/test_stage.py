@@ -1,0 +1,123 @@
+"""The stage of identity, from a traced kernel and a file of what the reference computes to a verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import seeds
+from remote.judge.identity.stage import identify
+from remote.judge.identity.tracing.recording import record
+from remote.judge.job import Job
+from remote.judge.numerics import BadReferenceError
+from remote.judge.rejection import RejectedError
+from state.model import Verdict
+from tests.adversarial.model import edit
+from tests.remote.identity.programs import shapes_of, traced
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    """Makes jobs whose reference was followed; files are made once."""
+    folder = tmp_path_factory.mktemp("expressions")
+
+    def make(name: str) -> Job:
+        problem = seeds.load(name)
+        path = folder / f"{name}.npz"
+        if not path.exists():
+            path.write_bytes(_followed(problem).dumps())
+        return Job(
+            spec=problem.spec, problem=problem.digest, size="reduced", target="trn2", references={},
+            expression=str(path),
+        )  # fmt: skip
+
+    return make
+
+
+def _followed(problem):
+    names: dict[str, object] = {}
+    exec(problem.files["reference.py"], names)
+    dims = problem.spec.dims("reduced")
+    inputs = [(item.resolve(dims), np.dtype(item.dtype)) for item in problem.spec.inputs]
+    return record(names["reference"], inputs, [item.resolve(dims) for item in problem.spec.outputs])
+
+
+def judged(job: Job, kernel: str):
+    program = traced(kernel, shapes_of(job.spec.name))
+    return identify(program, kernel.encode(), job)
+
+
+def rejection(job: Job, kernel: str) -> RejectedError:
+    with pytest.raises(RejectedError) as caught:
+        judged(job, kernel)
+    return caught.value
+
+
+@pytest.mark.parametrize("name", seeds.problems())
+def test_initial_kernels_are_proven(name: str, job) -> None:
+    found = judged(job(name), seeds.load(name).kernel)
+    assert found.verdict == "proven", found.reason
+    assert found.elements >= 8
+    dims = job(name).spec.dims("reduced")
+    size = sum(int(np.prod(item.resolve(dims))) for item in job(name).spec.outputs)
+    assert found.share_percent == pytest.approx(100 * found.elements / size)
+
+
+def test_verdicts_repeat(job) -> None:
+    kernel = edit("adamw", ("DECAY = 1.0 - 1e-5", "DECAY = 1.0"))
+    assert str(rejection(job("adamw"), kernel)) == str(rejection(job("adamw"), kernel))
+
+
+WRONG = {
+    "weight decay left out": ("adamw", "DECAY = 1.0 - 1e-5", "DECAY = 1.0"),
+    "an epsilon left out": ("add_rmsnorm_matmul", ", op1=nl.add, operand1=EPSILON", ""),
+    "a slightly other slope": ("silu", "scale=-1.0", "scale=-1.000001"),
+    "the last columns of a sum left out": (
+        "bmm_softmax", "op=nl.add, data=exps, axis=1", "op=nl.add, data=exps[:, 0 : n - 1], axis=1"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", [what for what in WRONG if "slope" not in what])
+def test_other_formulas_are_rejected(what: str, job) -> None:
+    name, old, new = WRONG[what]
+    found = rejection(job(name), edit(name, (old, new)))
+    assert (found.verdict, found.error.code) == (Verdict.INCORRECT, "not_identical")
+    output = job(name).spec.outputs[0].name
+    assert str(found).startswith(f"{output}[")
+    assert "differ by" in str(found)
+
+
+def test_what_rounding_could_explain_is_not_rejected(job) -> None:
+    found = judged(job("silu"), edit("silu", WRONG["a slightly other slope"][1:]))
+    assert found.verdict == "tested"
+
+
+def test_an_input_that_cannot_matter_is_named(job) -> None:
+    kernel = edit(
+        "silu",
+        ("op=nl.exp, data=x_tile, scale=-1.0", "op=nl.relu, data=x_tile"),
+        ("data1=x_tile, data2=sigmoid, op=nl.multiply", "data1=sigmoid, data2=sigmoid, op=nl.maximum"),
+        ("exp_neg, op0=nl.add", "exp_neg, op0=nl.multiply"),
+        ("operand0=1.0", "operand0=0.0"),
+    )
+    assert rejection(job("silu"), kernel).error.code in {"not_identical", "missing_dependence"}
+
+
+def test_without_a_followed_reference_kernels_are_tested(job) -> None:
+    bare = job("silu").model_copy(update={"expression": ""})
+    found = judged(bare, seeds.load("silu").kernel)
+    assert (found.verdict, found.elements) == ("tested", 0)
+    assert "reference" in found.reason
+
+
+def test_a_damaged_file_makes_no_verdict_wrong(job, tmp_path) -> None:
+    path = Path(tmp_path) / "damaged.npz"
+    path.write_bytes(b"PK not an expression")
+    damaged = job("silu").model_copy(update={"expression": str(path)})
+    assert judged(damaged, seeds.load("silu").kernel).verdict == "tested"
+    path.unlink()
+    with pytest.raises(BadReferenceError):
+        judged(damaged, seeds.load("silu").kernel)
