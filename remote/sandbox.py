@@ -66,7 +66,7 @@ async def run_jailed(
             text = f"{program.module} did not end within {program.limits.wall_s} s"
             raise InfrastructureError("jail_deadline", text) from None
     (answer, truncated), (stderr, _) = output.result(), errors.result()
-    status = _normal_status(process.returncode)
+    status, asleep = _normal_status(process.returncode), not watching.cancelled()
     if not answer.startswith(STANDING):
         text = stderr.decode(errors="replace").strip()[-500:]
         raise InfrastructureError("jail_start", f"the {strength} jail did not start ({status}): {text}")
@@ -75,8 +75,8 @@ async def run_jailed(
         exit_status=status,
         stderr=stderr.decode(errors="replace"),
         truncated=truncated,
-        cpu_exhausted=_cpu_exhausted(status, time.monotonic() - started, program.limits),
-        asleep=not watching.cancelled(),
+        cpu_exhausted=not asleep and _cpu_exhausted(status, time.monotonic() - started, program.limits),
+        asleep=asleep,
     )
 
 

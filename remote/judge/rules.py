@@ -13,6 +13,7 @@ import builtins
 import symtable
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from string import Formatter
 
 _NUMPY = frozenset(
     """
@@ -178,9 +179,7 @@ def _attributes(tree: ast.Module) -> Iterator[Offence]:
         if isinstance(node, ast.Attribute):
             yield from _attribute(node, restricted)
         elif isinstance(node, ast.MatchClass):
-            for name in node.kwd_attrs:
-                if name.startswith("_"):
-                    yield _private(name, node.lineno)
+            yield from (_private(name, node.lineno) for name in node.kwd_attrs if _is_internal(name))
 
 
 def _attribute(node: ast.Attribute, restricted: Mapping[str, str]) -> Iterator[Offence]:
@@ -189,8 +188,33 @@ def _attribute(node: ast.Attribute, restricted: Mapping[str, str]) -> Iterator[O
         yield _private(node.attr, node.lineno)
     elif isinstance(node.value, ast.Name) and node.value.id in restricted:
         yield from _member(restricted[node.value.id], node.attr, node.lineno)
-    elif node.attr in _INTERNALS:
+    elif node.attr in _INTERNALS or _formats_attributes(node):
         yield _private(node.attr, node.lineno)
+
+
+def _formats_attributes(node: ast.Attribute) -> bool:
+    """Whether a text is formatted that looks up attributes, or may: only one that is written out may not."""
+    if node.attr not in {"format", "format_map"}:
+        return False
+    match node.value:
+        case ast.Constant(value=str() as text):
+            return any(_is_internal(name) for name in _looked_up_in(text))
+    return True
+
+
+def _looked_up_in(text: str) -> Iterator[str]:
+    """The attributes that the fields of a format, and those in their specifications, look up."""
+    try:
+        fields = list(Formatter().parse(text))
+    except ValueError:  # it is no format, and raises when it is used as one
+        return
+    for _, field, spec, _ in fields:
+        yield from (field or "").split(".")[1:]
+        yield from _looked_up_in(spec or "")
+
+
+def _is_internal(name: str) -> bool:
+    return name.startswith("_") or name in _INTERNALS
 
 
 def _private(name: str, line: int) -> Offence:

@@ -1,4 +1,8 @@
-"""One evaluator for all attacks, as a daemon has: none of them may harm what comes after."""
+"""One evaluator for all attacks, as a daemon has: none of them may harm what comes after.
+
+Kernels are judged at the reduced size, where tiles of all input sets are whole outputs, so that whole outputs
+of the seeds would add nothing but time.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ import nki_sim
 import remote.local
 import remote.pool
 import seeds
+from remote import asleep
 from remote.local import LocalEvaluator
 from remote.pool import WorkerLimits
 from remote.walls import Limits
@@ -45,8 +50,9 @@ class Judge:
         self.evaluator = evaluator
         self.secret = secret
         self.blobs = Blobs()
+        self.judged = 0
 
-    async def __call__(self, problem: str, kernel: str | bytes, level: str = "whole") -> Evaluation:
+    async def __call__(self, problem: str, kernel: str | bytes, level: str = "slices") -> Evaluation:
         if isinstance(kernel, str):
             kernel = kernel.replace("SECRET_FILE", str(self.secret)).encode(errors="surrogatepass")
         found = seeds.load(problem)
@@ -74,6 +80,8 @@ def secret(tmp_path_factory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NKI_TEST_SECRET", SECRET)
         patch.setattr(remote.local, "MAX_INSTRUCTIONS", MAX_INSTRUCTIONS)
+        patch.setattr(asleep, "LOOK_S", 0.1)
+        patch.setattr(asleep, "LOOKS", 8)
         patch.setattr(remote.pool, "start", partial(_start, remote.pool.start))
         yield path
     assert path.read_text() == SECRET
@@ -85,7 +93,7 @@ async def judge(secret, tmp_path_factory) -> AsyncIterator[Judge]:
         home=tmp_path_factory.mktemp("evaluator-home"),
         slots=1,
         allow_weak_jail=True,
-        jail_limits=Limits(cpu_s=2, memory_bytes=1 << 30, answer_bytes=1 << 24),
+        jail_limits=Limits(cpu_s=1, memory_bytes=1 << 30, answer_bytes=1 << 24),
         worker_limits=WorkerLimits(memory_bytes=4 << 30, wall_s=200),
     )
     yield Judge(evaluator, secret)

@@ -7,12 +7,13 @@ import pytest
 import remote.local
 import seeds
 from state.model import Evaluation, Verdict
-from tests.adversarial.attacks import numbers, replies, resources, walls
+from tests.adversarial.attacks import escapes, language, numbers, replies, resources, shortcuts, walls
 from tests.adversarial.model import SECRET, Attack, Judged
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-ATTACKS = (*numbers.ATTACKS, *walls.ATTACKS, *replies.ATTACKS, *resources.ATTACKS)
+MODULES = (numbers, shortcuts, walls, escapes, replies, resources, language)
+ATTACKS = tuple(attack for module in MODULES for attack in module.ATTACKS)
 UNRULED = [attack for attack in ATTACKS if attack.unruled is not None]
 
 
@@ -25,16 +26,31 @@ def judged(found: Evaluation) -> Judged:
     return found.verdict, found.stage, found.error.code if found.error else ""
 
 
+HONEST_EVERY = 12
+"""Attacks after which an honest kernel is judged; that each attack is judged right shows the rest."""
+
+
 async def check(judge, attack: Attack, expected: Judged) -> None:
     """The verdict is right, tells nothing it should not, and the same evaluator judges on."""
     workers = judge.evaluator.worker_pids
     found = await judge(attack.problem, attack.kernel)
+    judge.judged += 1
     assert judged(found) == expected, found.error
     assert SECRET not in found.model_dump_json()
     assert (found.benchmark is not None) == found.correct
-    honest = await judge("silu", seeds.load("silu").kernel, level="slices")
-    assert honest.correct, honest.error
     assert set(workers) <= set(judge.evaluator.worker_pids)
+    if judge.judged % HONEST_EVERY == 0:
+        await check_honest(judge)
+
+
+async def check_honest(judge, level: str = "slices") -> None:
+    honest = await judge("silu", seeds.load("silu").kernel, level=level)
+    assert honest.correct, honest.error
+
+
+async def test_the_evaluator_is_none_the_worse_for_them(judge):
+    """Last in this file, behind all of them."""
+    await check_honest(judge, level="whole")
 
 
 async def test_there_are_forty_techniques_and_more():

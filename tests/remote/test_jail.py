@@ -68,9 +68,9 @@ async def test_request_and_answer(attack):
 
 async def test_what_waits_for_ever_is_ended_and_told_from_what_computes(attack, monkeypatch):
     monkeypatch.setattr(asleep, "LOOK_S", 0.05)
-    monkeypatch.setattr(asleep, "LOOKS", 4)
-    result = await attack("import time\ntime.sleep(1000)")
-    assert (result.asleep, result.killed, result.answer) == (True, False, b"")
+    monkeypatch.setattr(asleep, "LOOKS", 30)
+    result = await attack("import time\ntime.sleep(1000)", cpu_s=1)
+    assert (result.asleep, result.killed, result.cpu_exhausted) == (True, False, False)
     busy = "import time\nend = time.process_time() + 1\nwhile time.process_time() < end: pass\nanswer(1)"
     result = await attack(busy)
     assert (result.asleep, result.answer) == (False, b"1")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from state.model import Verdict
 from tests.adversarial.attacks.walls import GARBLED, IMPORT, NOTHING, beside
-from tests.adversarial.model import Attack, body, broken, edit, endless, wrong
+from tests.adversarial.model import Attack, body, broken, edit, endless
 
 FD = "int(sys.argv[-1])"
 
@@ -114,6 +115,10 @@ HOSTILE = (
         "wire.json = type('Json', (), {'dumps': staticmethod(lambda *_, **__: '[' * 10**5)})",
     ),
     ("no output", "header['outputs'] = []"),
+    ("one output twice", "header['outputs'] = header['outputs'] * 2"),
+    ("an input that is an output", "header['inputs'] = header['inputs'] + header['outputs']"),
+    ("a loop that nothing ends", "columns['forms'] = columns['forms'][:-4] + b'\\x00\\x00\\x00\\x00'"),
+    ("cores that are not there", "columns['cores'] = b'\\x07' * len(columns['cores'])"),
     ("lines from nowhere", "columns['lines'] = columns['lines'][:-4]"),
 )
 
@@ -130,7 +135,7 @@ ATTACKS = (
         "a program whose output is its input",
         forged("header['outputs'] = header['inputs']"),
         IMPORT,
-        unruled=wrong(),
+        unruled=(Verdict.INCORRECT, "rules", "output_is_input"),
     ),
     Attack(
         "a forged error that claims a limit of the machine",
