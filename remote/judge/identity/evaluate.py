@@ -17,30 +17,54 @@ from remote.judge.identity import regions
 from remote.judge.identity.domain import Array, Domain, Planes
 from remote.judge.identity.expression import Aligned, Expression, Node, Shape, aligned, strides_of
 from remote.judge.identity.regions import Axis, Region, broadcast, sizes, taken
-from remote.judge.tiles import Box
+from remote.judge.tiles import Tile
 
 
-def evaluate(expression: Expression, output: int, box: Box, domain: Domain) -> Planes:
-    """Return a box of an output, (first, end) along each of its axes, in its shape."""
-    goal = expression.outputs[output]
+def evaluate(expression: Expression, boxes: Sequence[Tile], domain: Domain) -> list[Planes]:
+    """Return boxes of the outputs, each in its own shape."""
+    course = _course(expression, tuple(boxes))
+    values: dict[int, Planes] = {}
+    for number, plan in course.plans:
+        given = [taken(values[at], course.have[at], region) for at, region in plan.needs]
+        values[number] = plan.compute(domain, given)
+        for at in course.done.get(number, ()):
+            del values[at]
+    return [
+        taken(
+            values[expression.outputs[box.output]], course.have[expression.outputs[box.output]], _region(box)
+        )
+        for box in boxes
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """What is computed for some boxes, in order; of each the region; what is of no more use after it."""
+
+    plans: Sequence[tuple[int, _Plan]]
+    have: dict[int, Region]
+    done: dict[int, list[int]]
+
+
+@lru_cache(maxsize=4)
+def _course(expression: Expression, boxes: tuple[Tile, ...]) -> _Course:
     have: dict[int, Region] = {}
     plans: dict[int, _Plan] = {}
-    wanted: dict[int, list[Region]] = {goal: [tuple(range(first, end) for first, end in box)]}
-    for number in range(goal, -1, -1):
+    wanted: dict[int, list[Region]] = {}
+    for box in boxes:
+        wanted.setdefault(expression.outputs[box.output], []).append(_region(box))
+    goals = {*wanted}
+    for number in range(max(goals), -1, -1):
         if number in wanted:
             have[number] = regions.merged(wanted.pop(number))
             plans[number] = plan = _plan(expression, number, have[number])
             for at, region in plan.needs:
                 wanted.setdefault(at, []).append(region)
-    uses = _last_uses(plans)
-    values: dict[int, Planes] = {}
-    for number in sorted(plans):
-        plan = plans[number]
-        given = [taken(values[at], have[at], region) for at, region in plan.needs]
-        values[number] = plan.compute(domain, given)
-        for at in uses.get(number, ()):
-            del values[at]
-    return values[goal]
+    return _Course(sorted(plans.items(), key=lambda item: item[0]), have, _last_uses(plans, goals))
+
+
+def _region(box: Tile) -> Region:
+    return tuple(range(first, end) for first, end in box.box)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +92,13 @@ def _plan(expression: Expression, number: int, region: Region) -> _Plan:
     return _PLANS[node.kind](_Asked(expression, node, region))
 
 
-def _last_uses(plans: dict[int, _Plan]) -> dict[int, list[int]]:
-    """By operation, the values that it is the last to use."""
+def _last_uses(plans: dict[int, _Plan], goals: set[int]) -> dict[int, list[int]]:
+    """By operation, the values but goals that it is the last to use."""
     last = {at: number for number in sorted(plans) for at, _ in plans[number].needs}
     found: dict[int, list[int]] = {}
     for at, number in last.items():
-        found.setdefault(number, []).append(at)
+        if at not in goals:
+            found.setdefault(number, []).append(at)
     return found
 
 

@@ -45,7 +45,7 @@ class Node:
     shape: Shape
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Expression:
     """Operations in order, the constants they name, and the operations that are the outputs."""
 

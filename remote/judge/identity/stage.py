@@ -72,10 +72,7 @@ def _reference(job: Job) -> Side:
 
 
 def _of_expression(expression: Expression) -> Side:
-    def side(domain: Domain, boxes: Sequence[Tile]) -> list[Planes]:
-        return [evaluate.evaluate(expression, tile.output, tile.box, domain) for tile in boxes]
-
-    return side
+    return lambda domain, boxes: evaluate.evaluate(expression, boxes, domain)
 
 
 def _sides(traced: Program, reference: Side, reply: bytes, job: Job) -> Sides:

@@ -12,6 +12,7 @@ from remote.judge.identity.expression import loads
 from remote.judge.identity.floats import Floats
 from remote.judge.identity.tracing.arrays import UntraceableError
 from remote.judge.identity.tracing.recording import record
+from remote.judge.tiles import Tile
 from seeds.inputs import draw
 from tests.seeds.statements import STATEMENTS
 
@@ -46,10 +47,14 @@ def assert_followed(reference, inputs, boxes=4):
     expression = loads(recorded.dumps(), shapes)
     generator = np.random.default_rng(len(expression.nodes))
     for output, expected in enumerate(truths):
-        for number in range(boxes):
-            box = tuple(_part(size, generator) if number else (0, size) for size in np.shape(expected))
-            found = evaluate(expression, output, box, Given(inputs)).arrays[0]
-            part = np.asarray(expected)[tuple(slice(*ends) for ends in box)]
+        sizes = np.shape(expected)
+        whole = Tile(output, tuple((0, size) for size in sizes))
+        parts = [Tile(output, tuple(_part(size, generator) for size in sizes)) for _ in range(boxes)]
+        found_parts = evaluate(expression, parts, Given(inputs)) + evaluate(
+            expression, [whole], Given(inputs)
+        )
+        for tile, value in zip([*parts, whole], found_parts, strict=True):
+            part, found = np.asarray(expected)[tile.index], value.arrays[0]
             assert found.shape == part.shape
             assert found == pytest.approx(part.astype(np.float64), rel=1e-5, abs=1e-6)
 

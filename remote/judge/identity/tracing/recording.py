@@ -13,6 +13,7 @@ import numpy as np
 from remote.judge.identity.expression import Expression, ExpressionError, Shape
 from remote.judge.identity.tracing import functions
 from remote.judge.identity.tracing.arrays import Recorder, Recording, UntraceableError
+from remote.judge.identity.tracing.stacking import stacked
 
 _FLOATS = "fV"
 
@@ -40,7 +41,8 @@ def record(
         raise UntraceableError(f"following it raised {type(error).__name__}: {error}") from error
     if [recorder.table.nodes[number].shape for number in numbers] != list(outputs):
         raise UntraceableError("what it returns has other shapes when it is followed")
-    return Expression(recorder.table.nodes, recorder.table.arrays, numbers)
+    recorded = Expression(recorder.table.nodes, recorder.table.arrays, numbers)
+    return stacked(recorded, recorder.table.inputs)
 
 
 @contextmanager
