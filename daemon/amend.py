@@ -52,6 +52,11 @@ def amended(
     raise ConfigError(faults)
 
 
+def run_keys(names: Iterable[str]) -> list[str]:
+    """Return the keys that names of settings stand for."""
+    return [name if name.startswith("run.") else f"run.{name}" for name in names]
+
+
 def changes(before: RunConfig, after: RunConfig) -> dict[str, tuple[Any, Any]]:
     """Return the keys in which two configurations differ, with both values as JSON."""
     old, new = (_flat(config.model_dump(mode="json"), "run.") for config in (before, after))

@@ -7,6 +7,7 @@ file seen again after a crash either has its answer, and nothing happens, or sti
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from pydantic import JsonValue
 import remote
 import seeds
 from agent_core.proposers import ProposerError
-from daemon.amend import JUDGED_BY, amended, changes
+from daemon.amend import JUDGED_BY, amended, changes, run_keys
 from daemon.config import ConfigError
 from daemon.errors import BadFile, CommandRefused, UnknownEvent, UnknownRun
 from daemon.forking import Cut, first_events
@@ -86,6 +87,8 @@ class Commands:
         self._log = log
         self._workers = workers
         self._touched = touched
+        self.turn = asyncio.Lock()
+        """Held while settings are read, changed and stored; whoever else changes settings takes it too."""
 
     async def handle(self, id_: str, data: bytes) -> None:
         """Take in, carry out and answer the command `data`, whose file has the id `id_`.
@@ -101,7 +104,8 @@ class Commands:
             raise BadFile(f"the id {id_} belongs to another command") from error
         while id_ in self._log.system().pending:
             with suppress(StaleAppend):  # the run moved on between look and append: look again
-                await self._answer(id_, data)
+                async with self.turn:
+                    await self._answer(id_, data)
 
     async def _answer(self, id_: str, data: bytes) -> None:
         try:
@@ -201,6 +205,7 @@ def create(command: Submit, workers: Workers) -> RunCreated:
         bounds=bounds,
         toolchain=toolchain,
         code_version=version("nki-kernel-agent"),
+        pinned=command.pinned,
     )
 
 
@@ -267,7 +272,8 @@ def _set(state: RunState, command: Set) -> Carried:
     before = state.pending_config or state.config
     after = amended(before, command.settings, keep=JUDGED_BY, look_up=unknown)
     found = changes(before, after)
-    event = ConfigChanged(config=after.model_dump(mode="json"))
+    pinned = tuple(run_keys(command.settings))
+    event = ConfigChanged(config=after.model_dump(mode="json"), pinned=pinned)
     changed: dict[str, JsonValue] = {key: [old, new] for key, (old, new) in found.items()}
     return Carried((event,) if found else (), result={"changed": changed, "from_round": state.round + 1})
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import remote
 import seeds
 from agent_core.proposers import ProposerError
-from daemon.amend import amended, changes
+from daemon.amend import amended, changes, run_keys
 from daemon.errors import CommandRefused
 from daemon.names import unknown
 from daemon.verbs import Fork
@@ -49,7 +49,11 @@ def first_events(command: Fork, cut: Cut, log: EventLog, workers: Workers) -> tu
     except (seeds.SeedsError, remote.RemoteError, ProposerError) as error:
         raise CommandRefused(str(error), code=error.code) from error
     forked = RunForked(
-        parent=cut.run, parent_seq=cut.run_seq, parent_hash=log.hash_at(cut.run, cut.run_seq), rebase=rebase
+        parent=cut.run,
+        parent_seq=cut.run_seq,
+        parent_hash=log.hash_at(cut.run, cut.run_seq),
+        rebase=rebase,
+        pinned=tuple(run_keys(command.settings)),
     )
     if rebase is None and changes(before, config):
         return forked, ConfigChanged(config=config.model_dump(mode="json"))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from daemon.commands import Commands
 from daemon.config import DaemonConfig
+from daemon.edits import Edits
 from daemon.inbox import Inbox
 from daemon.proof import PATIENCE_SECONDS, proving
 from daemon.pulse import Pulse, announcing_stop, standing_line
@@ -83,13 +84,9 @@ async def work_on(
     Raises:
         state.errors.StateError: the log failed.
     """
-    retry = RetryPolicy(deadline_seconds=config.evaluation_seconds)
+    runner = Runner(event_log, workers, retry=_retry(config))
     supervisor = Supervisor(
-        event_log,
-        Runner(event_log, workers, retry=retry),
-        limits=Limits(evaluations=config.evaluations, proposals=config.proposals, runs=config.runs),
-        grace_seconds=config.grace_seconds,
-        focus=focus,
+        event_log, runner, limits=_limits(config), grace_seconds=config.grace_seconds, focus=focus
     )
 
     def touched(command: Command, run: str) -> None:
@@ -98,7 +95,13 @@ async def work_on(
             focus.add(run)
         supervisor.touch(run)
 
-    inbox = Inbox(event_log.home, Commands(event_log, workers, touched=touched).handle)
+    def apply(fresh: DaemonConfig) -> None:
+        runner.retry = _retry(fresh)
+        supervisor.change(_limits(fresh), grace_seconds=fresh.grace_seconds)
+
+    commands = Commands(event_log, workers, touched=touched)
+    edits = Edits(event_log, turn=commands.turn, apply=apply)
+    inbox = Inbox(event_log.home, commands.handle)
     parts = {"writer": event_log.turns, "supervisor": supervisor.turns, "inbox": inbox.turns}
 
     def step() -> None:
@@ -110,10 +113,18 @@ async def work_on(
     pulse = Pulse(notifier, parts, _describing(event_log, space))
     leaving = announcing_stop(notifier, stop, config.grace_seconds)
     try:
-        sides = (space.watch(), inbox.watch(), pulse.beat(), leaving)
+        sides = (space.watch(), inbox.watch(), edits.watch(), pulse.beat(), leaving)
         await alongside(supervisor.run(stop), *sides, stop=stop)
     finally:
         await workers.aclose()
+
+
+def _limits(config: DaemonConfig) -> Limits:
+    return Limits(evaluations=config.evaluations, proposals=config.proposals, runs=config.runs)
+
+
+def _retry(config: DaemonConfig) -> RetryPolicy:
+    return RetryPolicy(deadline_seconds=config.evaluation_seconds)
 
 
 def _describing(event_log: EventLog, space: Space) -> Callable[[], str]:

@@ -55,11 +55,9 @@ class Flight:
 class Lane:
     """One run under way: the `run_seq` that its ready effects were derived at, and those effects.
 
-    Of each kind at most `bound` are held: the rest is derived anew when these have ended. `unjudged` is how
-    many evaluations are due in all.
+    `unjudged` is how many evaluations are due in all.
     """
 
-    bound: int
     seen: int = 0
     ready: dict[Kind, deque[Ready]] = field(default_factory=lambda: {kind: deque() for kind in Kind})
     flying: dict[EffectKey, Flight] = field(default_factory=dict)
@@ -74,12 +72,15 @@ class Lane:
         for queue in self.ready.values():
             queue.clear()
 
-    def fill(self, state: RunState, decisions: list[Decision]) -> None:
-        """Take what may start: effects that were lost, as logged, then those decided, in key order."""
+    def fill(self, state: RunState, decisions: list[Decision], *, most: int) -> None:
+        """Take what may start: effects that were lost, as logged, then those decided, in key order.
+
+        Of each kind at most `most` are held; the rest is derived anew when these have ended.
+        """
         for key, start in self._due(state, decisions):
             kind = kind_of(key.role)
             self.unjudged += kind is Kind.EVALUATION
-            if len(self.ready[kind]) < self.bound:
+            if len(self.ready[kind]) < most:
                 self.ready[kind].append(start if isinstance(start, Ready) else _fresh(start))
 
     def _due(self, state: RunState, decisions: list[Decision]) -> Iterator[tuple[EffectKey, Ready | Effect]]:

@@ -75,7 +75,7 @@ class Runner:
     def __init__(self, event_log: EventLog, workers: Workers, *, retry: RetryPolicy | None = None) -> None:
         self._log = event_log
         self._workers = workers
-        self._retry = retry or RetryPolicy()
+        self.retry = retry or RetryPolicy()
         self._judging: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._roles: dict[Role, Callable[[str, EffectKey, Any], Awaitable[Outcome]]] = {
             Role.PLANNER: self._plan,
@@ -171,10 +171,10 @@ class Runner:
         """Evaluate, trying again when the infrastructure failed in a way that may pass."""
         tried = 1
         while isinstance(answer := await self._try(key, evaluator, request), Trouble):
-            if tried == self._retry.tries or not answer.retryable:
+            if tried == self.retry.tries or not answer.retryable:
                 return Outcome((EvaluationFailed(key=str(key), error=answer.error, tries=tried),))
             log.warning("evaluation_retried", key=str(key), code=answer.error.code, tried=tried)
-            await asyncio.sleep(self._retry.pause(tried))
+            await asyncio.sleep(self.retry.pause(tried))
             tried += 1
         return _judged(key, cache_key, answer)
 
@@ -182,10 +182,10 @@ class Runner:
         self, key: EffectKey, evaluator: Evaluator, request: EvaluationRequest
     ) -> EvaluationAnswer | Trouble:
         try:
-            async with asyncio.timeout(self._retry.deadline_seconds):
+            async with asyncio.timeout(self.retry.deadline_seconds):
                 return await evaluator.evaluate(request, self._log)
         except TimeoutError:
-            text = f"no verdict within {self._retry.deadline_seconds:g} s"
+            text = f"no verdict within {self.retry.deadline_seconds:g} s"
             return Trouble(ErrorInfo(code="evaluation_deadline", message=text), retryable=True)
         except InfrastructureError as error:
             return Trouble(ErrorInfo(code=error.code, message=error.message), retryable=error.retryable)

@@ -79,6 +79,14 @@ class Supervisor:
         self._failure: BaseException | None = None
         self.turns = Turns()
 
+    def change(self, limits: Limits, *, grace_seconds: float) -> None:
+        """Go by other limits from now on; what is in flight beyond them is finished."""
+        self._limits = limits
+        self._grace_seconds = grace_seconds
+        self._places.limit = limits.runs
+        for run in (*self._lanes, *self._places.next()):
+            self.touch(run)
+
     def touch(self, run: str) -> None:
         """Say that something happened to `run`."""
         self._touched[run] = None
@@ -119,7 +127,7 @@ class Supervisor:
 
     async def _consider(self, run: str) -> None:
         """Append what is decided for `run` and refresh its ready effects, if it has its place."""
-        lane = self._lanes.setdefault(run, Lane(bound=max(self._limits.evaluations, self._limits.proposals)))
+        lane = self._lanes.setdefault(run, Lane())
         lane.clear()
         lane.seen, state = self._look(run)
         if state.status is RunStatus.RUNNING and not self._places.take(run):
@@ -149,7 +157,7 @@ class Supervisor:
         decisions = decide(state)
         records = [item for item in decisions if isinstance(item, Record)]
         if not records:
-            lane.fill(state, decisions)
+            lane.fill(state, decisions, most=max(self._limits.evaluations, self._limits.proposals))
             if lane.idle:
                 log.error("run_stalled", run=run, round=state.round)  # a bug of decide: say so, do not spin
             return False

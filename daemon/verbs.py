@@ -18,12 +18,16 @@ from state.model import Frozen, RunConfig, digest_of
 
 
 class Submit(Frozen):
-    """Start a run on the problem in `files` (base64 by relative path), from `kernel` or the problem's own."""
+    """Start a run on the problem in `files` (base64 by relative path), from `kernel` or the problem's own.
+
+    `pinned` are the keys of `config` that were set for this run, not taken from the file or defaults.
+    """
 
     verb: Literal["submit"] = "submit"
     config: RunConfig
     files: dict[str, Base64Bytes]
     kernel: str | None = None
+    pinned: tuple[str, ...] = ()
 
 
 class Pause(Frozen):

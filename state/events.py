@@ -51,7 +51,10 @@ class Event(Frozen):
 
 
 class RunCreated(Event):
-    """A run begins: the whole problem, the kernel to start from, and the effective configuration."""
+    """A run begins: the whole problem, the kernel to start from, and the effective configuration.
+
+    `pinned` are the keys that somebody set for this run: edits of the configuration file leave them alone.
+    """
 
     version = 3
     type: Literal["RunCreated"] = "RunCreated"
@@ -61,13 +64,14 @@ class RunCreated(Event):
     bounds: Bounds
     toolchain: str
     code_version: str
+    pinned: tuple[str, ...] = ()
 
 
 class RunForked(Event):
     """A run continues another's history from one of its events; nothing is copied.
 
     Effects in flight there are abandoned. With `rebase`, kernels are judged by something else from here on:
-    the round under way is abandoned too, and the beam is judged anew first.
+    the round under way is abandoned too, and the beam is judged anew first. `pinned` as in RunCreated.
     """
 
     version = 2
@@ -76,6 +80,7 @@ class RunForked(Event):
     parent_seq: int = Field(ge=1)
     parent_hash: Digest
     rebase: Rebase | None = None
+    pinned: tuple[str, ...] = ()
 
 
 class RunPaused(Event):
@@ -108,11 +113,22 @@ class RunCompleted(Event):
 
 
 class ConfigChanged(Event):
-    """New effective settings; they take effect at the next RoundStarted (or daemon start)."""
+    """New effective settings, of a run or, in the system stream, of the configuration file.
+
+    Those of a run count from its next RoundStarted on. `pinned` as in RunCreated.
+    """
 
     version = 3
     type: Literal["ConfigChanged"] = "ConfigChanged"
     config: JsonValue
+    pinned: tuple[str, ...] = ()
+
+
+class ConfigRefused(Event):
+    """The configuration file was edited and has faults; what was in force stays so."""
+
+    type: Literal["ConfigRefused"] = "ConfigRefused"
+    error: ErrorInfo
 
 
 # --- command (system stream) -----------------------------------------------------------------------
@@ -385,6 +401,7 @@ class DeviceReleased(Event):
 
 AnyEvent = Annotated[
     RunCreated | RunForked | RunPaused | RunResumed | RunCancelled | RunCompleted | ConfigChanged
+    | ConfigRefused
     | CommandReceived | CommandCompleted | CommandRejected | LogRewritten
     | RoundStarted | BeamSelected | RoundCompleted
     | PlanStarted | PlanProposed | PlanFailed
@@ -409,6 +426,7 @@ EVENT_TYPES: dict[str, type[Event]] = {
 FAMILIES: dict[str, tuple[str, ...]] = {
     "run": (
         "RunCreated", "RunForked", "RunPaused", "RunResumed", "RunCancelled", "RunCompleted", "ConfigChanged",
+        "ConfigRefused",
     ),
     "command": ("CommandReceived", "CommandCompleted", "CommandRejected"),
     "log": ("LogRewritten",),

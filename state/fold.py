@@ -120,8 +120,9 @@ class RunState(Frozen):
     its beam was chosen and only learning is left. `outcomes` holds the round's results by effect key.
     `rejudge` are the kernels of a fork's parent (the initial one, then the beam) that must be judged anew
     before anything else. `needs_approval` are the points at which the run waits for a person, `approved` the
-    last one let pass of each kind. `before` is the state before a record of decisions that has begun and not
-    ended: a fork inside it begins there, so that the record is made whole.
+    last one let pass of each kind. `pinned` are the keys of settings that somebody set for this run.
+    `before` is the state before a record of decisions that has begun and not ended: a fork inside it begins
+    there, so that the record is made whole.
     """
 
     config: RunConfig
@@ -155,6 +156,7 @@ class RunState(Frozen):
     rejudge: tuple[Rejudged, ...] = ()
     needs_approval: tuple[str, ...] = ()
     approved: dict[str, str] = Field(default_factory=dict)
+    pinned: tuple[str, ...] = ()
     before: RunState | None = None
 
     @property
@@ -248,7 +250,7 @@ def state_hash(state: RunState) -> str:
     return hashlib.sha256(canonical_json(semantic(state))).hexdigest()
 
 
-_NOT_SEMANTIC = {"spent_usd", "reserved_usd", "unknown_cost", "status_reason", "before"}
+_NOT_SEMANTIC = {"spent_usd", "reserved_usd", "unknown_cost", "status_reason", "before", "pinned"}
 
 
 def _evolve(state: RunState, **changes: Any) -> RunState:
@@ -274,6 +276,7 @@ def _created(event: Event) -> RunState:
         kernel=event.kernel,
         bounds=event.bounds,
         toolchain=event.toolchain,
+        pinned=event.pinned,
     )
 
 
@@ -282,7 +285,7 @@ def _refuse(state: RunState, event: Event) -> RunState:
 
 
 def _forked(state: RunState, event: RunForked) -> RunState:
-    return fork(state, event.rebase)
+    return _pinned(fork(state, event.rebase), event.pinned)
 
 
 def _paused(state: RunState, event: RunPaused) -> RunState:
@@ -331,7 +334,11 @@ def _require_live(state: RunState, event: Event) -> None:
 
 
 def _config_changed(state: RunState, event: ConfigChanged) -> RunState:
-    return _evolve(state, pending_config=RunConfig.model_validate(event.config))
+    return _pinned(_evolve(state, pending_config=RunConfig.model_validate(event.config)), event.pinned)
+
+
+def _pinned(state: RunState, keys: tuple[str, ...]) -> RunState:
+    return _evolve(state, pinned=tuple(dict.fromkeys((*state.pinned, *keys)))) if keys else state
 
 
 def _round_started(state: RunState, event: RoundStarted) -> RunState:

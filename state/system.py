@@ -16,6 +16,7 @@ from state.events import (
     CommandReceived,
     CommandRejected,
     ConfigChanged,
+    ConfigRefused,
     Event,
     LogRewritten,
 )
@@ -31,11 +32,15 @@ class PendingCommand(Frozen):
 
 
 class SystemState(Frozen):
-    """What all runs share; `pending` is in order of arrival."""
+    """What all runs share; `pending` is in order of arrival.
+
+    `config` is what the configuration file last said, `refused` what is wrong with it since.
+    """
 
     pending: dict[str, PendingCommand] = Field(default_factory=dict)
     answered: int = 0
     config: JsonValue = None
+    refused: str | None = None
 
 
 def apply(state: SystemState | None, event: Event) -> SystemState:
@@ -57,7 +62,9 @@ def apply(state: SystemState | None, event: Event) -> SystemState:
             rest = {id_: entry for id_, entry in state.pending.items() if id_ != event.id}
             return state.model_copy(update={"pending": rest, "answered": state.answered + 1})
         case ConfigChanged():
-            return state.model_copy(update={"config": event.config})
+            return state.model_copy(update={"config": event.config, "refused": None})
+        case ConfigRefused():
+            return state.model_copy(update={"refused": event.error.message})
         case LogRewritten():
             return state
         case _:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from daemon.config import FLAGS, Config, load
+from daemon.config import FILE_NAME, FLAGS, Config, Effective, load
 from daemon.ctl.app import Session
 from daemon.errors import DaemonError, UnknownRun
 from daemon.verbs import Submit
@@ -37,14 +37,19 @@ def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def configured(session: Session, flags: dict[str, Any]) -> Config:
-    """Return the effective configuration, flags over environment over file.
+    """Return the effective configuration; see `effective`."""
+    return effective(session, flags).config
+
+
+def effective(session: Session, flags: dict[str, Any]) -> Effective:
+    """Return the effective configuration with its sources, flags over environment over file.
 
     Raises:
         daemon.config.ConfigError: a source has faults.
     """
     given = {_KEYS[name]: value for name, value in flags.items() if name in _KEYS and value is not None}
     given |= assignments(flags.get("settings", ()), "--set ")
-    return load(session.home, os.environ, given).config
+    return load(session.home, os.environ, given)
 
 
 def assignments(settings: Iterable[str], said: str = "") -> dict[str, Any]:
@@ -62,8 +67,8 @@ def assignments(settings: Iterable[str], said: str = "") -> dict[str, Any]:
     return given
 
 
-def submission(session: Session, config: Config, kernel: Path | None) -> Submit:
-    """Return the command that starts a run with `config`.
+def submission(wanted: Effective, kernel: Path | None) -> Submit:
+    """Return the command that starts a run with a configuration.
 
     Raises:
         seeds.SeedsError: the problem is unknown, or its files have faults.
@@ -71,10 +76,14 @@ def submission(session: Session, config: Config, kernel: Path | None) -> Submit:
     """
     import seeds
 
+    config = wanted.config
     problem = seeds.load(config.run.problem)
     source = None if kernel is None else read_source(kernel)
     run = config.run.model_copy(update={"problem": problem.name})
-    return Submit.model_construct(config=run, files=dict(problem.files), kernel=source)
+    pinned = tuple(
+        key for key, origin in wanted.sources.items() if key.startswith("run.") and origin != FILE_NAME
+    )
+    return Submit.model_construct(config=run, files=dict(problem.files), kernel=source, pinned=pinned)
 
 
 def read_source(path: Path) -> str:

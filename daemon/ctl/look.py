@@ -27,6 +27,9 @@ from state.reader import LogReader
 INTERRUPTED = "interrupted"
 """The state shown of a run that has not ended while nobody owns the home."""
 
+QUEUED = "queued"
+"""The state shown of a run of which nothing has begun: it waits for a place, or was only just taken in."""
+
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -36,12 +39,14 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 def status(session: Session, run: str | None) -> None:
     """Show who owns the home and how its runs stand, newest first; works with the daemon down.
 
-    A run is running, paused, cancelled or completed. One that would be running is called interrupted
-    while nobody owns the home; `agentctl resume` carries on with it.
+    A run is queued, running, paused, cancelled or completed. One that would be running is called
+    interrupted while nobody owns the home; `agentctl resume` carries on with it.
     """
     process = _process(session)
     runs = _runs(session, run, owned=process["state"] == "running")
-    text = [_process_line(process), *(_table(runs) if runs else ["no runs"])]
+    refused = process["config_refused"]
+    told = [f"config.toml was refused: {refused}"] if refused else []
+    text = [_process_line(process), *told, *(_table(runs) if runs else ["no runs"])]
     session.emit({"daemon": process, "runs": runs}, "\n".join(text))
 
 
@@ -60,7 +65,17 @@ def _process(session: Session) -> dict[str, Any]:
         "since": since,
         "home": str(session.home),
         "queued": len(waiting(session.home)),
+        "config_refused": _refused(session),
     }
+
+
+def _refused(session: Session) -> str | None:
+    """Return what is wrong with an edit of the configuration file that the owner refused, None if nothing."""
+    try:
+        with LogReader.open(session.home) as reader:
+            return reader.system().refused
+    except NoLog:
+        return None
 
 
 def _runs(session: Session, run: str | None, *, owned: bool) -> list[dict[str, Any]]:
@@ -80,10 +95,14 @@ def _runs(session: Session, run: str | None, *, owned: bool) -> list[dict[str, A
 def _run(reader: LogReader, row: dict[str, Any], *, owned: bool) -> dict[str, Any]:
     created = datetime.fromtimestamp(row["created_us"] / 1e6, UTC)
     state = reader.state(row["run"])
-    stalled = state.status is RunStatus.RUNNING and not owned
+    shown = {}
+    if state.status is RunStatus.RUNNING and not owned:
+        shown["state"] = INTERRUPTED
+    elif state.status is RunStatus.RUNNING and state.initial is None and not (state.open or state.outcomes):
+        shown["state"] = QUEUED
     return {
         **summary(row["run"], state),
-        **({"state": INTERRUPTED} if stalled else {}),
+        **shown,
         "created": created.isoformat(timespec="seconds"),
         "parent": row["parent"],
     }

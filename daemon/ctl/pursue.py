@@ -14,7 +14,7 @@ from daemon.config import DaemonConfig
 from daemon.ctl import exits
 from daemon.ctl.answers import Sent, queued_runs, send
 from daemon.ctl.app import Session, common
-from daemon.ctl.choices import configured, known_run, last_run, run_options, submission
+from daemon.ctl.choices import configured, effective, known_run, last_run, run_options, submission
 from daemon.ctl.fork import fork_of, set_option
 from daemon.ctl.report import as_json, as_text, write_best
 from daemon.ctl.screen import screen_for
@@ -36,10 +36,10 @@ output_option = click.option(
 @common
 def run(session: Session, kernel: Path | None, output: Path | None, **flags: Any) -> int:
     """Optimise a kernel, showing progress; Ctrl-C stops it, and `resume` carries on."""
-    config = configured(session, flags)
-    command = submission(session, config, kernel)
+    wanted = effective(session, flags)
+    command = submission(wanted, kernel)
     sent = send(session.home, command)
-    return _see_through(session, run_id(sent.id, command.config.problem), sent, config.daemon, output)
+    return _see_through(session, run_id(sent.id, command.config.problem), sent, wanted.config.daemon, output)
 
 
 @click.command(epilog=exits.epilog())

@@ -10,7 +10,7 @@ import click
 from daemon.ctl import exits
 from daemon.ctl.answers import Fate, Sent, refuse_early, send, wait_for_answer, wait_for_fate
 from daemon.ctl.app import Session, common
-from daemon.ctl.choices import assignments, configured, read_source, run_options, submission
+from daemon.ctl.choices import assignments, effective, read_source, run_options, submission
 from daemon.ctl.lines import as_line
 from daemon.ctl.words import typed
 from daemon.verbs import Approve, Cancel, Pause, Propose, Set, Steering, Submit, run_id
@@ -23,8 +23,7 @@ reason_option = click.option("--reason", default="asked for", show_default=True,
 @common
 def submit(session: Session, kernel: Path | None, **flags: Any) -> None:
     """Hand a run to whoever owns the home, and return."""
-    config = configured(session, flags)
-    _steer(session, submission(session, config, kernel), "submitted")
+    _steer(session, submission(effective(session, flags), kernel), "submitted")
 
 
 @click.command(epilog=exits.epilog())

@@ -145,7 +145,7 @@ def test_resume_wants_a_run_or_the_last(ctl, finished, arguments):
 def test_status_with_nobody_home(ctl, home, finished):
     called = ctl("status", "--json")
     assert called.json["daemon"] == {
-        "state": "stopped", "kind": None, "pid": None, "since": None, "home": str(home), "queued": 0,
+        "state": "stopped", "kind": None, "pid": None, "since": None, "home": str(home), "config_refused": None, "queued": 0,
     }  # fmt: skip
     (run,) = called.json["runs"]
     assert run.keys() >= KEPT
@@ -163,7 +163,7 @@ def test_a_run_that_nobody_advances_is_interrupted(ctl, home, finished):
     assert [row["state"] for row in ctl("status", "--json").json["runs"]] == ["interrupted", "completed"]
     assert "interrupted" in ctl("status", run).out
     with EventLog.open(home):
-        assert ctl("status", run, "--json").json["runs"][0]["state"] == "running"
+        assert ctl("status", run, "--json").json["runs"][0]["state"] == "queued"
 
 
 def test_status_names_the_owner_of_a_foreground_run(ctl, home):

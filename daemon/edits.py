@@ -1,0 +1,125 @@
+"""Edits of the configuration file while a process owns the home: picked up, checked as a whole, recorded.
+
+A changed `[daemon]` counts at once where that is possible. What changed in `[run]` counts for runs to come,
+and from their next round on for those under way, but for keys that somebody set for a run, and for what
+kernels are judged by, which a run keeps. A file with faults changes nothing: it is refused, with every fault,
+in the log and in the status, until it is right again. The file is looked at periodically, and taken only
+when two looks in a row find the same: editors write in steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import structlog
+
+from daemon.amend import JUDGED_BY, amended, changes
+from daemon.config import FILE_NAME, Config, ConfigError, DaemonConfig, load
+from daemon.names import unknown
+from state.events import ConfigChanged, ConfigRefused, Event
+from state.log import EventLog
+from state.model import SYSTEM_STREAM, ErrorInfo, RunConfig
+from state.records import NewEvent
+
+LOOK_SECONDS = 1.0
+
+Stamp = tuple[int, int, int] | None
+"""When a file was written, its size and its inode; None where there is no file."""
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("config")
+
+
+class Edits:
+    """Watches the configuration file of the home that is owned, and applies what changes in it."""
+
+    def __init__(
+        self,
+        event_log: EventLog,
+        *,
+        turn: asyncio.Lock,
+        apply: Callable[[DaemonConfig], None],
+        env: Mapping[str, str] = os.environ,
+        look_seconds: float = LOOK_SECONDS,
+    ) -> None:
+        """`turn` is held while settings are read and changed; `apply` puts the daemon's own into force."""
+        self._log = event_log
+        self._path = event_log.home / FILE_NAME
+        self._turn = turn
+        self._apply = apply
+        self._env = env
+        self._look_seconds = look_seconds
+        self._seen = self._stamp()
+        self._taken = self._seen
+        self._known = self._at_start()
+
+    async def watch(self) -> None:
+        """Look at the file now and then, until cancelled."""
+        while True:
+            await asyncio.sleep(self._look_seconds)
+            await self.look()
+
+    async def look(self) -> None:
+        """Take the file if it changed, and did not change again since the last look."""
+        stamp = self._stamp()
+        settled, self._seen = stamp == self._seen, stamp
+        if settled and stamp != self._taken:
+            self._taken = stamp
+            async with self._turn:
+                await self._take()
+
+    def _at_start(self) -> Config:
+        """Return what the file says now, which is what this process began with."""
+        try:
+            return load(self._path.parent, {}).config
+        except ConfigError:
+            return Config()
+
+    def _stamp(self) -> Stamp:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    async def _take(self) -> None:
+        try:
+            fresh = load(self._path.parent, {}, look_up=unknown).config
+            effective = load(self._path.parent, self._env).config
+            events = [NewEvent(SYSTEM_STREAM, ConfigChanged(config=fresh.model_dump(mode="json")))]
+            events += self._for_runs(changes(self._known.run, fresh.run))
+        except ConfigError as error:
+            await self._refuse(error)
+            return
+        same = fresh == self._known
+        if same and self._log.system().refused is None:
+            return
+        await self._log.append(events)
+        self._known = fresh
+        self._apply(effective.daemon)
+        log.info("config_changed", file=str(self._path), runs=[one.stream for one in events[1:]])
+
+    def _for_runs(self, changed: Mapping[str, tuple[Any, Any]]) -> Iterator[NewEvent]:
+        """Yield what an edit changes in the runs under way."""
+        for run in self._log.runs():
+            state = self._log.state(run)
+            settings = {
+                key: new for key, (_, new) in changed.items() if key not in {*state.pinned, *JUDGED_BY}
+            }
+            before = state.pending_config or state.config
+            event = _changed(before, settings)
+            if event is not None:
+                yield NewEvent(run, event)
+
+    async def _refuse(self, error: ConfigError) -> None:
+        if self._log.system().refused != str(error):
+            info = ErrorInfo(code=error.code, message=str(error), hint=f"correct {self._path}")
+            await self._log.append([NewEvent(SYSTEM_STREAM, ConfigRefused(error=info))])
+        log.warning("config_refused", file=str(self._path), faults=list(error.faults))
+
+
+def _changed(before: RunConfig, settings: Mapping[str, Any]) -> Event | None:
+    after = amended(before, settings)
+    return ConfigChanged(config=after.model_dump(mode="json")) if after != before else None

@@ -1,0 +1,178 @@
+"""Edits of the configuration file under a running owner: taken whole or refused, recorded, never half."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+from structlog.testing import capture_logs
+
+from daemon.commands import Commands
+from daemon.config import FILE_NAME
+from daemon.edits import Edits
+from daemon.host import work_on
+from daemon.stop import Stop
+from daemon.verbs import Set, run_id
+from state.events import ConfigChanged, ConfigRefused
+from state.log import EventLog
+from tests.daemon import fakes
+
+
+@pytest.fixture
+def event_log(home):
+    with EventLog.open(home) as log:
+        yield log
+
+
+@pytest.fixture
+def commands(event_log):
+    return Commands(event_log, fakes.fake_workers(), touched=lambda *_: None)
+
+
+@pytest.fixture
+def applied():
+    return []
+
+
+@pytest.fixture
+def edits(event_log, commands, applied):
+    return Edits(event_log, turn=commands.turn, apply=applied.append, env={})
+
+
+def write(home, text: str) -> None:
+    (home / FILE_NAME).write_text(text)
+
+
+async def looked(edits: Edits) -> None:
+    await edits.look()
+    await edits.look()
+
+
+async def submit(commands: Commands, id_: str = "a", pinned: tuple[str, ...] = ()) -> str:
+    command = fakes.submission().model_copy(update={"pinned": pinned})
+    await commands.handle(id_, command.model_dump_json().encode())
+    return run_id(id_, "silu")
+
+
+def recorded(event_log) -> list:
+    kinds = (ConfigChanged, ConfigRefused)
+    return [item.event for item in event_log.read(limit=10_000) if isinstance(item.event, kinds)]
+
+
+async def test_what_changed_counts_for_runs_under_way_from_their_next_round(home, event_log, commands, edits):
+    run = await submit(commands)
+    write(home, "[run.search]\nbeam = 7\n")
+    await looked(edits)
+    state = event_log.state(run)
+    assert (state.config.search.beam, state.pending_config.search.beam) == (2, 7)
+    assert state.pending_config.search.plans == fakes.CONFIG.search.plans
+    event = recorded(event_log)[0]
+    assert event.config["run"]["search"]["beam"] == 7
+    assert event_log.system().config == event.config
+
+
+async def test_what_was_set_for_a_run_stays(home, event_log, commands, edits):
+    flags = await submit(commands, "a", pinned=("run.search.beam",))
+    other = await submit(commands, "b")
+    await commands.handle("c", Set(run=other, settings={"search.beam": 5}).model_dump_json().encode())
+    write(home, "[run.search]\nbeam = 7\nplans = 3\n")
+    await looked(edits)
+    for run, beam in ((flags, 2), (other, 5)):
+        pending = event_log.state(run).pending_config
+        assert (pending.search.beam, pending.search.plans) == (beam, 3)
+
+
+async def test_what_kernels_are_judged_by_stays(home, event_log, commands, edits):
+    run = await submit(commands)
+    write(home, '[run]\ntarget = "trn1"\nsize = "full"\n')
+    await looked(edits)
+    assert event_log.state(run).pending_config is None
+    assert event_log.system().config["run"]["target"] == "trn1"
+
+
+async def test_the_daemon_s_own_settings_count_at_once(home, edits, applied):
+    write(home, "[daemon]\nruns = 3\nevaluations = 5\n")
+    await looked(edits)
+    assert [(config.runs, config.evaluations) for config in applied] == [(3, 5)]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[run.search]\nbeem = 7\nplans = 0\n", ["beem", "plans = 0"]),
+        ('[run]\nplanner = ["nobody"]\n', ["nobody"]),
+        ("[run\n", ["not a TOML file"]),
+    ],
+)
+async def test_a_file_with_faults_changes_nothing_and_is_refused(home, event_log, commands, text, words):
+    applied = []
+    edits = Edits(event_log, turn=commands.turn, apply=applied.append, env={})
+    run = await submit(commands)
+    write(home, text)
+    with capture_logs() as lines:
+        await looked(edits)
+    assert event_log.state(run).pending_config is None
+    assert applied == []
+    (event,) = recorded(event_log)
+    assert isinstance(event, ConfigRefused)
+    assert all(word in event.error.message for word in words)
+    assert [line["event"] for line in lines] == ["config_refused"]
+    assert event_log.system().refused == event.error.message
+    write(home, "")
+    await looked(edits)
+    assert event_log.system().refused is None
+
+
+async def test_a_file_is_taken_only_when_it_has_settled(home, event_log, edits):
+    write(home, "[run.search]\nbeam = 7\n")
+    await edits.look()
+    assert recorded(event_log) == []
+    write(home, "[run.search]\nbeam = 8\nplans = 2\n")
+    await edits.look()
+    assert recorded(event_log) == []
+    await edits.look()
+    assert recorded(event_log)[0].config["run"]["search"]["beam"] == 8
+
+
+async def test_a_file_that_says_the_same_is_no_event(home, event_log, edits):
+    write(home, "# nothing yet\n")
+    await looked(edits)
+    os.utime(home / FILE_NAME, ns=(1, 1))
+    await looked(edits)
+    assert recorded(event_log) == []
+
+
+async def test_a_file_that_goes_away_means_the_defaults_again(home, event_log, commands, edits):
+    write(home, "[run.search]\nbeam = 7\n")
+    await looked(edits)
+    run = await submit(commands)
+    (home / FILE_NAME).unlink()
+    await looked(edits)
+    assert event_log.state(run).pending_config.search.beam == 4
+
+
+async def test_an_owner_picks_edits_up(home, event_log):
+    stop = Stop()
+    hosting = asyncio.create_task(
+        work_on(event_log, fakes.daemon_config(), stop=stop, workers=fakes.fake_workers())
+    )
+    await asyncio.sleep(0.05)
+    write(home, "[run.search]\nbeam = 7\n")
+    async with asyncio.timeout(30):
+        while not recorded(event_log):  # noqa: ASYNC110 - the log has no event to wait for
+            await asyncio.sleep(0.05)
+    stop.request()
+    await hosting
+    assert event_log.system().config["run"]["search"]["beam"] == 7
+
+
+def test_status_says_that_an_edit_was_refused(ctl, home):
+    with EventLog.open(home) as log:
+        commands = Commands(log, fakes.fake_workers(), touched=lambda *_: None)
+        edits = Edits(log, turn=commands.turn, apply=lambda _: None, env={})
+        write(home, "[run.search]\nbeem = 7\n")
+        asyncio.run(looked(edits))
+    (home / FILE_NAME).unlink()
+    assert "config.toml was refused: config.toml: run.search.beem: no such key" in ctl("status").out
+    assert "beem" in ctl("status", "--json").json["daemon"]["config_refused"]
