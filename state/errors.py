@@ -10,6 +10,7 @@ StateError
 │   ├── LogTooNew             written by a newer version of this program
 │   ├── LogDamaged            a row, page or file is not what was written
 │   └── TailLost              events that were acknowledged are gone
+│       └── WalLost           the log was in use, and its -wal file is not there: some may be gone
 ├── AppendError               what was to be stored
 │   ├── EventRefused          it cannot follow the history
 │   ├── StaleAppend           the caller had not seen the stream's newest events
@@ -108,6 +109,20 @@ class TailLost(LogError):  # noqa: N818
         )
         self.anchor_seq = anchor_seq
         self.head_seq = head_seq
+
+
+class WalLost(TailLost):
+    """Commits that were only in the -wal file are gone with it; the log as it is ends at `head_seq`."""
+
+    code = "wal_lost"
+
+    def __init__(self, head_seq: int) -> None:
+        LogError.__init__(
+            self,
+            f"the log was in use and its -wal file is gone: events after {head_seq} may be lost (was only "
+            "the main database file copied?); restore a backup, or save what is there with agentctl repair",
+        )
+        self.anchor_seq = self.head_seq = head_seq
 
 
 class AppendError(StateError):

@@ -19,7 +19,7 @@ from state.head import Head
 from state.home import Layout
 from state.lock import HomeLock
 from state.model import SYSTEM_STREAM
-from state.opening import open_log
+from state.opening import note_closed, open_log
 from state.reader import LogReader, Standing
 from state.records import NewEvent, Recorded
 from state.system import SystemState
@@ -202,14 +202,24 @@ class EventLog:
             return
         self._closed = True
         self._writer.stop()
-        self._reader.close()
+        try:
+            self._settle()
+        except BaseException:
+            self._appender.connection.close()  # not as the last: that one would do away with the WAL
+            self._reader.close()
+            raise
+        else:
+            self._reader.close()
+            self._appender.connection.close()
+        finally:
+            self._lock.release()
+
+    def _settle(self) -> None:
         try:
             with sqlite_errors():
                 self._appender.save_snapshots(every=1)
                 self._writer.anchor()
+                note_closed(self._appender.connection)
                 self._appender.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except OSError as error:
             raise StorageFailed(f"HEAD could not be written: {error}") from error
-        finally:
-            self._appender.connection.close()
-            self._lock.release()

@@ -7,6 +7,7 @@ every snapshot) was derived by the writer itself, and only the rows after it are
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from state import projections, queries, schema
 from state.appender import Appender
 from state.chain import GENESIS, ChainWalk
 from state.crash import crash_point
-from state.errors import LogDamaged, NoLog, TailLost, sqlite_code, sqlite_errors
+from state.errors import LogDamaged, NoLog, TailLost, WalLost, sqlite_code, sqlite_errors
 from state.head import EMPTY, Head, read_head, write_head
 from state.home import Layout, prepare
 from state.lock import HomeLock
@@ -24,6 +25,9 @@ from state.upcast import check_kinds, decode
 
 SAFE_SQLITE = (3, 51, 3)
 """Older ones can corrupt a WAL that two connections checkpoint at once; a single writer keeps them safe."""
+
+IN_USE = "in_use"
+"""The note that a log's owner makes in it, as long as it may write."""
 
 _ROOM = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
 """What SQLite says when it finds no room for its WAL or its shared memory."""
@@ -54,13 +58,23 @@ def open_log(home: Path, *, create: bool, full_check: bool) -> tuple[Layout, Hom
 def _with_room(layout: Layout, *, full_check: bool) -> Appender:
     """Open the log, on a full disk with what the reserve frees: SQLite needs some to open at all."""
     try:
-        return open_appender(layout, full_check=full_check)
+        return _in_use(layout, full_check=full_check)
     except (sqlite3.Error, OSError) as error:
         full = isinstance(error, OSError) or sqlite_code(error) in _ROOM
         if not (full and Reserve(layout.reserve).free()):
             raise
         _log.warning("the reserve was given up to open the log: %s", error)
-        return open_appender(layout, full_check=full_check)
+        return _in_use(layout, full_check=full_check)
+
+
+def _in_use(layout: Layout, *, full_check: bool) -> Appender:
+    appender = open_appender(layout, full_check=full_check)
+    try:
+        note_in_use(appender.connection)
+    except BaseException:
+        appender.connection.close()
+        raise
+    return appender
 
 
 def open_appender(layout: Layout, *, full_check: bool = False) -> Appender:
@@ -73,10 +87,13 @@ def open_appender(layout: Layout, *, full_check: bool = False) -> Appender:
     if sqlite3.sqlite_version_info < SAFE_SQLITE:
         _log.info("SQLite %s: safe here, as one connection alone writes", sqlite3.sqlite_version)
     anchor = read_head(layout.head)
+    wal = has_wal(layout)  # before a connection makes one
     connection = schema.open_writer(layout.database)
     try:
         _bring_up(connection, anchor)
         check_anchor(connection, anchor)
+        if not wal:
+            require_closed(connection)
         check_tail(connection, full=full_check)
         refresh_read_models(connection)
         crash_point("open.checked")
@@ -130,6 +147,52 @@ def check_anchor(connection: sqlite3.Connection, anchor: Head | None) -> None:
     if row.hash.hex() != anchor.hash:
         what = "is not the event that HEAD names: history was rewritten"
         raise LogDamaged(what, seq=row.seq, stream=row.stream, run_seq=row.run_seq)
+
+
+def has_wal(layout: Layout) -> bool:
+    """Return whether the log's -wal file has anything in it; an empty one is made by whoever reads."""
+    try:
+        return layout.wal.stat().st_size > 0
+    except FileNotFoundError:
+        return False
+
+
+def require_closed(connection: sqlite3.Connection) -> None:
+    """Refuse a log without a WAL that says it is in use.
+
+    An owner has one from beginning to end: without it, what was committed last is gone, and HEAD, which is
+    written a moment later or was not copied along, need not know of it.
+
+    Raises:
+        WalLost: it was in use.
+    """
+    if schema.get_meta(connection, IN_USE) is not None:
+        raise WalLost(queries.head(connection).seq)
+
+
+def check_wal(layout: Layout, connection: sqlite3.Connection) -> None:
+    """`require_closed` for readers, of a log whose owner may come or go meanwhile.
+
+    Raises:
+        WalLost: the log is in use, and has no WAL.
+    """
+    for _ in range(2):  # an owner that comes has its WAL when its note is seen
+        if has_wal(layout) or schema.get_meta(connection, IN_USE) is None:
+            return
+    require_closed(connection)
+
+
+def note_in_use(connection: sqlite3.Connection) -> None:
+    """Note in the database's own file that its owner writes on in the WAL, which from now on is not empty."""
+    with schema.transaction(connection):
+        schema.set_meta(connection, IN_USE, str(os.getpid()))
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+def note_closed(connection: sqlite3.Connection) -> None:
+    """Take that note back; what follows is one checkpoint that empties the WAL."""
+    with schema.transaction(connection):
+        connection.execute("DELETE FROM meta WHERE key = ?", (IN_USE,))
 
 
 def note_replaced(connection: sqlite3.Connection, anchor: Head) -> None:

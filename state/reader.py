@@ -20,7 +20,7 @@ from state.fold import RunState
 from state.head import EMPTY, Head, read_head
 from state.home import Layout
 from state.model import SYSTEM_STREAM
-from state.opening import check_anchor
+from state.opening import check_anchor, check_wal
 from state.readonly import ReadOnly
 from state.records import Recorded, Row, recorded
 from state.replay import Replayed, replay
@@ -92,6 +92,7 @@ class LogReader:
         anchor = read_head(self._layout.head)  # before the log: it is never ahead of what is committed
         with self._mutex, sqlite_errors():
             check_anchor(self._handle.connection(), anchor)
+            check_wal(self._layout, self._handle.connection())
 
     # --- events ---
 

@@ -142,7 +142,7 @@ class _Repair:
                 else:
                     self._consider(new, copy, item, attested)
                     log_hash = item.hash
-            if copy.rows == 0:
+            if copy.rows == 0 < last:
                 raise LogDamaged("no event of it can be read; restore a backup")
             same_end = self._anchor.seq == last
             copy.end(last, bytes.fromhex(self._anchor.hash) if same_end else log_hash)

@@ -27,7 +27,7 @@ from state.head import Head, read_head, write_head
 from state.home import Layout, prepare
 from state.lock import HomeLock
 from state.model import SYSTEM_STREAM
-from state.opening import note_replaced, open_appender, refresh_read_models
+from state.opening import IN_USE, note_replaced, open_appender, refresh_read_models
 from state.readonly import ReadOnly
 from state.records import NewEvent
 from state.upcast import check_kinds
@@ -105,6 +105,7 @@ def copy(
         with closing(sqlite3.connect(path, isolation_level=None)) as target:
             source.backup(target, pages=_PAGES, progress=_told(progress))
             target.execute("PRAGMA journal_mode=DELETE").fetchall()  # one file, that needs none beside it
+            target.execute("DELETE FROM meta WHERE key = ?", (IN_USE,))
     finally:
         source.execute("COMMIT")
     return head

@@ -23,7 +23,7 @@ from state.events import Event, idempotency_key
 from state.fold import FOLD_VERSION
 from state.head import EMPTY, Head, read_head
 from state.home import Layout
-from state.opening import check_anchor
+from state.opening import check_anchor, check_wal
 from state.readonly import ReadOnly
 from state.records import Recorded, Row, recorded
 from state.snapshots import State, Tip, Tips
@@ -96,6 +96,10 @@ def _verify(
     handle = ReadOnly(layout)
     try:
         with sqlite_errors(), closing(sqlite3.connect("", isolation_level=None)) as scratch:
+            try:
+                check_wal(layout, handle.connection())
+            except TailLost as error:
+                findings.append(Finding("tail", str(error)))
             replay = _Replay(handle.connection(), scratch) if deep else None
             return _Pass(handle.connection(), replay, findings, progress).run(anchor)
     finally:

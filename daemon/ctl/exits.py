@@ -66,6 +66,7 @@ _BY_CODE: dict[str, int] = {
     "log_too_new": LOG,
     "log_damaged": LOG,
     "tail_lost": LOG,
+    "wal_lost": LOG,
     "timeout": TIMEOUT,
     "evaluation_deadline": TIMEOUT,
     "storage_full": STORAGE,
