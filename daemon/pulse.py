@@ -51,7 +51,7 @@ class Pulse:
         self._notifier = notifier
         self._parts = parts
         self._describe = describe
-        self._seen = dict.fromkeys(parts, -1)
+        self._seen: dict[str, tuple[bool, int]] = {}
         self._since = time.monotonic()
         self._told = False
 
@@ -85,11 +85,10 @@ class Pulse:
             self._notifier.status(self._describe())
 
     def _stuck(self) -> list[str]:
-        """Return the parts that are in a turn and have done nothing since the last look."""
+        """Return the parts that are in a turn, were in it at the last look, and have done nothing since."""
         now = {name: (turns.busy, turns.done) for name, turns in self._parts.items()}
-        stuck = [name for name, (busy, done) in now.items() if busy and done == self._seen[name]]
-        self._seen = {name: done for name, (_, done) in now.items()}
-        return stuck
+        before, self._seen = self._seen, now
+        return [name for name, (busy, done) in now.items() if busy and before.get(name) == (busy, done)]
 
     def _starving(self) -> bool:
         wait = self._notifier.watchdog_seconds

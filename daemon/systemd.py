@@ -66,7 +66,8 @@ class Notifier:
         address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.settimeout(_SEND_SECONDS)  # a manager that does not listen must not hold us up
-            sender.sendto(message.encode(), address)
+            sender.connect(address)  # unconnected, a full queue looks writable, and waiting for it is a spin
+            sender.send(message.encode())
             return True
         return False
 
