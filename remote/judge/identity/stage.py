@@ -54,8 +54,8 @@ def identify(traced: Program, reply: bytes, job: Job) -> Identity:
     return Identity(
         verdict=finding.verdict,
         reason=finding.reason,
-        elements=sides.elements,
-        share_percent=100.0 * sides.elements / all_of_it,
+        elements=finding.elements,
+        share_percent=100.0 * finding.elements / all_of_it,
     )
 
 

@@ -47,10 +47,14 @@ _CONTRADICTED = "what the simulator computes does not bear out that the formulas
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A verdict and why; of a rejection the first element that is wrong, and the input that it lacks."""
+    """A verdict and why.
+
+    Of a proof the elements that it is about; of a rejection the first that is wrong, and what it lacks.
+    """
 
     verdict: Literal["proven", "tested", "rejected"]
     reason: str = ""
+    elements: int = 0
     position: int = 0
     lacks: Missing | None = None
 
@@ -76,6 +80,7 @@ class _Draw:
 
 def find(sides: Sides) -> Finding:
     """Compare the two over the residues; where they differ, find out what that means."""
+    agreed: NDArray[np.int64] = np.zeros(sides.elements, np.int64)
     marks = Why(0)
     for number in range(MORE):
         if number == DRAWS and not marks:
@@ -83,14 +88,17 @@ def find(sides: Sides) -> Finding:
         draw = _drawn(sides, number)
         if draw.certain.any():
             return _confirmed(sides, draw.certain)
+        agreed += ~draw.differs
         marks |= Why(int(np.bitwise_or.reduce(draw.why[draw.differs], initial=0)))
-        if marks and not draw.open:
+        if marks & ~Why.ROOT and not draw.open:
             break
-    if not marks:
-        return Finding("proven")
+    # Roots that say nothing for some symbols say it for others: there it is enough to agree where they do.
+    proven = int((agreed >= DRAWS).sum())
+    if proven and not marks & ~Why.ROOT:
+        return Finding("proven", elements=proven)
     lacks = missing(sides, np.random.default_rng(list(sides.seed)))
     if lacks is not None:
-        return Finding("rejected", "", lacks.position, lacks)
+        return Finding("rejected", position=lacks.position, lacks=lacks)
     return Finding("tested", next(text for why, text in _REASONS.items() if why & marks))
 
 

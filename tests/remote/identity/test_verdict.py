@@ -128,6 +128,13 @@ SAME = {
 }  # fmt: skip
 
 
+def test_roots_agree_where_their_numbers_have_some() -> None:
+    ours = (function("rsqrt", "a", "b"), both("multiply", "a", "b"))
+    finding = found(ours, (function("sqrt"),))
+    assert finding.verdict == "proven"
+    assert 16 * 24 > finding.elements > 16 * 24 / 2
+
+
 @pytest.mark.parametrize("name", SAME)
 def test_the_same_formula_is_proven(name: str) -> None:
     assert found(*SAME[name]).verdict == "proven"
