@@ -83,7 +83,7 @@ class Trials:
             outputs = self._outputs(self.program, self.inputs.get(self.job, str(seed)), Allowance(most))
             error = self.errors[seed] = rel_l2(outputs, [_whole(path) for path in paths])
             _within(outputs, error, self.job.spec.rel_l2, f"input seed {seed}")
-        if self.job.references:
+        if self.job.references and self.job.spec.relations:
             self._relations(most)
 
     def _tiles(self) -> None:

@@ -122,6 +122,28 @@ def test_only_parts_of_large_outputs_are_asked_for():
     assert all(sum(end - first for first, end in box) <= 64 + 256 for box in asked)
 
 
+def test_what_only_all_relations_together_show_is_said_of_them_all():
+    problem = seeds.load("silu")
+    runs = []
+
+    def run(arrays, boxes):
+        runs.append(boxes)
+        return [np.zeros_like(arrays[0]) if len(runs) == 2 else arrays[0]]
+
+    assert found(problem, run).startswith("relation 'all after each other' does not hold")
+
+
+def test_outputs_that_are_not_finite_break_any_relation():
+    problem = seeds.load("silu")
+    runs = []
+
+    def run(arrays, boxes):
+        runs.append(boxes)
+        return [np.full_like(arrays[0], np.nan) if len(runs) % 2 == 0 else arrays[0]]
+
+    assert "relative L2 error inf" in found(problem, run)
+
+
 @pytest.mark.parametrize(("length", "turn"), [(5, 0), (5, 3), (7, 7), (1, 9)])
 def test_orders_of_arrays_and_of_their_parts_agree(length, turn):
     array = np.arange(length)
