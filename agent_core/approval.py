@@ -41,7 +41,7 @@ def _passed_by(state: RunState, step: Event) -> Iterator[tuple[str, str]]:
     ends = isinstance(step, RunCompleted) and step.reason not in FAILURES
     if not (ends or isinstance(step, RoundStarted)):
         return
-    if state.best is not None and state.best != state.initial:
+    if state.best is not None and state.initial is not None and state.best.id != state.initial.id:
         yield "new_best", f"new_best {state.best.id}"
     if isinstance(step, RoundStarted):
         yield "before_round", f"before_round {step.round}"

@@ -35,6 +35,11 @@ class Selection:
     checkpoints: tuple[Checkpoint, ...]
     reverts: tuple[KernelReverted, ...]
 
+    @property
+    def held(self) -> tuple[Candidate, ...]:
+        """The kernels that the state holds after it."""
+        return (*(one.candidate for one in self.beam), *(mark.candidate for mark in self.checkpoints))
+
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
@@ -75,6 +80,29 @@ def select(
     marks = _marks(entries, fresh, {**advanced, **ruled})
     changed = tuple(mark for mark in marks if checkpoints.get(mark.lineage) != mark)
     return Selection(entries, changed, tuple(one.ruling.revert for one in watched if one.ruling.revert))
+
+
+def without(
+    wrong: Candidate,
+    beam: Iterable[BeamEntry],
+    checkpoints: Mapping[str, Checkpoint],
+    *,
+    best: Candidate | None,
+) -> tuple[tuple[BeamEntry, ...], tuple[Checkpoint, ...]]:
+    """Return beam and checkpoints when `wrong` has left them; `best` is in the beam, unless it is None.
+
+    A lineage whose checkpoint `wrong` was begins anew from its fastest kernel in the beam.
+    """
+    entries = [entry for entry in beam if entry.candidate.id != wrong.id]
+    if best is not None and all(entry.candidate.id != best.id for entry in entries):
+        entries.insert(0, BeamEntry(candidate=best, role=BeamRole.ELITE))
+    alive: dict[str, Checkpoint] = {}
+    for one in _fastest(entry.candidate for entry in entries):
+        mark = checkpoints.get(one.lineage)
+        if mark is None or mark.candidate.id == wrong.id:
+            mark = Checkpoint(lineage=one.lineage, candidate=one)
+        alive.setdefault(one.lineage, mark)
+    return tuple(entries), tuple(alive.values())
 
 
 def _fastest(candidates: Iterable[Candidate]) -> list[Candidate]:

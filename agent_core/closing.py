@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from agent_core import beam
 from agent_core.effects import Record
@@ -11,7 +12,7 @@ from stability import guard
 from stability.history import tried_codes
 from state.events import BeamSelected, Event, GuardCheckpointed, KernelDiscarded, KernelKept
 from state.fold import RunState
-from state.model import INITIAL_KEY, BeamEntry, BeamRole, Checkpoint, Evaluation
+from state.model import INITIAL_KEY, PERSON, BeamEntry, BeamRole, Checkpoint, Digest, Evaluation
 
 
 def first_beam(state: RunState, evaluation: Evaluation) -> Record:
@@ -19,6 +20,7 @@ def first_beam(state: RunState, evaluation: Evaluation) -> Record:
     initial = make_candidate(
         INITIAL_KEY,
         source=state.kernel,
+        author=PERSON,
         evaluation=evaluation,
         parent=None,
         technique=None,
@@ -33,9 +35,19 @@ def first_beam(state: RunState, evaluation: Evaluation) -> Record:
     )
 
 
-def close(state: RunState, places: Sequence[Place]) -> Record:
-    """Select the next beam. Every place is terminal; one record holds all that is decided, in slot order."""
-    found = samples(state, places)
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Who competed in a round, who could not and why, and who won."""
+
+    found: tuple[Sample, ...]
+    copies: dict[str, str]
+    doubts: dict[str, KernelDiscarded]
+    selection: beam.Selection
+
+
+def contest(state: RunState, places: Iterable[Place], *, without: frozenset[Digest] = frozenset()) -> Contest:
+    """Select the next beam among the kernels of the round, leaving out those whose code is in `without`."""
+    found = tuple(one for one in samples(state, places) if one.candidate.code not in without)
     copies = duplicates(state, found)
     doubts = {sample.candidate.id: doubt for sample in found if (doubt := _doubt(state, sample))}
     selection = beam.select(
@@ -45,9 +57,16 @@ def close(state: RunState, places: Sequence[Place]) -> Record:
         tried=tried_codes(state.attempts),
         search=state.config.search,
     )
+    return Contest(found, copies, doubts, selection)
+
+
+def close(state: RunState, places: Sequence[Place]) -> Record:
+    """Select the next beam. Every place is settled; one record holds all that is decided, in slot order."""
+    round_ = contest(state, places)
+    selection = round_.selection
     return Record(
         (
-            *_verdicts(places, found, copies, doubts, selection.beam),
+            *_verdicts(places, round_),
             *selection.reverts,
             *(GuardCheckpointed(checkpoint=mark) for mark in selection.checkpoints),
             BeamSelected(round=state.round, beam=selection.beam),
@@ -70,35 +89,33 @@ def _doubt(state: RunState, sample: Sample) -> KernelDiscarded | None:
     return None
 
 
-def _verdicts(
-    places: Iterable[Place],
-    found: Iterable[Sample],
-    copies: Mapping[str, str],
-    doubts: Mapping[str, KernelDiscarded],
-    selected: Iterable[BeamEntry],
-) -> Iterator[Event]:
+def _verdicts(places: Iterable[Place], round_: Contest) -> Iterator[Event]:
     """Yield one event for each kernel of the round: kept, or discarded and why."""
-    by_key = {sample.key: sample for sample in found}
-    kept = {entry.candidate.id: entry for entry in selected}
+    by_key = {sample.key: sample for sample in round_.found}
+    kept = {entry.candidate.id: entry for entry in round_.selection.beam}
     tries = sorted(
         (tried for place in places for tried in place.tries if tried.kernel), key=lambda one: one.key
     )
     for tried in tries:
         name = tried.key.candidate
         if tried.key not in by_key:
-            yield KernelDiscarded(candidate=name, reason=_failure(tried))
-        elif name in copies:
-            yield KernelDiscarded(candidate=name, reason="duplicate", duplicate_of=copies[name])
-        elif name in doubts:
-            yield doubts[name]
+            yield _failed(tried)
+        elif name in round_.copies:
+            yield KernelDiscarded(candidate=name, reason="duplicate", duplicate_of=round_.copies[name])
+        elif name in round_.doubts:
+            yield round_.doubts[name]
         else:
             yield _kept_or_not(by_key[tried.key], kept.get(name))
 
 
-def _failure(tried: Try) -> str:
+def _failed(tried: Try) -> KernelDiscarded:
+    name = tried.key.candidate
     if tried.infrastructure or tried.evaluation is None:
-        return "infrastructure"
-    return tried.evaluation.verdict.value
+        return KernelDiscarded(candidate=name, reason="infrastructure")
+    verdict = tried.evaluation.verdict
+    return KernelDiscarded(
+        candidate=name, reason="refuted" if tried.refuted else verdict.value, verdict=verdict
+    )
 
 
 def _kept_or_not(sample: Sample, entry: BeamEntry | None) -> Event:

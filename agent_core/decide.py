@@ -1,18 +1,19 @@
 """What to do next: `decide(state)`, the pure and total heart of the search.
 
 A run goes through phases that its state tells apart: the initial kernel is judged; between rounds the
-stop rules speak or a round starts; in a round its places are worked on until all are terminal, then one
-record selects the beam; then the round is learnt from, and a record completes it. Each phase asks for the
-effects that are neither in flight nor done, or for one record; nothing is remembered outside the state,
-so asking twice gives the same answer, and what was in flight at a crash is not asked for again.
+stop rules speak or a round starts; in a round its places are worked on until all are terminal, then who would
+enter the beam is verified, then one record selects it; then the round is learnt from, and a record completes
+it; before the run ends its best kernel is audited. Each phase asks for the effects that are neither in flight
+nor done, or for one record; nothing is remembered outside the state, so asking twice gives the same answer,
+and what was in flight at a crash is not asked for again.
 """
 
 from __future__ import annotations
 
-from agent_core import approval, closing, learning, rejudging
+from agent_core import approval, audit, closing, learning, rejudging, verification
 from agent_core.effects import Decision, Record
 from agent_core.proposers import repairs
-from agent_core.requests import effects_of, initial_effect
+from agent_core.requests import effects_of, initial_effect, verifications
 from agent_core.stop import stop
 from agent_core.survey import refusal, survey
 from state.events import EvaluationCompleted, EvaluationFailed, RoundStarted, RunCompleted
@@ -36,7 +37,7 @@ def _wanted(state: RunState) -> list[Decision]:
     if state.initial is None:
         return _judge_initial(state)
     if not state.in_round:
-        return [_next_round(state)]
+        return _between_rounds(state)
     return _learn(state) if state.selected else _work(state)
 
 
@@ -59,19 +60,28 @@ def _ended(reason: StopReason, detail: str) -> Record:
     return Record((RunCompleted(reason=reason, detail=detail),))
 
 
-def _next_round(state: RunState) -> Record:
-    """Start a round, or end the run. A setting that was changed meanwhile counts from here on.
+def _between_rounds(state: RunState) -> list[Decision]:
+    """Let fall what an audit refuted, start a round, or end the run, each by itself.
+
+    A setting that was changed meanwhile counts from here on.
 
     A kernel that a person proposed too late for the last round gets a round to itself, without plans:
     it was accepted, so it is judged. Only a spent budget ends the run all the same.
     """
+    struck = audit.strike(state)
+    if struck is not None:
+        return [struck]
     config = state.pending_config or state.config
-    end = stop(state, config)
-    if end is None:
-        return Record((_round_started(state, config, plans=config.search.plans),))
-    if end.reason is not StopReason.BUDGET and _person_waits(state):
-        return Record((_round_started(state, config, plans=0),))
-    return Record((end,))
+    ending = stop(state, config)
+    if ending is None:
+        return [Record((_round_started(state, config, plans=config.search.plans),))]
+    if ending.reason not in _AT_ONCE and _person_waits(state):
+        return [Record((_round_started(state, config, plans=0),))]
+    return audit.complete(state, ending)
+
+
+_AT_ONCE = frozenset({StopReason.BUDGET, StopReason.INITIAL_REJECTED})
+"""Why a run ends even where a kernel of a person waits: no money is left, or no beam."""
 
 
 def _person_waits(state: RunState) -> bool:
@@ -103,10 +113,13 @@ def _work(state: RunState) -> list[Decision]:
     waiting = [place for place in places if place.waits_for is not None]
     if waiting:
         return [*effects_of(state, waiting)]
-    return [closing.close(state, places)]
+    unverified = verification.missing(state, places)
+    if unverified:
+        return [*verifications(state, unverified, verification.LEVEL)]
+    return [closing.close(state, verification.settled(state, places))]
 
 
 def _learn(state: RunState) -> list[Decision]:
-    places = survey(state)
+    places = verification.settled(state, survey(state))
     effects = learning.effects(state, places)
     return [learning.complete(state, places)] if effects is None else [*effects]

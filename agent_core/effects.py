@@ -118,6 +118,8 @@ REQUESTS: dict[Role, type[Frozen]] = {
     Role.PLANNER: PlanRequest,
     Role.EXECUTOR: ImplementRequest,
     Role.EVALUATOR: EvaluationRequest,
+    Role.VERIFIER: EvaluationRequest,
+    Role.AUDITOR: EvaluationRequest,
     Role.SUMMARIZER: SummarizeRequest,
     Role.REFLECTOR: ReflectRequest,
 }
@@ -127,6 +129,8 @@ STARTED: dict[Role, type[EffectStarted]] = {
     Role.PLANNER: PlanStarted,
     Role.EXECUTOR: ExecutionStarted,
     Role.EVALUATOR: EvaluationStarted,
+    Role.VERIFIER: EvaluationStarted,
+    Role.AUDITOR: EvaluationStarted,
     Role.SUMMARIZER: SummaryStarted,
     Role.REFLECTOR: ReflectionStarted,
 }

@@ -16,15 +16,13 @@ from agent_core.survey import Place, Sample, Try, duplicates, samples
 from stability import guard, reflexion
 from stability.history import credited
 from state.events import (
-    Event,
     ExperienceRecorded,
     MemoryCurated,
     ReflectionRecorded,
     RoundCompleted,
-    RunCompleted,
 )
 from state.fold import RunState
-from state.model import Attempt, EffectKey, Role, StopReason
+from state.model import Attempt, EffectKey, Ending, Role, StopReason
 
 PERSON_TECHNIQUE = "person"
 """What stands for the technique in the attempts of people, who choose from no menu."""
@@ -40,11 +38,11 @@ def effects(state: RunState, places: Sequence[Place]) -> list[Effect] | None:
 
 
 def complete(state: RunState, places: Sequence[Place]) -> Record:
-    """Let take effect what the round taught, in slot order, and end a run in which nothing was judged."""
+    """Let take effect what the round taught, in slot order."""
     search = state.config.search
     learnt = [state.outcomes[str(key)] for key in sorted(_summaries(state, places))]
     noted = [state.outcomes[str(key)] for key in sorted(_reflections(state, places))]
-    attempts = tuple(_attempts(places))
+    attempts = tuple(_attempts(state, places))
     queue = memory.remember(
         state.memory,
         (one.experience for one in learnt if isinstance(one, ExperienceRecorded)),
@@ -58,11 +56,11 @@ def complete(state: RunState, places: Sequence[Place]) -> Record:
     completed = RoundCompleted(
         round=state.round,
         attempts=attempts,
-        credits=credited(state.credits, attempts, _gained(state, places)),
+        credits=credited(state.credits, attempts),
         reflections=notes,
+        idle=_idle(places),
     )
-    events: tuple[Event, ...] = (MemoryCurated(round=state.round, memory=queue), completed)
-    return Record((*events, *_nothing_judged(places)))
+    return Record((MemoryCurated(round=state.round, memory=queue), completed))
 
 
 Make = Callable[[], Effect]
@@ -127,7 +125,8 @@ def _tried(places: Iterable[Place]) -> Iterator[tuple[Place, Try]]:
             yield place, place.tries[-1]
 
 
-def _attempts(places: Iterable[Place]) -> Iterator[Attempt]:
+def _attempts(state: RunState, places: Sequence[Place]) -> Iterator[Attempt]:
+    gained = _gained(state, places)
     for place, tried in _tried(places):
         yield Attempt(
             candidate=tried.key.candidate,
@@ -138,18 +137,18 @@ def _attempts(places: Iterable[Place]) -> Iterator[Attempt]:
             verdict=tried.evaluation.verdict if tried.evaluation else None,
             error=tried.error,
             speedup=reflexion.speedup_of(place.parent, tried.evaluation),
+            gained=tried.key.candidate in gained,
             round=tried.key.round,
         )
 
 
-def _nothing_judged(places: Iterable[Place]) -> Iterator[RunCompleted]:
-    """End the run after a round without a verdict: the next would ask the same of the same state."""
+def _idle(places: Iterable[Place]) -> Ending | None:
+    """Return why a round without a verdict is the last: the next would ask the same of the same state."""
     tries = [tried for place in places for tried in place.tries]
     if any(tried.evaluation for tried in tries):
-        return
+        return None
     lost = [tried.error for tried in tries if tried.infrastructure and tried.error]
     if lost:
         detail = f"no kernel could be judged: {lost[0].code}: {lost[0].message}"
-        yield RunCompleted(reason=StopReason.INFRASTRUCTURE, detail=detail)
-    else:
-        yield RunCompleted(reason=StopReason.NO_PROPOSALS, detail="a round without a kernel to judge")
+        return Ending(reason=StopReason.INFRASTRUCTURE, detail=detail)
+    return Ending(reason=StopReason.NO_PROPOSALS, detail="a round without a kernel to judge")

@@ -53,6 +53,11 @@ def remember(
     return queue[max(0, len(queue) - limit) :]
 
 
+def forget(memory: Iterable[Experience], candidate: str) -> tuple[Experience, ...]:
+    """Return the queue without what was distilled from `candidate`."""
+    return tuple(experience for experience in memory if candidate not in experience.cites)
+
+
 def _groups(found: Iterable[Sample]) -> list[list[Sample]]:
     planned = (sample for sample in found if sample.plan is not None)
     return [list(group) for _, group in groupby(planned, key=lambda one: (one.key.slot, one.key.plan))]

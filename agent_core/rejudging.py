@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from agent_core.effects import Decision, Effect, Record
 from agent_core.requests import evaluation
 from agent_core.survey import place_of, refusal
+from agent_core.verification import LEVEL
 from state.events import (
     BeamSelected,
     EvaluationCompleted,
@@ -22,7 +23,7 @@ from state.events import (
     RunCompleted,
 )
 from state.fold import RunState
-from state.model import BeamEntry, BeamRole, Candidate, Checkpoint, EffectKey, Role, StopReason
+from state.model import BeamEntry, BeamRole, Candidate, Checkpoint, EffectKey, Rejudged, Role, StopReason
 
 
 def judge_anew(state: RunState) -> list[Decision]:
@@ -32,7 +33,7 @@ def judge_anew(state: RunState) -> list[Decision]:
     if not missing:
         return [_record(state)]
     return [
-        Effect(key, evaluation(state, key, wanted[key].candidate.source, wanted[key].author))
+        Effect(key, evaluation(state, key, wanted[key].candidate.source, wanted[key].author, level=LEVEL))
         for key in missing
         if str(key) not in state.open
     ]
@@ -43,7 +44,7 @@ def _key(candidate: Candidate) -> EffectKey:
 
 
 def _record(state: RunState) -> Record:
-    judged = [_judged(state, one.candidate) for one in state.rejudge]
+    judged = [_judged(state, one) for one in state.rejudge]
     standing = [one for one in judged if isinstance(one, Candidate)]
     lost = [one for one in judged if isinstance(one, KernelDiscarded)]
     if not standing:
@@ -53,8 +54,9 @@ def _record(state: RunState) -> Record:
     return Record((*lost, *_kept(standing), *_marks(fastest), BeamSelected(round=state.round, beam=entries)))
 
 
-def _judged(state: RunState, known: Candidate) -> Candidate | KernelDiscarded:
+def _judged(state: RunState, one: Rejudged) -> Candidate | KernelDiscarded:
     """Return the kernel as it is judged now, or why it cannot compete any more."""
+    known = one.candidate
     outcome = state.outcomes[str(_key(known))]
     if isinstance(outcome, EvaluationFailed):
         return KernelDiscarded(candidate=known.id, reason="infrastructure")
@@ -62,8 +64,8 @@ def _judged(state: RunState, known: Candidate) -> Candidate | KernelDiscarded:
     found = outcome.evaluation
     if refusal(found) is not None:
         return KernelDiscarded(candidate=known.id, reason=found.verdict.value)
-    new = {name: getattr(found, name) for name in ("benchmark", "code", "profile", "bottleneck")}
-    return known.model_copy(update=new)
+    new = {name: getattr(found, name) for name in ("benchmark", "code", "profile", "bottleneck", "level")}
+    return known.model_copy(update={**new, "author": one.author})
 
 
 def _nothing_left(state: RunState) -> RunCompleted:

@@ -6,7 +6,7 @@ not change while the round is under way, so it is one blob that all its plans na
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from agent_core.effects import (
     Effect,
@@ -21,9 +21,11 @@ from state.fold import RunState
 from state.model import (
     INITIAL_KEY,
     PERSON,
+    Candidate,
     Digest,
     EffectKey,
     EvaluationRequest,
+    Level,
     Role,
     canonical_json,
     digest_of,
@@ -33,7 +35,20 @@ from state.model import (
 
 def initial_effect(state: RunState) -> Effect:
     """Return the evaluation of the kernel that the run starts from."""
-    return Effect(INITIAL_KEY, evaluation(state, INITIAL_KEY, state.kernel, PERSON))
+    return Effect(INITIAL_KEY, evaluation(state, INITIAL_KEY, state.kernel, PERSON, level=Level.ONE_SEED))
+
+
+def verifications(state: RunState, keys: Iterable[EffectKey], level: Level) -> list[Effect]:
+    """Return the evaluations of kernels of this round at `level`; effects in flight are left out."""
+    made = {key: _made(state, key) for key in keys if str(key) not in state.open}
+    return [
+        Effect(key, evaluation(state, key, one.source, one.author, level=level)) for key, one in made.items()
+    ]
+
+
+def audit(state: RunState, key: EffectKey, one: Candidate) -> Effect:
+    """Return the evaluation of a kernel on everything."""
+    return Effect(key, evaluation(state, key, one.source, one.author, level=Level.WHOLE))
 
 
 def effects_of(state: RunState, places: list[Place]) -> list[Effect]:
@@ -91,12 +106,27 @@ def _implement(state: RunState, key: EffectKey, place: Place, context: bytes) ->
 
 
 def _evaluate(state: RunState, key: EffectKey, place: Place, context: bytes) -> Effect:
+    """Judge on tiles, and on everything where the kernel is too much faster than what it was made from."""
+    made = _made(state, key)
+    base_ms = place.parent.latency_ms
+    return Effect(key, evaluation(state, key, made.source, made.author, level=Level.SLICES, base_ms=base_ms))
+
+
+def _made(state: RunState, key: EffectKey) -> KernelProposed:
     made = state.outcomes[str(key.for_role(Role.EXECUTOR))]
     assert isinstance(made, KernelProposed)
-    return Effect(key, evaluation(state, key, made.source, made.author))
+    return made
 
 
-def evaluation(state: RunState, key: EffectKey, source: Digest, author: str) -> EvaluationRequest:
+def evaluation(
+    state: RunState,
+    key: EffectKey,
+    source: Digest,
+    author: str,
+    *,
+    level: Level,
+    base_ms: float | None = None,
+) -> EvaluationRequest:
     """Return the request to judge a kernel under what the run judges by now."""
     return EvaluationRequest(
         candidate=key.candidate,
@@ -106,6 +136,8 @@ def evaluation(state: RunState, key: EffectKey, source: Digest, author: str) -> 
         size=state.config.size,
         target=state.config.target,
         toolchain=state.toolchain,
+        level=level,
+        base_ms=base_ms,
     )
 
 

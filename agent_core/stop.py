@@ -1,30 +1,33 @@
 """Stop rules: whether a run ends between two rounds, and why. The first rule that holds names the reason.
 
-A run also ends when its initial kernel is refused, and after a round in which nothing was judged; those
-are seen where they happen (`decide`, `learning`), these rules need only what outlives a round.
+A run also ends when its initial kernel is refused, which is seen where it happens (`decide`), and after a
+round in which nothing was judged, which that round says itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from state.events import RunCompleted
 from state.fold import RunState
-from state.model import RunConfig, StopReason
+from state.model import Ending, RunConfig, StopReason
 
 Rule = Callable[[RunState, RunConfig], str | None]
 """Says why the run ends, None if it goes on."""
 
 
-def stop(state: RunState, config: RunConfig) -> RunCompleted | None:
-    """Return the end of the run, or None when another round is due.
+def stop(state: RunState, config: RunConfig) -> Ending | None:
+    """Return why the run ends, or None when another round is due.
 
     `config` is what the next round would run under: a setting changed meanwhile counts already.
     """
+    if state.best is None:
+        return Ending(reason=StopReason.INITIAL_REJECTED, detail="no kernel stood the audit")
+    if state.idle is not None:
+        return state.idle
     for reason, rule in _RULES:
         detail = rule(state, config)
         if detail is not None:
-            return RunCompleted(reason=reason, detail=detail)
+            return Ending(reason=reason, detail=detail)
     return None
 
 

@@ -7,7 +7,7 @@ by the order of arrival, so two states with the same results give the same surve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from state.events import (
@@ -17,6 +17,7 @@ from state.events import (
     KernelProposed,
     PlanFailed,
     PlanProposed,
+    effect_key,
 )
 from state.fold import RunState
 from state.model import (
@@ -36,8 +37,8 @@ from state.model import (
 class Try:
     """One kernel of a place and what became of it.
 
-    `error` says why there is no kernel, why the judge refused it, or (with `infrastructure`) why it could
-    not be judged; None for a correct kernel. `key` is the executor's.
+    `error` says why there is no kernel, why the judge refused it (with `refuted`: when it compared more), or
+    (with `infrastructure`) why it could not be judged; None for a correct kernel. `key` is the executor's.
     """
 
     key: EffectKey
@@ -45,6 +46,7 @@ class Try:
     evaluation: Evaluation | None = None
     error: ErrorInfo | None = None
     infrastructure: bool = False
+    refuted: bool = False
 
     @property
     def refused(self) -> bool:
@@ -78,8 +80,9 @@ class Sample:
 def survey(state: RunState) -> tuple[Place, ...]:
     """Return the places of the round under way, in slot order; people's kernels come last."""
     slots = sorted(state.slots, key=lambda slot: slot.slot)
-    planned = [place for slot in slots for place in _slot_places(state, slot)]
-    return (*planned, *_person_places(state))
+    refused = _refused(state)
+    planned = [place for slot in slots for place in _slot_places(state, slot, refused)]
+    return (*planned, *_person_places(state, refused))
 
 
 def samples(state: RunState, places: Iterable[Place]) -> tuple[Sample, ...]:
@@ -111,7 +114,22 @@ def place_of(candidate: str) -> EffectKey:
     return EffectKey.parse(f"{candidate}.{Role.EXECUTOR}")
 
 
-def _slot_places(state: RunState, slot: SlotAssignment) -> Iterator[Place]:
+Refused = Mapping[Digest, Evaluation]
+"""Verdicts on codes that are wrong."""
+
+
+def _refused(state: RunState) -> Refused:
+    """Return the refusal of each code that was refused in the round, the lowest key's.
+
+    A code may pass on tiles in one place and be refused in another, where it is so much faster than its
+    parent that more is compared. Whichever verdict comes first, it is refused in both.
+    """
+    verdicts = (one for _, one in sorted(state.outcomes.items()) if isinstance(one, EvaluationCompleted))
+    first = [one for one in verdicts if effect_key(one).role is Role.EVALUATOR and not one.evaluation.correct]
+    return {one.evaluation.code: one.evaluation for one in reversed(first)}
+
+
+def _slot_places(state: RunState, slot: SlotAssignment, refused: Refused) -> Iterator[Place]:
     parent = state.parents[slot.parent]
     for number in range(slot.plans):
         key = EffectKey(state.round, slot.slot, number, 0, 0, Role.PLANNER)
@@ -122,26 +140,28 @@ def _slot_places(state: RunState, slot: SlotAssignment) -> Iterator[Place]:
             assert isinstance(planned, PlanProposed)
             for implementation in range(slot.implementations):
                 first = key._replace(implementation=implementation, role=Role.EXECUTOR)
-                tries, waits_for = _follow(state, first, slot.repairs)
+                tries, waits_for = _follow(state, first, slot.repairs, refused)
                 yield Place(parent, slot, planned.plan, tries, waits_for)
 
 
-def _person_places(state: RunState) -> Iterator[Place]:
+def _person_places(state: RunState, refused: Refused) -> Iterator[Place]:
     prefix = f"r{state.round}.b{PERSON_SLOT}."
     keys = {EffectKey.parse(key).for_role(Role.EXECUTOR) for key in state.outcomes if key.startswith(prefix)}
     if not keys:
         return
     best = min(state.parents.values(), key=lambda parent: (parent.latency_ms, place_of(parent.id)))
     for key in sorted(keys):
-        tries, waits_for = _follow(state, key, 0)
+        tries, waits_for = _follow(state, key, 0, refused)
         yield Place(best, None, None, tries, waits_for)
 
 
-def _follow(state: RunState, first: EffectKey, repairs: int) -> tuple[tuple[Try, ...], EffectKey | None]:
+def _follow(
+    state: RunState, first: EffectKey, repairs: int, refused: Refused
+) -> tuple[tuple[Try, ...], EffectKey | None]:
     """Walk the tries of a place; repair ends when it works, is used up, or an error comes back."""
     tries: list[Try] = []
     for repair in range(repairs + 1):
-        found = _try(state, first._replace(repair=repair))
+        found = _try(state, first._replace(repair=repair), refused)
         if isinstance(found, EffectKey):
             return tuple(tries), found
         returned = any(_same_error(found, earlier) for earlier in tries)
@@ -151,7 +171,7 @@ def _follow(state: RunState, first: EffectKey, repairs: int) -> tuple[tuple[Try,
     return tuple(tries), None
 
 
-def _try(state: RunState, key: EffectKey) -> Try | EffectKey:
+def _try(state: RunState, key: EffectKey, refused: Refused) -> Try | EffectKey:
     """Return what became of one kernel, or the key of the effect that must tell."""
     made = state.outcomes.get(str(key))
     if made is None:
@@ -166,7 +186,8 @@ def _try(state: RunState, key: EffectKey) -> Try | EffectKey:
     if isinstance(judged, EvaluationFailed):
         return Try(key, made, error=judged.error, infrastructure=True)
     assert isinstance(judged, EvaluationCompleted)
-    return Try(key, made, judged.evaluation, refusal(judged.evaluation))
+    evaluation = refused.get(judged.evaluation.code, judged.evaluation)
+    return Try(key, made, evaluation, refusal(evaluation))
 
 
 def refusal(evaluation: Evaluation) -> ErrorInfo | None:
@@ -192,6 +213,7 @@ def _candidate(state: RunState, place: Place, tried: Try) -> Candidate:
     return make_candidate(
         tried.key,
         source=tried.kernel.source,
+        author=tried.kernel.author,
         evaluation=tried.evaluation,
         parent=place.parent,
         technique=place.plan.technique if place.plan else None,
@@ -203,6 +225,7 @@ def make_candidate(
     key: EffectKey,
     *,
     source: Digest,
+    author: str,
     evaluation: Evaluation,
     parent: Candidate | None,
     technique: str | None,
@@ -222,4 +245,6 @@ def make_candidate(
         benchmark=evaluation.benchmark,
         profile=evaluation.profile,
         bottleneck=evaluation.bottleneck,
+        level=evaluation.level,
+        author=author,
     )

@@ -287,8 +287,7 @@ def _proposed(state: RunState, command: Propose) -> Carried:
 
 def person_key(state: RunState) -> EffectKey:
     """Return the place of the next kernel that a person proposes: in this round while it is open for more."""
-    joins = state.in_round and not state.selected
-    round_ = state.round if joins else state.round + 1
+    round_ = state.round if state.joinable else state.round + 1
     taken = [
         key
         for key in map(EffectKey.parse, state.outcomes)

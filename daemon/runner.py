@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -21,7 +21,7 @@ from agent_core.roles.mechanical import reflection_of
 from daemon.profiles import counters_of
 from daemon.workers import Workers
 from remote.cache import cache_key as evaluation_key
-from remote.cache import code_digest
+from remote.cache import code_digest, serving
 from remote.errors import InfrastructureError
 from remote.evaluator import EvaluationAnswer, Evaluator
 from state.errors import StateError
@@ -38,7 +38,7 @@ from state.events import (
     ReflectionRecorded,
 )
 from state.log import EventLog
-from state.model import EffectKey, ErrorInfo, Evaluation, EvaluationRequest, Role, Usage, digest_of
+from state.model import JUDGES, EffectKey, ErrorInfo, Evaluation, EvaluationRequest, Role, Usage, digest_of
 from state.records import NewEvent
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("runner")
@@ -91,7 +91,7 @@ class Runner:
             state.errors.StateError: the log failed; the effect stays open.
         """
         asked: Any = REQUESTS[key.role].model_validate_json(self._log.get_blob(request))
-        if key.role is Role.EVALUATOR:
+        if key.role in JUDGES:
             await self._evaluate(run, key, asked)
         else:
             await self._record(run, await self._guarded(run, key, asked))
@@ -145,25 +145,24 @@ class Runner:
         cache_key = self._cache_key(evaluator, request)
         lock = self._judging.setdefault(cache_key, asyncio.Lock())
         async with lock:
-            reused = self._reuse(key, cache_key)
+            reused = self._reuse(key, request, cache_key)
             await self._record(run, reused or await self._judge(key, evaluator, request, cache_key))
 
     def _cache_key(self, evaluator: Evaluator, request: EvaluationRequest) -> str:
         code = code_digest(self._log.get_blob(request.source))
         return evaluation_key(request, code=code, evaluator=evaluator.name, toolchain=evaluator.toolchain())
 
-    def _reuse(self, key: EffectKey, cache_key: str) -> Outcome | None:
-        found = self._log.cached_evaluation(cache_key)
-        if found is None or not isinstance(found.event, EvaluationCompleted):
+    def _reuse(self, key: EffectKey, request: EvaluationRequest, cache_key: str) -> Outcome | None:
+        known = self._log.known_evaluations(cache_key)
+        events = [item.event for item in known]
+        found = serving([one.evaluation for one in events if isinstance(one, EvaluationCompleted)], request)
+        if found is None:
             return None
-        known = found.event
+        place, evaluation = found
         completed = EvaluationCompleted(
-            key=str(key),
-            evaluation=known.evaluation,
-            cache_key=cache_key,
-            cached_from=f"{found.stream}@{found.run_seq}",
+            key=str(key), evaluation=evaluation, cache_key=cache_key, cached_from=known[place].place
         )
-        return Outcome((*_profile(key, known.evaluation, self._log.get_blob), completed))
+        return Outcome((*_profile(key, evaluation, self._log.get_blob), completed))
 
     async def _judge(
         self, key: EffectKey, evaluator: Evaluator, request: EvaluationRequest, cache_key: str
@@ -183,7 +182,7 @@ class Runner:
     ) -> EvaluationAnswer | Trouble:
         try:
             async with asyncio.timeout(self.retry.deadline_seconds):
-                return await evaluator.evaluate(request, self._log)
+                return _as_asked(await evaluator.evaluate(request, self._log), request)
         except TimeoutError:
             text = f"no verdict within {self.retry.deadline_seconds:g} s"
             return Trouble(ErrorInfo(code="evaluation_deadline", message=text), retryable=True)
@@ -204,6 +203,20 @@ class Trouble:
     retryable: bool
 
 
+def _as_asked(answer: EvaluationAnswer, request: EvaluationRequest) -> EvaluationAnswer:
+    """Return the answer at the level that was needed, as if it had come out of the log.
+
+    Raises:
+        InfrastructureError: the evaluator compared less than that.
+    """
+    found = serving([answer.evaluation], request)
+    if found is None:
+        level = answer.evaluation.level
+        text = f"the evaluator answered at the level {level}, {request.level} or more was asked for"
+        raise InfrastructureError("level_too_low", text, retryable=False)
+    return replace(answer, evaluation=found[1])
+
+
 def _judged(key: EffectKey, cache_key: str, answer: EvaluationAnswer) -> Outcome:
     completed = EvaluationCompleted(
         key=str(key), evaluation=answer.evaluation, cache_key=cache_key, stage_ms=dict(answer.stage_ms)
@@ -213,8 +226,8 @@ def _judged(key: EffectKey, cache_key: str, answer: EvaluationAnswer) -> Outcome
 
 
 def _profile(key: EffectKey, evaluation: Evaluation, read: Callable[[str], bytes]) -> tuple[Event, ...]:
-    """Return the event that shows an evaluation's counters, when it has a profile."""
-    if evaluation.profile is None:
+    """Return the event that shows a kernel's counters, when it has a profile: with its first verdict."""
+    if evaluation.profile is None or key.role is not Role.EVALUATOR:
         return ()
     counters = counters_of(read(evaluation.profile))
     return (ProfileRecorded(key=str(key), profile=evaluation.profile, counters=counters),)

@@ -19,6 +19,7 @@ from pathlib import Path
 import nki_sim
 from nki_sim import targets
 from nki_sim.errors import TargetError
+from remote.cache import needed
 from remote.errors import InfrastructureError
 from remote.evaluator import Blobs, EvaluationAnswer
 from remote.judge import rules, suite
@@ -37,6 +38,7 @@ from state.model import (
     ErrorInfo,
     Evaluation,
     EvaluationRequest,
+    Level,
     ProblemRef,
     Verdict,
     digest_of,
@@ -45,21 +47,19 @@ from state.model import (
 MAX_INSTRUCTIONS = 500_000
 """Seven times what the largest plain kernel of NKIBench has; timing that many takes some ten seconds."""
 
-FULL, WHOLE = "full", "whole"
-LEVELS: Mapping[str, int | None] = {"slices": 0, "one_seed": 1, WHOLE: None}
+FULL = "full"
+LEVELS: Mapping[Level, int | None] = {Level.SLICES: 0, Level.ONE_SEED: 1, Level.WHOLE: None}
 """How many seeds are judged on whole outputs (None: all); tiles of all input sets always are."""
-
-GAIN = 3.0
-"""A kernel more times faster than the one it was made from is judged at the level `whole`."""
 
 
 @dataclass
 class _Run:
-    """One evaluation under way."""
+    """One evaluation under way; its `level` rises when the kernel is too good."""
 
     request: EvaluationRequest
     problem: Problem
     source: bytes
+    level: Level
     stage_ms: dict[str, float] = field(default_factory=dict)
 
     @asynccontextmanager
@@ -115,7 +115,7 @@ class LocalEvaluator:
             InfrastructureError: no verdict could be reached, through no fault of the kernel.
         """
         source = _blob(blobs, request.source)
-        run = _Run(request, _problem(blobs, request.problem), source)
+        run = _Run(request, _problem(blobs, request.problem), source, request.level)
         _check_request(run)
         async with self._slots:
             outcome = await self._judge(run)
@@ -138,18 +138,20 @@ class LocalEvaluator:
         ended = _ended_badly(result)
         if ended is not None:
             return ended
-        outcome = await self._compare(run, result.answer, run.request.level)
-        if run.request.level != WHOLE and _surprising(outcome, run.request):
-            outcome = await self._compare(run, result.answer, WHOLE)
+        outcome = await self._compare(run, result.answer)
+        wanted = needed(run.request, outcome.benchmark)
+        if wanted is not run.level:
+            run.level = wanted
+            outcome = await self._compare(run, result.answer)
         return outcome
 
     async def _trace(self, run: _Run) -> JailResult:
         return await run_jailed(self._tracer(), _trace_request(run), strength=self._strength)
 
-    async def _compare(self, run: _Run, reply: bytes, level: str) -> Outcome:
+    async def _compare(self, run: _Run, reply: bytes) -> Outcome:
         """Judge a traced program on what the level asks for."""
         spec, size = run.problem.spec, run.request.size
-        seeds = spec.seeds[: LEVELS[level]]
+        seeds = spec.seeds[: LEVELS[run.level]]
         async with run.at("references"):
             # The first seed also in tiles: most wrong kernels need no more than that.
             rest = [str(seed) for seed in spec.seeds if seed not in seeds[1:]]
@@ -280,12 +282,6 @@ def _ended_badly(result: JailResult) -> Outcome | None:
     return None
 
 
-def _surprising(outcome: Outcome, request: EvaluationRequest) -> bool:
-    """Whether a kernel is so much faster than the one it came from that all of it is looked at."""
-    timed = outcome.benchmark
-    return timed is not None and request.base_ms is not None and request.base_ms > GAIN * timed.latency_ms
-
-
 def _job(run: _Run, references: Mapping[int, tuple[Path, ...]], excerpts: Mapping[str, Path]) -> Job:
     return Job(
         spec=run.problem.spec,
@@ -311,6 +307,7 @@ def _answer(run: _Run, outcome: Outcome, toolchain: str) -> EvaluationAnswer:
         bottleneck=outcome.bottleneck,
         target=run.request.target,
         toolchain=toolchain,
+        level=run.level,
     )
     artefacts = {} if profile is None else {digest_of(profile): profile}
     return EvaluationAnswer(evaluation=evaluation, artefacts=artefacts, stage_ms=run.stage_ms)

@@ -7,29 +7,56 @@ completed rounds only, so that proposals within a round cannot depend on the ord
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
-from state.model import Attempt, Credit, Digest
+from state.model import Attempt, Credit, Digest, ErrorInfo, Evaluation
 
 
-def credited(
-    credits_: Mapping[str, Credit], attempts: Iterable[Attempt], gained: Collection[str]
-) -> dict[str, Credit]:
+def credited(credits_: Mapping[str, Credit], attempts: Iterable[Attempt]) -> dict[str, Credit]:
     """Return the credits after a round, by technique in alphabetical order.
 
-    `gained` are the candidate ids that beat their parent beyond noise and were not duplicates: only these
-    add to `gains` and, with ln(speed-up), to `log_gain`. Every attempt is a try.
+    Every attempt is a try; only those that gained add to `gains` and, with ln(speed-up), to `log_gain`.
     """
     ledger = dict(credits_)
     for attempt in attempts:
         before = ledger.get(attempt.technique, Credit())
-        gain = attempt.speedup if attempt.candidate in gained else None
         ledger[attempt.technique] = Credit(
             tries=before.tries + 1,
-            gains=before.gains + (gain is not None),
-            log_gain=before.log_gain + (math.log(gain) if gain is not None else 0.0),
+            gains=before.gains + attempt.gained,
+            log_gain=before.log_gain + _log_gain(attempt),
         )
     return dict(sorted(ledger.items()))
+
+
+def retracted(
+    attempts: Iterable[Attempt], credits_: Mapping[str, Credit], evaluation: Evaluation, error: ErrorInfo
+) -> tuple[tuple[Attempt, ...], dict[str, Credit]]:
+    """Return the history and the credits as they are now that a kernel has turned out to be wrong.
+
+    `evaluation` and `error` are what its attempts, and those of all kernels with its code, came to. Of
+    attempts that are not remembered any more the credit stays.
+    """
+    ledger = dict(credits_)
+    amended = []
+    for attempt in attempts:
+        if attempt.code != evaluation.code:
+            amended.append(attempt)
+            continue
+        amended.append(
+            attempt.model_copy(
+                update={"verdict": evaluation.verdict, "error": error, "speedup": None, "gained": False}
+            )
+        )
+        if attempt.gained:
+            before = ledger[attempt.technique]
+            ledger[attempt.technique] = before.model_copy(
+                update={"gains": before.gains - 1, "log_gain": before.log_gain - _log_gain(attempt)}
+            )
+    return tuple(amended), ledger
+
+
+def _log_gain(attempt: Attempt) -> float:
+    return math.log(attempt.speedup) if attempt.gained and attempt.speedup is not None else 0.0
 
 
 def tried_codes(attempts: Iterable[Attempt]) -> frozenset[Digest]:

@@ -112,6 +112,11 @@ def merge(known: Iterable[Reflection], new: Iterable[Reflection], *, limit: int)
     return newest + _most_seen(tuple(old.values()), limit - len(newest))
 
 
+def forget(notes: Iterable[Reflection], candidate: str) -> tuple[Reflection, ...]:
+    """Return the list without the notes whose lesson `candidate` taught."""
+    return tuple(note for note in notes if note.cites[-1:] != (candidate,))
+
+
 def _key(note: Reflection) -> tuple[str, str, str]:
     return (note.operator, note.bottleneck, note.technique)
 

@@ -25,11 +25,13 @@ from state.model import (
     Credit,
     Digest,
     EffectKey,
+    Ending,
     ErrorInfo,
     Evaluation,
     Experience,
     Frozen,
     Key,
+    Level,
     Plan,
     ProblemRef,
     Rebase,
@@ -38,6 +40,7 @@ from state.model import (
     SlotAssignment,
     StopReason,
     Usage,
+    Verdict,
 )
 
 
@@ -107,9 +110,13 @@ class RunCancelled(Event):
 
 
 class RunCompleted(Event):
+    """The run is over. `level` is how much of the best kernel was compared; None where there is none."""
+
+    version = 2
     type: Literal["RunCompleted"] = "RunCompleted"
     reason: StopReason
     detail: str = ""
+    level: Level | None = None
 
 
 class ConfigChanged(Event):
@@ -180,7 +187,7 @@ class RoundStarted(Event):
 
 
 class BeamSelected(Event):
-    version = 2
+    version = 3
     type: Literal["BeamSelected"] = "BeamSelected"
     round: int = Field(ge=0)
     beam: tuple[BeamEntry, ...]
@@ -190,14 +197,17 @@ class RoundCompleted(Event):
     """The round's barrier: what the round taught takes effect, in slot order.
 
     `attempts` are the round's own; `credits` and `reflections` are the whole new state, so that a later
-    version with another way of learning replays old runs to the state they had.
+    version with another way of learning replays old runs to the state they had. `idle` says that nothing was
+    judged in it, and why, so that another round would ask the same.
     """
 
+    version = 2
     type: Literal["RoundCompleted"] = "RoundCompleted"
     round: int = Field(ge=1)
     attempts: tuple[Attempt, ...] = ()
     credits: dict[str, Credit] = Field(default_factory=dict)
     reflections: tuple[Reflection, ...] = ()
+    idle: Ending | None = None
 
 
 # --- effects: plan, execution, evaluation, learning ------------------------------------------------
@@ -310,7 +320,7 @@ class ReflectionRecorded(EffectEnded):
 class KernelKept(Event):
     """A correct kernel enters the next beam."""
 
-    version = 2
+    version = 3
     type: Literal["KernelKept"] = "KernelKept"
     candidate: Candidate
     role: BeamRole
@@ -319,16 +329,18 @@ class KernelKept(Event):
 
 
 class KernelDiscarded(Event):
-    """`reason`: a verdict that is not `correct`, or duplicate, slower, uncertain, not_selected,
+    """`reason`: a verdict that is not `correct`, or duplicate, slower, uncertain, not_selected, refuted,
     infrastructure.
 
-    An uncertain kernel is predicted faster than `against`, but in only `wins_percent` of the draws.
+    An uncertain kernel is predicted faster than `against`, but in only `wins_percent` of the draws. A refuted
+    one was correct as far as it was compared at first; `verdict` is what came of comparing more.
     """
 
-    version = 2
+    version = 3
     type: Literal["KernelDiscarded"] = "KernelDiscarded"
     candidate: str
     reason: str
+    verdict: Verdict | None = None
     duplicate_of: str | None = None
     against: str | None = None
     wins_percent: float | None = None
@@ -344,8 +356,28 @@ class KernelReverted(Event):
     reason: str
 
 
+class KernelRefuted(Event):
+    """The best kernel was wrong after all: it leaves, with all that was learnt from it.
+
+    `best` takes its place; None when nothing is left to stand. All fields but the first three are the whole
+    new state.
+    """
+
+    type: Literal["KernelRefuted"] = "KernelRefuted"
+    candidate: str
+    verdict: Verdict
+    error: ErrorInfo
+    best: Candidate | None
+    beam: tuple[BeamEntry, ...]
+    checkpoints: tuple[Checkpoint, ...]
+    memory: tuple[Experience, ...]
+    reflections: tuple[Reflection, ...]
+    attempts: tuple[Attempt, ...]
+    credits: dict[str, Credit]
+
+
 class GuardCheckpointed(Event):
-    version = 2
+    version = 3
     type: Literal["GuardCheckpointed"] = "GuardCheckpointed"
     checkpoint: Checkpoint
 
@@ -408,7 +440,7 @@ AnyEvent = Annotated[
     | ExecutionStarted | KernelProposed | ExecutionFailed
     | EvaluationStarted | EvaluationCompleted | EvaluationFailed | ProfileRecorded
     | SummaryStarted | ExperienceRecorded | ReflectionStarted | ReflectionRecorded
-    | KernelKept | KernelDiscarded | KernelReverted | GuardCheckpointed | MemoryCurated
+    | KernelKept | KernelDiscarded | KernelReverted | KernelRefuted | GuardCheckpointed | MemoryCurated
     | BudgetReserved | BudgetSpent | BreakerOpened | BreakerClosed | DeviceLeased | DeviceReleased,
     Field(discriminator="type"),
 ]  # fmt: skip
@@ -434,7 +466,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "plan": ("PlanStarted", "PlanProposed", "PlanFailed"),
     "execution": ("ExecutionStarted", "KernelProposed", "ExecutionFailed"),
     "evaluation": ("EvaluationStarted", "EvaluationCompleted", "EvaluationFailed", "ProfileRecorded"),
-    "decision": ("KernelKept", "KernelDiscarded", "KernelReverted", "GuardCheckpointed"),
+    "decision": ("KernelKept", "KernelDiscarded", "KernelReverted", "KernelRefuted", "GuardCheckpointed"),
     "learning": (
         "SummaryStarted", "ExperienceRecorded", "MemoryCurated", "ReflectionStarted", "ReflectionRecorded",
     ),
@@ -464,6 +496,8 @@ def idempotency_key(event: Event) -> str | None:
             return f"r{round_}#{type(event).__name__}"
         case RunCreated() | RunForked():
             return "created"
+        case KernelRefuted(candidate=candidate):
+            return f"{candidate}#refuted"
         case ProfileRecorded(key=key):
             return f"{key}#profile"
         case _:

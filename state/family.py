@@ -21,6 +21,7 @@ _TOLD = {
         "verdict", "stage", "error_code", "error_message", "latency_ms", "lo_ms", "hi_ms", "predicted",
         "bottleneck", "profile", "code", "cached_from", "judged_at",
     ),
+    "compared_at": ("level", "compared_at"),
     "decided_at": ("decision", "reason", "duplicate_of", "role", "decided_at"),
 }  # fmt: skip
 """What one event says of an attempt, by the column that is set when it was said."""

@@ -33,6 +33,7 @@ from state.events import (
     KernelDiscarded,
     KernelKept,
     KernelProposed,
+    KernelRefuted,
     KernelReverted,
     MemoryCurated,
     PlanFailed,
@@ -61,12 +62,15 @@ from state.model import (
     Checkpoint,
     Credit,
     Digest,
+    EffectKey,
+    Ending,
     Experience,
     Frozen,
     ProblemRef,
     Rebase,
     Reflection,
     Rejudged,
+    Role,
     RunConfig,
     RunStatus,
     SlotAssignment,
@@ -75,8 +79,11 @@ from state.model import (
     canonical_json,
 )
 
-FOLD_VERSION = 4
+FOLD_VERSION = 5
 """Raised whenever the meaning of the state changes; snapshots of other versions are ignored."""
+
+FORMER = 16
+"""How many kernels that were the best once are remembered, should the best be refuted."""
 
 Outcome = Annotated[
     PlanProposed
@@ -117,7 +124,9 @@ class RunState(Frozen):
     """A run, as `decide` sees it.
 
     `slots` and `parents` belong to the round under way (empty between rounds); `selected` says that
-    its beam was chosen and only learning is left. `outcomes` holds the round's results by effect key.
+    its beam was chosen and only learning is left; `idle` is what a round without a verdict ends the run with.
+    `outcomes` holds the round's results by effect key, and those of audits. `former` are kernels that were
+    the best before `best`, in that order.
     `rejudge` are the kernels of a fork's parent (the initial one, then the beam) that must be judged anew
     before anything else. `needs_approval` are the points at which the run waits for a person, `approved` the
     last one let pass of each kind. `pinned` are the keys of settings that somebody set for this run.
@@ -138,10 +147,12 @@ class RunState(Frozen):
     slots: tuple[SlotAssignment, ...] = ()
     parents: dict[str, Candidate] = Field(default_factory=dict)
     selected: bool = False
+    idle: Ending | None = None
     open: dict[str, OpenEffect] = Field(default_factory=dict)
     outcomes: dict[str, Outcome] = Field(default_factory=dict)
     initial: Candidate | None = None
     best: Candidate | None = None
+    former: tuple[Candidate, ...] = ()
     beam: tuple[BeamEntry, ...] = ()
     checkpoints: dict[str, Checkpoint] = Field(default_factory=dict)
     memory: tuple[Experience, ...] = ()
@@ -162,6 +173,12 @@ class RunState(Frozen):
     @property
     def in_round(self) -> bool:
         return bool(self.slots)
+
+    @property
+    def joinable(self) -> bool:
+        """Whether a kernel proposed now competes in this round: until it is looked at who won it."""
+        looked = any(key.endswith(Role.VERIFIER) for key in (*self.open, *self.outcomes))
+        return self.in_round and not self.selected and not looked
 
     @property
     def ended(self) -> bool:
@@ -219,9 +236,11 @@ def _rebased(state: RunState, rebase: Rebase) -> RunState:
         slots=(),
         parents={},
         selected=False,
+        idle=None,
         outcomes={key: one for key, one in state.outcomes.items() if _waits_for_round(one, round_)},
         initial=None,
         best=None,
+        former=(),
         beam=(),
         checkpoints={},
         rejudge=state.rejudge
@@ -355,6 +374,7 @@ def _round_started(state: RunState, event: RoundStarted) -> RunState:
         slots=event.slots,
         parents=known,
         selected=False,
+        idle=None,
         config=state.pending_config or state.config,
         pending_config=None,
     )
@@ -371,18 +391,23 @@ def _beam_selected(state: RunState, event: BeamSelected) -> RunState:
 def _round_completed(state: RunState, event: RoundCompleted) -> RunState:
     if not state.selected or event.round != state.round:
         raise IllegalEvent(f"RoundCompleted({event.round}) while round {state.round} has no beam")
-    # what is left is for rounds to come: a person's kernel that arrived early
-    later = {key: value for key, value in state.outcomes.items() if effect_key(value).round > event.round}
+    # what is left is for rounds to come: a person's kernel that arrived early, and what audits said
+    later = {key: value for key, value in state.outcomes.items() if _outlives(effect_key(value), event.round)}
     return _evolve(
         state,
         slots=(),
         parents={},
         selected=False,
+        idle=event.idle,
         outcomes=later,
         attempts=(state.attempts + event.attempts)[-state.config.search.history :],
         credits=event.credits,
         reflections=event.reflections,
     )
+
+
+def _outlives(key: EffectKey, round_: int) -> bool:
+    return key.round > round_ or key.role is Role.AUDITOR
 
 
 def _started(state: RunState, event: EffectStarted) -> RunState:
@@ -415,7 +440,17 @@ def _ended(state: RunState, event: EffectEnded) -> RunState:
         tally=_TALLIES.get(type(event), _same_tally)(state.tally, event),
         reserved_usd=state.reserved_usd - (opened.reserved_usd if opened else 0.0),
     )
-    return _charged(changed, event.usage)
+    return _charged(_audited(changed, event), event.usage)
+
+
+def _audited(state: RunState, event: EffectEnded) -> RunState:
+    """The best kernel stands at the level that its audit has shown."""
+    best, key = state.best, effect_key(event)
+    if not isinstance(event, EvaluationCompleted) or not event.evaluation.correct:
+        return state
+    if key.role is not Role.AUDITOR or best is None or best.id != key.candidate:
+        return state
+    return _evolve(state, best=best.model_copy(update={"level": event.evaluation.level}))
 
 
 def _by_person(event: EffectEnded) -> bool:
@@ -448,8 +483,10 @@ def _count_unproposed(tally: Tally, event: ExecutionFailed) -> Tally:
 
 
 def _count_evaluated(tally: Tally, event: EvaluationCompleted) -> Tally:
+    """A kernel that is judged again is evaluated once, and fails once: the first refusal ends it."""
+    first = effect_key(event).role is Role.EVALUATOR
     failed = tally.failed + (not event.evaluation.correct)
-    return tally._replace(evaluated=tally.evaluated + 1, failed=failed)
+    return tally._replace(evaluated=tally.evaluated + first, failed=failed)
 
 
 _TALLIES: dict[type[Event], Callable[[Tally, Any], Tally]] = {
@@ -460,11 +497,12 @@ _TALLIES: dict[type[Event], Callable[[Tally, Any], Tally]] = {
 
 
 def _kept(state: RunState, event: KernelKept) -> RunState:
-    candidate = event.candidate
-    best = state.best
+    candidate, best, former = event.candidate, state.best, state.former
     if best is None or candidate.latency_ms < best.latency_ms:
+        former = former if best is None else (*former, best)[-FORMER:]
         best = candidate
-    return _decided(_evolve(state, best=best, initial=state.initial or candidate), event)
+    kept = _evolve(state, best=best, former=former, initial=state.initial or candidate)
+    return _decided(kept, event)
 
 
 def _discarded(state: RunState, event: KernelDiscarded) -> RunState:
@@ -477,6 +515,23 @@ def _discarded(state: RunState, event: KernelDiscarded) -> RunState:
 def _reverted(state: RunState, event: KernelReverted) -> RunState:
     tally = state.tally._replace(reverts=state.tally.reverts + 1)
     return _decided(_evolve(state, tally=tally), event)
+
+
+def _refuted(state: RunState, event: KernelRefuted) -> RunState:
+    gone = {event.candidate, event.best.id if event.best else None}
+    changed = _evolve(
+        state,
+        best=event.best,
+        former=tuple(one for one in state.former if one.id not in gone),
+        beam=event.beam,
+        checkpoints={mark.lineage: mark for mark in event.checkpoints},
+        memory=event.memory,
+        reflections=event.reflections,
+        attempts=event.attempts,
+        credits=event.credits,
+        tally=state.tally._replace(reverts=state.tally.reverts + 1),
+    )
+    return _decided(changed, event)
 
 
 def _checkpointed(state: RunState, event: GuardCheckpointed) -> RunState:
@@ -511,6 +566,7 @@ _HANDLERS: dict[type[Event], Handler] = {
     KernelKept: _kept,
     KernelDiscarded: _discarded,
     KernelReverted: _reverted,
+    KernelRefuted: _refuted,
     GuardCheckpointed: _checkpointed,
     MemoryCurated: _curated,
     BudgetSpent: _spent,

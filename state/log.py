@@ -186,11 +186,9 @@ class EventLog:
         """Return a blob's bytes; raises BlobMissing."""
         return self._reader.blob(digest)
 
-    def cached_evaluation(self, cache_key: str) -> Recorded | None:
-        """Return the first verdict recorded under this cache key."""
-        return self._reader.cached_evaluation(cache_key)
-
-    # --- closing ---
+    def known_evaluations(self, cache_key: str) -> list[Recorded]:
+        """Return the verdicts that were reached under this cache key, oldest first."""
+        return self._reader.known_evaluations(cache_key)
 
     def close(self) -> None:
         """Store what waits, write snapshots and HEAD, checkpoint, unlock. Closing twice is harmless.

@@ -55,8 +55,24 @@ class Role(StrEnum):
     PLANNER = "planner"
     EXECUTOR = "executor"
     EVALUATOR = "evaluator"
+    VERIFIER = "verifier"
+    AUDITOR = "auditor"
     SUMMARIZER = "summarizer"
     REFLECTOR = "reflector"
+
+
+JUDGES = frozenset({Role.EVALUATOR, Role.VERIFIER, Role.AUDITOR})
+"""Who judges a kernel: as it is proposed, before it enters the beam, before it is reported as the best."""
+
+
+PERSON = "person"
+"""The author of kernels that people hand in: those that runs start from, and those proposed to runs."""
+
+NOBODY = "unknown"
+"""The author of a kernel of which nobody knows who wrote it: nobody trusts it."""
+
+TRUSTED_AUTHORS = frozenset({PERSON, "builtin", "scripted"})
+"""Who may have written a kernel that runs where only a weak jail holds it; all others are models."""
 
 
 class EffectKey(NamedTuple):
@@ -133,6 +149,23 @@ class Verdict(StrEnum):
     UNSTABLE = "unstable"
 
 
+class Level(StrEnum):
+    """How much of a kernel's outputs the judge compares, least first.
+
+    `slices`: tiles of them, on every input set; `one_seed`: also whole outputs of the first seed; `whole`: of
+    every seed.
+    """
+
+    SLICES = "slices"
+    ONE_SEED = "one_seed"
+    WHOLE = "whole"
+
+    def covers(self, other: Level) -> bool:
+        """Return whether a kernel judged at this level needs no judging at `other`."""
+        order = tuple(Level)
+        return order.index(self) >= order.index(other)
+
+
 class ErrorInfo(Frozen):
     """Why something failed, for people and for repair: a stable code, a message, where, and what fixes it."""
 
@@ -207,7 +240,8 @@ class Evaluation(Frozen):
     `rel_l2` maps each input seed to the relative L2 error of the outputs. `identity` is there where the
     judge got as far as looking at it. `profile` is the blob of the neuron-profile-like counters (JSON),
     `bottleneck` their one-word summary. `code` is the digest of the normalised syntax tree, by which
-    duplicates are known.
+    duplicates are known. `level` is the one that was asked for, or what a gain too good raised it to; before
+    there were levels, everything was compared.
     """
 
     verdict: Verdict
@@ -221,6 +255,7 @@ class Evaluation(Frozen):
     bottleneck: str | None = None
     target: str
     toolchain: str
+    level: Level = Level.WHOLE
 
     @property
     def correct(self) -> bool:
@@ -251,7 +286,7 @@ class Plan(Frozen):
 
 
 class Candidate(Frozen):
-    """A kernel that the judge found correct and timed."""
+    """A kernel that the judge found correct, at `level`, and timed."""
 
     id: str
     parent: str | None
@@ -264,6 +299,9 @@ class Candidate(Frozen):
     benchmark: Benchmark
     profile: Digest | None
     bottleneck: str | None
+    level: Level = Level.WHOLE
+    author: str = NOBODY
+    """Who wrote it, as in EvaluationRequest; of kernels from before levels it is not known."""
 
     @property
     def latency_ms(self) -> float:
@@ -345,6 +383,8 @@ class Attempt(Frozen):
     error: ErrorInfo | None
     speedup: float | None
     """Parent latency over this latency; None when there is no latency."""
+    gained: bool = False
+    """Whether it counted as a gain: beyond noise, and no other kernel's code."""
     round: int
 
 
@@ -479,6 +519,13 @@ class StopReason(StrEnum):
     INFRASTRUCTURE = "infrastructure"
 
 
+class Ending(Frozen):
+    """Why a run ends."""
+
+    reason: StopReason
+    detail: str
+
+
 class Usage(Frozen):
     """What one answer cost. `cost_usd` is None when the price is unknown, never 0."""
 
@@ -487,23 +534,12 @@ class Usage(Frozen):
     output_tokens: int = Field(default=0, ge=0)
 
 
-PERSON = "person"
-"""The author of kernels that people hand in: those that runs start from, and those proposed to runs."""
-
-NOBODY = "unknown"
-"""The author of a kernel of which nobody knows who wrote it: nobody trusts it."""
-
-TRUSTED_AUTHORS = frozenset({PERSON, "builtin", "scripted"})
-"""Who may have written a kernel that runs where only a weak jail holds it; all others are models."""
-
-
 class EvaluationRequest(Frozen):
     """All that an evaluator needs; everything it reads is a blob, so a rerun judges the same bytes.
 
     `author` is who wrote the kernel: one of TRUSTED_AUTHORS, or the name of a model's proposer. It bears
-    on where the kernel may run, never on the verdict. `level` is how much of the outputs is compared:
-    tiles only, all of them on one seed, or on all seeds; `base_ms`, the latency of the kernel that this one
-    was made from, raises it where the gain is too good.
+    on where the kernel may run, never on the verdict. `base_ms`, the latency of the kernel that this one
+    was made from, raises the level where the gain is too good.
     """
 
     candidate: str
@@ -513,7 +549,7 @@ class EvaluationRequest(Frozen):
     size: str
     target: str
     toolchain: str
-    level: Literal["slices", "one_seed", "whole"] = "whole"
+    level: Level = Level.WHOLE
     base_ms: float | None = Field(default=None, gt=0)
 
     @classmethod

@@ -27,6 +27,7 @@ from state.events import (
     KernelDiscarded,
     KernelKept,
     KernelProposed,
+    KernelRefuted,
     PlanFailed,
     PlanProposed,
     RoundStarted,
@@ -41,7 +42,7 @@ from state.model import SYSTEM_STREAM, EffectKey, Role, RunStatus
 from state.records import Recorded
 from state.schema import get_meta, set_meta, transaction
 
-VERSION = 2
+VERSION = 3
 """Raised with any change of tables or handlers; an older log's read models are rebuilt when it is opened."""
 
 NANO = 1_000_000_000
@@ -62,13 +63,14 @@ TABLES = {
         implementation INT NOT NULL, repair INT NOT NULL, source TEXT, author TEXT, note TEXT, verdict TEXT,
         stage TEXT, error_code TEXT, error_message TEXT, latency_ms REAL, lo_ms REAL, hi_ms REAL,
         predicted INT, bottleneck TEXT, profile TEXT, code TEXT, cached_from TEXT, judged_at INT,
-        decision TEXT, reason TEXT, duplicate_of TEXT, role TEXT, decided_at INT,
+        level TEXT, compared_at INT, decision TEXT, reason TEXT, duplicate_of TEXT, role TEXT, decided_at INT,
         seq INT NOT NULL, run_seq INT NOT NULL, PRIMARY KEY(run, candidate)""",
     "spend": """run TEXT, run_seq INT, role TEXT NOT NULL, unknown INT NOT NULL, cost_nano_usd INT NOT NULL,
         input_tokens INT NOT NULL, output_tokens INT NOT NULL, PRIMARY KEY(run, run_seq)""",
-    "kept": """run TEXT, run_seq INT, candidate TEXT NOT NULL, latency_ms REAL NOT NULL,
-        predicted INT NOT NULL, PRIMARY KEY(run, run_seq)""",
-    "evaluations": "cache_key TEXT PRIMARY KEY, seq INT NOT NULL",
+    "kept": """run TEXT, run_seq INT, candidate TEXT, latency_ms REAL, predicted INT, afresh INT NOT NULL,
+        PRIMARY KEY(run, run_seq)""",
+    "evaluations": """cache_key TEXT, correct INT, level TEXT, seq INT NOT NULL,
+        PRIMARY KEY(cache_key, correct, level)""",
 }
 
 _PLACE = "run, candidate, round, slot, plan, implementation, repair, seq, run_seq"
@@ -102,12 +104,13 @@ STATEMENTS = {
         "verdict", "stage", "error_code", "error_message", "latency_ms", "lo_ms", "hi_ms", "predicted",
         "bottleneck", "profile", "code", "cached_from", "judged_at",
     ),
+    "compared": _upsert("level", "compared_at"),
     "decided": _upsert("decision", "reason", "duplicate_of", "role", "decided_at"),
     "spent": "INSERT INTO spend VALUES (?, ?, ?, ?, ?, ?, ?)",
-    "evaluated": "INSERT OR IGNORE INTO evaluations VALUES (?, ?)",
-    "kept": "INSERT INTO kept VALUES (?, ?, ?, ?, ?)",
-    "inherited": """WITH RECURSIVE line(run, upto, told) AS (
-          SELECT parent, parent_seq, NOT rebased FROM runs WHERE run = ?1
+    "evaluated": "INSERT OR IGNORE INTO evaluations VALUES (?, ?, ?, ?)",
+    "kept": "INSERT INTO kept VALUES (?, ?, ?, ?, ?, ?)",
+    "standing": """WITH RECURSIVE line(run, upto, told) AS (
+          SELECT ?1, 9223372036854775807, 1
           UNION ALL
           SELECT at.parent, min(at.parent_seq, line.upto), line.told AND NOT at.rebased
           FROM line JOIN runs at ON at.run = line.run WHERE at.parent IS NOT NULL),
@@ -117,10 +120,9 @@ STATEMENTS = {
           round = max(round, (SELECT coalesce(max(slots.round), 0)
             FROM line JOIN slots ON slots.run = line.run AND slots.run_seq <= line.upto)),
           initial_ms = coalesce((SELECT latency_ms FROM before ORDER BY run_seq LIMIT 1), initial_ms),
-          (best_ms, best, predicted) = (SELECT latency_ms, candidate, predicted FROM
-            (SELECT latency_ms, candidate, predicted, run_seq FROM before UNION ALL
-             SELECT best_ms, best, predicted, 9223372036854775807 FROM runs
-             WHERE run = ?1 AND best_ms IS NOT NULL)
+          (best_ms, best, predicted) = (SELECT latency_ms, candidate, predicted FROM before
+            WHERE latency_ms IS NOT NULL
+              AND run_seq >= (SELECT coalesce(max(run_seq), 0) FROM before WHERE afresh)
             ORDER BY latency_ms, run_seq LIMIT 1)
         WHERE run = ?1""",
 }  # fmt: skip
@@ -189,6 +191,10 @@ def project_all(connection: sqlite3.Connection, events: Iterable[Recorded]) -> N
 # --- handlers --------------------------------------------------------------------------------------
 
 
+_FIRST = frozenset({Role.EXECUTOR, Role.EVALUATOR})
+"""Who says something of a kernel before it has a verdict."""
+
+
 def _place(item: Recorded, key: str) -> tuple[Any, ...]:
     at = EffectKey.parse(key)
     return (
@@ -207,7 +213,7 @@ def _run(item: Recorded, event: RunCreated) -> Iterator[Change]:
 
 def _fork(item: Recorded, event: RunForked) -> Iterator[Change]:
     yield "fork", (item.stream, event.parent_seq, item.seq, item.ts_us, event.parent)
-    yield "inherited", (item.stream,)
+    yield "standing", (item.stream,)
     if event.rebase is not None:
         config, bounds = event.rebase.config, event.rebase.bounds
         yield "rebased", (
@@ -258,12 +264,21 @@ def _proposed(item: Recorded, event: KernelProposed) -> Iterator[Change]:
 
 
 def _unproposed(item: Recorded, event: ExecutionFailed | EvaluationFailed) -> Iterator[Change]:
-    yield "unproposed", (*_place(item, event.key), event.error.code, event.error.message, item.run_seq)
+    """Why there is no kernel or no verdict; of a kernel that has one it says nothing new."""
+    if EffectKey.parse(event.key).role in _FIRST:
+        yield "unproposed", (*_place(item, event.key), event.error.code, event.error.message, item.run_seq)
     yield from _spent(item, event)
 
 
 def _judged(item: Recorded, event: EvaluationCompleted) -> Iterator[Change]:
+    """A verdict; a later pass only says that more was compared."""
     said = event.evaluation
+    if event.cached_from is None:
+        yield "evaluated", (event.cache_key, int(said.correct), said.level.value, item.seq)
+    yield from _spent(item, event)
+    yield "compared", (*_place(item, event.key), said.level.value, item.run_seq)
+    if said.correct and EffectKey.parse(event.key).role is not Role.EVALUATOR:
+        return
     error = (None, None) if said.error is None else (said.error.code, said.error.message)
     timed = said.benchmark
     interval = (
@@ -273,17 +288,25 @@ def _judged(item: Recorded, event: EvaluationCompleted) -> Iterator[Change]:
         *_place(item, event.key), said.verdict.value, said.stage, *error, *interval,
         said.bottleneck, said.profile, said.code, event.cached_from, item.run_seq,
     )  # fmt: skip
-    if event.cached_from is None:
-        yield "evaluated", (event.cache_key, item.seq)
-    yield from _spent(item, event)
 
 
 def _kept(item: Recorded, event: KernelKept) -> Iterator[Change]:
     candidate = event.candidate
     timed = candidate.benchmark
     yield "best", (timed.latency_ms, int(timed.predicted), candidate.id, item.stream)
-    yield "kept", (item.stream, item.run_seq, candidate.id, timed.latency_ms, int(timed.predicted))
+    yield "kept", (item.stream, item.run_seq, candidate.id, timed.latency_ms, int(timed.predicted), 0)
     yield "decided", (*_decided(item, candidate.id), "kept", None, None, event.role.value, item.run_seq)
+
+
+def _refuted(item: Recorded, event: KernelRefuted) -> Iterator[Change]:
+    """The best is what the event says, whatever was kept before."""
+    best: tuple[Any, ...] = (None,) * 3
+    if event.best is not None:
+        timed = event.best.benchmark
+        best = (event.best.id, timed.latency_ms, int(timed.predicted))
+    yield "kept", (item.stream, item.run_seq, *best, 1)
+    yield "standing", (item.stream,)
+    yield "decided", (*_decided(item, event.candidate), "discarded", "refuted", None, None, item.run_seq)
 
 
 def _discarded(item: Recorded, event: KernelDiscarded) -> Iterator[Change]:
@@ -327,6 +350,7 @@ _HANDLERS: dict[type, Callable[[Recorded, Any], Iterator[Change]]] = {
     EvaluationCompleted: _judged,
     EvaluationFailed: _unproposed,
     KernelKept: _kept,
+    KernelRefuted: _refuted,
     KernelDiscarded: _discarded,
     BudgetSpent: _lost,
 }

@@ -193,14 +193,17 @@ class LogReader:
             tip = snapshots.load(self._handle.connection(), SYSTEM_STREAM)
         return tip.state if tip is not None and isinstance(tip.state, SystemState) else SystemState()
 
-    def cached_evaluation(self, cache_key: str) -> Recorded | None:
-        """Return the first EvaluationCompleted that was judged (not reused) under this cache key."""
-        query = "SELECT seq FROM evaluations WHERE cache_key = ?"
+    def known_evaluations(self, cache_key: str) -> list[Recorded]:
+        """Return the EvaluationCompleted that were judged (not reused) under this cache key, oldest first.
+
+        Of passes at the same level, and of refusals at the same level, the first.
+        """
+        query = "SELECT seq FROM evaluations WHERE cache_key = ? ORDER BY seq"
         with self._mutex, sqlite_errors():
             connection = self._handle.connection()
             projections.require_current(connection)
-            found = connection.execute(query, (cache_key,)).fetchone()
-        return None if found is None else self.event(found[0])
+            found = connection.execute(query, (cache_key,)).fetchall()
+        return [item for (seq,) in found if (item := self.event(seq)) is not None]
 
     # --- read models ---
 

@@ -53,6 +53,12 @@ UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("KernelDiscarded", 1): _no_draws,
     ("BeamSelected", 1): _no_draws,
     ("GuardCheckpointed", 1): _no_draws,
+    ("KernelKept", 2): _nothing_else,
+    ("KernelDiscarded", 2): _nothing_else,
+    ("BeamSelected", 2): _nothing_else,
+    ("GuardCheckpointed", 2): _nothing_else,
+    ("RunCompleted", 1): _nothing_else,
+    ("RoundCompleted", 1): _nothing_else,
 }
 """(type, version) -> what makes version + 1 of it."""
 

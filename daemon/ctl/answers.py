@@ -184,7 +184,7 @@ def fate_of(reader: LogReader, run: str, candidate: str, after: int) -> Fate:
     mine = [item for item in items if _about(item.event) == candidate]
     decided = [item for item in mine if isinstance(item.event, KernelKept | KernelDiscarded)]
     judged = [item for item in mine if item not in decided]
-    return Fate(judged[0] if judged else None, decided[0] if decided else None)
+    return Fate(judged[-1] if judged else None, decided[0] if decided else None)
 
 
 def _about(event: Event) -> str | None:

@@ -33,6 +33,7 @@ class Version:
     predicted: bool | None
     counters: dict[str, float]
     draws_ms: tuple[float, ...] = ()
+    level: str | None = None
 
     @property
     def benchmark(self) -> Benchmark | None:
@@ -61,6 +62,7 @@ def best(session: Session, run: str, output: Path | None) -> None:
         except OSError as error:
             raise DaemonError(f"{output}: {error.strerror}", code="unwritable_output") from error
     about: dict[str, Any] = {"run": run, "candidate": version.id, "latency_ms": version.latency_ms}
+    about |= {"level": version.level}
     about |= {"predicted": version.predicted, "wins_percent": _wins_percent(version, first)}
     about |= {"output": None if output is None else str(output)}
     if output is None:
@@ -124,6 +126,7 @@ def find(reader: LogReader, run: str, name: str) -> Version:
         predicted=None if row.get("predicted") is None else bool(row["predicted"]),
         counters=counters_of(reader.blob(row["profile"])) if row.get("profile") else {},
         draws_ms=_draws(state).get(wanted, ()),
+        level=row.get("level"),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from daemon.ctl.words import brief, count, ended, latency, ms, percentage, times
+from daemon.ctl.words import LEVELS, brief, count, ended, latency, ms, percentage, times
 from state.events import (
     BeamSelected,
     CommandCompleted,
@@ -21,6 +21,7 @@ from state.events import (
     KernelDiscarded,
     KernelKept,
     KernelProposed,
+    KernelRefuted,
     KernelReverted,
     LogRewritten,
     MemoryCurated,
@@ -36,8 +37,9 @@ from state.events import (
     RunForked,
     RunPaused,
     RunResumed,
+    effect_key,
 )
-from state.model import ErrorInfo
+from state.model import JUDGES, ErrorInfo, Role
 from state.records import Recorded
 
 WIDTH = 160
@@ -94,7 +96,13 @@ def _created(event: RunCreated) -> str:
 
 
 def _started(event: EffectStarted) -> str:
-    return f"delivery {event.delivery}" if event.delivery > 1 else ""
+    again = [f"delivery {event.delivery}"] if event.delivery > 1 else []
+    return ", ".join([*_again(effect_key(event).role), *again])
+
+
+def _again(role: Role) -> list[str]:
+    """Return who judges a kernel that was judged before; the others' roles are said by the event's type."""
+    return [role.value] if role in JUDGES and role is not Role.EVALUATOR else []
 
 
 def _answered(event: CommandCompleted) -> str:
@@ -114,6 +122,8 @@ def _evaluated(event: EvaluationCompleted) -> str:
         text += f", {found.bottleneck}{'' if idle else '-bound'}"
     if found.error is not None:
         text += f": {_failed(found.error)}"
+    if found.correct:
+        text += f"; compared {LEVELS[found.level]}"
     return text + (f"; known from {event.cached_from}" if event.cached_from else "")
 
 
@@ -127,7 +137,19 @@ def _discarded(event: KernelDiscarded) -> str:
     other = f" of {event.duplicate_of}" if event.duplicate_of else ""
     if event.wins_percent is not None:
         other = f", faster than {event.against} in only {percentage(event.wins_percent)} of draws that differ"
+    if event.reason == "refuted" and event.verdict is not None:
+        other = f", {event.verdict.value}"
     return f"{event.candidate}: {event.reason}{other}"
+
+
+def _refuted(event: KernelRefuted) -> str:
+    best = event.best.id if event.best else "nothing"
+    return f"{event.candidate}: {event.verdict.value}, best now {best}: {_failed(event.error)}"
+
+
+def _ended(event: RunCompleted) -> str:
+    level = f"; best correct on {LEVELS[event.level]}" if event.level else ""
+    return ended(event.reason, event.detail) + level
 
 
 def _selected(event: BeamSelected) -> str:
@@ -157,7 +179,7 @@ _TELL: dict[type[Event], Callable[[Any], str]] = {
     RunPaused: lambda event: event.reason,
     RunResumed: lambda event: event.reason,
     RunCancelled: lambda event: event.reason,
-    RunCompleted: lambda event: ended(event.reason, event.detail),
+    RunCompleted: _ended,
     CommandReceived: lambda event: f"{event.id}, {event.verb}",
     CommandCompleted: _answered,
     CommandRejected: lambda event: f"{event.id}: {_failed(event.error)}",
@@ -177,6 +199,7 @@ _TELL: dict[type[Event], Callable[[Any], str]] = {
     ReflectionRecorded: _reflected,
     KernelKept: _kept,
     KernelDiscarded: _discarded,
+    KernelRefuted: _refuted,
     KernelReverted: lambda event: f"{event.lineage}: {event.dropped} to {event.restored}, {event.reason}",
     GuardCheckpointed: _checkpointed,
     MemoryCurated: lambda event: f"round {event.round}, {count(len(event.memory), 'experience')}",

@@ -13,7 +13,7 @@ from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.ctl.seek import event_at
 from daemon.ctl.tracker import summary
-from daemon.ctl.words import times, usd
+from daemon.ctl.words import LEVELS, times, usd
 from daemon.errors import UnknownRun
 from daemon.inbox import waiting
 from daemon.main import INSTANCE
@@ -21,7 +21,7 @@ from state.errors import BlobMissing, NoLog
 from state.fold import semantic
 from state.home import Layout, require_directory
 from state.lock import owner
-from state.model import RunStatus
+from state.model import Level, RunStatus
 from state.reader import LogReader
 
 INTERRUPTED = "interrupted"
@@ -127,7 +127,20 @@ def _table(runs: list[dict[str, Any]]) -> list[str]:
     lines += [_run_line(run) + (f" {usd(run['spent_usd']):>8}" if spent else "") for run in runs]
     measured = [run["id"] for run in runs if run["predicted"] is False]
     told = f"but for {', '.join(measured)} " if measured else ""
-    return [*lines, f"latencies in ms, {told}predicted; shares of the plain peak and of the tight bound"]
+    return [
+        *lines,
+        f"latencies in ms, {told}predicted; shares of the plain peak and of the tight bound",
+        *_levels(runs),
+    ]
+
+
+def _levels(runs: list[dict[str, Any]]) -> list[str]:
+    """Return on how much of their outputs the best kernels were found correct, the most first."""
+    return [
+        f"best found correct on {LEVELS[level]}: {', '.join(names)}"
+        for level in reversed(Level)
+        if (names := [run["id"] for run in runs if run["best_level"] == level])
+    ]
 
 
 def _run_line(run: dict[str, Any]) -> str:

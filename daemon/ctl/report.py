@@ -10,6 +10,7 @@ from typing import Any
 
 from daemon.ctl.tracker import Tracker, lineage, percent, summary
 from daemon.ctl.words import (
+    LEVELS,
     ROUNDING,
     brief,
     count,
@@ -110,6 +111,7 @@ def _found(tracker: Tracker, state: RunState, initial: Candidate, best: Candidat
         f"  initial  {latency(initial.benchmark)}",
         f"  best     {latency(best.benchmark)}, {gained}",
         f"           {peak} of the NKIBench roofline, {tight} of the tight bound",
+        f"           found correct on {LEVELS[best.level]}",
         f"  gap to the tight bound of {ms(state.bounds.tight_ms)} closed: {percentage(closed(state))}",
         *_discarded(tracker),
         *([_DRAWS] if best.benchmark.wins_percent(initial.benchmark) is not None else []),

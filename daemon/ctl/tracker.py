@@ -85,6 +85,7 @@ def summary(run: str, state: RunState) -> dict[str, Any]:
         "best_lo_ms": best.benchmark.lo_ms if best else None,
         "best_hi_ms": best.benchmark.hi_ms if best else None,
         "best": best.id if best else None,
+        "best_level": best.level.value if best else None,
         "predicted": best.benchmark.predicted if best else None,
         "speedup": initial.latency_ms / best_ms if initial and best_ms else None,
         "best_wins_percent": best.benchmark.wins_percent(initial.benchmark) if initial and best else None,

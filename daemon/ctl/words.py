@@ -13,7 +13,9 @@ from daemon.ctl.tracker import Tracker, percent
 from state.events import (
     BeamSelected,
     Event,
+    KernelDiscarded,
     KernelKept,
+    KernelRefuted,
     KernelReverted,
     RoundStarted,
     RunCancelled,
@@ -24,7 +26,7 @@ from state.events import (
     RunResumed,
 )
 from state.fold import RunState
-from state.model import RESOLUTION_RATIO, Benchmark, Candidate, Identity, StopReason
+from state.model import RESOLUTION_RATIO, Benchmark, Candidate, Identity, Level, StopReason
 
 ROUNDING = 1e-9
 """How far above 100 a percentage may be for being computed in floats."""
@@ -39,6 +41,14 @@ REASONS: dict[StopReason, str] = {
     StopReason.NO_PROPOSALS: "nothing left to try",
     StopReason.INFRASTRUCTURE: "the infrastructure failed",
 }
+
+
+LEVELS: dict[Level, str] = {
+    Level.SLICES: "tiles of its outputs",
+    Level.ONE_SEED: "whole outputs of one seed",
+    Level.WHOLE: "whole outputs of every seed",
+}
+"""How much of a kernel was compared."""
 
 
 def typed(*words: str) -> str:
@@ -184,6 +194,18 @@ def _round(event: RoundStarted, tracker: Tracker) -> str:
     return f"round {event.round} of at most {tracker.state.config.search.rounds}"
 
 
+def _discarded(event: KernelDiscarded, tracker: Tracker) -> str | None:
+    """Tell of what looked right at first; all else that is discarded is counted."""
+    if event.reason != "refuted" or event.verdict is None:
+        return None
+    return f"  refuted: {event.candidate}, {event.verdict.value} when more of its outputs was compared"
+
+
+def _refuted(event: KernelRefuted, tracker: Tracker) -> str:
+    instead = candidate(event.best) if event.best else "nothing is left"
+    return f"  refuted: {event.candidate}, {event.verdict.value}: {event.error.message}; best now {instead}"
+
+
 def _completed(event: RunCompleted, tracker: Tracker) -> str:
     return f"run {tracker.run} completed: {ended(event.reason, event.detail)}"
 
@@ -196,6 +218,8 @@ def _paused(event: RunPaused, tracker: Tracker) -> str:
 _TELL: dict[type[Event], Callable[[Any, Tracker], str | None]] = {
     RunCreated: _created,
     KernelKept: _kept,
+    KernelDiscarded: _discarded,
+    KernelRefuted: _refuted,
     KernelReverted: lambda event, _: (
         f"  lineage {event.lineage} reverted to {event.restored}: {event.reason}"
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from state.model import (
     Benchmark,
     ErrorInfo,
     Evaluation,
+    Level,
     RunConfig,
     SearchConfig,
     Verdict,
@@ -41,6 +43,9 @@ CONFIG = RunConfig(
     seed=25,
     search=SearchConfig(beam=2, plans=2, rounds=2, explorers=1, repairs=1, within_percent=0),
 )
+
+REFUTING = CONFIG.model_copy(update={"seed": 30})
+"""A run that has kernels refuted by `LATE`, before its beam and before its end."""
 
 TOOLCHAIN = "fake 1"
 
@@ -61,12 +66,13 @@ FAKE = (
 class FakeEvaluator:
     """Judges by text: no Python is a lint error, a sum of constants that 5 divides is incorrect.
 
-    The latency is a sum over the constants with an optimum, the same for the same text. `calls` counts
-    how often each source was judged.
+    With `late`, sums are incorrect only when as much is compared as it says. The latency is a sum over the
+    constants with an optimum, the same for the same text. `calls` counts how often each source was judged.
     """
 
     name: str = "fake"
     calls: dict[str, int] = field(default_factory=dict)
+    late: Mapping[int, Level] = field(default_factory=dict)
 
     def toolchain(self) -> str:
         return TOOLCHAIN
@@ -75,21 +81,26 @@ class FakeEvaluator:
         source = blobs.get_blob(request.source)
         self.calls[request.source] = self.calls.get(request.source, 0) + 1
         await asyncio.sleep(0)
-        return judge(source, request.target)
+        return judge(source, request.target, request.level, self.late)
 
     async def aclose(self) -> None:
         pass
 
 
-def judge(source: bytes, target: str) -> EvaluationAnswer:
+LATE = {3: Level.ONE_SEED, 4: Level.WHOLE}
+"""From which level on a kernel is wrong, by what its sum of constants leaves when divided by 7."""
+
+
+def judge(source: bytes, target: str, level: Level, late: Mapping[int, Level]) -> EvaluationAnswer:
     code = code_digest(source)
-    common = {"code": code, "target": target, "toolchain": TOOLCHAIN}
+    common = {"code": code, "target": target, "toolchain": TOOLCHAIN, "level": level}
     values = [int(text) for text in re.findall(r"^[A-Z_]+ = (\d+)$", source.decode(), re.MULTILINE)]
     if "broken" in source.decode():
         error = ErrorInfo(code="syntax", message="no Python")
         refused = Evaluation(verdict=Verdict.LINT_ERROR, stage="lint", error=error, **common)
         return EvaluationAnswer(refused, {}, {"lint": 0.1})
-    if sum(values) % 5 == 0:
+    caught = late.get(sum(values) % 7)
+    if sum(values) % 5 == 0 or (caught and level.covers(caught)):
         wrong = Evaluation(
             verdict=Verdict.INCORRECT,
             stage="numerics",
@@ -122,6 +133,11 @@ def judge(source: bytes, target: str) -> EvaluationAnswer:
 def fake_workers(evaluator: FakeEvaluator | None = None) -> Workers:
     judge_ = evaluator or FakeEvaluator()
     return Workers(create_evaluator=lambda _: judge_, create_proposer=proposers.create)
+
+
+def refuting_workers() -> Workers:
+    """Return workers whose evaluator finds some kernels wrong only when it compares more."""
+    return fake_workers(FakeEvaluator(late=LATE))
 
 
 def submission(config: RunConfig = CONFIG, kernel: str = KERNEL) -> Submit:

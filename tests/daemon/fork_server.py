@@ -30,7 +30,8 @@ def child(job: dict) -> int:
     if "kill_after" in job:
         threading.Timer(job["kill_after"], os.kill, (os.getpid(), signal.SIGKILL)).start()
     try:
-        fakes.finish(Path(job["home"]), job["run"], at_a_time=job.get("at_a_time", 1))
+        workers = fakes.refuting_workers() if job.get("refuting") else None
+        fakes.finish(Path(job["home"]), job["run"], workers=workers, at_a_time=job.get("at_a_time", 1))
     except BaseException:  # noqa: BLE001 - a child must end here, whatever happened
         traceback.print_exc()
         return 1

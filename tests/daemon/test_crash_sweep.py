@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from state.events import EffectEnded
+from state.events import EffectEnded, KernelDiscarded, KernelRefuted
 from state.reader import LogReader
 from state.verify import verify
 from tests.daemon import fakes
@@ -61,6 +61,14 @@ def twin(tmp_path_factory):
     return ending(home, run)
 
 
+@pytest.fixture(scope="module")
+def refuting_twin(tmp_path_factory):
+    home = tmp_path_factory.mktemp("refuting") / "home"
+    run = fakes.submit(home, fakes.REFUTING)
+    fakes.finish(home, run, workers=fakes.refuting_workers(), at_a_time=2)
+    return ending(home, run)
+
+
 def ending(home: Path, run: str) -> tuple:
     """Return what twins share: semantic state, decisions, best kernel."""
     from state.fold import state_hash
@@ -103,20 +111,33 @@ def test_the_twin_run_is_worth_disturbing(twin, tmp_path):
     assert state.best.latency_ms < state.initial.latency_ms
 
 
+def test_the_refuting_twin_refutes_before_the_beam_and_before_the_end(refuting_twin, tmp_path):
+    home = tmp_path / "home"
+    run = fakes.submit(home, fakes.REFUTING)
+    fakes.finish(home, run, workers=fakes.refuting_workers())
+    assert_like_twin(home, run, refuting_twin)
+    with LogReader.open(home) as reader:
+        events = [item.event for item in reader.read(stream=run, limit=10_000)]
+    (fallen,) = [event for event in events if isinstance(event, KernelRefuted)]
+    early = [one for one in events if isinstance(one, KernelDiscarded) and one.reason == "refuted"]
+    assert fallen.candidate not in {one.candidate for one in early}
+    assert early
+
+
 @pytest.mark.parametrize("share", range(SHARES))
-def test_killed_at_every_point_and_again_in_recovery(server, twin, tmp_path, share):
+def test_killed_at_every_point_and_again_in_recovery(server, refuting_twin, tmp_path, share):
     """The n-th hit of any crash point, every n (dealt to shares) until the run is over before the n-th."""
     killed = 0
     for n in range(1 + share, MOST_POINTS, SHARES):
         home = tmp_path / f"home{n}"
-        run = fakes.submit(home)
-        if server.run(home, run, crash=str(n)) == 0:
+        run = fakes.submit(home, fakes.REFUTING)
+        if server.run(home, run, crash=str(n), refuting=True) == 0:
             break
         killed += 1
-        again = server.run(home, run, crash=str(1 + n % 23))
+        again = server.run(home, run, crash=str(1 + n % 23), refuting=True)
         assert again in (0, -signal.SIGKILL)
-        assert server.run(home, run) == 0
-        assert_like_twin(home, run, twin)
+        assert server.run(home, run, refuting=True) == 0
+        assert_like_twin(home, run, refuting_twin)
     assert 50 < killed * SHARES < MOST_POINTS
 
 

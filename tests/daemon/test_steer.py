@@ -51,7 +51,7 @@ def test_the_fate_of_a_proposal_is_its_verdict_and_the_decision(home, source, co
     run = proposed(home, source)
     fate = wait_for_fate(home, run, PLACE, 0)
     assert fate.correct is correct
-    assert fate.verdict.event.key == f"{PLACE}.evaluator"
+    assert fate.verdict.event.key == f"{PLACE}.{'verifier' if correct else 'evaluator'}"
     assert isinstance(fate.decision.event, KernelKept | KernelDiscarded)
     assert fate.verdict.seq < fate.decision.seq
 

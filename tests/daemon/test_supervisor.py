@@ -17,7 +17,7 @@ from daemon.verbs import Cancel, Pause, Resume, run_id
 from state.errors import StorageFull
 from state.events import EffectEnded, EffectStarted, KernelProposed
 from state.log import EventLog
-from state.model import Role, RunStatus
+from state.model import JUDGES, Role, RunStatus
 from tests.daemon import fakes
 
 
@@ -36,7 +36,7 @@ class Gate:
         self.most: Counter[bool] = Counter()
 
     async def perform(self, run, key, request):
-        kind = key.role is Role.EVALUATOR
+        kind = key.role in JUDGES
         self.performed.append((run, str(key)))
         self.requests.setdefault(str(key), set()).add(request)
         self.flying[kind] += 1

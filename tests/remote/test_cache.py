@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seeds
-from remote.cache import cache_key, code_digest
+from remote.cache import cache_key, code_digest, serving
 from remote.judge.normalise import MAX_SOURCE_BYTES, parse
-from state.model import EvaluationRequest, digest_of
+from state.model import Evaluation, EvaluationRequest, Level, Verdict, digest_of
+from tests.support.world import timed
 
 KERNELS = {name: seeds.load(name).kernel for name in ("matmul", "rmsnorm_matmul", "silu")}
 names = st.sampled_from(sorted(KERNELS))
@@ -160,9 +161,43 @@ def test_the_key_covers_what_an_answer_depends_on_and_nothing_else():
     key = cache_key(request(), **base)
     same = [request(candidate="r1.b1.p1.k0.f0"), request(source=digest_of(b"x")), request(toolchain="other")]
     same += [request(base_ms=2.0)]
+    same += [request(level="slices"), request(level="slices", base_ms=2.0), request(level="one_seed")]
     assert {cache_key(item, **base) for item in same} == {key}
     other = [request(size="reduced"), request(target="trn1"), request(problem=seeds.load("matmul").ref())]
-    other += [request(level="slices"), request(level="slices", base_ms=2.0), request(level="one_seed")]
     keys = {cache_key(item, **base) for item in other}
     keys |= {cache_key(request(), **{**base, name: "d" * 64}) for name in base}
-    assert len(keys | {key}) == 10
+    assert len(keys | {key}) == 7
+
+
+SLICES, ONE_SEED, WHOLE = Level
+
+
+def verdict(level: Level, latency_ms: float | None = 1.0, *, correct: bool = True) -> Evaluation:
+    found = timed("kernel", latency_ms or 1.0, level=level)
+    changes = {} if latency_ms else {"benchmark": None}
+    return found.model_copy(update=changes if correct else {"verdict": Verdict.INCORRECT, "benchmark": None})
+
+
+@pytest.mark.parametrize("asked", Level)
+@pytest.mark.parametrize("known", Level)
+def test_a_pass_serves_what_compares_as_much_or_less_and_a_rejection_all(known: Level, asked: Level):
+    depths = list(Level)
+    enough = depths.index(known) >= depths.index(asked)
+    assert serving([verdict(known)], request(level=asked)) == ((0, verdict(asked)) if enough else None)
+    refused = verdict(known, correct=False)
+    assert serving([verdict(WHOLE), refused], request(level=asked)) == (1, refused)
+
+
+def test_a_gain_too_good_is_served_by_a_verdict_on_everything_alone():
+    asked = request(level=SLICES, base_ms=3.5)
+    assert serving([verdict(SLICES), verdict(ONE_SEED)], asked) is None
+    assert serving([verdict(SLICES), verdict(WHOLE)], asked) == (1, verdict(WHOLE))
+    assert serving([verdict(SLICES, 1.2)], asked) == (0, verdict(SLICES, 1.2))
+
+
+def test_without_a_latency_no_gain_is_too_good():
+    assert serving([verdict(SLICES, None)], request(level=SLICES, base_ms=9.0)) == (0, verdict(SLICES, None))
+
+
+def test_of_nothing_nothing_is_served():
+    assert serving([], request()) is None

@@ -4,42 +4,79 @@ from __future__ import annotations
 
 import math
 
-from stability.history import credited, tried_codes
-from state.model import Attempt, Credit, Verdict, digest_of
+import pytest
+
+from stability.history import credited, retracted, tried_codes
+from state.model import Attempt, Credit, ErrorInfo, Verdict, digest_of
+from tests.support.world import refused
+
+WRONG = ErrorInfo(code="wrong_result", message="far off")
 
 
-def attempt(candidate: str, technique: str = "a", *, speedup: float | None = None) -> Attempt:
+def attempt(
+    candidate: str,
+    technique: str = "a",
+    *,
+    speedup: float | None = None,
+    gained: bool = False,
+    code: str | None = None,
+) -> Attempt:
     return Attempt(
         candidate=candidate,
         parent="p",
         technique=technique,
         site="here",
-        code=digest_of(candidate.encode()) if speedup else None,
+        code=digest_of((code or candidate).encode()) if speedup else None,
         verdict=Verdict.CORRECT if speedup else None,
         error=None,
         speedup=speedup,
+        gained=gained,
         round=1,
     )
 
 
 def test_every_attempt_is_a_try_and_only_gains_are_credited():
     tries = [
-        attempt("c1", speedup=1.5),
+        attempt("c1", speedup=1.5, gained=True),
         attempt("c2", speedup=1.2),
         attempt("c3"),
         attempt("c4", "b", speedup=0.5),
     ]
-    credits_ = credited({"a": Credit(tries=2, gains=1, log_gain=0.5)}, tries, gained={"c1"})
+    credits_ = credited({"a": Credit(tries=2, gains=1, log_gain=0.5)}, tries)
     assert credits_["a"] == Credit(tries=5, gains=2, log_gain=0.5 + math.log(1.5))
     assert credits_["b"] == Credit(tries=1)
 
 
 def test_credits_of_techniques_not_tried_stay_and_all_are_in_order():
     before = {"z": Credit(tries=1), "m": Credit(tries=3)}
-    after = credited(before, [attempt("c", "k")], gained=())
+    after = credited(before, [attempt("c", "k")])
     assert list(after) == ["k", "m", "z"]
     assert after["m"] == Credit(tries=3)
     assert before == {"z": Credit(tries=1), "m": Credit(tries=3)}
+
+
+def test_what_turns_out_wrong_is_an_attempt_that_failed_and_no_gain():
+    tries = [attempt("c1", speedup=2.0, gained=True), attempt("c2", speedup=1.5, gained=True)]
+    credits_ = credited({"b": Credit(tries=1)}, tries)
+    attempts, after = retracted(tries, credits_, refused("c1", Verdict.UNSTABLE, "x"), WRONG)
+    first, second = attempts
+    assert (first.verdict, first.error, first.speedup, first.gained) == (Verdict.UNSTABLE, WRONG, None, False)
+    assert second == tries[1]
+    assert (after["a"].tries, after["a"].gains) == (2, 1)
+    assert after["a"].log_gain == pytest.approx(math.log(1.5))
+    assert after["b"] == Credit(tries=1)
+
+
+def test_copies_of_what_is_wrong_are_wrong_and_had_no_gain_to_take_back():
+    tries = [attempt("c1", speedup=2.0, gained=True), attempt("c2", "b", speedup=3.0, code="c1")]
+    attempts, after = retracted(tries, credited({}, tries), refused("c1", Verdict.INCORRECT, "x"), WRONG)
+    assert [one.speedup for one in attempts] == [None, None]
+    assert (after["a"].gains, after["b"]) == (0, Credit(tries=1))
+
+
+def test_the_gain_of_a_forgotten_attempt_stays():
+    before = {"a": Credit(tries=3, gains=1, log_gain=0.7)}
+    assert retracted([], before, refused("c1", Verdict.INCORRECT, "x"), WRONG) == ((), before)
 
 
 def test_tried_codes_leaves_out_attempts_without_a_kernel():

@@ -26,7 +26,10 @@ from state.reader import LogReader
 from state.records import NewEvent, Recorded
 from state.verify import verify
 
-OWN = {"run", "seq", "run_seq", "parent_seq", "judged_at", "decided_at", "first_seq", "created_us", "rebased"}
+OWN = {
+    "run", "seq", "run_seq", "parent_seq", "judged_at", "compared_at", "decided_at", "first_seq",
+    "created_us", "rebased",
+}  # fmt: skip
 """Columns that tell a run from another with the same history."""
 
 

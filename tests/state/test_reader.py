@@ -104,8 +104,8 @@ def test_what_is_not_there_is_named(reader: LogReader) -> None:
 
 def test_a_verdict_is_found_by_its_cache_key(reader: LogReader, stored: list[Recorded]) -> None:
     first = next(item for item in stored if item.type == "EvaluationCompleted")
-    assert reader.cached_evaluation(first.event.cache_key) == first
-    assert reader.cached_evaluation("0" * 64) is None
+    assert reader.known_evaluations(first.event.cache_key) == [first]
+    assert reader.known_evaluations("0" * 64) == []
 
 
 def test_following_sees_what_is_appended_and_waits_for_it(log: EventLog, home: Path) -> None:
@@ -147,7 +147,7 @@ def test_read_models_of_another_version_are_not_read(
             with pytest.raises(ReadModelsStale, match="start the daemon"):
                 call()
         with pytest.raises(ReadModelsStale):
-            reader.cached_evaluation("0" * 64)
+            reader.known_evaluations("0" * 64)
         assert len(reader.read(limit=9999)) == len(stored)
     EventLog.open(home).close()
     with LogReader.open(home) as reader:

@@ -35,6 +35,7 @@ from state.events import (
 )
 from state.fold import IllegalEvent, RunState, apply, state_hash
 from state.model import (
+    JUDGES,
     PERSON_SLOT,
     Benchmark,
     Bounds,
@@ -43,6 +44,7 @@ from state.model import (
     ErrorInfo,
     Evaluation,
     EvaluationRequest,
+    Level,
     ProblemRef,
     Rebase,
     Role,
@@ -68,6 +70,13 @@ class LostHost(Exception):
 
 Judge = Callable[[str], Evaluation]
 """Judges a kernel by its source alone; may raise `LostHost`."""
+
+Catch = Callable[[str, Level], bool]
+"""Says whether comparing as much as the level has shows that a kernel is wrong; may raise `LostHost`."""
+
+
+def catch_nothing(source: str, level: Level) -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +156,14 @@ class World:
         *,
         kernel: str = KERNEL,
         judge: Judge = judge_constants,
+        catch: Catch = catch_nothing,
         proposer: Proposer | None = None,
         bounds: Bounds | None = None,
         order: int | None = None,
         faults: Faults = Faults(),
     ) -> None:
         self.judge = judge
+        self.catch = catch
         self.proposer: Proposer = proposer or Scripted()
         self.faults = faults
         self.blobs: dict[Digest, bytes] = {}
@@ -213,8 +224,7 @@ class World:
 
     def propose(self, source: str, note: str = "a person's") -> EffectKey:
         """Let a person propose a kernel: in this round while it is open for more, else in the next."""
-        joins = self.state.in_round and not self.state.selected
-        round_ = self.state.round if joins else self.state.round + 1
+        round_ = self.state.round if self.state.joinable else self.state.round + 1
         prefix = f"r{round_}.b{PERSON_SLOT}."
         number = sum(key.startswith(prefix) and key.endswith(Role.EXECUTOR) for key in self.state.outcomes)
         key = EffectKey(round_, PERSON_SLOT, number, 0, 0, Role.EXECUTOR)
@@ -296,7 +306,7 @@ class World:
     # --- answering ---------------------------------------------------------------------------------
 
     def _answer(self, key: EffectKey, request: Any) -> Event:
-        if key.role is Role.EVALUATOR:
+        if key.role in JUDGES:
             return self._judged(key, request)
         try:
             return _ANSWERS[key.role](self, str(key), request)
@@ -304,12 +314,17 @@ class World:
             return _FAILURES[key.role](key=str(key), error=error.info, usage=error.usage)
 
     def _judged(self, key: EffectKey, request: EvaluationRequest) -> Event:
+        source = self.source(request.source)
         try:
-            verdict = self.judge(self.source(request.source))
+            verdict = self.judge(source)
+            if verdict.correct and self.catch(source, request.level):
+                found = refused(source, Verdict.INCORRECT, f"wrong at {request.level}")
+                verdict = found.model_copy(update={"code": verdict.code})
         except LostHost as lost:
             return EvaluationFailed(
                 key=str(key), error=ErrorInfo(code="host_lost", message=str(lost)), tries=3
             )
+        verdict = verdict.model_copy(update={"level": request.level})
         return EvaluationCompleted(key=str(key), evaluation=verdict, cache_key=verdict.code)
 
     def _planned(self, key: str, request: Any) -> Event:

@@ -1,0 +1,88 @@
+"""Verification: who would enter the beam, or be a checkpoint, is judged on whole outputs before.
+
+As it is proposed, a kernel is judged on tiles of its outputs. When all places of a round are terminal, those
+that selection would let the state hold are judged again, at `LEVEL`. Who fails is out, as are all kernels of
+its code, and selection is done again without them, until all whom it chooses stand. The verdicts on one
+selection are all waited for before the next is made, so that who is verified does not depend on the order in
+which verdicts arrive. A refuted kernel is not repaired: its place was terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from agent_core.closing import contest
+from agent_core.survey import Place, Try, place_of, refusal
+from state.events import EvaluationCompleted, EvaluationFailed
+from state.fold import RunState
+from state.model import Candidate, Digest, EffectKey, Level, Role
+
+LEVEL = Level.ONE_SEED
+
+Judged = EvaluationCompleted | EvaluationFailed
+
+
+def missing(state: RunState, places: Sequence[Place]) -> list[EffectKey]:
+    """Return the verifications whose verdicts the round waits for, in key order; none when selection stands.
+
+    `places` are as the survey has them, all terminal.
+    """
+    out: frozenset[Digest] = frozenset()
+    while True:
+        entrants = _entrants(state, places, out)
+        verdicts = {key: _judged(state, key) for key in entrants}
+        if None in verdicts.values():
+            return sorted(key for key, verdict in verdicts.items() if verdict is None)
+        fallen = {entrants[key].code for key, verdict in verdicts.items() if verdict and not _stands(verdict)}
+        if not fallen:
+            return []
+        out |= fallen
+
+
+def settled(state: RunState, places: Iterable[Place]) -> tuple[Place, ...]:
+    """Return the places as verification leaves them: who was refuted is refused, for the later reason."""
+    chosen = tuple(places)
+    verdicts = {
+        tried.evaluation.code: verdict
+        for place in chosen
+        for tried in place.tries
+        if tried.evaluation and (verdict := _judged(state, tried.key.for_role(Role.VERIFIER)))
+    }
+    return tuple(
+        replace(place, tries=tuple(_settle(tried, verdicts) for tried in place.tries)) for place in chosen
+    )
+
+
+def _entrants(state: RunState, places: Sequence[Place], out: frozenset[Digest]) -> dict[EffectKey, Candidate]:
+    """Return the round's kernels that selection lets the state hold and that were compared too little."""
+    round_ = contest(state, places, without=out)
+    fresh = {sample.candidate.id for sample in round_.found}
+    held = {one.id: one for one in round_.selection.held if one.id in fresh and not one.level.covers(LEVEL)}
+    return {place_of(name).for_role(Role.VERIFIER): one for name, one in held.items()}
+
+
+def _judged(state: RunState, key: EffectKey) -> Judged | None:
+    found = state.outcomes.get(str(key))
+    assert found is None or isinstance(found, EvaluationCompleted | EvaluationFailed)
+    return found
+
+
+def _stands(verdict: Judged) -> bool:
+    return isinstance(verdict, EvaluationCompleted) and refusal(verdict.evaluation) is None
+
+
+def _settle(tried: Try, verdicts: dict[Digest, Judged]) -> Try:
+    if tried.evaluation is None or tried.error is not None:
+        return tried
+    verdict = verdicts.get(tried.evaluation.code)
+    match verdict:
+        case None:
+            return tried
+        case EvaluationFailed():
+            return replace(tried, error=verdict.error, infrastructure=True)
+        case EvaluationCompleted() if (error := refusal(verdict.evaluation)) is not None:
+            return replace(tried, evaluation=verdict.evaluation, error=error, refuted=True)
+        case EvaluationCompleted():
+            level = verdict.evaluation.level
+            return replace(tried, evaluation=tried.evaluation.model_copy(update={"level": level}))
