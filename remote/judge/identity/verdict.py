@@ -135,7 +135,7 @@ def _confirmed(sides: Sides, certain: NDArray[np.bool_]) -> Finding:
             if simulated is None or not _nearer(simulated[certain], ours, truth):
                 return Finding("tested", _CONTRADICTED)
             text = f"by {error:.2g} in float64" + (f", inputs times {scale:.2g}" if scale != 1.0 else "")
-            return Finding("rejected", text, int(np.argmax(certain)))
+            return Finding("rejected", text, position=int(np.argmax(certain)))
     return Finding("tested", _SLIGHT)
 
 

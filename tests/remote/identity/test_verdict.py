@@ -254,7 +254,7 @@ def test_shortcuts_are_rejected(technique: str) -> None:
 def test_a_maximum_that_cancels_does_not_hide_what_is_wrong() -> None:
     kernel = edit(
         "bmm_softmax",
-        ("op=nl.exp, data=scores, bias=neg_max", "op=nl.exp, data=scores, bias=neg_max, scale=0.99999"),
+        ("op=nl.exp, data=scores, bias=neg_max", "op=nl.exp, data=scores, bias=neg_max, scale=0.999"),
     )
     assert find(of_problem("bmm_softmax", kernel)).verdict == "rejected"
 
