@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from state.events import KernelDiscarded, KernelKept, RunForked
+from state.events import KernelDiscarded, KernelKept, KernelRefuted, RunForked
 from state.fold import RunState, apply, state_hash
 from state.model import Candidate
 from state.records import Recorded
@@ -37,6 +37,8 @@ class Tracker:
             self.kept[item.event.candidate.id] = item.event.candidate
         if isinstance(item.event, KernelDiscarded):
             self.discarded[item.event.reason] += 1
+        if isinstance(item.event, KernelRefuted):
+            self.discarded["refuted"] += 1
 
     def _forked(self, item: Recorded, event: RunForked) -> None:
         """A fork's time is its own; where it judges by something else, latencies of before are history."""
