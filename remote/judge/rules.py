@@ -27,6 +27,13 @@ _NUMPY = frozenset(
 )
 """What kernels need of NumPy: types, constant tiles and, in the legacy namespace, those its own go by."""
 
+_TYPING = frozenset(
+    """
+    Annotated Any Callable ClassVar Dict Final Generator Iterable Iterator List Literal Mapping NamedTuple
+    Optional Sequence Tuple TypeAlias Union
+    """.split()  # noqa: SIM905  as above
+)
+
 MODULES: Mapping[str, frozenset[str] | None] = {
     "__future__": frozenset({"annotations"}),
     "nki": None,
@@ -43,18 +50,24 @@ MODULES: Mapping[str, frozenset[str] | None] = {
     "numpy": _NUMPY,
     "math": None,
     "itertools": None,
-    "functools": frozenset({"partial", "reduce", "lru_cache", "cache"}),
+    "collections": frozenset({"Counter", "OrderedDict", "defaultdict", "deque", "namedtuple"}),
+    "collections.abc": frozenset({"Callable", "Generator", "Iterable", "Iterator", "Mapping", "Sequence"}),
+    "contextlib": frozenset({"contextmanager", "nullcontext"}),
     "dataclasses": frozenset({"dataclass", "field", "replace"}),
-    "typing": frozenset({"Any", "Callable", "Iterable", "NamedTuple", "Optional", "Sequence", "Union"}),
+    "enum": frozenset({"Enum", "IntEnum", "auto"}),
+    "functools": frozenset({"partial", "reduce", "lru_cache", "cache"}),
+    "operator": frozenset({"add", "floordiv", "itemgetter", "mod", "mul", "neg", "sub"}),
+    "typing": _TYPING,
 }
 """Modules that a kernel may import, with the names it may use of them (None: all public ones)."""
 
 BUILTINS = frozenset(
     """
-    abs all any bool dict divmod enumerate filter float frozenset int isinstance iter len list map max min
-    next print property range repr reversed round set slice sorted staticmethod str sum tuple zip
-    ArithmeticError AssertionError Exception IndexError KeyError NotImplementedError RuntimeError TypeError
-    ValueError ZeroDivisionError True False None
+    abs all any bin bool callable chr classmethod dict divmod enumerate filter float format frozenset hash hex
+    int isinstance iter len list map max min next object ord pow print property range repr reversed round set
+    slice sorted staticmethod str sum super tuple zip
+    ArithmeticError AssertionError Exception IndexError KeyError LookupError NotImplementedError OverflowError
+    RuntimeError StopIteration TypeError ValueError ZeroDivisionError True False None
     """.split()  # noqa: SIM905  forty names read better as one text
 )
 _ALL_BUILTINS = frozenset(dir(builtins))
@@ -183,13 +196,22 @@ def _attributes(tree: ast.Module) -> Iterator[Offence]:
 
 
 def _attribute(node: ast.Attribute, restricted: Mapping[str, str]) -> Iterator[Offence]:
-    own = isinstance(node.value, ast.Name) and node.value.id == "self" and not node.attr.startswith("__")
-    if node.attr.startswith("_") and not own:
+    if node.attr.startswith("_") and not _own(node):
         yield _private(node.attr, node.lineno)
     elif isinstance(node.value, ast.Name) and node.value.id in restricted:
         yield from _member(restricted[node.value.id], node.attr, node.lineno)
     elif node.attr in _INTERNALS or _formats_attributes(node):
         yield _private(node.attr, node.lineno)
+
+
+def _own(node: ast.Attribute) -> bool:
+    """Whether an underscored attribute is one of the class it stands in, or a special method it inherits."""
+    match node.value:
+        case ast.Name(id="self"):
+            return not node.attr.startswith("__")
+        case ast.Call(func=ast.Name(id="super"), args=[]):
+            return node.attr in _SPECIAL_METHODS
+    return False
 
 
 def _formats_attributes(node: ast.Attribute) -> bool:

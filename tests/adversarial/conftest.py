@@ -26,7 +26,7 @@ from state.model import Evaluation, EvaluationRequest
 from tests.adversarial.model import SECRET
 from tests.support.blobs import Blobs
 
-MAX_INSTRUCTIONS, MAX_WORK = 50_000, 1 << 28
+MAX_INSTRUCTIONS, MAX_WORK = 50_000, 1 << 30
 """What tracing and running may take: less than outside of tests, so that what is endless ends soon."""
 
 WORKER = f"""
@@ -93,7 +93,7 @@ async def judge(secret, tmp_path_factory) -> AsyncIterator[Judge]:
         home=tmp_path_factory.mktemp("evaluator-home"),
         slots=1,
         allow_weak_jail=True,
-        jail_limits=Limits(cpu_s=1, memory_bytes=1 << 30, answer_bytes=1 << 24),
+        jail_limits=Limits(cpu_s=1, memory_bytes=1 << 29, answer_bytes=1 << 24),
         worker_limits=WorkerLimits(memory_bytes=4 << 30, wall_s=200),
     )
     yield Judge(evaluator, secret)

@@ -7,12 +7,21 @@ import pytest
 import remote.local
 import seeds
 from state.model import Evaluation, Verdict
-from tests.adversarial.attacks import escapes, language, numbers, replies, resources, shortcuts, walls
+from tests.adversarial.attacks import (
+    escapes,
+    formulas,
+    language,
+    numbers,
+    replies,
+    resources,
+    shortcuts,
+    walls,
+)
 from tests.adversarial.model import SECRET, Attack, Judged
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-MODULES = (numbers, shortcuts, walls, escapes, replies, resources, language)
+MODULES = (numbers, formulas, shortcuts, walls, escapes, replies, resources, language)
 ATTACKS = tuple(attack for module in MODULES for attack in module.ATTACKS)
 UNRULED = [attack for attack in ATTACKS if attack.unruled is not None]
 

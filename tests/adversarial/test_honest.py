@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 import seeds
-from tests.adversarial.honest import products, rows, silu
+from tests.adversarial.honest import formulas, language, numerics, products, rows, silu
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-KERNELS = (*silu.KERNELS, *products.KERNELS, *rows.KERNELS)
+KERNELS = tuple(
+    item for module in (silu, language, products, rows, numerics, formulas) for item in module.KERNELS
+)
 
 
 async def test_there_are_fifty_for_all_problems():

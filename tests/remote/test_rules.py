@@ -39,9 +39,29 @@ HONEST = [
     "def f(n):\n    while n > 0:\n        n -= 1\n        yield n",
     '"""A docstring."""\n\n\ndef f():\n    """Another."""\n    return (lambda a: a)(1)',
     "def f(x):\n    match x:\n        case [a, b]:\n            return a\n    print(x)",
+    "def f(x):\n    return '{0:>{width}d} of {x.shape[0]}'.format(1, width=3, x=x)",
+    "class A:\n    pass\nclass B(A):\n    def __init__(self):\n        super().__init__()",
+    "from collections import deque, namedtuple\nfrom collections.abc import Sequence\nimport operator\n"
+    "def f(a):\n    return operator.mul(a, a)",
+    "from enum import IntEnum\nfrom contextlib import contextmanager\nclass E(IntEnum):\n    A = 1",
 ]
 
 ATTACKS = [
+    ("def f(x):\n    return '{0.__class__}'.format(x)", "forbidden_attribute", 2),
+    ("def f(x):\n    return '{0:{1._a}}'.format(1, x)", "forbidden_attribute", 2),
+    ("def f(x):\n    return '{0.gi_frame}'.format(x)", "forbidden_attribute", 2),
+    ("def f(x, y):\n    return x.format(y)", "forbidden_attribute", 2),
+    ("def f(x):\n    return str.format('{0}', x)", "forbidden_attribute", 2),
+    ("def f(x):\n    return x.format_map({})", "forbidden_attribute", 2),
+    (
+        "def f(x):\n    match x:\n        case object(gi_frame=a):\n            return a",
+        "forbidden_attribute",
+        3,
+    ),
+    ("def f():\n    return super().__getattribute__", "forbidden_attribute", 2),
+    ("def f():\n    return super(int, 1).__init__", "forbidden_attribute", 2),
+    ("from operator import attrgetter", "forbidden_import", 1),
+    ("import contextlib\ndef f():\n    return contextlib.sys", "forbidden_import", 3),
     ("import os", "forbidden_import", 1),
     ("x = 1\nimport nki, sys", "forbidden_import", 2),
     ("import os.path as p", "forbidden_import", 1),

@@ -193,13 +193,6 @@ KIND_INPUTS = (
         wrong(),
         "adamw",
     ),
-    Attack(
-        "weight decay left out, half as large as the problem's tolerance",
-        edit("adamw", ("DECAY = 1.0 - 1e-5", "DECAY = 1.0")),
-        wrong(),
-        "adamw",
-        missed="below the problem's tolerance on every input; it takes an identity test of the expression",
-    ),
 )
 
 PRECISION = (

@@ -32,7 +32,7 @@ ATTACKS = (
     Attack(
         "a second moment of what is at hand",
         edit("adamw", ("data1=g_tile, data2=g_tile", "data1=g_tile, data2=m_tile")),
-        wrong(),
+        wrong("not_finite"),
         "adamw",
     ),
     Attack(
