@@ -6,6 +6,7 @@ and to what is submitted or resumed meanwhile: runs that were interrupted earlie
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,10 @@ from state.crash import crash_point
 from state.home import Layout
 from state.log import EventLog
 from state.reserve import Reserve
+
+REST_SECONDS = 60.0
+LOOKS = 4
+"""Workers are closed when, at so many looks within these seconds, nothing was in flight."""
 
 
 def workers_of(home: Path, config: DaemonConfig) -> Workers:
@@ -111,12 +116,29 @@ async def work_on(
     reserve = Reserve(Layout(event_log.home).reserve)
     space = Space(event_log, reserve, stop, touched=supervisor.touch, step=step)
     pulse = Pulse(notifier, parts, _describing(event_log, space))
-    leaving = announcing_stop(notifier, stop, config.grace_seconds)
+    leaving = announcing_stop(notifier, stop, lambda: supervisor.grace_seconds)
     try:
-        sides = (space.watch(), inbox.watch(), edits.watch(), pulse.beat(), leaving)
+        sides = (
+            space.watch(),
+            inbox.watch(),
+            edits.watch(),
+            pulse.beat(),
+            leaving,
+            rest(supervisor, workers),
+        )
         await alongside(supervisor.run(stop), *sides, stop=stop)
     finally:
         await workers.aclose()
+
+
+async def rest(supervisor: Supervisor, workers: Workers) -> None:
+    """Close workers that had nothing to do for a while: their processes hold memory."""
+    quiet = 0
+    while True:
+        await asyncio.sleep(REST_SECONDS / LOOKS)
+        quiet = 0 if supervisor.flying else quiet + 1
+        if quiet == LOOKS:
+            await workers.aclose()
 
 
 def _limits(config: DaemonConfig) -> Limits:

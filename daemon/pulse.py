@@ -115,11 +115,11 @@ async def keeping_start_alive(notifier: Notifier, what: str) -> AsyncIterator[No
         await asyncio.gather(extending, return_exceptions=True)
 
 
-async def announcing_stop(notifier: Notifier, stop: Stop, grace_seconds: float) -> None:
+async def announcing_stop(notifier: Notifier, stop: Stop, grace_seconds: Callable[[], float]) -> None:
     """Wait for `stop`, then say that it comes and how long it may take."""
     await stop.requested.wait()
     notifier.stopping()
-    notifier.extend(grace_seconds + STOP_SECONDS)
+    notifier.extend(grace_seconds() + STOP_SECONDS)
     notifier.status("stopping: waiting for work in flight")
 
 

@@ -69,7 +69,7 @@ class Supervisor:
         self._log = event_log
         self._performer = performer
         self._limits = limits
-        self._grace_seconds = grace_seconds
+        self.grace_seconds = grace_seconds
         self.focus = focus
         self._lanes: dict[str, Lane] = {}
         self._shares = {kind: FairShare() for kind in Kind}
@@ -82,10 +82,15 @@ class Supervisor:
     def change(self, limits: Limits, *, grace_seconds: float) -> None:
         """Go by other limits from now on; what is in flight beyond them is finished."""
         self._limits = limits
-        self._grace_seconds = grace_seconds
+        self.grace_seconds = grace_seconds
         self._places.limit = limits.runs
         for run in (*self._lanes, *self._places.next()):
             self.touch(run)
+
+    @property
+    def flying(self) -> int:
+        """How many effects are in flight."""
+        return len(self._tasks())
 
     def touch(self, run: str) -> None:
         """Say that something happened to `run`."""
@@ -240,7 +245,7 @@ class Supervisor:
     async def _drain(self, stop: Stop) -> None:
         """Wait for effects in flight until the grace is over or the stop is immediate."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._grace_seconds
+        deadline = loop.time() + self.grace_seconds
         hurry = asyncio.create_task(stop.immediate.wait())
         while (tasks := self._tasks()) and not hurry.done() and loop.time() < deadline:
             left = deadline - loop.time()

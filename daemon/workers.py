@@ -7,7 +7,7 @@ here asks by the name that a run's configuration gives.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agent_core.roles import Proposer
@@ -39,9 +39,9 @@ class Workers:
         return self._proposers[name]
 
     async def aclose(self) -> None:
-        """Close all that were made."""
-        workers: list[Evaluator | Proposer] = [*self._evaluators.values(), *self._proposers.values()]
-        for worker in workers:
-            await worker.aclose()
-        self._evaluators.clear()
-        self._proposers.clear()
+        """Close all that were made; who asks meanwhile, or later, gets new ones."""
+        kinds: tuple[dict[str, Any], ...] = (self._evaluators, self._proposers)
+        for made in kinds:
+            while made:
+                _, worker = made.popitem()
+                await worker.aclose()
