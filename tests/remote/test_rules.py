@@ -41,8 +41,10 @@ HONEST = [
     "def f(x):\n    match x:\n        case [a, b]:\n            return a\n    print(x)",
     "def f(x):\n    return '{0:>{width}d} of {x.shape[0]}'.format(1, width=3, x=x)",
     "class A:\n    pass\nclass B(A):\n    def __init__(self):\n        super().__init__()",
-    "from collections import deque, namedtuple\nfrom collections.abc import Sequence\nimport operator\n"
-    "def f(a):\n    return operator.mul(a, a)",
+    (
+        "from collections import deque, namedtuple\nfrom collections.abc import Sequence\nimport operator\n"
+        "def f(a):\n    return operator.mul(a, a)"
+    ),
     "from enum import IntEnum\nfrom contextlib import contextmanager\nclass E(IntEnum):\n    A = 1",
 ]
 
