@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from agent_core import beam, memory
 from agent_core.effects import Decision, Record
-from agent_core.requests import audit
+from agent_core.requests import compare_more
 from agent_core.survey import place_of, refusal
 from stability import history, reflexion
 from state.events import EvaluationCompleted, EvaluationFailed, KernelRefuted, RunCompleted
@@ -37,7 +37,7 @@ def complete(state: RunState, ending: Ending) -> list[Decision]:
         return [_completed(ending, None)]
     judged = state.outcomes.get(str(_key(best)))
     if judged is None and best.level is not Level.WHOLE:
-        return [audit(state, _key(best), best)]
+        return [compare_more(state, _key(best), best, Level.WHOLE)]
     if isinstance(judged, EvaluationFailed):
         doubt = f"the best kernel was not audited: {judged.error.code}: {judged.error.message}"
         return [_completed(ending, best.level, doubt)]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from agent_core import approval, audit, closing, learning, rejudging, verification
 from agent_core.effects import Decision, Record
 from agent_core.proposers import repairs
-from agent_core.requests import effects_of, initial_effect, verifications
+from agent_core.requests import effects_of, initial_effect
 from agent_core.stop import stop
 from agent_core.survey import refusal, survey
 from state.events import EvaluationCompleted, EvaluationFailed, RoundStarted, RunCompleted
@@ -113,9 +113,9 @@ def _work(state: RunState) -> list[Decision]:
     waiting = [place for place in places if place.waits_for is not None]
     if waiting:
         return [*effects_of(state, waiting)]
-    unverified = verification.missing(state, places)
-    if unverified:
-        return [*verifications(state, unverified, verification.LEVEL)]
+    verifications = verification.effects(state, places)
+    if verifications is not None:
+        return [*verifications]
     return [closing.close(state, verification.settled(state, places))]
 
 

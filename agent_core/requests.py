@@ -6,7 +6,7 @@ not change while the round is under way, so it is one blob that all its plans na
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from agent_core.effects import (
     Effect,
@@ -38,17 +38,9 @@ def initial_effect(state: RunState) -> Effect:
     return Effect(INITIAL_KEY, evaluation(state, INITIAL_KEY, state.kernel, PERSON, level=Level.ONE_SEED))
 
 
-def verifications(state: RunState, keys: Iterable[EffectKey], level: Level) -> list[Effect]:
-    """Return the evaluations of kernels of this round at `level`; effects in flight are left out."""
-    made = {key: _made(state, key) for key in keys if str(key) not in state.open}
-    return [
-        Effect(key, evaluation(state, key, one.source, one.author, level=level)) for key, one in made.items()
-    ]
-
-
-def audit(state: RunState, key: EffectKey, one: Candidate) -> Effect:
-    """Return the evaluation of a kernel on everything."""
-    return Effect(key, evaluation(state, key, one.source, one.author, level=Level.WHOLE))
+def compare_more(state: RunState, key: EffectKey, one: Candidate, level: Level) -> Effect:
+    """Return the evaluation, at `level`, of a kernel that was found correct at a lower one."""
+    return Effect(key, evaluation(state, key, one.source, one.author, level=level))
 
 
 def effects_of(state: RunState, places: list[Place]) -> list[Effect]:
@@ -107,15 +99,10 @@ def _implement(state: RunState, key: EffectKey, place: Place, context: bytes) ->
 
 def _evaluate(state: RunState, key: EffectKey, place: Place, context: bytes) -> Effect:
     """Judge on tiles, and on everything where the kernel is too much faster than what it was made from."""
-    made = _made(state, key)
-    base_ms = place.parent.latency_ms
-    return Effect(key, evaluation(state, key, made.source, made.author, level=Level.SLICES, base_ms=base_ms))
-
-
-def _made(state: RunState, key: EffectKey) -> KernelProposed:
     made = state.outcomes[str(key.for_role(Role.EXECUTOR))]
     assert isinstance(made, KernelProposed)
-    return made
+    base_ms = place.parent.latency_ms
+    return Effect(key, evaluation(state, key, made.source, made.author, level=Level.SLICES, base_ms=base_ms))
 
 
 def evaluation(

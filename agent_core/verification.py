@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from agent_core.closing import contest
+from agent_core.effects import Effect
+from agent_core.requests import compare_more
 from agent_core.survey import Place, Try, place_of, refusal
 from state.events import EvaluationCompleted, EvaluationFailed
 from state.fold import RunState
@@ -23,8 +25,8 @@ LEVEL = Level.ONE_SEED
 Judged = EvaluationCompleted | EvaluationFailed
 
 
-def missing(state: RunState, places: Sequence[Place]) -> list[EffectKey]:
-    """Return the verifications whose verdicts the round waits for, in key order; none when selection stands.
+def effects(state: RunState, places: Sequence[Place]) -> list[Effect] | None:
+    """Return the verifications to start, in key order; None when selection stands.
 
     `places` are as the survey has them, all terminal.
     """
@@ -33,10 +35,12 @@ def missing(state: RunState, places: Sequence[Place]) -> list[EffectKey]:
         entrants = _entrants(state, places, out)
         verdicts = {key: _judged(state, key) for key in entrants}
         if None in verdicts.values():
-            return sorted(key for key, verdict in verdicts.items() if verdict is None)
+            missing = sorted(key for key, verdict in verdicts.items() if verdict is None)
+            due = [key for key in missing if str(key) not in state.open]
+            return [compare_more(state, key, entrants[key], LEVEL) for key in due]
         fallen = {entrants[key].code for key, verdict in verdicts.items() if verdict and not _stands(verdict)}
         if not fallen:
-            return []
+            return None
         out |= fallen
 
 
