@@ -158,7 +158,8 @@ class LocalEvaluator:
             sets = (*rest, *suite.adversarial(spec))
             excerpts = await self._references.excerpts(run.problem, size, sets)
             references = await self._references.outputs(run.problem, size, seeds)
-        job = _job(run, references, excerpts)
+            expression = await self._references.expression(run.problem, size)
+        job = _job(run, references, excerpts, expression)
         try:
             outcome = await self._workers.judge(job, reply)
         except InfrastructureError as error:
@@ -282,7 +283,9 @@ def _ended_badly(result: JailResult) -> Outcome | None:
     return None
 
 
-def _job(run: _Run, references: Mapping[int, tuple[Path, ...]], excerpts: Mapping[str, Path]) -> Job:
+def _job(
+    run: _Run, references: Mapping[int, tuple[Path, ...]], excerpts: Mapping[str, Path], expression: Path
+) -> Job:
     return Job(
         spec=run.problem.spec,
         problem=run.problem.digest,
@@ -290,6 +293,7 @@ def _job(run: _Run, references: Mapping[int, tuple[Path, ...]], excerpts: Mappin
         target=run.request.target,
         references={seed: tuple(map(str, paths)) for seed, paths in references.items()},
         excerpts={name: str(path) for name, path in excerpts.items()},
+        expression=str(expression),
     )
 
 

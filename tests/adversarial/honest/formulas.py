@@ -5,8 +5,7 @@ from __future__ import annotations
 from tests.adversarial.honest.silu import one
 from tests.adversarial.model import Honest, body, edit
 
-ROOT = "nisa.activation(dst=root, op=nl.sqrt, data=v2, scale=CORRECTION)"
-ROOT_BY_ITS_INVERSE = """\
+INVERSE = """\
 scaled = nl.ndarray((size, TILE_N), dtype=nl.float32, buffer=nl.sbuf)
             nisa.tensor_scalar(dst=scaled, data=v2, op0=nl.multiply, operand0=CORRECTION)
             nisa.activation(dst=root, op=nl.rsqrt, data=scaled)
@@ -34,19 +33,6 @@ def silu(lines: tuple[str, ...]) -> str:
 
 KERNELS = (
     Honest("a sigmoid by its tangent", "silu", silu(BY_TANGENT)),
-    Honest(
-        "a sigmoid by two exponentials",
-        "silu",
-        silu((
-            "u = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)",
-            "nisa.activation(dst=t, op=nl.exp, data=s, scale=0.5)",
-            "nisa.activation(dst=u, op=nl.exp, data=s, scale=-0.5)",
-            "nisa.tensor_tensor(dst=u, data1=t, data2=u, op=nl.add)",
-            "nisa.reciprocal(dst=u, data=u)",
-            "nisa.tensor_tensor(dst=t, data1=t, data2=u, op=nl.multiply)",
-        )),
-    ),
-    Honest("a root by its inverse", "adamw", edit("adamw", (ROOT, ROOT_BY_ITS_INVERSE))),
     Honest("a reciprocal refined by a step of Newton's", "adamw", edit("adamw", (INVERSE, INVERSE_REFINED))),
     Honest(
         "rates folded as they come",

@@ -13,7 +13,7 @@ from remote.judge.identity.dependence import missing
 from remote.judge.identity.excerpt import MAX_WORK, excerpt
 from remote.judge.identity.verdict import find
 from remote.judge.tiles import Tile
-from tests.adversarial.attacks import numbers
+from tests.adversarial.attacks import formulas, numbers
 from tests.adversarial.honest import products, rows, silu
 from tests.adversarial.model import edit
 from tests.remote.identity.programs import lines, of_problem, shapes_of, sides, traced
@@ -247,7 +247,8 @@ CAUGHT = (
 
 @pytest.mark.parametrize("technique", CAUGHT)
 def test_shortcuts_are_rejected(technique: str) -> None:
-    (attack,) = (item for item in numbers.ATTACKS if item.technique == technique)
+    attacks = (*numbers.ATTACKS, *formulas.ATTACKS)
+    (attack,) = (item for item in attacks if item.technique == technique)
     assert find(of_problem(attack.problem, attack.kernel)).verdict == "rejected"
 
 
