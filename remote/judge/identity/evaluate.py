@@ -16,6 +16,7 @@ import numpy as np
 from remote.judge.identity import regions
 from remote.judge.identity.domain import Array, Domain, Planes
 from remote.judge.identity.expression import Aligned, Expression, Node, Shape, aligned, strides_of
+from remote.judge.identity.recurrence import recurrence
 from remote.judge.identity.regions import Axis, Region, broadcast, sizes, taken
 from remote.judge.tiles import Tile
 
@@ -147,6 +148,22 @@ def _matmul(asked: _Asked) -> _Plan:
     return _Plan(needs, lambda domain, given: domain.matmul(*given))
 
 
+def _recurrence(asked: _Asked) -> _Plan:
+    """All states up to the last one that is asked for."""
+    node, (steps, *rest) = asked.node, asked.region
+    region = (range(int(regions.listed(steps)[-1]) + 1), *rest)
+    needs = [(node.args[n], broadcast(region, asked.shape_of(n))) for n in (0, 1)]
+    needs.append((node.args[2], tuple(rest)))
+
+    def compute(domain: Domain, given: Sequence[Planes]) -> Planes:
+        factors, terms = (
+            value.move(lambda array: np.broadcast_to(array, sizes(region))) for value in given[:2]
+        )
+        return taken(recurrence(domain, factors, terms, given[2]), region, asked.region)
+
+    return _Plan(needs, compute)
+
+
 def _take(asked: _Asked) -> _Plan:
     (at,), (number, axis) = asked.node.args, asked.node.params
     index = asked.expression.arrays[number].astype(np.int64)
@@ -244,6 +261,7 @@ _PLANS: dict[str, Callable[[_Asked], _Plan]] = {
     "constant": _constant,
     "input": _input,
     "matmul": _matmul,
+    "recurrence": _recurrence,
     "reduce": _reduce,
     "select": _elementwise,
     "take": _take,

@@ -195,6 +195,13 @@ def _view(setting: Setting, shape: Shape, strides: Shape, offset: int) -> Shape:
     return shape
 
 
+def _recurrence(setting: Setting, length: int) -> Shape:
+    factors, terms, initial = setting.args
+    shape = np.broadcast_shapes(factors, terms, (_natural(length), *initial))
+    _require(shape == (length, *initial) and length > 0, "more elements than it began with")
+    return shape
+
+
 def _take(setting: Setting, number: int, axis: int) -> Shape:
     (source,) = setting.args
     index = setting.arrays[_natural(number)]
@@ -220,6 +227,7 @@ KINDS: Mapping[str, Callable[..., Shape]] = {
     "constant": _constant,
     "input": _input,
     "matmul": _matmul,
+    "recurrence": _recurrence,
     "reduce": _reduce,
     "select": _select,
     "take": _take,

@@ -129,7 +129,52 @@ def _statistics(x, y):
     ])  # fmt: skip
 
 
+def _scan(x, y):
+    """Linear in its state, by itself and through another state."""
+    decayed, total, out = np.zeros(6), np.zeros((6, 1)), np.zeros((6, 12))
+    for t in range(12):
+        decayed = np.exp(-x[:, t % 8]) * decayed + y[:, t % 8]
+        total = decayed[:, None] + total * 0.5
+        out[:, 11 - t] = decayed + total[:, 0]
+    return out
+
+
+def _gated(x, y):
+    """Not linear: what the state is multiplied with depends on the state."""
+    state, states = np.zeros(6), []
+    for t in range(12):
+        state = np.tanh(state) * state + x[:, t % 8] * y[:, 0]
+        states.append(state)
+    return np.stack(states)
+
+
+def _blocks(x, y):
+    """Written in blocks: next to each other, over each other, every other one, in two buffers."""
+    out, other = np.zeros((6, 24)), np.zeros((20, 6))
+    for t in range(10):
+        part = x[:, t % 4 : t % 4 + 2] * (t + 1)
+        out[:, 2 * t : 2 * t + 3] = 0.5 * y[:, :3] + t
+        out[:, 2 * t : 2 * t + 2] = part
+        other[2 * t] = part[:, 0]
+        other[19 - 2 * t] = part.sum(axis=1)
+    return np.concatenate([out.T, other])
+
+
+def _heads(x, y):
+    """Each head writes a plane of its own through a view."""
+    out = np.empty((9, 6, 6))
+    for head, plane in enumerate(out):
+        scores = (x * (head + 1.0)) @ y.T
+        plane[...] = np.exp(scores - scores.max(axis=1, keepdims=True))
+        out[head] /= plane.sum(axis=1, keepdims=True)
+    return out
+
+
 OPERATIONS = {
+    "a scan": _scan,
+    "a gated scan": _gated,
+    "blocks": _blocks,
+    "heads": _heads,
     "in place": _in_place,
     "views": _views,
     "masks": _masked,
@@ -176,6 +221,13 @@ def test_operations_are_followed(name):
     assert_followed(
         OPERATIONS[name], [generator.standard_normal((6, 8)).astype(np.float32) for _ in range(2)]
     )
+
+
+def test_loops_become_arrays():
+    inputs = [((6, 8), np.dtype(np.float32))] * 2
+    assert len(record(_scan, inputs, [(6, 12)]).nodes) < 50
+    kinds = [node.kind for node in record(_gated, inputs, [(12, 6)]).nodes]
+    assert "recurrence" not in kinds
 
 
 REFUSED = {

@@ -8,14 +8,15 @@ that wait for the pass before stay as they are. What more waits for is done firs
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from remote.judge.identity.expression import Expression, Node, Shape, Table, strides_of
+from remote.judge.identity.expression import Expression, Node, Shape, Table, aligned, strides_of
+from remote.judge.identity.tracing.chains import Chain, chains
 
 _LEAST = 8
 """Operations that are worth a stack."""
@@ -33,39 +34,70 @@ class _Place:
 
 def stacked(expression: Expression, inputs: Sequence[Shape]) -> Expression:
     """Return an expression that gives the same with fewer operations."""
-    stacker = _Stacker(expression.nodes, Table(inputs, list(expression.arrays)))
     needed = _needed(expression)
-    lengths = _lengths(expression, needed)
-    users: dict[int, list[int]] = {}
-    waits = {}
-    for number in needed:
-        args = {*expression.nodes[number].args}
-        waits[number] = len(args)
-        for at in args:
-            users.setdefault(at, []).append(number)
+    units = _Units(expression, needed)
+    stacker = _Stacker(expression.nodes, Table(inputs, list(expression.arrays)), units.chains)
     groups: dict[Any, list[int]] = {}
     urgent: list[tuple[int, int, Any]] = []
-
-    def ready(number: int) -> None:
-        kind = stacker.kind_of(number)
-        groups.setdefault(kind, []).append(number)
-        heapq.heappush(urgent, (-lengths[number], number, kind))
-
-    for number in needed:
-        if not waits[number]:
-            ready(number)
-    while urgent:
+    ready = units.ready()
+    while ready or urgent:
+        for number in ready:
+            kind = stacker.kind_of(number)
+            groups.setdefault(kind, []).append(number)
+            heapq.heappush(urgent, (-units.lengths[number], number, kind))
         _, number, kind = heapq.heappop(urgent)
-        if number in stacker.places:
-            continue
-        group = sorted(groups.pop(kind))
-        stacker.place(group)
-        for user in (user for done in group for user in users.get(done, ())):
-            waits[user] -= 1
-            if not waits[user]:
-                ready(user)
+        ready = []
+        if number not in stacker.places:
+            group = sorted(groups.pop(kind))
+            stacker.place(group)
+            ready = units.after(group)
     outputs = [stacker.single(stacker.places[number]) for number in expression.outputs]
     return Expression(stacker.table.nodes, stacker.table.arrays, outputs)
+
+
+class _Units:
+    """What is done at once, by its first operation, and what waits for what; a recurrence is one unit."""
+
+    def __init__(self, expression: Expression, needed: Sequence[int]) -> None:
+        self.chains = {chain.states[0]: chain for chain in chains(expression, needed)}
+        unit_of = {state: first for first, chain in self.chains.items() for state in chain.states}
+        inside = {*unit_of} | {product for chain in self.chains.values() for product in chain.products}
+        needs = {number: expression.nodes[number].args for number in needed if number not in inside}
+        needs |= {first: tuple(chain.needs) for first, chain in self.chains.items()}
+        self._waits = {unit: {unit_of.get(at, at) for at in args} for unit, args in needs.items()}
+        self._users: dict[int, list[int]] = {unit: [] for unit in self._waits}
+        for unit, others in self._waits.items():
+            for other in others:
+                self._users[other].append(unit)
+        self._left = {unit: len(others) for unit, others in self._waits.items()}
+        self.lengths = self._lengths()
+
+    def ready(self) -> list[int]:
+        """What waits for nothing."""
+        return [unit for unit, left in self._left.items() if not left]
+
+    def after(self, done: Sequence[int]) -> list[int]:
+        """What waits for nothing any more, now that these are done."""
+        found = []
+        for user in (user for unit in done for user in self._users[unit]):
+            self._left[user] -= 1
+            if not self._left[user]:
+                found.append(user)
+        return found
+
+    def _lengths(self) -> dict[int, int]:
+        """Of each unit the length of the longest way to one that nothing waits for."""
+        order = self.ready()
+        left = dict(self._left)
+        for unit in order:  # it grows as units become free
+            for user in self._users[unit]:
+                left[user] -= 1
+                if not left[user]:
+                    order.append(user)
+        found: dict[int, int] = {}
+        for unit in reversed(order):
+            found[unit] = 1 + max((found[user] for user in self._users[unit]), default=0)
+        return found
 
 
 def _needed(expression: Expression) -> list[int]:
@@ -77,26 +109,18 @@ def _needed(expression: Expression) -> list[int]:
     return sorted(found)
 
 
-def _lengths(expression: Expression, needed: Sequence[int]) -> dict[int, int]:
-    """Of each operation the length of the longest way from it to an output."""
-    found = dict.fromkeys(needed, 0)
-    for number in reversed(needed):
-        for at in expression.nodes[number].args:
-            found[at] = max(found[at], found[number] + 1)
-    return found
-
-
 @dataclass
 class _Stacker:
     nodes: Sequence[Node]
     table: Table
+    chains: Mapping[int, Chain]
     places: dict[int, _Place] = field(default_factory=dict)
     _singles: dict[_Place, int] = field(default_factory=dict)
 
     def kind_of(self, number: int) -> Any:
         """What operations have in common that can be stacked."""
         node = self.nodes[number]
-        if node.kind not in _KINDS:
+        if node.kind not in _KINDS or number in self.chains:
             return number
         params = node.params[:2] if node.kind == "view" else node.params
         sources = tuple(self._source(self.places[at], exact=node.kind == "view") for at in node.args)
@@ -104,12 +128,18 @@ class _Stacker:
 
     def place(self, group: Sequence[int]) -> None:
         """Record a group of operations, as a stack where that can be."""
+        if group[0] in self.chains:
+            self._recurrence(self.chains[group[0]])
+            return
         stack = self._stack(group) if len(group) >= _LEAST else None
         for entry, number in enumerate(group):
             if stack is not None:
                 self.places[number] = _Place(stack, entry)
                 continue
             node = self.nodes[number]
+            if node.kind == "assemble":
+                self.places[number] = _Place(self._assembly(node))
+                continue
             args = tuple(self.single(self.places[at]) for at in node.args)
             self.places[number] = _Place(self.table.add(node.kind, args, node.params))
 
@@ -140,6 +170,51 @@ class _Stacker:
         if first.kind == "reduce":
             params = (params[0], *(axis + 1 for axis in params[1:]))
         return self.table.add(first.kind, args, params)
+
+    def _recurrence(self, chain: Chain) -> None:
+        shape = self.nodes[chain.states[0]].shape
+        args = [
+            self._arguments([self.places[at] for at in numbers], self.nodes[numbers[0]].shape, len(shape))
+            for numbers in (chain.factors, chain.terms)
+        ]
+        args.append(self.single(self.places[chain.initial]))
+        stack = self.table.add("recurrence", tuple(args), (len(chain.states),))
+        for entry, number in enumerate(chain.states):
+            self.places[number] = _Place(stack, entry)
+
+    def _assembly(self, node: Node) -> int:
+        """An assembly in which pieces that follow each other in a stack, and in the result, are one."""
+        base, *pieces = (self.places[at] for at in node.args)
+        args, params = [self.single(base)], []
+        at = 0
+        while at < len(pieces):
+            end = self._run(node, pieces, at)
+            run, (strides, offset) = pieces[at:end], node.params[at]
+            if len(run) < _LEAST:
+                args.append(self.single(pieces[at]))
+                params.append((strides, offset))
+                at += 1
+                continue
+            args.append(self._arguments(run, self.table.nodes[run[0].number].shape[1:], 0))
+            params.append(((node.params[at + 1][1] - offset, *strides), offset))
+            at = end
+        return self.table.add("assemble", tuple(args), tuple(params))
+
+    def _run(self, node: Node, pieces: Sequence[_Place], at: int) -> int:
+        """The end of the pieces, from one on, that are one strided part of a stack and of the result."""
+        end, first, (strides, offset) = at + 1, pieces[at].entry, node.params[at]
+        if first is None or end == len(pieces):
+            return end
+        step, entries = node.params[end][1] - offset, (pieces[end].entry or 0) - first
+        while (
+            end < len(pieces)
+            and pieces[end] == _Place(pieces[at].number, first + (end - at) * entries)
+            and node.params[end] == (strides, offset + (end - at) * step)
+        ):
+            end += 1
+        shape = (end - at, *self.table.nodes[pieces[at].number].shape[1:])
+        fits = entries and step and aligned(node.shape, shape, (step, *strides), offset) is not None
+        return end if fits else at + 1
 
     def _views(self, group: Sequence[int]) -> int | None:
         """Parts of one array, each as far from the one before."""
