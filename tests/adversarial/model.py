@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import seeds
 from state.model import Verdict
@@ -28,7 +28,7 @@ class Attack:
     """A kernel that cheats or attacks.
 
     `judged` is the verdict it must get. `unruled` is the verdict when the static rules, which are only the
-    first wall, let it through (None: they do anyhow). `missed` says why it is not caught yet.
+    first wall, let it through (None: they do anyhow).
     """
 
     technique: str
@@ -36,7 +36,6 @@ class Attack:
     judged: Judged
     problem: str = "silu"
     unruled: Judged | None = None
-    missed: str = field(default="", kw_only=True)
 
 
 def edit(problem: str, *changes: tuple[str, str]) -> str:

@@ -5,11 +5,6 @@ from __future__ import annotations
 from tests.adversarial.honest.silu import one
 from tests.adversarial.model import Honest, body, edit
 
-INVERSE = """\
-scaled = nl.ndarray((size, TILE_N), dtype=nl.float32, buffer=nl.sbuf)
-            nisa.tensor_scalar(dst=scaled, data=v2, op0=nl.multiply, operand0=CORRECTION)
-            nisa.activation(dst=root, op=nl.rsqrt, data=scaled)
-            nisa.tensor_tensor(dst=root, data1=root, data2=scaled, op=nl.multiply)"""
 INVERSE = "nisa.reciprocal(dst=inverse, data=denominator)"
 INVERSE_REFINED = """\
 nisa.reciprocal(dst=inverse, data=denominator)
