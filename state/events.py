@@ -186,6 +186,13 @@ class RoundStarted(Event):
     slots: tuple[SlotAssignment, ...]
 
 
+class RoundDeadlinePassed(Event):
+    """The round has taken long enough: it closes with what is there. What is in flight competes in the next."""
+
+    type: Literal["RoundDeadlinePassed"] = "RoundDeadlinePassed"
+    round: int = Field(ge=1)
+
+
 class BeamSelected(Event):
     version = 3
     type: Literal["BeamSelected"] = "BeamSelected"
@@ -435,7 +442,7 @@ AnyEvent = Annotated[
     RunCreated | RunForked | RunPaused | RunResumed | RunCancelled | RunCompleted | ConfigChanged
     | ConfigRefused
     | CommandReceived | CommandCompleted | CommandRejected | LogRewritten
-    | RoundStarted | BeamSelected | RoundCompleted
+    | RoundStarted | RoundDeadlinePassed | BeamSelected | RoundCompleted
     | PlanStarted | PlanProposed | PlanFailed
     | ExecutionStarted | KernelProposed | ExecutionFailed
     | EvaluationStarted | EvaluationCompleted | EvaluationFailed | ProfileRecorded
@@ -462,7 +469,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "command": ("CommandReceived", "CommandCompleted", "CommandRejected"),
     "log": ("LogRewritten",),
-    "round": ("RoundStarted", "BeamSelected", "RoundCompleted"),
+    "round": ("RoundStarted", "RoundDeadlinePassed", "BeamSelected", "RoundCompleted"),
     "plan": ("PlanStarted", "PlanProposed", "PlanFailed"),
     "execution": ("ExecutionStarted", "KernelProposed", "ExecutionFailed"),
     "evaluation": ("EvaluationStarted", "EvaluationCompleted", "EvaluationFailed", "ProfileRecorded"),
@@ -492,7 +499,12 @@ def idempotency_key(event: Event) -> str | None:
             return f"{id_}#received"
         case CommandCompleted(id=id_) | CommandRejected(id=id_):
             return f"{id_}#answer"
-        case RoundStarted(round=round_) | BeamSelected(round=round_) | RoundCompleted(round=round_):
+        case (
+            RoundStarted(round=round_)
+            | RoundDeadlinePassed(round=round_)
+            | BeamSelected(round=round_)
+            | RoundCompleted(round=round_)
+        ):
             return f"r{round_}#{type(event).__name__}"
         case RunCreated() | RunForked():
             return "created"

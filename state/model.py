@@ -438,6 +438,9 @@ class SearchConfig(Frozen):
     t_neg: float = Field(
         default=1.15, gt=1, le=10, description="slow-down from which a pair is a negative one"
     )
+    round_seconds: float | None = Field(
+        default=None, gt=0, le=604_800, description="close a round after so long; what is late competes next"
+    )
     history: int = Field(default=256, ge=1, le=4096, description="H: attempts kept for later proposals")
     reflections: int = Field(default=64, ge=0, le=1024, description="reflexion notes kept")
     plateau_rounds: int = Field(default=3, ge=1, le=1000, description="P: rounds without gain that end a run")

@@ -1,0 +1,68 @@
+"""The state that a fork begins with: its parent's at the cut, without what was in flight there."""
+
+from __future__ import annotations
+
+from state.events import (
+    EffectEnded,
+    effect_key,
+)
+from state.model import (
+    NOBODY,
+    Rebase,
+    Rejudged,
+    RunStatus,
+)
+from state.run import RunState, by_person, evolve
+
+
+def fork(parent: RunState, rebase: Rebase | None = None) -> RunState:
+    """Return the state that a fork starts with: effects in flight are abandoned, money spent is inherited."""
+    state = parent.before or parent
+    child = evolve(
+        state,
+        open={},
+        reserved_usd=0.0,
+        status=RunStatus.RUNNING,
+        status_reason="",
+        stop=None,
+        needs_approval=(),
+        late={place: one for place, one in state.late.items() if one.kernel is not None},
+    )
+    return child if rebase is None else rebased(child, rebase)
+
+
+def rebased(state: RunState, rebase: Rebase) -> RunState:
+    """Abandon the round under way; what was judged is history, and who competes is judged anew.
+
+    What people proposed stays: it was accepted, and not judged yet under what counts now.
+    """
+    first = [] if state.initial is None else [state.initial]
+    known = {one.id: one for one in (*first, *(entry.candidate for entry in state.beam))}
+    round_ = state.round - (state.in_round and not state.selected)
+    return evolve(
+        state,
+        config=rebase.config,
+        pending_config=None,
+        problem=rebase.problem,
+        bounds=rebase.bounds,
+        toolchain=rebase.toolchain,
+        round=round_,
+        slots=(),
+        parents={},
+        selected=False,
+        idle=None,
+        outcomes={key: one for key, one in state.outcomes.items() if _waits_for_round(one, round_)},
+        initial=None,
+        best=None,
+        former=(),
+        beam=(),
+        checkpoints={},
+        rejudge=state.rejudge
+        or tuple(
+            Rejudged(candidate=one, author=rebase.authors.get(name, NOBODY)) for name, one in known.items()
+        ),
+    )
+
+
+def _waits_for_round(outcome: EffectEnded, round_: int) -> bool:
+    return by_person(outcome) and effect_key(outcome).round > round_

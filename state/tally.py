@@ -1,0 +1,50 @@
+"""Counting what came of effects, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from state.events import (
+    EffectEnded,
+    EvaluationCompleted,
+    Event,
+    ExecutionFailed,
+    KernelProposed,
+    effect_key,
+)
+from state.model import (
+    Role,
+)
+from state.run import Tally
+
+
+def tallied(tally: Tally, event: EffectEnded) -> Tally:
+    """Return the counts after an outcome."""
+    return _TALLIES.get(type(event), _same_tally)(tally, event)
+
+
+def _same_tally(tally: Tally, event: Any) -> Tally:
+    return tally
+
+
+def _count_proposed(tally: Tally, event: KernelProposed) -> Tally:
+    return tally._replace(proposed=tally.proposed + 1)
+
+
+def _count_unproposed(tally: Tally, event: ExecutionFailed) -> Tally:
+    return tally._replace(failed=tally.failed + 1)
+
+
+def _count_evaluated(tally: Tally, event: EvaluationCompleted) -> Tally:
+    """A kernel that is judged again is evaluated once, and fails once: the first refusal ends it."""
+    first = effect_key(event).role is Role.EVALUATOR
+    failed = tally.failed + (not event.evaluation.correct)
+    return tally._replace(evaluated=tally.evaluated + first, failed=failed)
+
+
+_TALLIES: dict[type[Event], Callable[[Tally, Any], Tally]] = {
+    KernelProposed: _count_proposed,
+    ExecutionFailed: _count_unproposed,
+    EvaluationCompleted: _count_evaluated,
+}
