@@ -356,33 +356,34 @@ def test_the_initial_kernel_is_audited_when_nothing_beats_it():
 # --- one code, two verdicts ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("first", [0, 1])
-def test_a_code_refused_in_one_place_is_refused_in_all_whichever_verdict_comes_first(first: int):
+@pytest.mark.parametrize("last_first", [False, True])
+def test_a_code_refused_in_one_place_is_refused_in_all_whichever_verdict_comes_first(last_first: bool):
     """In the slot whose parent is slow the gain is too good: everything is compared, and it is wrong."""
 
     class Same(Paths):
         async def implement(self, request, read):
             made = await super().implement(request, read)
-            return type(made)("x", "the same") if request.parent.parent else made
+            return type(made)("x", "the same") if request.key.startswith("r2") else made
+
+    def refuse(event: EvaluationCompleted, request: EvaluationRequest) -> Evaluation:
+        found = event.evaluation
+        if world.source(request.source) != "x" or request.base_ms != 30.0:
+            return found
+        return refused("x", Verdict.INCORRECT, "wrong").model_copy(
+            update={"code": found.code, "level": WHOLE}
+        )
 
     world = World(
         small(beam=2, plans=1, implementations=1, rounds=2, repairs=0, explorers=0),
         kernel=ROOT,
         proposer=Same(),
-        judge=judged_by({ROOT: 30.0, "k.0": 10.0}, otherwise=9.0),
+        judge=judged_by({ROOT: 30.0, "k.0": 10.0, "x": 9.0}),
     )
+    raising(world, refuse)
     world.finish(until=lambda state: state.round == 2 and sum("evaluator" in key for key in state.open) == 2)
-    world._in_flight.sort(reverse=bool(first))
-
-    def refuse(event: EvaluationCompleted, request: EvaluationRequest) -> Evaluation:
-        code = event.evaluation.code
-        return (
-            refused("x", Verdict.INCORRECT, "wrong").model_copy(update={"code": code, "level": WHOLE})
-            if (request.base_ms == 30.0 and world.state.round == 2)
-            else event.evaluation
-        )
-
-    raising(world, refuse).finish()
-    assert {reason for name, reason in fates(world).items() if name.startswith("r2.")} == {"incorrect"}
+    world._in_flight.sort(reverse=last_first)
+    world.finish()
+    late = {name: reason for name, reason in fates(world).items() if name.startswith("r2.")}
+    assert late == {"r2.b0.p0.k0.f0": "incorrect", "r2.b1.p0.k0.f0": "incorrect"}
     said = [event.evaluation.verdict for event in world.of(EvaluationCompleted)]
     assert said.count(Verdict.INCORRECT) == 1
