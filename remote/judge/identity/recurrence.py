@@ -25,7 +25,7 @@ def recurrence(domain: Domain, factors: Planes, terms: Planes, initial: Planes) 
         factor = _at(inner_factors, step)
         states.append(_next(domain, factor, states[-1], _at(inner_terms, step)))
         products.append(domain.binary("multiply", factor, products[-1]))
-    carried = [initial]
+    carried = [initial.move(lambda array: np.broadcast_to(array, terms.shape[1:]))]
     for block in range(blocks):
         carried.append(_next(domain, _at(products[-1], block), carried[-1], _at(states[-1], block)))
     begins = _stacked(carried[:-1], 0).move(lambda array: array[:, None])

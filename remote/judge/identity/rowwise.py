@@ -11,6 +11,7 @@ from nki_sim.semantics.common import IDENTITIES
 from remote.judge.identity.call import Call, Operation, Results, rows_of
 from remote.judge.identity.domain import Planes
 from remote.judge.identity.places import Where
+from remote.judge.identity.recurrence import recurrence
 
 _ANY_ORDER = frozenset({"add", "multiply", "maximum", "minimum"})
 
@@ -92,21 +93,9 @@ def _scan(call: Call) -> Results:
 
 
 def _recurrence(call: Call, factors: Planes, terms: Planes, state: Planes) -> Planes:
-    """res[i] = factors[i] * res[i-1] + terms[i], by steps that double what has been joined."""
-    domain = call.domain
-    began = domain.binary("multiply", _column(factors, 0), state)
-    first = domain.binary("add", began, _column(terms, 0))
-    terms = _side_by_side([first, _columns(terms, 1, None)])
-    step, length = 1, terms.shape[1]
-    while step < length:
-        later = _columns(factors, step, None)
-        joined = domain.binary("multiply", later, _columns(terms, None, -step))
-        joined = domain.binary("add", joined, _columns(terms, step, None))
-        both = domain.binary("multiply", later, _columns(factors, None, -step))
-        terms = _side_by_side([_columns(terms, None, step), joined])
-        factors = _side_by_side([_columns(factors, None, step), both])
-        step *= 2
-    return terms
+    """res[i] = factors[i] * res[i-1] + terms[i]."""
+    factors, terms = factors.move(np.transpose), terms.move(np.transpose)
+    return recurrence(call.domain, factors, terms, _column(state, 0).move(np.ravel)).move(np.transpose)
 
 
 def _columns(value: Planes, start: int | None, end: int | None, step: int = 1) -> Planes:
