@@ -3,7 +3,8 @@
 `python benchmarks/judge.py [--size full] [--level one_seed] [--only TEXT] [--json]` judges the initial kernel
 of every problem, then a few wrong kernels, one after the other in one worker, as the embedded evaluator does.
 `references` is what the problem's reference cost; it is kept under `--home`, so that a second call shows what
-a candidate costs. Seconds are of this machine at this moment.
+a candidate costs. Seconds are of this machine at this moment; `cpu_s`, the processor time of jail and worker,
+shows what they would be on one that does nothing else.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
+import resource
 import statistics
 import sys
 import tempfile
@@ -94,8 +97,9 @@ async def judged(evaluator: LocalEvaluator, case: Case, options: argparse.Namesp
         toolchain=nki_sim.toolchain(),
         level=options.level,
     )
+    before = cpu_s(evaluator)
     answer = await evaluator.evaluate(request, Blobs({digest_of(item): item for item in data}))
-    found = answer.evaluation
+    used, found = cpu_s(evaluator) - before, answer.evaluation
     seconds = {stage: round(ms / 1e3, 3) for stage, ms in answer.stage_ms.items()}
     return {
         "problem": case.problem.name,
@@ -105,7 +109,18 @@ async def judged(evaluator: LocalEvaluator, case: Case, options: argparse.Namesp
         "error": found.error and f"{found.error.code}: {found.error.message}",
         "stage_s": seconds,
         "judging_s": round(sum(seconds.values()) - seconds.get("references", 0.0), 3),
+        "cpu_s": round(used, 3),
     }
+
+
+def cpu_s(evaluator: LocalEvaluator) -> float:
+    """Processor time of the processes that ended and of the workers alive."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ticks = 0
+    for pid in evaluator.worker_pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ended.ru_utime + ended.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
 
 
 async def measure(options: argparse.Namespace, home: Path) -> list[dict[str, Any]]:
@@ -133,6 +148,8 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "median_s": statistics.median(costs) if costs else None,
         "largest_s": max(costs, default=None),
+        "median_cpu_s": statistics.median(row["cpu_s"] for row in initial) if initial else None,
+        "largest_cpu_s": max((row["cpu_s"] for row in initial), default=None),
         "median_stage_s": medians,
         "initial_refused": [row["problem"] for row in initial if row["verdict"] != "correct"],
         "caught": dict(Counter(row["stage"] for row in wrong if row["verdict"] != "correct")),
@@ -145,7 +162,7 @@ def line(row: dict[str, Any]) -> str:
     stages = "  ".join(f"{stage} {seconds:.2f}" for stage, seconds in row["stage_s"].items())
     name = f"{row['problem']}: {row['wrong']}" if row["wrong"] else row["problem"]
     found = f"{row['verdict']} at {row['stage']} ({row['error']})" if row["error"] else row["verdict"]
-    return f"{name:<44} {row['judging_s']:6.2f} s  {stages}\n    {found}"
+    return f"{name:<44} {row['judging_s']:6.2f} s  (cpu {row['cpu_s']:.2f})  {stages}\n    {found}"
 
 
 def main(argv: list[str] | None = None) -> int:
