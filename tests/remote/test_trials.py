@@ -233,6 +233,30 @@ def test_small_tiles_of_an_output_show_what_is_wrong_in_them(change, jobs, monke
     assert (found.verdict, found.error.code) == (Verdict.INCORRECT, "wrong_result")
 
 
+def test_what_no_tile_shows_whole_outputs_do(jobs, monkeypatch, tmp_path):
+    monkeypatch.setattr(tiles, "WHOLE", 1 << 16)
+    monkeypatch.setattr(tiles, "_SHAPE", (16, 64))
+    problem = seeds.load("silu")
+    shown = np.zeros((256, 2048), dtype=bool)
+    for tile in tiles.pool(problem.spec, "reduced"):
+        shown[tile.index] = True
+    unseen = ~shown.reshape(256, 16, 128).any(axis=2)
+    row, block = next(zip(*np.nonzero(unseen[:128:32] & unseen[1:128:32]), strict=True))
+    at = f"i_m == 0 and i_n == {block * 128 // 1024}"
+    place = f"{row * 32} : {row * 32 + 2}, {block * 128 % 1024} : {block * 128 % 1024 + 128}"
+    wrong = f"""            if {at}:
+                nisa.memset(dst=out_tile[{place}], value=0.0)
+
+            nisa.dma_copy(
+                dst=out["""
+    source = edited("silu", ("            nisa.dma_copy(\n                dst=out[", wrong))
+    sliced = jobs("silu").model_copy(update=_tiles(tmp_path, problem))
+    assert outcome(sliced, source).verdict is Verdict.CORRECT
+    both = sliced.model_copy(update=_whole(tmp_path, problem))
+    found = outcome(both, source)
+    assert (found.verdict, found.error.code) == (Verdict.INCORRECT, "wrong_result")
+
+
 ENDLESS = """    again = lambda i: i
     nl.while_loop(nisa.register_alloc(1), again)
     return out"""
