@@ -1,7 +1,7 @@
 """Numbers of two prime fields, in which formulas agree when they are the same formula.
 
 Inputs are secret symbols. A value has a residue modulo P and one modulo Q; sums and products are taken in
-both. exp(x) is W ** (x mod Q) modulo P, where W has order Q: exp(a + b) = exp(a) exp(b) holds, and exp(x - m)
+both. exp(x) is a power of x mod Q modulo P, of a base of order Q: exp(a + b) = exp(a) exp(b) holds, and exp(x - m)
 over its sum does not depend on m (the construction of Mirage, arXiv:2405.05751). Roots are powers, so that
 they multiply. By Schwartz and Zippel, two rational functions of degree d that differ agree at a secret point
 with a chance of about d / P.
@@ -22,18 +22,15 @@ from numpy.typing import NDArray
 from remote.judge.identity import constants
 from remote.judge.identity.bits import either, of_product
 from remote.judge.identity.domain import Array, Planes
-from remote.judge.identity.fields import Field, Residue
+from remote.judge.identity.exponentials import MOST_LOGARITHMS, P, Q, exponential, logarithm
+from remote.judge.identity.fields import Field
 from remote.judge.identity.functions import COMPARISONS, Composed, of_known
 from remote.judge.identity.hashing import mixed, secret
-
-P, Q = 1951617359, 975808679
-"""P = 2 Q + 1. The primes up to 41 are squares modulo P, those up to 29 modulo Q: roots of sizes are true."""
 
 LARGE = 1e30
 """Constants at least so large stand for infinity: masked scores, maxima that have yet to begin."""
 
 _SHIFT = 8
-_TABLE_BITS = 15
 _BY_ONE = 1 << 12  # more different constants than this are taken as the float32 that they are
 
 
@@ -64,9 +61,6 @@ class Residues(Composed):
     def __init__(self, seed: bytes, *, descending: bool = False) -> None:
         self._seed = seed
         self._values, self._exponents = Field(P), Field(Q)
-        base = pow(self._secret("base") % (P - 2) + 2, 2, P)
-        self._low = _powers(base, 1 << _TABLE_BITS)
-        self._high = _powers(pow(base, 1 << _TABLE_BITS, P), 1 << _TABLE_BITS)
         self._side = -1 if descending else 1
         self._turn = np.uint64(self._secret("order") % (P - 1) + 1)
         self._fresh = 0
@@ -273,13 +267,26 @@ class Residues(Composed):
 
     def exp(self, value: Planes) -> Planes:
         _, exponent, real, why = value.arrays
-        mask = np.uint64((1 << _TABLE_BITS) - 1)
-        found = self._values.multiply(
-            self._low[exponent & mask], self._high[exponent >> np.uint64(_TABLE_BITS)]
-        )
+        found = exponential(exponent)
         next_exponent = self._exponents.remainder(mixed(found))
         real, why = np.exp(real), why >> np.uint16(_SHIFT) | np.uint16(Why.EXPONENT << _SHIFT)
         return _vanishing(Planes((found, next_exponent, real, why)), real == 0)
+
+    def log(self, value: Planes) -> Planes:
+        """A function without rules, but that an exponential undoes it: its exponent is known."""
+        opaque = self._opaque("log", value)
+        numbers, places = np.unique(value.arrays[0], return_inverse=True)
+        if numbers.size > MOST_LOGARITHMS:
+            return opaque
+        none = ~self._values.is_square(numbers, self._values.root(numbers)) | (numbers == 0)
+        squares = np.where(none, self._values.subtract(np.uint64(0), numbers), numbers)
+        found = logarithm(np.where(numbers == 0, np.uint64(1), squares))
+        marks = value.arrays[3] & _VALUE | (none * np.uint16(Why.ROOT))[places].reshape(value.shape)
+        why = opaque.arrays[3] & _VALUE | marks << np.uint16(_SHIFT)
+        exponent = found[places].reshape(value.shape)
+        known = ~np.isnan(opaque.arrays[2])
+        made = Planes((opaque.arrays[0], exponent, opaque.arrays[2], why))
+        return _chosen(known, opaque, made)
 
     def add(self, left: Planes, right: Planes) -> Planes:
         real = left.arrays[2] + right.arrays[2]
@@ -320,6 +327,7 @@ class Residues(Composed):
 
 _UNARY: dict[str, Callable[[Residues, Planes], Planes]] = {
     "exp": Residues.exp,
+    "log": Residues.log,
     "negative": Residues.negative,
     "reciprocal": Residues.reciprocal,
     "sqrt": Residues.sqrt,
@@ -332,14 +340,6 @@ _BINARY: dict[str, Callable[[Residues, Planes, Planes], Planes]] = {
     "multiply": Residues.multiply,
     "subtract": Residues.subtract,
 }
-
-
-def _powers(base: int, count: int) -> Residue:
-    """Return the powers of a number modulo P, from the one of exponent 0."""
-    found, field = np.ones(1, np.uint64), Field(P)
-    while found.size < count:
-        found = np.concatenate([found, field.multiply(found, np.uint64(pow(base, found.size, P)))])
-    return found
 
 
 def _spread(why: Array) -> NDArray[np.uint16]:

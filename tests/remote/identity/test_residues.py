@@ -121,6 +121,7 @@ EQUAL = {
     "clipping": lambda x, y: (x.maximum(0.5).minimum(2.0), -((-x).minimum(-0.5).maximum(-2.0))),
     "mish": lambda x, y: (x.mish(), x * ((x.exp() + 1.0).square() - 1.0) / ((x.exp() + 1.0).square() + 1.0)),
     "masked": lambda x, y: (x.greater(y).where(x, 0.0), x * x.greater(y)),
+    "exponentials undo logarithms": lambda x, y: ((x + y.square().log() * 2.0).exp(), x.exp() * y.power(4.0)),
     "logarithms of one number": lambda x, y: ((x * y).log(), (y * x).log()),
 }
 
@@ -269,6 +270,23 @@ def test_a_root_that_this_field_does_not_have_is_marked(domain):
     true = root.square().value.arrays[0] == x.value.arrays[0]
     assert (true == ~missing).all()
     assert 0 < missing.sum() < missing.size
+
+
+def test_a_softmax_by_the_logarithm_of_its_sum_is_a_softmax(domain):
+    x, _ = symbols(domain)
+    total = x.exp().over("add", 1)
+    one, other = softmax(x, total.log()), (x - total.log()).exp()
+    missing = (domain.why(other.value) & Why.ROOT) != 0
+    agree = softmax(x, 0.0).value.arrays[0] == other.value.arrays[0]
+    assert (agree == ~missing).all()
+    assert 0 < missing.sum() < missing.size
+    assert one == softmax(x, 0.0)
+
+
+def test_logarithms_of_many_numbers_are_without_rules(domain, monkeypatch):
+    monkeypatch.setattr("remote.judge.identity.residues.MOST_LOGARITHMS", 7)
+    x, _ = symbols(domain)
+    assert x.log().exp().why == Why.FUNCTION
 
 
 def test_marks_of_terms_that_a_matrix_of_zeros_and_ones_leaves_out_do_not_spread(domain):

@@ -64,15 +64,17 @@ def _part(size, generator):
     return first, int(generator.integers(first + 1, min(size, first + 40) + 1))
 
 
-def small(name):
-    """A problem's inputs, cut to what is quick."""
+def small_spec(name):
+    """A problem whose only size is quick."""
     spec = seeds.load(name).spec
     dims = spec.dims("reduced")
     cut = {"M": 48, "N": 64, "K": 32} if name != "mamba" else {"M": 40, "C": 16}
-    spec = spec.model_copy(
-        update={"sizes": {"reduced": {**dims, **{k: v for k, v in cut.items() if k in dims}}}}
-    )
-    return draw(spec, "reduced", 0)
+    cut = {label: size for label, size in cut.items() if label in dims}
+    return spec.model_copy(update={"sizes": {"reduced": {**dims, **cut}}})
+
+
+def small(name):
+    return draw(small_spec(name), "reduced", 0)
 
 
 @pytest.mark.parametrize("name", seeds.problems())

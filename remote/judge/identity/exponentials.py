@@ -1,0 +1,71 @@
+"""Exponentials from one prime field into the other, and the logarithms that undo them.
+
+exp(x) = BASE ** x modulo P, for x modulo Q, the order of BASE. Both go by tables of powers: an exponential is
+a product of two, a logarithm is found by baby steps and giant steps.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remote.judge.identity.fields import Field, Residue
+
+P, Q = 1951617359, 975808679
+"""P = 2 Q + 1. The primes up to 41 are squares modulo P, those up to 29 modulo Q: roots of sizes are true."""
+
+BASE = pow(1234567891, 2, P)
+"""A square, so that its order is Q. Symbols are what is secret."""
+
+MOST_LOGARITHMS = 1 << 11
+"""Different numbers whose logarithms are looked for at a time; each takes about a thousand lookups."""
+
+_VALUES = Field(P)
+_BITS = 15
+_BABY = 1 << 20
+
+
+def exponential(exponents: Residue) -> Residue:
+    """Return BASE ** exponents modulo P."""
+    low, high = _tables()
+    mask = np.uint64((1 << _BITS) - 1)
+    return _VALUES.multiply(low[exponents & mask], high[exponents >> np.uint64(_BITS)])
+
+
+def logarithm(values: Residue) -> Residue:
+    """Return x modulo Q with BASE ** x equal to each value, which is a square modulo P and not zero."""
+    powers, exponents = _baby_steps()
+    found, giant = np.zeros(values.size, np.uint64), np.uint64(pow(BASE, -_BABY, P))
+    left, rest = np.arange(values.size), values.reshape(-1)
+    for step in range(Q // _BABY + 1):
+        at = np.minimum(np.searchsorted(powers, rest), powers.size - 1)
+        hit = powers[at] == rest
+        found[left[hit]] = exponents[at[hit]] + np.uint64(step * _BABY)
+        left, rest = left[~hit], _VALUES.multiply(rest[~hit], giant)
+        if not left.size:
+            break
+    return found.reshape(values.shape)
+
+
+@lru_cache(maxsize=1)
+def _tables() -> tuple[Residue, Residue]:
+    """Powers of BASE for the low and the high bits of exponents."""
+    return _powers(BASE, 1 << _BITS), _powers(pow(BASE, 1 << _BITS, P), 1 << _BITS)
+
+
+@lru_cache(maxsize=1)
+def _baby_steps() -> tuple[Residue, NDArray[np.uint64]]:
+    """The first powers of BASE, ascending, and the exponent of each."""
+    powers = _powers(BASE, _BABY)
+    order = np.argsort(powers)
+    return powers[order], order.astype(np.uint64)
+
+
+def _powers(base: int, count: int) -> Residue:
+    """Return the powers of a number modulo P, from the one of exponent 0; `count` is a power of two."""
+    found = np.ones(1, np.uint64)
+    while found.size < count:
+        found = np.concatenate([found, _VALUES.multiply(found, np.uint64(pow(base, found.size, P)))])
+    return found
