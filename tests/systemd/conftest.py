@@ -32,9 +32,9 @@ SMALL = RunConfig(
 class Service:
     """The installed service on a booted machine, and `agentctl` there."""
 
-    def __init__(self, machine: Booted) -> None:
+    def __init__(self, machine: Booted, home: Path | None = None) -> None:
         self.machine = machine
-        self.home = Unit(Scope.SYSTEM).state
+        self.home = home or Unit(Scope.SYSTEM).state
 
     def ctl(self, *arguments: str, check: bool = True) -> Any:
         """Return the JSON that `agentctl` answers with."""

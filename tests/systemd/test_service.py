@@ -12,7 +12,7 @@ import pytest
 from benchmarks.booted import eventually
 from daemon.unit import NAME, USER
 from tests.adversarial.model import body
-from tests.systemd.conftest import BIN, SECRET
+from tests.systemd.conftest import BIN, SECRET, Service
 
 
 def test_it_is_ready_enabled_and_says_what_it_is_at(service):
@@ -173,3 +173,35 @@ def _outside(service) -> int:
         if spaces and spaces[1] == inside and comm == "agentd":
             return int(status.parent.name)
     raise AssertionError(f"no process {inside} in the machine")
+
+
+def test_uninstalled_it_is_gone_but_for_its_home_and_can_be_installed_again(service):
+    agentctl = BIN / "agentctl"
+    service.machine.run(agentctl, "service", "uninstall")
+    assert service.show("LoadState", "ActiveState") == ["not-found", "inactive"]
+    assert (service.files / "events.db").exists()
+    assert service.machine.run(agentctl, "service", "uninstall", check=False).returncode == 3
+    told = service.machine.run(agentctl, "service", "status", check=False)
+    assert (told.returncode, "not installed" in told.stdout) == (3, True)
+    again = service.machine.run(agentctl, "service", "install", "--credential", "model_key=/etc/keys/model")
+    assert re.search(r"^exposure  [\d.]+ of 10 \(OK\)$", again.stdout, re.MULTILINE)
+    assert service.active
+
+
+def test_a_user_can_have_a_service_too(machine):
+    machine.run("systemctl", "start", "user@0.service")
+    env = ("env", "XDG_RUNTIME_DIR=/run/user/0", "USER=root")
+    home = Path("/root/runs")
+    machine.write("/etc/keys/mine", SECRET)
+    key = ("--credential", "model_key=/etc/keys/mine")
+    machine.run(*env, BIN / "agentctl", "--home", home, "service", "install", "--user", *key)
+    mine = Service(machine, home)
+    run = mine.submit()
+    eventually(lambda: mine.ended(run), "the run ends")
+    assert mine.row(run)["best_ms"] > 0
+    done = machine.run(*env, BIN / "agentctl", "--json", "service", "status", "--user")
+    told = json.loads(done.stdout)
+    assert (told["ActiveState"], told["StatusText"]) == ("active", "idle: no active runs")
+    machine.run(*env, BIN / "agentctl", "service", "uninstall", "--user")
+    assert machine.run(*env, "systemctl", "--user", "is-active", NAME, check=False).stdout == "inactive\n"
+    assert (mine.files / "events.db").exists()
