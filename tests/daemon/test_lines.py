@@ -9,6 +9,7 @@ import pytest
 
 from daemon.ctl import lines
 from daemon.ctl.lines import as_line, facts
+from daemon.ctl.words import identity
 from state.events import (
     BudgetSpent,
     CommandCompleted,
@@ -29,6 +30,7 @@ from state.model import (
     Benchmark,
     ErrorInfo,
     Evaluation,
+    Identity,
     Plan,
     Prediction,
     StopReason,
@@ -63,6 +65,15 @@ PLAN = Plan(
         (
             EvaluationCompleted(key=f"{PLACE}.evaluator", evaluation=JUDGED, cache_key="0" * 64),
             "correct, 0.93 ms predicted (0.925 to 1.041), vector-bound; compared whole outputs of every seed",
+        ),
+        (
+            EvaluationCompleted(
+                key=f"{PLACE}.evaluator",
+                evaluation=JUDGED.model_copy(update={"identity": Identity(verdict="proven", elements=8)}),
+                cache_key="0" * 64,
+            ),
+            "correct, proven, 0.93 ms predicted (0.925 to 1.041), vector-bound;"
+            " compared whole outputs of every seed",
         ),
         (
             EvaluationCompleted(
@@ -143,3 +154,20 @@ def test_a_long_line_is_cut_between_words_where_there_are_any(items, note):
     assert len(line) <= lines.WIDTH
     assert len(line) > lines.WIDTH - 20
     assert line.endswith("word..." if " " in note else "ww...")
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (
+            Identity(verdict="proven", elements=2048, share_percent=0.00914),
+            "identity: proven, the reference's formula on 2048 elements of the outputs (0.0091 %)",
+        ),
+        (
+            Identity(verdict="tested", reason="maxima or comparisons decide about the result"),
+            "identity: tested in numbers only, maxima or comparisons decide about the result",
+        ),
+    ],
+)
+def test_what_is_known_of_a_formula_is_said(found: Identity, text: str) -> None:
+    assert identity(found) == text
