@@ -72,8 +72,10 @@ PLAN = Plan(
                 evaluation=JUDGED.model_copy(update={"identity": Identity(verdict="proven", elements=8)}),
                 cache_key="0" * 64,
             ),
-            "correct, proven, 0.93 ms predicted (0.925 to 1.041), vector-bound;"
-            " compared whole outputs of every seed",
+            (
+                "correct, proven, 0.93 ms predicted (0.925 to 1.041), vector-bound;"
+                " compared whole outputs of every seed"
+            ),
         ),
         (
             EvaluationCompleted(
