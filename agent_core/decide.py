@@ -10,7 +10,7 @@ and what was in flight at a crash is not asked for again.
 
 from __future__ import annotations
 
-from agent_core import approval, audit, closing, learning, rejudging, verification
+from agent_core import approval, audit, closing, lateness, learning, rejudging, verification
 from agent_core.effects import Decision, Record
 from agent_core.proposers import repairs
 from agent_core.requests import effects_of, initial_effect
@@ -66,7 +66,8 @@ def _between_rounds(state: RunState) -> list[Decision]:
     A setting that was changed meanwhile counts from here on.
 
     A kernel that a person proposed too late for the last round gets a round to itself, without plans:
-    it was accepted, so it is judged. Only a spent budget ends the run all the same.
+    it was accepted, so it is judged. So does one that missed a deadline. Only a spent budget ends the run
+    all the same.
     """
     struck = audit.strike(state)
     if struck is not None:
@@ -75,8 +76,11 @@ def _between_rounds(state: RunState) -> list[Decision]:
     ending = stop(state, config)
     if ending is None:
         return [Record((_round_started(state, config, plans=config.search.plans),))]
-    if ending.reason not in _AT_ONCE and _person_waits(state):
-        return [Record((_round_started(state, config, plans=0),))]
+    if ending.reason not in _AT_ONCE:
+        if due := lateness.due(state):
+            return [*due]
+        if _person_waits(state) or lateness.waits(state):
+            return [Record((_round_started(state, config, plans=0),))]
     return audit.complete(state, ending)
 
 
@@ -110,9 +114,10 @@ def _round_started(state: RunState, config: RunConfig, *, plans: int) -> RoundSt
 
 def _work(state: RunState) -> list[Decision]:
     places = survey(state)
-    waiting = [place for place in places if place.waits_for is not None]
-    if waiting:
-        return [*effects_of(state, waiting)]
+    waiting = [] if state.expired else [place for place in places if place.waits_for is not None]
+    asked = [*lateness.due(state), *effects_of(state, waiting)]
+    if waiting or asked:
+        return [*asked]
     verifications = verification.effects(state, places)
     if verifications is not None:
         return [*verifications]

@@ -58,7 +58,7 @@ def complete(state: RunState, places: Sequence[Place]) -> Record:
         attempts=attempts,
         credits=credited(state.credits, attempts),
         reflections=notes,
-        idle=_idle(places),
+        idle=None if state.expired else _idle(places),  # what was late is still to come
     )
     return Record((MemoryCurated(round=state.round, memory=queue), completed))
 

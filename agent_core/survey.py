@@ -78,11 +78,14 @@ class Sample:
 
 
 def survey(state: RunState) -> tuple[Place, ...]:
-    """Return the places of the round under way, in slot order; people's kernels come last."""
+    """Return the places of the round under way, in slot order; people's kernels come last.
+
+    Before all come kernels of earlier rounds that were late and compete in this one.
+    """
     slots = sorted(state.slots, key=lambda slot: slot.slot)
     refused = _refused(state)
     planned = [place for slot in slots for place in _slot_places(state, slot, refused)]
-    return (*planned, *_person_places(state, refused))
+    return (*_late_places(state, refused), *planned, *_person_places(state, refused))
 
 
 def samples(state: RunState, places: Iterable[Place]) -> tuple[Sample, ...]:
@@ -144,12 +147,31 @@ def _slot_places(state: RunState, slot: SlotAssignment, refused: Refused) -> Ite
                 yield Place(parent, slot, planned.plan, tries, waits_for)
 
 
+def _late_places(state: RunState, refused: Refused) -> Iterator[Place]:
+    for key in sorted(map(EffectKey.parse, state.late)):
+        late = state.late[str(key)]
+        if late.kernel is not None and late.judged is not None and late.competes_in == state.round:
+            tried = _judged(key, late.kernel, late.judged, refused)
+            yield Place(_in_a_lineage(state, late.parent), None, late.plan, (tried,))
+
+
+def _in_a_lineage(state: RunState, parent: Candidate) -> Candidate:
+    """Return a late kernel's parent; where its lineage is over meanwhile, in that of the round's fastest."""
+    if parent.lineage in state.checkpoints:
+        return parent
+    return parent.model_copy(update={"lineage": _fastest_parent(state).lineage})
+
+
+def _fastest_parent(state: RunState) -> Candidate:
+    return min(state.parents.values(), key=lambda parent: (parent.latency_ms, place_of(parent.id)))
+
+
 def _person_places(state: RunState, refused: Refused) -> Iterator[Place]:
     prefix = f"r{state.round}.b{PERSON_SLOT}."
     keys = {EffectKey.parse(key).for_role(Role.EXECUTOR) for key in state.outcomes if key.startswith(prefix)}
     if not keys:
         return
-    best = min(state.parents.values(), key=lambda parent: (parent.latency_ms, place_of(parent.id)))
+    best = _fastest_parent(state)
     for key in sorted(keys):
         tries, waits_for = _follow(state, key, 0, refused)
         yield Place(best, None, None, tries, waits_for)
@@ -183,9 +205,15 @@ def _try(state: RunState, key: EffectKey, refused: Refused) -> Try | EffectKey:
     judged = state.outcomes.get(str(judging))
     if judged is None:
         return judging
+    assert isinstance(judged, EvaluationCompleted | EvaluationFailed)
+    return _judged(key, made, judged, refused)
+
+
+def _judged(
+    key: EffectKey, made: KernelProposed, judged: EvaluationCompleted | EvaluationFailed, refused: Refused
+) -> Try:
     if isinstance(judged, EvaluationFailed):
         return Try(key, made, error=judged.error, infrastructure=True)
-    assert isinstance(judged, EvaluationCompleted)
     evaluation = refused.get(judged.evaluation.code, judged.evaluation)
     return Try(key, made, evaluation, refusal(evaluation))
 

@@ -21,11 +21,12 @@ import structlog
 
 from agent_core.decide import decide
 from agent_core.effects import Record
+from daemon.deadlines import Deadlines
 from daemon.lanes import Flight, Kind, Lane, Ready, kind_of
 from daemon.shares import FairShare, Places
 from daemon.stop import Stop, first_of
 from state.errors import StaleAppend
-from state.events import RoundCompleted, RunCompleted
+from state.events import RoundCompleted, RoundDeadlinePassed, RunCompleted
 from state.fold import RunState
 from state.log import EventLog
 from state.model import EffectKey, RunStatus
@@ -74,6 +75,7 @@ class Supervisor:
         self._lanes: dict[str, Lane] = {}
         self._shares = {kind: FairShare() for kind in Kind}
         self._places = Places(limits.runs)
+        self._deadlines = Deadlines(event_log, passed=self.touch)
         self._touched: dict[str, None] = {}
         self._wake = asyncio.Event()
         self._failure: BaseException | None = None
@@ -113,6 +115,7 @@ class Supervisor:
                 await first_of(self._wake, stop.requested)
             await self._drain(stop)
         finally:
+            self._deadlines.stop()
             await _drop(self._tasks())
         if self._failure is not None:
             raise self._failure
@@ -153,6 +156,7 @@ class Supervisor:
 
     def _forget(self, run: str) -> None:
         del self._lanes[run]
+        self._deadlines.forget(run)
         for share in self._shares.values():
             share.forget(run)
         self._leave(run)
@@ -161,6 +165,8 @@ class Supervisor:
         """Append the decisions on `state`; return whether there were any, else fill the ready effects."""
         decisions = decide(state)
         records = [item for item in decisions if isinstance(item, Record)]
+        if self._deadlines.watch(run, state) and not records:
+            records = [Record((RoundDeadlinePassed(round=state.round),))]
         if not records:
             lane.fill(state, decisions, most=max(self._limits.evaluations, self._limits.proposals))
             if lane.idle:
@@ -270,6 +276,8 @@ def _tell(stored: Iterable[Recorded], state: RunState) -> None:
     for item in stored:
         step = log.bind(run=item.stream, event_id=item.place, best_ms=best_ms)
         match item.event:
+            case RoundDeadlinePassed(round=round_):
+                step.info("round_deadline_passed", round=round_, late=len(state.late))
             case RoundCompleted(round=round_):
                 step.info("round_completed", round=round_)
             case RunCompleted(reason=reason, detail=detail):

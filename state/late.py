@@ -28,7 +28,7 @@ from state.run import IllegalEvent, Late, RunState, by_person, evolve, require_l
 def deadline_passed(state: RunState, event: RoundDeadlinePassed) -> RunState:
     """From here on the round's results are what they are; a kernel in flight is late, all else is lost."""
     require_live(state, event)
-    if not state.joinable or state.expired or event.round != state.round:
+    if not state.joinable or event.round != state.round:
         raise IllegalEvent(f"RoundDeadlinePassed({event.round}) in round {state.round}")
     found = (_late(state, EffectKey.parse(key)) for key in sorted(state.open))
     return evolve(state, expired=True, late=state.late | dict(one for one in found if one is not None))
@@ -70,6 +70,5 @@ def _told_late(state: RunState, known: Late, event: EffectEnded) -> Late | None:
     if isinstance(event, KernelProposed):
         return known.model_copy(update={"kernel": event})
     if isinstance(event, EvaluationCompleted | EvaluationFailed):
-        now = state.joinable and not state.expired
-        return known.model_copy(update={"judged": event, "competes_in": state.round + (not now)})
+        return known.model_copy(update={"judged": event, "competes_in": state.round + (not state.joinable)})
     return None

@@ -154,6 +154,11 @@ class EventLog:
         """Return who wrote the kernels that a run proposed, by candidate id."""
         return {row["candidate"]: row["author"] for row in self._reader.attempts(run) if row["author"]}
 
+    def round_began_us(self, run: str) -> int:
+        """Return when a run's last round began, in microseconds of the wall clock; 0 if it had none."""
+        found = self._reader.read(stream=run, types=("RoundStarted",), newest=True, limit=1)
+        return found[0].ts_us if found else 0
+
     def system(self) -> SystemState:
         """Return the system stream's state."""
         tip = self._appender.tip(SYSTEM_STREAM)

@@ -152,9 +152,9 @@ class RunState(Frozen):
 
     @property
     def joinable(self) -> bool:
-        """Whether a kernel proposed now competes in this round: until it is looked at who won it."""
+        """Whether a kernel proposed now competes in this round: until its deadline, or a look at who won."""
         looked = any(key.endswith(Role.VERIFIER) for key in (*self.open, *self.outcomes))
-        return self.in_round and not self.selected and not looked
+        return self.in_round and not (self.selected or self.expired or looked)
 
     @property
     def ended(self) -> bool:

@@ -1,0 +1,67 @@
+"""Deadlines of rounds: a timer per run, by the monotonic clock while this process lives.
+
+After a restart the time that the round has had is taken from the log's wall clock, which may have jumped: it
+counts as nothing at least, and as the whole deadline at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from state.fold import RunState
+from state.log import EventLog
+
+
+@dataclass(frozen=True, slots=True)
+class _Timer:
+    round: int
+    seconds: float
+    handle: asyncio.TimerHandle
+
+
+class Deadlines:
+    """Says when the round of a run has taken as long as its settings let it."""
+
+    def __init__(self, event_log: EventLog, *, passed: Callable[[str], None]) -> None:
+        """`passed` is called with a run whose round has to close."""
+        self._log = event_log
+        self._passed = passed
+        self._timers: dict[str, _Timer] = {}
+        self._over: dict[str, int] = {}
+
+    def watch(self, run: str, state: RunState) -> bool:
+        """Keep the timer of a run by its state; return whether its round is over its deadline."""
+        seconds = state.config.search.round_seconds
+        if seconds is None or not state.joinable:
+            self.forget(run)
+            return False
+        timer = self._timers.get(run)
+        if timer is None or (timer.round, timer.seconds) != (state.round, seconds):
+            self.forget(run)
+            self._start(run, state.round, seconds)
+        return self._over.get(run) == state.round
+
+    def forget(self, run: str) -> None:
+        """Stop the timer of a run."""
+        timer = self._timers.pop(run, None)
+        self._over.pop(run, None)
+        if timer is not None:
+            timer.handle.cancel()
+
+    def stop(self) -> None:
+        """Stop all timers."""
+        for run in tuple(self._timers):
+            self.forget(run)
+
+    def _start(self, run: str, round_: int, seconds: float) -> None:
+        had = time.time() - self._log.round_began_us(run) / 1e6
+        left = seconds - min(max(had, 0.0), seconds)
+        handle = asyncio.get_running_loop().call_later(left, self._ring, run, round_)
+        self._timers[run] = _Timer(round_, seconds, handle)
+
+    def _ring(self, run: str, round_: int) -> None:
+        self._over[run] = round_
+        self._passed(run)

@@ -1,0 +1,84 @@
+"""Deadlines of rounds under the supervisor: they pass, also over a restart; clocks that jump do no harm."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+
+import pytest
+
+from daemon.deadlines import Deadlines
+from state.events import EffectEnded, RoundDeadlinePassed, RoundStarted
+from state.log import EventLog
+from state.model import Role
+from state.verify import verify
+from tests.daemon import fakes
+from tests.daemon.test_supervisor import Gate, events, running, submit, supervisor_of, until
+
+
+@pytest.fixture
+def event_log(home):
+    with EventLog.open(home) as log:
+        yield log
+
+
+def with_deadline(seconds: float):
+    search = fakes.CONFIG.search.model_copy(update={"round_seconds": seconds})
+    return fakes.CONFIG.model_copy(update={"search": search})
+
+
+async def test_a_round_closes_at_its_deadline_and_what_was_late_ends_once(home, event_log):
+    run = await submit(event_log, "a", with_deadline(0.3))
+    gate = Gate(event_log, closed=(Role.EXECUTOR,))
+    async with running(supervisor_of(event_log, gate, at_a_time=4)):
+        await until(lambda: events(event_log, run, RoundDeadlinePassed))
+        gate.opened.set()
+        await until(lambda: fakes.has_ended(event_log, run))
+    ended = Counter(event.key for event in events(event_log, run, EffectEnded))
+    assert set(ended.values()) == {1}
+    assert event_log.state(run).late == {}
+    assert verify(home).ok
+
+
+async def test_without_a_deadline_no_round_has_one(event_log):
+    run = await submit(event_log, "a")
+    async with running(supervisor_of(event_log, Gate(event_log), at_a_time=2)):
+        await until(lambda: fakes.has_ended(event_log, run))
+    assert events(event_log, run, RoundDeadlinePassed) == []
+
+
+async def test_a_deadline_goes_on_over_a_restart(event_log):
+    """The process was away for longer than the deadline: it has passed when the run is taken up."""
+    run = await submit(event_log, "a", with_deadline(0.5))
+    stuck = Gate(event_log, closed=(Role.EXECUTOR,))
+    async with running(supervisor_of(event_log, stuck, at_a_time=4, grace_seconds=0)):
+        await until(stuck.arrived.is_set)
+    assert events(event_log, run, RoundStarted)
+    assert events(event_log, run, RoundDeadlinePassed) == []
+    await asyncio.sleep(0.6)
+    gate = Gate(event_log, closed=(Role.EXECUTOR,))
+    async with running(supervisor_of(event_log, gate, at_a_time=4)):
+        await until(lambda: events(event_log, run, RoundDeadlinePassed))
+        gate.opened.set()
+        await until(lambda: fakes.has_ended(event_log, run))
+
+
+@pytest.mark.parametrize(("ago", "rings"), [(-3600.0, False), (3600.0, True)])
+async def test_a_clock_that_jumped_costs_a_deadline_at_most(event_log, ago, rings):
+    """Back, the round has its whole time again; forth, it has had it."""
+    run = await submit(event_log, "a", with_deadline(600))
+    gate = Gate(event_log, closed=(Role.EXECUTOR,))
+    async with running(supervisor_of(event_log, gate, at_a_time=4, grace_seconds=0)):
+        await until(gate.arrived.is_set)
+    rang: list[str] = []
+    deadlines = Deadlines(event_log, passed=rang.append)
+    began = event_log.round_began_us
+    event_log.round_began_us = lambda name: began(name) - int(ago * 1e6)
+    state = event_log.state(run)
+    assert not deadlines.watch(run, state)
+    await asyncio.sleep(0.02)
+    assert rang == ([run] if rings else [])
+    assert deadlines.watch(run, state) is rings
+    deadlines.stop()
+    assert time.time() * 1e6 >= began(run)
