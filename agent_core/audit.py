@@ -69,6 +69,7 @@ def _refuted(state: RunState, wrong: Candidate, evaluation: Evaluation) -> Kerne
     best = min(others, key=lambda one: one.latency_ms, default=None)
     entries, checkpoints = beam.without(wrong, state.beam, state.checkpoints, best=best)
     attempts, credits_ = history.retracted(state.attempts, state.credits, evaluation, error)
+    copies = frozenset({wrong.id, *(one.candidate for one in attempts if one.code == wrong.code)})
     return KernelRefuted(
         candidate=wrong.id,
         verdict=evaluation.verdict,
@@ -76,8 +77,8 @@ def _refuted(state: RunState, wrong: Candidate, evaluation: Evaluation) -> Kerne
         best=best,
         beam=entries,
         checkpoints=checkpoints,
-        memory=memory.forget(state.memory, wrong.id),
-        reflections=reflexion.forget(state.reflections, wrong.id),
+        memory=memory.forget(state.memory, copies),
+        reflections=reflexion.forget(state.reflections, copies),
         attempts=attempts,
         credits=credits_,
     )

@@ -53,9 +53,9 @@ def remember(
     return queue[max(0, len(queue) - limit) :]
 
 
-def forget(memory: Iterable[Experience], candidate: str) -> tuple[Experience, ...]:
-    """Return the queue without what was distilled from `candidate`."""
-    return tuple(experience for experience in memory if candidate not in experience.cites)
+def forget(memory: Iterable[Experience], candidates: frozenset[str]) -> tuple[Experience, ...]:
+    """Return the queue without what was distilled from any of `candidates`."""
+    return tuple(experience for experience in memory if candidates.isdisjoint(experience.cites))
 
 
 def _groups(found: Iterable[Sample]) -> list[list[Sample]]:

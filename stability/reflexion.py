@@ -8,7 +8,7 @@ how often it was seen. The list is bounded: what a new note pushes out is the no
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from state.model import Candidate, ErrorInfo, Evaluation, Grade, Plan, Prediction, Reflection
 
@@ -112,9 +112,9 @@ def merge(known: Iterable[Reflection], new: Iterable[Reflection], *, limit: int)
     return newest + _most_seen(tuple(old.values()), limit - len(newest))
 
 
-def forget(notes: Iterable[Reflection], candidate: str) -> tuple[Reflection, ...]:
-    """Return the list without the notes whose lesson `candidate` taught."""
-    return tuple(note for note in notes if note.cites[-1:] != (candidate,))
+def forget(notes: Iterable[Reflection], candidates: Collection[str]) -> tuple[Reflection, ...]:
+    """Return the list without the notes whose lesson one of `candidates` taught."""
+    return tuple(note for note in notes if not note.cites or note.cites[-1] not in candidates)
 
 
 def _key(note: Reflection) -> tuple[str, str, str]:

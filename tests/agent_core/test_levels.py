@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from agent_core.decide import decide
+from agent_core.roles import KernelAnswer
 from state.events import (
     BeamSelected,
     ConfigChanged,
@@ -19,11 +20,21 @@ from state.events import (
     KernelRefuted,
     RoundCompleted,
     RunCompleted,
+    RunForked,
     RunPaused,
     RunResumed,
     effect_key,
 )
-from state.model import Evaluation, EvaluationRequest, Level, Role, RunStatus, StopReason, Verdict
+from state.model import (
+    Evaluation,
+    EvaluationRequest,
+    Level,
+    Rebase,
+    Role,
+    RunStatus,
+    StopReason,
+    Verdict,
+)
 from tests.support.paths import ROOT, Paths, judged_by
 from tests.support.world import Catch, LostHost, World, catch_nothing, refused, small
 
@@ -175,7 +186,7 @@ def test_copies_of_a_refuted_kernel_are_refuted_with_it():
     class Same(Paths):
         async def implement(self, request, read):
             made = await super().implement(request, read)
-            return made if made.source.endswith("2") else type(made)("k.same", "always the same")
+            return made if made.source.endswith("2") else KernelAnswer("k.same", "always the same")
 
     world = World(
         small(beam=2, plans=3, implementations=1, rounds=1, repairs=0),
@@ -353,6 +364,60 @@ def test_the_initial_kernel_is_audited_when_nothing_beats_it():
     assert world.state.best.level is WHOLE
 
 
+def test_lessons_of_copies_of_what_fell_are_taken_back_too():
+    class Same(Paths):
+        async def implement(self, request, read):
+            return KernelAnswer("k.same", "always the same")
+
+    world = World(
+        small(beam=2, plans=2, implementations=1, rounds=1, repairs=0, explorers=0),
+        kernel=ROOT,
+        proposer=Same(),
+        judge=judged_by({ROOT: 10.0, "k.same": 5.0}),
+        catch=wrong(whole="k.same"),
+    ).finish()
+    (fallen,) = world.of(KernelRefuted)
+    assert [one.verdict for one in fallen.attempts] == [Verdict.INCORRECT] * 2
+    assert fallen.reflections == ()
+    assert fallen.memory == ()
+
+
+def test_an_audit_of_the_initial_kernel_makes_it_no_new_best():
+    config = small(rounds=1, beam=1).model_copy(update={"approval": ("new_best",)})
+    world = World(config, kernel=ROOT, proposer=Paths(), judge=judged_by({ROOT: 10.0})).finish()
+    assert world.state.best.level is WHOLE
+    assert world.of(RunPaused) == []
+
+
+def test_a_person_lets_a_run_complete_after_its_audit():
+    config = small(rounds=1, beam=1).model_copy(update={"approval": ("completion",)})
+    world = World(config, kernel=ROOT, proposer=Paths(), judge=judged_by({ROOT: 10.0}))
+    world.finish(until=lambda state: state.status is RunStatus.PAUSED)
+    assert world.state.best.level is WHOLE
+
+
+def test_a_fork_judges_its_beam_anew_as_what_is_in_a_beam():
+    parent = world_of({"k.0": 5.0}, rounds=1).finish()
+    state = parent.state
+    config = state.config.model_copy(update={"target": "trn1"})
+    child = World(config, kernel=ROOT, proposer=Paths(), judge=judged_by({ROOT: 10.0, "k.0": 4.0}))
+    child.blobs |= parent.blobs
+    authors = {entry.candidate.id: "builtin" for entry in state.beam}
+    rebase = Rebase(
+        config=config, problem=state.problem, bounds=state.bounds, toolchain="world 2", authors=authors
+    )
+    child.events, child._keys = list(parent.events), set()
+    child._state = state
+    child.append(RunForked(parent="p", parent_seq=len(parent.events), parent_hash="0" * 64, rebase=rebase))
+    before = len(child.events)
+    child.finish()
+    child.events = child.events[before:]
+    assert {one.level for one in asked(child, Role.EVALUATOR).values()} == {ONE_SEED}
+    assert {entry.candidate.level for entry in child.of(BeamSelected)[0].beam} == {ONE_SEED}
+    assert {name: one.author for name, one in asked(child, Role.AUDITOR).items()} == {"k.0": "builtin"}
+    assert child.state.best.level is WHOLE
+
+
 # --- one code, two verdicts ------------------------------------------------------------------------
 
 
@@ -363,7 +428,7 @@ def test_a_code_refused_in_one_place_is_refused_in_all_whichever_verdict_comes_f
     class Same(Paths):
         async def implement(self, request, read):
             made = await super().implement(request, read)
-            return type(made)("x", "the same") if request.key.startswith("r2") else made
+            return KernelAnswer("x", "the same") if request.key.startswith("r2") else made
 
     def refuse(event: EvaluationCompleted, request: EvaluationRequest) -> Evaluation:
         found = event.evaluation
