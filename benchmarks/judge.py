@@ -40,6 +40,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "no maximum at all": ("bmm_softmax", "data=scores, bias=neg_max", "data=scores"),
     "no epsilon under the root": ("add_rmsnorm_matmul", ", op1=nl.add, operand1=EPSILON", ""),
     "no epsilon beside the root": ("adamw", "op0=nl.add, operand0=EPSILON", "op0=nl.add, operand0=0.0"),
+    "no weight decay": ("adamw", "DECAY = 1.0 - 1e-5", "DECAY = 1.0"),
     "term in half precision": ("adamw", _RATIO + "float32", _RATIO + "bfloat16"),
     "skipped tail": ("silu", "range(n // TILE_N)", "range(n // TILE_N - 1)"),
     "constant output": ("silu", "data1=x_tile, data2=sigmoid", "data1=sigmoid, data2=sigmoid"),

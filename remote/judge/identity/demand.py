@@ -21,6 +21,9 @@ from remote.judge.identity.operations import operation
 from remote.judge.identity.places import Where, area, box_places, grid, places, whole
 from remote.judge.tiles import Box
 
+MAX_STEPS = 20_000
+"""Instructions that parts of the outputs may need."""
+
 MAX_ELEMENTS = 1 << 30
 """Elements of all tensors in use at a time that get a bit."""
 
@@ -46,6 +49,10 @@ def steps(program: Program, wanted: Mapping[int, Sequence[Box]]) -> list[Step]:
         UnfollowedError: only the run shows which instructions these are.
     """
     _followed(program)
+    if len(program) > MAX_STEPS:
+        raise UnfollowedError(
+            f"parts of its outputs need {len(program)} instructions, at most {MAX_STEPS} are followed"
+        )
     return _Walk(program, wanted).steps()
 
 

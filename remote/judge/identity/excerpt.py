@@ -19,7 +19,7 @@ from remote.judge.tiles import Tile
 MAX_WORK = 4_000_000
 """Elements computed for one evaluation, weighted by their operations, where boxes can be made smaller."""
 
-HARDEST = 100_000_000
+HARDEST = 20_000_000
 """The same, where they cannot."""
 
 _LADDER = ((1, (1, 8)), (1, (4, 16)), (2, (1, 8)), (2, (4, 16)), (4, (1, 8)), (4, (4, 16)), (4, (8, 64)))

@@ -42,20 +42,21 @@ def identify(traced: Program, reply: bytes, job: Job) -> Identity:
         BadReferenceError: the file of the reference's expression is gone.
     """
     try:
-        reference = _reference(job)
-        sides = _sides(traced, reference, reply, job)
+        sides = _sides(traced, _reference(job), reply, job)
+        finding = find(sides)
     except (UnfollowedError, ExpressionError) as error:
         return Identity(verdict="tested", reason=str(error))
-    finding = find(sides)
+    except BadReferenceError:
+        raise
+    except Exception as error:  # noqa: BLE001  a fault of an evaluation is no kernel's
+        return Identity(verdict="tested", reason=f"the evaluation failed: {type(error).__name__}: {error}")
     if finding.verdict == "rejected":
         raise _rejected(finding, sides, job)
     dims = job.spec.dims(job.size)
     all_of_it = sum(prod(output.resolve(dims)) for output in job.spec.outputs)
+    share_percent = 100.0 * finding.elements / all_of_it
     return Identity(
-        verdict=finding.verdict,
-        reason=finding.reason,
-        elements=finding.elements,
-        share_percent=100.0 * finding.elements / all_of_it,
+        verdict=finding.verdict, reason=finding.reason, elements=finding.elements, share_percent=share_percent
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import seeds
 from nki_sim.flow import slices
+from remote.judge.identity import demand
 from remote.judge.identity.demand import UnfollowedError, steps
 from remote.judge.identity.marks import Marks
 from remote.judge.identity.residues import Residues, Why
@@ -221,6 +222,13 @@ UNFOLLOWED = {
         *stored("b"),
     ),
 }  # fmt: skip
+
+
+def test_long_programs_are_left_alone(monkeypatch) -> None:
+    monkeypatch.setattr(demand, "MAX_STEPS", 3)
+    program = traced(INSTRUCTIONS["maxima of rows"], SHAPES)
+    with pytest.raises(UnfollowedError, match="need 5 instructions, at most 3"):
+        steps(program, boxes(whole(program)))
 
 
 @pytest.mark.parametrize("reason", UNFOLLOWED)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import seeds
+from remote.judge.identity import stage
 from remote.judge.identity.stage import identify
 from remote.judge.identity.tracing.recording import record
 from remote.judge.job import Job
@@ -111,6 +112,15 @@ def test_without_a_followed_reference_kernels_are_tested(job) -> None:
     found = judged(bare, seeds.load("silu").kernel)
     assert (found.verdict, found.elements) == ("tested", 0)
     assert "reference" in found.reason
+
+
+def test_a_fault_of_an_evaluation_is_no_kernel_s(job, monkeypatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(stage, "find", fail)
+    found = judged(job("silu"), seeds.load("silu").kernel)
+    assert (found.verdict, found.reason) == ("tested", "the evaluation failed: MemoryError: no room")
 
 
 def test_a_damaged_file_makes_no_verdict_wrong(job, tmp_path) -> None:
