@@ -3,8 +3,8 @@
 `python benchmarks/judge.py [--size full] [--level one_seed] [--only TEXT] [--json]` judges the initial kernel
 of every problem, then a few wrong kernels, one after the other in one worker, as the embedded evaluator does.
 `references` is what the problem's reference cost; it is kept under `--home`, so that a second call shows what
-a candidate costs. Seconds are of this machine at this moment; `cpu_s`, the processor time of jail and worker,
-shows what they would be on one that does nothing else.
+a candidate costs. Seconds are of this machine at this moment; `cpu_s`, the processor time of the worker, which
+does all but lint and jail, shows what they would be on one that does nothing else.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import json
 import os
-import resource
 import statistics
 import sys
 import tempfile
@@ -115,13 +114,12 @@ async def judged(evaluator: LocalEvaluator, case: Case, options: argparse.Namesp
 
 
 def cpu_s(evaluator: LocalEvaluator) -> float:
-    """Processor time of the processes that ended and of the workers alive."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    """Processor time of the workers so far."""
     ticks = 0
     for pid in evaluator.worker_pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])
-    return ended.ru_utime + ended.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 async def measure(options: argparse.Namespace, home: Path) -> list[dict[str, Any]]:
