@@ -3,8 +3,8 @@
 `python benchmarks/judge.py [--size full] [--level one_seed] [--only TEXT] [--json]` judges the initial kernel
 of every problem, then a few wrong kernels, one after the other in one worker, as the embedded evaluator does.
 `references` is what the problem's reference cost; it is kept under `--home`, so that a second call shows what
-a candidate costs. Seconds are of this machine at this moment; `cpu_s`, the processor time of the worker, which
-does all but lint and jail, shows what they would be on one that does nothing else.
+a candidate costs. Seconds are of this machine at this moment; `cpu_s`, the processor time of the worker,
+which does all but lint and jail, shows what they would be on one that does nothing else.
 """
 
 from __future__ import annotations
