@@ -26,7 +26,7 @@ from daemon.lanes import Flight, Kind, Lane, Ready, kind_of
 from daemon.shares import FairShare, Places
 from daemon.stop import Stop, first_of
 from state.errors import StaleAppend
-from state.events import RoundCompleted, RoundDeadlinePassed, RunCompleted
+from state.events import KernelRefuted, RoundCompleted, RoundDeadlinePassed, RunCompleted
 from state.fold import RunState
 from state.log import EventLog
 from state.model import EffectKey, RunStatus
@@ -280,5 +280,7 @@ def _tell(stored: Iterable[Recorded], state: RunState) -> None:
                 step.info("round_deadline_passed", round=round_, late=len(state.late))
             case RoundCompleted(round=round_):
                 step.info("round_completed", round=round_)
+            case KernelRefuted(candidate=candidate, error=error):
+                step.warning("kernel_refuted", candidate=candidate, code=error.code, error=error.message)
             case RunCompleted(reason=reason, detail=detail):
                 step.info("run_completed", reason=reason.value, detail=detail)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from structlog.testing import capture_logs
 
 from daemon.ctl.lines import as_line
 from daemon.ctl.report import as_json, as_text
@@ -191,6 +192,14 @@ def test_who_falls_is_named_as_it_happens_and_in_the_log_s_lines(refuting, items
     assert as_line(started).endswith(": verifier")
     (ended,) = [item for item in items if isinstance(item.event, RunCompleted)]
     assert as_line(ended).endswith("all rounds done; best correct on whole outputs of every seed")
+
+
+def test_operators_are_warned_of_a_best_that_falls(tmp_path):
+    run = fakes.submit(tmp_path / "home", fakes.REFUTING)
+    with capture_logs() as lines:
+        fakes.finish(tmp_path / "home", run, workers=fakes.refuting_workers())
+    (line,) = [line for line in lines if line["event"] == "kernel_refuted"]
+    assert (line["run"], line["code"], line["log_level"]) == (run, "incorrect", "warning")
 
 
 def test_status_and_best_say_the_level(ctl, refuting):
