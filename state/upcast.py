@@ -22,11 +22,11 @@ Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 def _any_gain(body: dict[str, Any]) -> dict[str, Any]:
     """Before predictions had draws, any predicted gain was kept; runs of that time go on so."""
-    config = body["config"]
-    if not isinstance(config, dict):
+    config = body.get("config")
+    search = config.get("search", {}) if isinstance(config, dict) else None
+    if not (isinstance(config, dict) and isinstance(search, dict)):
         return body
-    search = {"confidence_percent": 0.0, **config.get("search", {})}
-    return {**body, "config": {**config, "search": search}}
+    return {**body, "config": {**config, "search": {"confidence_percent": 0.0, **search}}}
 
 
 def _no_draws(body: dict[str, Any]) -> dict[str, Any]:
@@ -95,9 +95,12 @@ def upcast(
 
     Raises:
         LogTooNew: there is no way from that version to today's.
+        ValueError: `payload` is not a JSON object, or of no version at all.
     """
     current = EVENT_TYPES[type_].version
     body = json.loads(payload)
+    if not isinstance(body, dict) or version < 1:
+        raise ValueError(f"version {version} of it is nothing that was ever written")
     for step in range(version, current):
         body = upcasters[type_, step](body)
     if version > current:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from state import upcast
 from state.chain import GENESIS
@@ -74,6 +78,40 @@ def test_runs_from_before_predictions_had_draws_keep_any_gain(
     kind: str, config: object, lifted: object
 ) -> None:
     assert json.loads(upcast.upcast(kind, 1, json.dumps({"config": config}))) == {"config": lifted}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+BODIES = st.dictionaries(
+    st.sampled_from(["config", "search", "reason", "type", "key"]) | st.text(max_size=8), JSON
+)
+
+
+@pytest.mark.parametrize("kind", upcast.UPCASTERS, ids=lambda kind: f"{kind[0]}{kind[1]}")
+@given(
+    body=BODIES
+    | BODIES.map(lambda inner: {"config": inner})
+    | BODIES.map(lambda inner: {"config": {"search": inner}})
+)
+@settings(max_examples=40)
+def test_upcasters_are_total_and_change_nothing_that_they_are_given(
+    kind: tuple[str, int], body: object
+) -> None:
+    before = copy.deepcopy(body)
+    assert isinstance(upcast.UPCASTERS[kind](body), dict)
+    assert body == before
+
+
+@given(kind=st.sampled_from(sorted(EVENT_TYPES)), version=st.integers(0, 4), payload=JSON)
+@settings(max_examples=300)
+def test_any_payload_of_any_version_is_read_or_named(kind: str, version: int, payload: object) -> None:
+    text = json.dumps(payload)
+    with suppress(LogDamaged, LogTooNew):
+        event = upcast.decode(row(type=kind, sv=version, payload=text))
+        assert isinstance(event, EVENT_TYPES[kind])
 
 
 def golden(path: Path) -> list[dict[str, object]]:
