@@ -79,8 +79,12 @@ def attempts(connection: sqlite3.Connection, run: str) -> Rows:
 
 
 def candidates(connection: sqlite3.Connection, run: str) -> Rows:
-    """Return a run's correct kernels whose latencies compare, fastest first; columns as in `attempts`."""
-    correct = [row for row in attempts(connection, run) if row["verdict"] == "correct" and not row["history"]]
+    """Return a run's correct kernels whose latencies compare, fastest first; columns as in `attempts`.
+
+    Copies of a kernel that was refuted were judged no further themselves, and are as wrong.
+    """
+    compared = [row for row in attempts(connection, run) if not row["history"]]
+    correct = [row for row in compared if row["verdict"] == "correct" and row["reason"] != "refuted"]
     return sorted(correct, key=lambda row: (row["latency_ms"] or 0.0, row["seq"]))
 
 
