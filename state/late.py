@@ -30,20 +30,29 @@ def deadline_passed(state: RunState, event: RoundDeadlinePassed) -> RunState:
     require_live(state, event)
     if not state.joinable or event.round != state.round:
         raise IllegalEvent(f"RoundDeadlinePassed({event.round}) in round {state.round}")
-    found = (_late(state, EffectKey.parse(key)) for key in sorted(state.open))
-    return evolve(state, expired=True, late=state.late | dict(one for one in found if one is not None))
+    late = {str(place): _late(state, place) for place in sorted(_unjudged(state))}
+    return evolve(state, expired=True, late=state.late | late)
 
 
-def _late(state: RunState, key: EffectKey) -> tuple[str, Late] | None:
-    """Return the place of an effect of the round that makes or judges a kernel, None for any other."""
+def _unjudged(state: RunState) -> set[EffectKey]:
+    """Return the places of the round whose kernel is being made or judged, or waits for that."""
+    begun = {key.for_role(Role.EXECUTOR) for key in map(EffectKey.parse, state.open) if key.role in _KERNEL}
+    made = {effect_key(one) for one in state.outcomes.values() if isinstance(one, KernelProposed)}
+    waiting = {key for key in made if str(key.for_role(Role.EVALUATOR)) not in state.outcomes}
+    return {key for key in begun | waiting if key.round == state.round}
+
+
+def _late(state: RunState, place: EffectKey) -> Late:
+    """Return a late place; a person's kernel, which has no slot, goes with the fastest of the round."""
     parents = {slot.slot: state.parents[slot.parent] for slot in state.slots}
-    place = key.for_role(Role.EXECUTOR)
-    planned = state.outcomes.get(str(key._replace(implementation=0, repair=0, role=Role.PLANNER)))
-    if key.round != state.round or key.role not in _KERNEL or not isinstance(planned, PlanProposed):
-        return None
+    fastest = min(state.parents.values(), key=lambda parent: parent.latency_ms)
+    planned = state.outcomes.get(str(place._replace(implementation=0, repair=0, role=Role.PLANNER)))
     made = state.outcomes.get(str(place))
-    kernel = made if isinstance(made, KernelProposed) else None
-    return str(place), Late(parent=parents[key.slot], plan=planned.plan, kernel=kernel)
+    return Late(
+        parent=parents.get(place.slot, fastest),
+        plan=planned.plan if isinstance(planned, PlanProposed) else None,
+        kernel=made if isinstance(made, KernelProposed) else None,
+    )
 
 
 _KERNEL = frozenset({Role.EXECUTOR, Role.EVALUATOR})

@@ -70,14 +70,14 @@ class OpenEffect(Frozen):
 
 
 class Late(Frozen):
-    """A place whose kernel was in flight when its round's deadline passed, by its executor's key.
+    """A place whose kernel was not judged when its round's deadline passed, by its executor's key.
 
     `kernel` and `judged` are its outcomes as they arrive. It competes in the round `competes_in`, the one
     under way when its verdict arrived, or the next if that had its beam already.
     """
 
     parent: Candidate
-    plan: Plan
+    plan: Plan | None
     kernel: KernelProposed | None = None
     judged: Annotated[EvaluationCompleted | EvaluationFailed, Field(discriminator="type")] | None = None
     competes_in: int | None = None

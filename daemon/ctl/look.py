@@ -13,7 +13,7 @@ from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.ctl.seek import event_at
 from daemon.ctl.tracker import summary
-from daemon.ctl.words import LEVELS, times, usd
+from daemon.ctl.words import LEVELS, times, typed, usd
 from daemon.errors import UnknownRun
 from daemon.inbox import waiting
 from daemon.main import INSTANCE
@@ -46,8 +46,15 @@ def status(session: Session, run: str | None) -> None:
     runs = _runs(session, run, owned=process["state"] == "running")
     refused = process["config_refused"]
     told = [f"config.toml was refused: {refused}"] if refused else []
-    text = [_process_line(process), *told, *(_table(runs) if runs else ["no runs"])]
+    table = _table(runs) if runs else ["no runs"]
+    text = [_process_line(process), *told, *table, *_approvals(runs)]
     session.emit({"daemon": process, "runs": runs}, "\n".join(text))
+
+
+def _approvals(runs: list[dict[str, Any]]) -> list[str]:
+    """Return a line for each run that waits for a person."""
+    waits = [run for run in runs if run["needs_approval"]]
+    return [f"{run['id']} {run['reason']}; let it go on with: {typed('approve', run['id'])}" for run in waits]
 
 
 def _process(session: Session) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.events import (
+    EVENT,
     BeamSelected,
     ConfigChanged,
     EvaluationStarted,
@@ -22,7 +23,7 @@ from state.model import (
     StopReason,
     Verdict,
 )
-from tests.support.world import LostHost, World, fold, judge_constants, refused, small
+from tests.support.world import Faults, LostHost, World, fold, judge_constants, refused, small
 
 
 def finished(order: int | None = None, **search) -> World:
@@ -72,6 +73,17 @@ def test_forks_of_forks_agree_with_their_ancestors(order, cuts):
     for share in cuts:
         child = child.fork(1 + int(share * (len(child.events) - 2))).finish()
     assert child.fingerprint == parent.fingerprint
+
+
+@given(order=st.integers(0, 1000), share=st.floats(0, 1), cut=st.floats(0, 1))
+@settings(max_examples=20, deadline=None)
+def test_any_prefix_of_any_history_folds_as_it_was_written(order, share, cut):
+    """Also of a fork's, and from the text that a log stores."""
+    parent = World(small(rounds=2), order=order, faults=Faults(crash=0.02)).finish()
+    child = parent.fork(1 + int(share * (len(parent.events) - 2))).finish()
+    events = child.events[: 1 + int(cut * (len(child.events) - 1))]
+    text = [event.model_dump_json() for event in events]
+    assert fold(EVENT.validate_json(line) for line in text) == fold(events)
 
 
 def test_what_is_in_flight_at_the_cut_is_asked_for_again(parent):
