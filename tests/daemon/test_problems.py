@@ -13,7 +13,7 @@ from tests.daemon import fakes
 def satisfied(monkeypatch):
     """A judge that takes every kernel for one that it finds correct."""
     answer = fakes.judge
-    monkeypatch.setattr(fakes, "judge", lambda source, target: answer(fakes.KERNEL.encode(), target))
+    monkeypatch.setattr(fakes, "judge", lambda _, *rest: answer(fakes.KERNEL.encode(), *rest))
     monkeypatch.setenv("NKI_AGENT_RUN__EVALUATOR", "fake")
 
 
