@@ -22,6 +22,14 @@ from state.errors import LogDamaged
 
 LOWEST_PRIORITY = 19
 
+_PROVER = """import ctypes, signal, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+from daemon.ctl import main
+main()
+"""
+"""`agentctl` that dies with the process that started it, also when that one is killed."""
+
 PATIENCE_SECONDS = 10.0
 """How long the report of a run that has ended waits for the proof of the log that it is in."""
 
@@ -75,7 +83,7 @@ async def prove(home: Path) -> None:
         LogDamaged: naming the first thing that is not as it was written.
     """
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "daemon.ctl", "--home", str(home), "verify", "--json",
+        sys.executable, "-P", "-c", _PROVER, "--home", str(home), "verify", "--json",
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
     )  # fmt: skip

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -46,6 +49,25 @@ async def test_a_proof_that_could_not_be_made_says_nothing_of_the_log(home, tmp_
         await prove(home)
     (line,) = lines
     assert (line["event"], line["status"], line["reason"]) == ("log_not_verified", -9, "out of memory")
+
+
+def test_a_proof_dies_with_the_process_that_is_killed_over_it(tmp_path):
+    told = tmp_path / "pid"
+    work = f"import os, time; open({str(told)!r}, 'w').write(str(os.getpid())); time.sleep(1000)"
+    script = (
+        "import asyncio, pathlib, daemon.proof as proof\n"
+        f"proof._PROVER = proof._PROVER.replace('from daemon.ctl import main\\nmain()', {work!r})\n"
+        "asyncio.run(proof.prove(pathlib.Path('/nowhere')))\n"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", script])
+    while not told.exists() or not told.read_text():
+        assert owner.poll() is None
+        time.sleep(0.01)
+    owner.kill()
+    owner.wait()
+    prover = Path(f"/proc/{told.read_text()}/stat")
+    while prover.exists() and prover.read_text().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.01)
 
 
 async def test_cancelling_ends_the_process(home, tmp_path, monkeypatch):
