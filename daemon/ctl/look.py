@@ -17,7 +17,7 @@ from daemon.ctl.words import LEVELS, times, typed, usd
 from daemon.errors import UnknownRun
 from daemon.inbox import waiting
 from daemon.main import INSTANCE
-from state.errors import BlobMissing, NoLog
+from state.errors import BlobMissing, BlobPruned, NoLog
 from state.fold import semantic
 from state.home import Layout, require_directory
 from state.lock import owner
@@ -209,5 +209,7 @@ def _blob(reader: LogReader, digest: str) -> str | None:
     """Return a blob as text; None where the digest is one of something else (a problem, a syntax tree)."""
     try:
         return reader.blob(digest).decode(errors="replace")
+    except BlobPruned as error:
+        return f"({error})"
     except BlobMissing:
         return None
