@@ -113,3 +113,16 @@ def test_a_home_in_use_is_left_alone(ctl, home, finished, tmp_path) -> None:
         ):
             assert ctl(*call).status == exits.LOCKED, call
     fakes.submit(home)
+
+
+def test_a_blob_that_was_lost_is_shown_as_that(ctl, home, finished) -> None:
+    with EventLog.open(home) as log:
+        shown = next(item for item in log.read(stream=finished) if item.type == "KernelProposed")
+    with closing(sqlite3.connect(home / "events.db")) as connection:
+        key = (bytes.fromhex(shown.event.source),)
+        connection.execute("UPDATE blob SET data = zeroblob(9) WHERE digest = ?", key)
+        connection.commit()
+    assert ctl("repair", "--json").json["blobs"] == [shown.event.source]
+    said = ctl("show", f"{finished}@{shown.run_seq}")
+    assert said.status == exits.OK
+    assert "was lost: its bytes were damaged" in said.out
