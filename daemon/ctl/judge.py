@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,12 +19,11 @@ from daemon.ctl.tracker import percent
 from daemon.ctl.words import identity, latency, percentage
 from daemon.errors import NotAnswered
 from state.errors import BlobMissing
-from state.model import INITIAL_KEY, PERSON, Evaluation, EvaluationRequest, digest_of
+from state.model import INITIAL_KEY, PERSON, Evaluation, EvaluationRequest, Level, digest_of
 
 if TYPE_CHECKING:
     from remote.evaluator import EvaluationAnswer
 
-Level = Literal["slices", "one_seed", "whole"]
 SAY_AFTER_SECONDS = 2.0
 SAY_EVERY_SECONDS = 10.0
 
@@ -69,7 +68,7 @@ def try_(session: Session, kernel: Path | None, **flags: Any) -> int:
 
 
 async def evaluate(
-    home: Path, config: Config, problem: Any, source: bytes, level: Level = "whole"
+    home: Path, config: Config, problem: Any, source: bytes, level: Level = Level.WHOLE
 ) -> Evaluation:
     """Return the verdict on a kernel, by a worker of its own; a long one says on stderr that it goes on.
 

@@ -12,9 +12,10 @@ import click
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.ctl.choices import configured
-from daemon.ctl.judge import Level, evaluate
+from daemon.ctl.judge import evaluate
 from daemon.ctl.tracker import percent
 from daemon.ctl.words import count, ms, typed
+from state.model import Level
 
 if TYPE_CHECKING:
     from seeds import ArgumentSpec, InputSpec, Problem, ProblemSpec
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 SIZE = "full"
-LEVEL: Level = "slices"
+LEVEL = Level.SLICES
 """What `--measure` judges at: the latency is that of the whole kernel in any case."""
 
 
