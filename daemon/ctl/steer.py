@@ -46,7 +46,7 @@ def cancel(session: Session, run: str, reason: str) -> None:
 
 @click.command(epilog=exits.epilog())
 @click.argument("run")
-@reason_option
+@click.option("--reason", default="approved", show_default=True, help="Kept in the log.")
 @common
 def approve(session: Session, run: str, reason: str) -> None:
     """Let a run go on that waits for a person, at the points that its `run.approval` names."""
