@@ -25,8 +25,8 @@ from daemon.deadlines import Deadlines
 from daemon.lanes import Flight, Kind, Lane, Ready, kind_of
 from daemon.shares import FairShare, Places
 from daemon.stop import Stop, first_of
-from state.errors import StaleAppend
-from state.events import KernelRefuted, RoundCompleted, RoundDeadlinePassed, RunCompleted
+from state.errors import BlobMissing, StaleAppend
+from state.events import KernelRefuted, RoundCompleted, RoundDeadlinePassed, RunCompleted, RunPaused
 from state.fold import RunState
 from state.log import EventLog
 from state.model import EffectKey, RunStatus
@@ -233,10 +233,17 @@ class Supervisor:
     def _launch(self, run: str, lane: Lane, ready: Ready, charge: float, event_id: str) -> None:
         with structlog.contextvars.bound_contextvars(run=run, effect=str(ready.key), event_id=event_id):
             task = asyncio.create_task(  # with a copy of the context: what it logs says what it is for
-                self._performer.perform(run, ready.key, ready.request), name=f"{run} {ready.key}"
+                self._perform(run, ready), name=f"{run} {ready.key}"
             )
         lane.flying[ready.key] = Flight(task, charge, asyncio.get_running_loop().time())
         task.add_done_callback(lambda done: self._landed(run, lane, ready.key, done))
+
+    async def _perform(self, run: str, ready: Ready) -> None:
+        """Perform an effect; a run that needs what the log lost waits for a person, and the others go on."""
+        try:
+            await self._performer.perform(run, ready.key, ready.request)
+        except BlobMissing as error:
+            await self._log.append([NewEvent(run, RunPaused(reason=f"{ready.key}: {error}"))])
 
     def _landed(self, run: str, lane: Lane, key: EffectKey, task: asyncio.Task[None]) -> None:
         flight = lane.flying.pop(key)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import closing
 
 import pytest
 
 from daemon.ctl import exits
+from daemon.inbox import drop
+from daemon.verbs import run_id
 from state.log import EventLog
+from state.model import RunStatus, digest_of
 from tests.daemon import fakes
 
 
@@ -126,3 +130,18 @@ def test_a_blob_that_was_lost_is_shown_as_that(ctl, home, finished) -> None:
     said = ctl("show", f"{finished}@{shown.run_seq}")
     assert said.status == exits.OK
     assert "was lost: its bytes were damaged" in said.out
+
+
+async def test_a_run_that_needs_a_lost_blob_waits_and_takes_nobody_with_it(home) -> None:
+    poor = fakes.submit(home)
+    other = run_id(drop(home, fakes.submission(kernel="TILE_M = 64\n")), fakes.CONFIG.problem)
+    await asyncio.to_thread(fakes.take_commands, home)
+    with closing(sqlite3.connect(home / "events.db")) as connection:
+        key = (bytes.fromhex(digest_of(fakes.KERNEL.encode())),)
+        connection.execute("UPDATE blob SET encoding = 'lost', data = x'' WHERE digest = ?", key)
+        connection.commit()
+    with EventLog.open(home) as log:
+        await fakes.host_until_ended(log, other)
+        state = log.state(poor)
+    assert state.status is RunStatus.PAUSED
+    assert "was lost" in state.status_reason
