@@ -129,15 +129,15 @@ def pause_all(home: Path) -> None:
                 log.append_now([NewEvent(run, RunPaused(reason="benchmark"))])
 
 
-def seconds_to_ready(home: Path, how: int) -> float:
-    """Return the seconds from the start to READY, of a daemon whose predecessor ended by signal `how`."""
+def seconds_to_ready(home: Path, how: int) -> tuple[float, float]:
+    """Return the seconds from the start to READY, by the clock and of CPU, after an end by signal `how`."""
     with agentd(home) as before:
         before.wait_ready()
         before.end(how)
     started = time.monotonic()
     with agentd(home) as again:
         again.wait_ready()
-        took = time.monotonic() - started
+        took = time.monotonic() - started, again.usage().cpu_seconds
         again.end(signal.SIGTERM)
     return took
 
@@ -159,28 +159,36 @@ def measure(home: Path, idle_seconds: float) -> dict[str, Any]:
     pause_all(home)
     with LogReader.open(home) as reader:
         events = reader.head().seq
-    ready = {
-        f"ready_seconds_after_{name}": min(seconds_to_ready(home, number) for _ in range(REPEATS))
-        for name, number in (("stop", signal.SIGTERM), ("kill", signal.SIGKILL))
-    }
-    return {"events": events, **ready, **idling(home, idle_seconds)}
+    ready = {}
+    for name, number in (("stop", signal.SIGTERM), ("kill", signal.SIGKILL)):
+        took = [seconds_to_ready(home, number) for _ in range(REPEATS)]
+        ready[f"ready_seconds_after_{name}"], ready[f"ready_cpu_seconds_after_{name}"] = map(
+            min, zip(*took, strict=True)
+        )
+    return {"events": events, **ready, **(idling(home, idle_seconds) if idle_seconds else {})}
 
 
 def lines(result: dict[str, Any]) -> list[str]:
-    idle = f"{result['idle_cpu_percent']:.2f} % of a core, {result['idle_resident_mb']:.0f} MB"
-    return [
+    took = {
+        name: f"{result[f'ready_seconds_{name}']:.2f} s, {result[f'ready_cpu_seconds_{name}']:.2f} s of CPU"
+        for name in ("after_stop", "after_kill")
+    }
+    found = [
         f"events in the log      {result['events']:,}",
-        f"ready after a stop     {result['ready_seconds_after_stop']:.2f} s",
-        f"ready after SIGKILL    {result['ready_seconds_after_kill']:.2f} s",
-        f"idle                   {idle}",
+        f"ready after a stop     {took['after_stop']}",
+        f"ready after SIGKILL    {took['after_kill']}",
     ]
+    if "idle_cpu_percent" in result:
+        idle = f"{result['idle_cpu_percent']:.2f} % of a core, {result['idle_resident_mb']:.0f} MB"
+        found.append(f"idle                   {idle}")
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--home", type=Path, help="a home to take, instead of making one")
-    parser.add_argument("--idle", type=float, default=60.0, help="seconds to watch it idle")
+    parser.add_argument("--idle", type=float, default=60.0, help="seconds to watch it idle, 0: not")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--keep", action="store_true", help=f"write the result to {RESULT.name}")
     given = parser.parse_args(arguments)

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 ROOMS = ("state", "stability", "agent_core", "prompts", "seeds", "remote", "nki_sim", "daemon")
-FOLDERS = (*ROOMS, "docs", "tests", "benchmarks", "packaging", ".ci")
+FOLDERS = (*ROOMS, "docs", "tests", "benchmarks", "packaging", "deploy", ".ci")
 
 
 def ids(path: Path) -> str:
@@ -69,4 +69,4 @@ def test_every_command_that_the_readme_names_exists():
 
 def test_the_room_map_names_every_room():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE)) == {*ROOMS, "benchmarks", "packaging"}
+    assert set(re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE)) == {*ROOMS, "benchmarks", "packaging", "deploy"}

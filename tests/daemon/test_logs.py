@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import logging
+import os
 from types import SimpleNamespace
 
 import pytest
 import structlog
 
-from daemon.logs import configure
+from daemon.logs import IDS, configure
 
 
 @pytest.fixture(params=[False, True], ids=["to a file", "to a terminal"])
@@ -60,3 +62,45 @@ def test_a_traceback_names_the_place_and_keeps_the_values_to_itself(stderr):
     assert "ZeroDivisionError" in text
     assert "test_logs.py" in text
     assert "somebody's own" not in text
+
+
+def test_every_line_for_machines_names_run_effect_and_event(stderr):
+    configure("info")
+    log = structlog.get_logger("test")
+    log.info("started")
+    with structlog.contextvars.bound_contextvars(run="silu-1", effect="r1.b0.p0", event_id="silu-1@7"):
+        log.warning("retried")
+        logging.getLogger("library").warning("said by %s", "others")
+    if stderr.isatty():
+        assert stderr.getvalue().count("silu-1@7") == 2
+        assert "None" not in stderr.getvalue()
+        return
+    own, effect, other = map(json.loads, stderr.getvalue().splitlines())
+    assert [own[name] for name in IDS] == [None, None, None]
+    assert [effect[name] for name in IDS] == ["silu-1", "r1.b0.p0", "silu-1@7"]
+    assert [other[name] for name in IDS] == ["silu-1", "r1.b0.p0", "silu-1@7"]
+    assert (other["event"], other["logger"], other["level"]) == ("said by others", "library", "warning")
+
+
+def test_configured_again_a_librarys_line_is_still_one(stderr):
+    for level in ("debug", "info"):
+        configure(level)
+    logging.getLogger("library").info("once")
+    logging.getLogger("library").debug("of no use to others")
+    assert stderr.getvalue().count("once") == 1
+    assert "no use" not in stderr.getvalue()
+
+
+def test_to_the_journal_a_line_says_its_priority_first(monkeypatch, tmp_path):
+    with (tmp_path / "log").open("w+") as stream:
+        found = os.fstat(stream.fileno())
+        monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino}")
+        monkeypatch.setattr("daemon.logs.sys", SimpleNamespace(stderr=stream))
+        configure("info")
+        structlog.get_logger("test").error("broken")
+        logging.getLogger("library").info("said")
+        stream.flush()
+        first, second = (tmp_path / "log").read_text().splitlines()
+    structlog.reset_defaults()
+    assert (first[:3], json.loads(first[3:])["event"]) == ("<3>", "broken")
+    assert (second[:3], json.loads(second[3:])["event"]) == ("<6>", "said")
