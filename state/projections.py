@@ -79,7 +79,11 @@ _PLACE = "run, candidate, round, slot, plan, implementation, repair, seq, run_se
 def _upsert(*columns: str) -> str:
     names = ", ".join(columns)
     marks = ", ".join("?" * (9 + len(columns)))
-    sets = ", ".join(f"{name} = excluded.{name}" for name in columns)
+    sets = ", ".join(
+        # kinds of statements are not executed in the order of events: the first event is the least one
+        [f"{name} = min({name}, excluded.{name})" for name in ("seq", "run_seq")]
+        + [f"{name} = excluded.{name}" for name in columns]
+    )
     target = f"attempts({_PLACE}, {names})"
     return f"INSERT INTO {target} VALUES ({marks}) ON CONFLICT DO UPDATE SET {sets}"  # noqa: S608 - our names
 

@@ -21,7 +21,7 @@ from state.events import (
 )
 from state.fold import apply
 from state.log import EventLog
-from state.model import INITIAL_KEY, BeamRole, Rebase, digest_of
+from state.model import INITIAL_KEY, BeamRole, Rebase, Role, Verdict, digest_of
 from state.reader import LogReader
 from state.records import NewEvent, Recorded
 from state.verify import verify
@@ -178,6 +178,29 @@ def test_read_models_of_forks_can_be_made_anew(home: Path, history: list[Recorde
     monkeypatch.setattr("state.projections.VERSION", 99)
     with EventLog.open(home), LogReader.open(home) as reader:
         assert [told(reader, run) for run in ("parent", "child", "grandchild")] == before
+
+
+def test_an_attempt_is_told_of_since_its_first_event_however_events_were_grouped(
+    log: EventLog, history: list[Recorded]
+) -> None:
+    """Its decision before its next verdict: made anew, the rows of many events come kind by kind."""
+    events = [item.event for item in history]
+    first = next(n for n, event in enumerate(events, 1) if isinstance(event, KernelKept))
+    store(log, "parent", events[:first])
+    fork(log, "child", "parent", first)
+    store(log, "child", [events[first - 1]])
+    key = str(INITIAL_KEY._replace(role=Role.VERIFIER))
+    heard = next(event for event in events if isinstance(event, EvaluationCompleted))
+    wrong = heard.evaluation.model_copy(update={"verdict": Verdict.INCORRECT})
+    store(
+        log,
+        "child",
+        [
+            EvaluationStarted(key=key, request=digest_of(b"")),
+            heard.model_copy(update={"key": key, "evaluation": wrong}),
+        ],
+    )
+    assert sound(log.home)
 
 
 def test_an_effect_is_started_anew_in_a_fork(log: EventLog, history: list[Recorded]) -> None:
