@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from math import inf, isfinite, prod
 from typing import Any
@@ -123,18 +124,23 @@ class Trial:
 
     def linear_error(self, names: Iterable[str], turn: int) -> float:
         """Return how far f(x + y) is from f(x) + f(y), y being x in another order."""
-        left, right, both = (list(self.inputs) for _ in range(3))
+        right, both = list(self.inputs), list(self.inputs)
         for number, item in enumerate(self.spec.inputs):
             if item.name in names:
                 flat = self.inputs[number].reshape(-1)
                 right[number] = _turned(flat, 0, turn).reshape(self.inputs[number].shape)
-                both[number] = left[number] + right[number]
-        parts = [self._part((), output) for output in range(len(self.boxes))]
-        one, other, total = (
-            [part.found(outputs) for part in parts]
-            for outputs in (self.run(inputs, self._wanted()) for inputs in (left, right, both))
-        )
-        return _worst((found, a + b) for found, a, b in zip(total, one, other, strict=True))
+                both[number] = self.inputs[number] + right[number]
+        other, total = self._shown(right), self._shown(both)
+        return _worst((found, a + b) for found, a, b in zip(total, self._known, other, strict=True))
+
+    @cached_property
+    def _known(self) -> list[Array]:
+        """The boxes for the unchanged inputs."""
+        return self._shown(self.inputs)
+
+    def _shown(self, inputs: Sequence[Array]) -> list[Array]:
+        outputs = self.run(inputs, self._wanted())
+        return [self._part((), output).found(outputs) for output in range(len(self.boxes))]
 
     def _wanted(self) -> dict[int, list[Box]]:
         return {output: [box] for output, box in enumerate(self.boxes)}
