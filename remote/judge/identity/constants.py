@@ -8,7 +8,7 @@ the float32 that it is, and said to have none: another rounding of it would be a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -19,12 +19,14 @@ import numpy as np
 _ULP = 2.0**-23
 _DIGITS = 6
 _DENOMINATOR = 4096
+_SMALLEST, _LARGEST = 1e-38, 1e38  # the range of float32; fourth powers of what is in it are floats
 INTEGERS = 1 << 24
 """Integers up to this are themselves."""
 
 # What a number costs to write down: the odd parts of numerator and denominator, multiplied; digits are what
 # people write. Three numbers in a hundred have, by chance, one of at most `_COSTLIEST` that close.
 _COSTLIEST = 1 << 14
+_CLEAR = 16  # a number of more names than one has none, unless one is that much simpler
 _PLAIN = 1 << 8  # nothing that costs no more is looked beyond
 _DECIMAL = 8
 _ROOTS = {1: 1, 2: 8, 4: 64}
@@ -44,6 +46,12 @@ class Exact:
     power: int = 0
     named: bool = True
 
+    @property
+    def fourth(self) -> tuple[Fraction, str, int]:
+        """Its fourth power, whose parts are the same however it is written."""
+        times = 4 // self.root
+        return self.fraction**times, self.factor, self.power * times
+
 
 @lru_cache(maxsize=1 << 14)
 def exact(value: float) -> Exact:
@@ -51,16 +59,20 @@ def exact(value: float) -> Exact:
     sign, size = (-1, -value) if value < 0 else (1, value)
     if size.is_integer() and size <= INTEGERS:
         return Exact(sign, Fraction(int(size)))
-    cost, best = _best(_simple(size, _ULP))
-    if cost > _PLAIN:
-        cost, best = min((cost, best), _best(_composed(size)), key=lambda item: item[0])
-    if best is None or cost > _COSTLIEST:
-        return Exact(sign, Fraction(float(np.float32(size)) or size), named=False)
-    return replace(best, sign=sign)
+    found = sorted(_simple(size, _ULP), key=_cost)
+    if not found or found[0][0] > _PLAIN:
+        found = sorted([*found, *_composed(size)], key=_cost)
+    found = [(cost, item) for cost, item in found if cost <= _COSTLIEST]
+    if not found:
+        single = float(np.float32(size)) if size < _LARGEST else size
+        return Exact(sign, Fraction(single or size), named=False)
+    least, best = found[0]
+    doubtful = any(cost <= _CLEAR * least and item.fourth != best.fourth for cost, item in found)
+    return replace(best, sign=sign, named=not doubtful)
 
 
-def _best(candidates: Iterable[tuple[int, Exact]]) -> tuple[int, Exact | None]:
-    return min(candidates, key=lambda item: item[0], default=(_COSTLIEST + 1, None))
+def _cost(candidate: tuple[int, Exact]) -> int:
+    return candidate[0]
 
 
 def _composed(size: float) -> Iterator[tuple[int, Exact]]:
@@ -68,7 +80,7 @@ def _composed(size: float) -> Iterator[tuple[int, Exact]]:
     for root, penalty in _ROOTS.items():
         powers = [("", 0)] if root > 1 else []
         powers += [(factor, sign * power) for factor in FACTORS for power in {1, root} for sign in (1, -1)]
-        for factor, power in powers:
+        for factor, power in powers if _SMALLEST < size < _LARGEST else ():
             number = FACTORS[factor] ** power if factor else 1.0
             for cost, found in _simple(size**root / number, root * _ULP):
                 full = cost * penalty * (_FACTOR if factor else 1)

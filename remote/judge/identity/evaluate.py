@@ -10,19 +10,35 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 
 from remote.judge.identity import regions
 from remote.judge.identity.domain import Array, Domain, Planes
-from remote.judge.identity.expression import Aligned, Expression, Node, Shape, aligned, strides_of
+from remote.judge.identity.expression import (
+    Aligned,
+    Expression,
+    ExpressionError,
+    Node,
+    Shape,
+    aligned,
+    strides_of,
+)
 from remote.judge.identity.recurrence import recurrence
 from remote.judge.identity.regions import Axis, Region, broadcast, sizes, taken
 from remote.judge.tiles import Tile
 
+_LARGEST, _MOST = 1 << 24, 1 << 27
+"""Elements of one operation's result, and of all results, that are evaluated."""
+
 
 def evaluate(expression: Expression, boxes: Sequence[Tile], domain: Domain) -> list[Planes]:
-    """Return boxes of the outputs, each in its own shape."""
+    """Return boxes of the outputs, each in its own shape.
+
+    Raises:
+        ExpressionError: they need too much of the reference.
+    """
     course = _course(expression, tuple(boxes))
     values: dict[int, Planes] = {}
     for number, plan in course.plans:
@@ -61,6 +77,11 @@ def _course(expression: Expression, boxes: tuple[Tile, ...]) -> _Course:
             plans[number] = plan = _plan(expression, number, have[number])
             for at, region in plan.needs:
                 wanted.setdefault(at, []).append(region)
+    work = [prod(sizes(region)) for region in have.values()]
+    if max(work) > _LARGEST or sum(work) > _MOST:
+        raise ExpressionError(
+            f"the reference takes {sum(work)} elements for what is compared, that is too many"
+        )
     return _Course(sorted(plans.items(), key=lambda item: item[0]), have, _last_uses(plans, goals))
 
 

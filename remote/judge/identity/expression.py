@@ -87,6 +87,9 @@ def _read(data: bytes, inputs: tuple[Shape, ...]) -> Expression:
         raise ExpressionError(f"the expression takes {len(data)} bytes, at most {MOST_BYTES} are read")
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
+            unpacked = sum(item.file_size for item in file.zip.infolist())
+            if unpacked > 2 * MOST_BYTES:
+                raise ExpressionError(f"the expression unpacks to {unpacked} bytes")
             content = json.loads(file["text"].tobytes())
             arrays = [file[f"constant{number}"] for number in range(len(file.files) - 1)]
         if "unfollowed" in content:
@@ -95,7 +98,7 @@ def _read(data: bytes, inputs: tuple[Shape, ...]) -> Expression:
         for kind, args, params in content["nodes"]:
             table.add(kind, tuple(args), _frozen(params))
         outputs = [int(number) for number in content["outputs"]]
-    except (OSError, ValueError, KeyError, TypeError, IndexError, EOFError, BadZipFile) as error:
+    except (OSError, ValueError, LookupError, TypeError, EOFError, RecursionError, BadZipFile) as error:
         raise ExpressionError(f"the expression cannot be read: {error}") from error
     if not all(0 <= number < len(table.nodes) for number in outputs):
         raise ExpressionError("an output of the expression is none of its operations")
@@ -272,6 +275,7 @@ def _axis_of(source: Shape, starts: Shape, size: int, stride: int) -> int | None
 
 def _inside(source: Shape, shape: Shape, strides: Shape, offset: int) -> None:
     _require(len(shape) == len(strides), "strides of other axes")
+    _require(all(abs(stride) <= _MOST_ELEMENTS for stride in strides), "strides beyond any array")
     reach = [(_natural(size) - 1) * stride for size, stride in zip(shape, strides, strict=True)]
     lowest = offset + sum(step for step in reach if step < 0)
     highest = offset + sum(step for step in reach if step > 0)

@@ -1,10 +1,10 @@
 """Numbers of two prime fields, in which formulas agree when they are the same formula.
 
 Inputs are secret symbols. A value has a residue modulo P and one modulo Q; sums and products are taken in
-both. exp(x) is a power of x mod Q modulo P, of a base of order Q: exp(a + b) = exp(a) exp(b) holds, and exp(x - m)
-over its sum does not depend on m (the construction of Mirage, arXiv:2405.05751). Roots are powers, so that
-they multiply. By Schwartz and Zippel, two rational functions of degree d that differ agree at a secret point
-with a chance of about d / P.
+both. exp(x) is, modulo P, the power x mod Q of a base of order Q: exp(a + b) = exp(a) exp(b) holds, and
+exp(x - m) over its sum does not depend on m (the construction of Mirage, arXiv:2405.05751). Roots are powers,
+so that they multiply. By Schwartz and Zippel, two rational functions of degree d that differ agree at a
+secret point with a chance of about d / P.
 
 Maxima and comparisons go by a total order of residues, in which -x > 0 exactly if x < 0: the same on both
 sides, not the order of reals. What went by it, or through a function without rules, is marked by `Why`:
@@ -254,9 +254,8 @@ class Residues(Composed):
     def reciprocal(self, value: Planes) -> Planes:
         residue, exponent, real, why = value.arrays
         none = (residue == 0) * np.uint16(Why.ZERO) | (exponent == 0) * np.uint16(Why.ZERO << _SHIFT)
-        return Planes((
-            self._values.inverse(residue), self._exponents.inverse(exponent), 1.0 / real, why | none,
-        ))  # fmt: skip
+        inverses = self._values.inverse(residue), self._exponents.inverse(exponent)
+        return _vanishing(Planes((*inverses, 1.0 / real, why | none)), np.isinf(real))
 
     def sqrt(self, value: Planes) -> Planes:
         residue, exponent, real, why = value.arrays

@@ -221,6 +221,11 @@ def test_masked_scores_vanish(domain):
     assert (x + constant(domain, -LARGE)).exp().known.max() == 0
 
 
+def test_nothing_is_left_of_what_infinity_divides(domain):
+    x, _ = symbols(domain)
+    assert x + constant(domain, 1.0) / constant(domain, np.inf) == x
+
+
 def test_zero_times_anything_is_known_to_be_zero(domain):
     x, _ = symbols(domain)
     product = x.erf() * constant(domain, 0.0)

@@ -8,7 +8,7 @@ import pytest
 import seeds
 from remote.judge.identity.domain import Planes
 from remote.judge.identity.evaluate import evaluate
-from remote.judge.identity.expression import loads
+from remote.judge.identity.expression import ExpressionError, loads
 from remote.judge.identity.floats import Floats
 from remote.judge.identity.tracing.arrays import UntraceableError
 from remote.judge.identity.tracing.recording import record
@@ -204,6 +204,8 @@ OPERATIONS = {
     "vectors": lambda x, y: x @ y[0] + (y[0] @ x.T) + (x[0] @ y[1]),
     "batches": lambda x, y: np.matmul(x.reshape(3, 2, 8), y.T[N]),
     "by cases": lambda x, y: np.where(x > y, x, np.where(y != 0, np.sign(y), 0.0)),
+    "truth values": lambda x, y: np.where(~(x > 0) & (y > 0) | (x > 1) ^ (y < -1), x, y) * ~(np.tril(x) != 0),
+    "asked for attributes": lambda x, y: x.detach() if hasattr(x, "detach") else x.std(1)[:, N] + y,
     "powers": lambda x, y: np.abs(x) ** 1.5 + y**2 + np.float_power(2.0, 3) + np.power(y, -1.0),
     "copies": lambda x, y: np.copy(x) + np.asarray(y, dtype=np.float64) + np.array([x, y]).sum(axis=0),
     "iterated": lambda x, y: np.array([row * 2 + other.max() for row, other in zip(x, y, strict=True)]),
@@ -258,6 +260,13 @@ def test_what_cannot_be_followed_says_why(name):
     inputs = [((6, 8), np.dtype(np.float32))] * 2
     with pytest.raises(UntraceableError, match=reason):
         record(reference, inputs, [(6, 8)])
+
+
+def test_what_takes_too_much_is_refused():
+    inputs = [((1 << 13, 1 << 13), np.dtype(np.float32))]
+    expression = record(lambda x: x / x.sum(), inputs, [(1 << 13, 1 << 13)])
+    with pytest.raises(ExpressionError, match="too many"):
+        evaluate(expression, [Tile(0, ((0, 1), (0, 1)))], Given([]))
 
 
 def test_numpy_is_left_as_it_was():

@@ -26,6 +26,10 @@ class UntraceableError(Exception):
     """The reference does something that cannot be followed: what."""
 
 
+class _NoAttributeError(UntraceableError, AttributeError):
+    """So that a reference may ask whether an array has an attribute."""
+
+
 class Recorder:
     """What was recorded so far; equal operations are one."""
 
@@ -187,7 +191,7 @@ class Recording(NDArrayOperatorsMixin):
             return methods.METHODS[name].__get__(self)
         if name.startswith("__"):
             raise AttributeError(name)
-        raise UntraceableError(f"it uses `.{name}` of an array")
+        raise _NoAttributeError(f"it uses `.{name}` of an array")
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """Record a function of elements, a reduction or a product of matrices."""

@@ -66,8 +66,8 @@ def _variance(
     return total / (a.size / max(total.size, 1) - ddof)
 
 
-def _deviation(recorder: Recorder, a: Any, **kwargs: Any) -> Any:
-    return np.sqrt(_variance(recorder, a, **kwargs))
+def _deviation(recorder: Recorder, a: Any, *args: Any, **kwargs: Any) -> Any:
+    return np.sqrt(np.var(a, *args, **kwargs))
 
 
 def _average(recorder: Recorder, a: Any, axis: Any = None, weights: Any = None, **kwargs: Any) -> Any:

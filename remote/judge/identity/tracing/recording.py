@@ -82,7 +82,7 @@ def _converter(original: Any) -> Callable[..., Any]:
 def _is_ours() -> bool:
     """Whether NumPy itself, or the recorder, asks for an array: these need real ones."""
     asking = sys._getframe(2)  # noqa: SLF001  of the function that was called in NumPy's place
-    return str(asking.f_globals.get("__name__")).startswith(("numpy", "remote."))
+    return str(asking.f_globals.get("__name__")).partition(".")[0] in {"numpy", "remote"}
 
 
 _CREATORS: dict[str, Callable[[Recorder, Any, Any], Recording]] = {

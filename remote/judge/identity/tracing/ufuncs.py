@@ -13,6 +13,17 @@ from remote.judge.identity.tracing.arrays import Recorder, Recording, Untraceabl
 _FINITE = {"isfinite": True, "isinf": False, "isnan": False}
 
 
+_OF_TRUTHS = {
+    "add": "logical_or",
+    "bitwise_and": "logical_and",
+    "bitwise_or": "logical_or",
+    "bitwise_xor": "logical_xor",
+    "invert": "logical_not",
+    "multiply": "logical_and",
+}
+"""What functions of numbers are for truth values."""
+
+
 def apply(
     recorder: Recorder, ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]
 ) -> Any:
@@ -86,7 +97,10 @@ def _called(recorder: Recorder, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: 
         # Symbols are numbers: a reference that guards against infinities computes the same without.
         (value,) = inputs
         return made(recorder, np.bool_(_FINITE[name])).broadcast(value.shape)
-    return elementwise(recorder, name, *inputs, dtype=dtype or _type(ufunc, inputs))
+    made_type = np.dtype(dtype or _type(ufunc, inputs))
+    if made_type.kind == "b":
+        name = _OF_TRUTHS.get(name, name)
+    return elementwise(recorder, name, *inputs, dtype=made_type)
 
 
 def _reduced(recorder: Recorder, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Recording:
