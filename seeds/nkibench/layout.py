@@ -82,8 +82,7 @@ def _summarised(folder: Path) -> Iterator[Entry]:
 
 
 def _entry(folder: Path, name: str, values: Mapping[str, Any], files: Mapping[str, str]) -> Entry:
-    kernel, reference = ((folder / files[key]).absolute() for key in ("kernel", "task"))
-    kernel, reference = (Path(*path.parts) for path in (kernel, reference))
+    kernel, reference = (folder / files[key] for key in ("kernel", "task"))
     return Entry(name, _label(kernel), kernel, reference, dict(values))
 
 
