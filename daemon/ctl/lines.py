@@ -114,7 +114,7 @@ def _answered(event: CommandCompleted) -> str:
 
 def _evaluated(event: EvaluationCompleted) -> str:
     found = event.evaluation
-    text: str = found.verdict.value
+    text = found.verdict.value + (f" at {found.level}" if found.correct else "")
     if found.identity is not None:
         text += f", {found.identity.verdict}"
     if found.benchmark is not None:
@@ -124,8 +124,6 @@ def _evaluated(event: EvaluationCompleted) -> str:
         text += f", {found.bottleneck}{'' if idle else '-bound'}"
     if found.error is not None:
         text += f": {_failed(found.error)}"
-    if found.correct:
-        text += f"; compared {LEVELS[found.level]}"
     return text + (f"; known from {event.cached_from}" if event.cached_from else "")
 
 

@@ -64,7 +64,7 @@ PLAN = Plan(
     [
         (
             EvaluationCompleted(key=f"{PLACE}.evaluator", evaluation=JUDGED, cache_key="0" * 64),
-            "correct, 0.93 ms predicted (0.925 to 1.041), vector-bound; compared whole outputs of every seed",
+            "correct at whole, 0.93 ms predicted (0.925 to 1.041), vector-bound",
         ),
         (
             EvaluationCompleted(
@@ -72,10 +72,7 @@ PLAN = Plan(
                 evaluation=JUDGED.model_copy(update={"identity": Identity(verdict="proven", elements=8)}),
                 cache_key="0" * 64,
             ),
-            (
-                "correct, proven, 0.93 ms predicted (0.925 to 1.041), vector-bound;"
-                " compared whole outputs of every seed"
-            ),
+            ("correct at whole, proven, 0.93 ms predicted (0.925 to 1.041), vector-bound"),
         ),
         (
             EvaluationCompleted(
@@ -143,7 +140,7 @@ def test_every_event_of_a_run_is_one_line_of_words(items):
 
 def test_a_line_names_the_candidate_first(items):
     judged = next(item for item in items if item.type == "EvaluationCompleted")
-    assert " EvaluationCompleted r0.b0.p0.k0.f0: correct, 2.32 ms predicted" in as_line(judged)
+    assert " EvaluationCompleted r0.b0.p0.k0.f0: correct at one_seed, 2.32 ms predicted" in as_line(judged)
     started = next(item for item in items if item.type == "EvaluationStarted")
     assert as_line(started).endswith(" EvaluationStarted r0.b0.p0.k0.f0")
 
