@@ -23,17 +23,17 @@ from state.events import (
     RunCompleted,
 )
 from state.fold import RunState
-from state.model import BeamEntry, BeamRole, Candidate, Checkpoint, EffectKey, Rejudged, Role, StopReason
+from state.model import BeamEntry, BeamRole, Candidate, Checkpoint, EffectKey, Role, StopReason
 
 
 def judge_anew(state: RunState) -> list[Decision]:
     """Return the evaluations that are neither in flight nor done, or the record that follows from them."""
-    wanted = {_key(one.candidate): one for one in state.rejudge}
+    wanted = {_key(one): one for one in state.rejudge}
     missing = [key for key in sorted(wanted) if str(key) not in state.outcomes]
     if not missing:
         return [_record(state)]
     return [
-        Effect(key, evaluation(state, key, wanted[key].candidate.source, wanted[key].author, level=LEVEL))
+        Effect(key, evaluation(state, key, wanted[key].source, wanted[key].author, level=LEVEL))
         for key in missing
         if str(key) not in state.open
     ]
@@ -54,9 +54,8 @@ def _record(state: RunState) -> Record:
     return Record((*lost, *_kept(standing), *_marks(fastest), BeamSelected(round=state.round, beam=entries)))
 
 
-def _judged(state: RunState, one: Rejudged) -> Candidate | KernelDiscarded:
+def _judged(state: RunState, known: Candidate) -> Candidate | KernelDiscarded:
     """Return the kernel as it is judged now, or why it cannot compete any more."""
-    known = one.candidate
     outcome = state.outcomes[str(_key(known))]
     if isinstance(outcome, EvaluationFailed):
         return KernelDiscarded(candidate=known.id, reason="infrastructure")
@@ -65,12 +64,12 @@ def _judged(state: RunState, one: Rejudged) -> Candidate | KernelDiscarded:
     if refusal(found) is not None:
         return KernelDiscarded(candidate=known.id, reason=found.verdict.value)
     new = {name: getattr(found, name) for name in ("benchmark", "code", "profile", "bottleneck", "level")}
-    return known.model_copy(update={**new, "author": one.author})
+    return known.model_copy(update=new)
 
 
 def _nothing_left(state: RunState) -> RunCompleted:
     """End the run: as rejected if the judge said so of any kernel, else as the infrastructure's failure."""
-    outcomes = [state.outcomes[str(_key(one.candidate))] for one in state.rejudge]
+    outcomes = [state.outcomes[str(_key(one))] for one in state.rejudge]
     said = [one.evaluation for one in outcomes if isinstance(one, EvaluationCompleted)]
     errors = [one.error for one in outcomes if isinstance(one, EvaluationFailed)]
     if said:

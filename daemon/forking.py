@@ -1,8 +1,7 @@
 """Forks: from a command to the first events of a run that continues another.
 
 A fork is made of what the parent was at the cut and of the settings that change. Where it judges kernels by
-something else (another problem, size, target, evaluator or toolchain) that is part of its first event, which
-also says who wrote the kernels that must be judged anew.
+something else (another problem, size, target, evaluator or toolchain) that is part of its first event.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from seeds.problem import Problem
 from state.events import ConfigChanged, Event, RunForked
 from state.fold import RunState
 from state.log import EventLog
-from state.model import PERSON, Rebase, RunConfig
+from state.model import Rebase, RunConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,6 @@ def _rebase(command: Fork, cut: Cut, config: RunConfig, log: EventLog, workers: 
         problem=problem.ref(),
         bounds=remote.bounds(problem, config.size, config.target),
         toolchain=toolchain,
-        authors=_authors(cut, log),
     )
 
 
@@ -102,12 +100,3 @@ def _problem(command: Fork, state: RunState, log: EventLog) -> Problem:
     if command.files is not None:
         return seeds.from_files(command.files)
     return seeds.from_files({path: log.get_blob(digest) for path, digest in state.problem.files.items()})
-
-
-def _authors(cut: Cut, log: EventLog) -> dict[str, str]:
-    """Return who wrote the initial kernel, which a person handed in, and those of the beam."""
-    if cut.state.initial is None:
-        return {}
-    written = log.authors(cut.run)
-    known = {name: written[name] for entry in cut.state.beam if (name := entry.candidate.id) in written}
-    return {**known, cut.state.initial.id: PERSON}

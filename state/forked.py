@@ -7,9 +7,7 @@ from state.events import (
     effect_key,
 )
 from state.model import (
-    NOBODY,
     Rebase,
-    Rejudged,
     RunStatus,
 )
 from state.run import RunState, by_person, evolve
@@ -50,6 +48,8 @@ def rebased(state: RunState, rebase: Rebase) -> RunState:
         slots=(),
         parents={},
         selected=False,
+        expired=False,
+        late={},
         idle=None,
         outcomes={key: one for key, one in state.outcomes.items() if _waits_for_round(one, round_)},
         initial=None,
@@ -57,10 +57,7 @@ def rebased(state: RunState, rebase: Rebase) -> RunState:
         former=(),
         beam=(),
         checkpoints={},
-        rejudge=state.rejudge
-        or tuple(
-            Rejudged(candidate=one, author=rebase.authors.get(name, NOBODY)) for name, one in known.items()
-        ),
+        rejudge=state.rejudge or tuple(known.values()),
     )
 
 

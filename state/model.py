@@ -470,24 +470,13 @@ class RunConfig(Frozen):
     search: SearchConfig = SearchConfig()
 
 
-class Rejudged(Frozen):
-    """A kernel that is to be judged anew, and who wrote it."""
-
-    candidate: Candidate
-    author: str
-
-
 class Rebase(Frozen):
-    """What a fork judges kernels by from its first event on, where its parent judges by something else.
-
-    `authors` says of the parent's initial kernel and beam who wrote them, by candidate id.
-    """
+    """What a fork judges kernels by from its first event on, where its parent judges by something else."""
 
     config: RunConfig
     problem: ProblemRef
     bounds: Bounds
     toolchain: str
-    authors: dict[str, str] = Field(default_factory=dict)
 
 
 class SlotAssignment(Frozen):

@@ -36,7 +36,6 @@ from state.model import (
     Plan,
     ProblemRef,
     Reflection,
-    Rejudged,
     Role,
     RunConfig,
     RunStatus,
@@ -138,7 +137,7 @@ class RunState(Frozen):
     reserved_usd: float = 0.0
     unknown_cost: bool = False
     decision_digest: str = ""
-    rejudge: tuple[Rejudged, ...] = ()
+    rejudge: tuple[Candidate, ...] = ()
     needs_approval: tuple[str, ...] = ()
     approved: dict[str, str] = Field(default_factory=dict)
     pinned: tuple[str, ...] = ()

@@ -13,11 +13,13 @@ from state.events import (
     EvaluationStarted,
     KernelDiscarded,
     KernelKept,
+    RoundDeadlinePassed,
     RoundStarted,
     RunCompleted,
 )
 from state.fold import RunState
 from state.model import (
+    TRUSTED_AUTHORS,
     EvaluationRequest,
     Rebase,
     StopReason,
@@ -36,13 +38,11 @@ def parent() -> World:
 
 
 def rebase(state: RunState, **config) -> Rebase:
-    ids = [entry.candidate.id for entry in state.beam]
     return Rebase(
         config=state.config.model_copy(update={"target": "trn1", **config}),
         problem=state.problem,
         bounds=state.bounds,
         toolchain="world 2",
-        authors=dict.fromkeys(ids, "builtin"),
     )
 
 
@@ -132,7 +132,7 @@ def test_more_rounds_let_a_run_that_has_ended_go_on(parent):
 def test_another_target_judges_the_beam_anew_before_anything_else(parent):
     child = parent.fork(len(parent.events), rebase=rebase(parent.state), judge=slower_there)
     wanted = {parent.state.initial.id, *(entry.candidate.id for entry in parent.state.beam)}
-    assert {one.candidate.id for one in child.state.rejudge} == wanted
+    assert {one.id for one in child.state.rejudge} == wanted
     before = len(child.events)
     child.finish(until=lambda state: not state.rejudge)
     asked = [event for event in child.events[before:] if isinstance(event, EvaluationStarted)]
@@ -149,12 +149,23 @@ def test_another_target_judges_the_beam_anew_before_anything_else(parent):
 
 def test_who_wrote_a_kernel_is_asked_for_with_it(parent):
     child = parent.fork(len(parent.events), rebase=rebase(parent.state))
-    known = {one.candidate.id: one.author for one in child.state.rejudge}
-    best = parent.state.best.id
-    assert known[best] == "builtin"
-    bare = rebase(parent.state).model_copy(update={"authors": {}})
-    child = parent.fork(len(parent.events), rebase=bare)
-    assert {one.author for one in child.state.rejudge} == {"unknown"}
+    before = len(child.events)
+    child.finish(until=lambda state: not state.rejudge)
+    asked = [event for event in child.events[before:] if isinstance(event, EvaluationStarted)]
+    requests = [EvaluationRequest.model_validate_json(child.blobs[event.request]) for event in asked]
+    held = {one.id: one for one in (parent.state.initial, *(entry.candidate for entry in parent.state.beam))}
+    assert {one.candidate: one.author for one in requests} == {one.id: one.author for one in held.values()}
+    assert held[parent.state.best.id].author in TRUSTED_AUTHORS
+
+
+def test_what_was_late_for_another_target_is_left_behind(parent):
+    world = World(small(rounds=2))
+    world.finish(until=lambda state: any(key.endswith(".evaluator") for key in state.open) and state.in_round)
+    world.append(RoundDeadlinePassed(round=1))
+    assert world.state.late
+    child = world.fork(len(world.events), rebase=rebase(world.state), judge=slower_there)
+    assert (child.state.late, child.state.expired) == ({}, False)
+    assert child.finish().state.stop is not None
 
 
 def test_another_target_from_any_event_runs_to_an_end(parent):
