@@ -224,7 +224,7 @@ def test_a_rejection_needs_the_simulator_s_word() -> None:
 
 
 HONEST = (*silu.KERNELS, *products.KERNELS, *rows.KERNELS)
-LIGHT = ("silu", "adamw", "bmm_softmax", "mamba", "rmsnorm_matmul")
+LIGHT = ("silu", "adamw", "bmm_softmax")
 """Problems whose initial kernels are cheap to evaluate; all are judged in tests/adversarial."""
 
 
