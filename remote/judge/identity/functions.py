@@ -20,7 +20,7 @@ COMPARISONS = frozenset({"equal", "not_equal", "less", "less_equal", "greater", 
 REDUCTIONS = frozenset({"add", "multiply", "maximum", "minimum"})
 
 _ALIASES = {
-    "abs": "absolute", "arcsinh": "asinh", "arctan2": "atan2", "conjugate": "copy", "divmod": "floor_divide",
+    "abs": "absolute", "arcsinh": "asinh", "arctan2": "atan2", "conjugate": "copy",
     "fmax": "maximum", "fmin": "minimum", "logistic": "sigmoid", "max": "maximum", "min": "minimum",
     "mod": "remainder", "mul": "multiply", "positive": "copy", "prod": "multiply", "sum": "add",
     "true_divide": "divide",

@@ -205,6 +205,7 @@ OPERATIONS = {
     "batches": lambda x, y: np.matmul(x.reshape(3, 2, 8), y.T[N]),
     "by cases": lambda x, y: np.where(x > y, x, np.where(y != 0, np.sign(y), 0.0)),
     "truth values": lambda x, y: np.where(~(x > 0) & (y > 0) | (x > 1) ^ (y < -1), x, y) * ~(np.tril(x) != 0),
+    "counts": lambda x, y: (x > 0).sum(1) + (y > 0).sum(1) + ~np.where(x[:, 0] > 0, True, y[:, 0] > 0),
     "asked for attributes": lambda x, y: x.detach() if hasattr(x, "detach") else x.std(1)[:, N] + y,
     "powers": lambda x, y: np.abs(x) ** 1.5 + y**2 + np.float_power(2.0, 3) + np.power(y, -1.0),
     "copies": lambda x, y: np.copy(x) + np.asarray(y, dtype=np.float64) + np.array([x, y]).sum(axis=0),

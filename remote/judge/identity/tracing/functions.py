@@ -15,7 +15,7 @@ import numpy as np
 from remote.judge.identity.tracing import indexing
 from remote.judge.identity.tracing.arrays import Recorder, Recording, UntraceableError
 from remote.judge.identity.tracing.einsum import einsum, tensordot
-from remote.judge.identity.tracing.ufuncs import elementwise, made, running_sum
+from remote.judge.identity.tracing.ufuncs import common_type, elementwise, made, running_sum
 
 
 def apply(recorder: Recorder, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -87,8 +87,7 @@ def _norm(recorder: Recorder, x: Any, ord: Any = None, axis: Any = None, keepdim
 def _where(recorder: Recorder, condition: Any, *branches: Any) -> Recording:
     if len(branches) != 2:
         raise UntraceableError("it asks for the places of true elements")
-    numbers = tuple(recorder.number_of(item) for item in (condition, *branches))
-    return recorder.result(recorder.add("select", numbers))
+    return indexing.select(_as_array(recorder, condition), condition, *branches)
 
 
 def _clip(recorder: Recorder, a: Any, a_min: Any = None, a_max: Any = None, **kwargs: Any) -> Any:
@@ -280,7 +279,7 @@ def _size(recorder: Recorder, a: Recording, axis: int | None = None) -> int:
 
 
 def _common_type(recorder: Recorder, *args: Any) -> np.dtype[Any]:
-    return np.result_type(*(item.dtype if isinstance(item, Recording) else item for item in args))
+    return common_type(*args)
 
 
 def _no(recorder: Recorder, x: Any) -> bool:

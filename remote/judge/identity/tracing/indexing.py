@@ -10,6 +10,7 @@ import numpy as np
 
 from remote.judge.identity.domain import Array
 from remote.judge.identity.tracing.arrays import Recording, UntraceableError
+from remote.judge.identity.tracing.ufuncs import common_type
 
 _MOST_PUT = 1 << 24
 """Elements of the largest array that is written to at listed places."""
@@ -67,7 +68,7 @@ def put(target: Recording, index: Any, value: Any) -> None:
 def select(value: Recording, mask: Any, left: Any, right: Any) -> Recording:
     """Record a choice between two, by truth values."""
     numbers = tuple(value.recorder.number_of(item) for item in (mask, left, right))
-    return value.recorder.result(value.recorder.add("select", numbers))
+    return value.recorder.result(value.recorder.add("select", numbers), common_type(left, right))
 
 
 def _items(value: Recording, index: Any) -> list[Any]:

@@ -57,7 +57,8 @@ def reduced(
     if not chosen:
         return value.copied()
     number = value.recorder.add("reduce", (value.number,), (name, *chosen))
-    found = value.recorder.result(number, dtype or value.dtype)
+    counts = value.dtype.kind == "b" and name in {"add", "multiply"}
+    found = value.recorder.result(number, dtype or (np.int64 if counts else value.dtype))
     return found if keepdims else found.moved(lambda array: np.squeeze(array, axis=tuple(chosen)))
 
 
@@ -67,7 +68,9 @@ def matmul(recorder: Recorder, left: Any, right: Any) -> Recording:
     rows = one.moved(lambda array: array[None]) if one.ndim == 1 else one
     columns = other.moved(lambda array: array[:, None]) if other.ndim == 1 else other
     number = recorder.add("matmul", (rows.number, columns.number))
-    found = recorder.result(number, np.result_type(one.dtype, other.dtype))
+    found = recorder.result(number, common_type(one, other))
+    if found.dtype.kind == "b":
+        raise UntraceableError("it multiplies matrices of truth values")
     if other.ndim == 1:
         found = found.moved(lambda array: array[..., 0])
     return (
@@ -154,23 +157,28 @@ _METHODS: dict[str, Callable[..., Recording]] = {
 }
 
 
+def common_type(*values: Any) -> np.dtype[Any]:
+    """Return the type that arrays and numbers have in common."""
+    return np.result_type(*(item.dtype if isinstance(item, Recording) else item for item in values))
+
+
 def _type(ufunc: np.ufunc, inputs: Sequence[Any]) -> np.dtype[Any]:
+    """The type of a function's result."""
     if ufunc.__name__ in COMPARISONS:
         return np.dtype(bool)
-    types = [
-        type(item)
-        if type(item) in {int, float}
-        else np.asarray(item).dtype
-        if not isinstance(item, Recording)
-        else item.dtype
-        for item in inputs
-    ]
-    if any(getattr(item, "kind", "") == "c" for item in types):
+    common = common_type(*inputs)
+    if common.kind == "c":
         raise UntraceableError("it computes with complex numbers")
-    try:
-        return ufunc.resolve_dtypes((*types, None))[-1]
-    except TypeError:
-        return np.result_type(*types)
+    if common.kind == "V":  # a small float type
+        return common
+    return ufunc.resolve_dtypes((*map(_asked, inputs), None))[-1]
+
+
+def _asked(item: Any) -> Any:
+    """A type as `resolve_dtypes` takes it: Python's numbers go by theirs."""
+    if isinstance(item, Recording):
+        return item.dtype
+    return type(item) if type(item) in {int, float} else np.asarray(item).dtype
 
 
 def _no_more(ufunc: np.ufunc, kwargs: dict[str, Any], known: set[str]) -> None:
