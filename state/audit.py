@@ -13,7 +13,7 @@ from itertools import zip_longest
 from state import schema
 from state.blobs import StoredBlob, unpack
 from state.errors import BlobPruned, LogDamaged
-from state.projections import TABLES
+from state.projections import TABLES, is_current
 from state.records import Row
 
 _PAGE = 200
@@ -76,7 +76,12 @@ def check_blobs(connection: sqlite3.Connection) -> Iterator[Finding]:
 
 
 def compare_read_models(connection: sqlite3.Connection, rebuilt: sqlite3.Connection) -> Iterator[Finding]:
-    """Compare the stored read models with rebuilt ones; the first difference of each table."""
+    """Compare the stored read models with rebuilt ones; the first difference of each table.
+
+    Those of another version say nothing wrong: they are rebuilt when the log is next opened by its owner.
+    """
+    if not is_current(connection):
+        return
     for table in TABLES:
         # Tables of today's program in a fixed order, so that equal contents are equal sequences.
         query = f"SELECT * FROM {table} ORDER BY 1, 2"  # noqa: S608 - our own table names

@@ -150,6 +150,19 @@ def test_state_hashes_of_another_fold_version_are_not_compared(
     assert (report.ok, report.state_hashes) == (True, 0)
 
 
+def test_read_models_of_another_version_are_not_compared(home: Path, stored: list[Recorded], damage) -> None:
+    damage(
+        "DROP TABLE kept",
+        "ALTER TABLE runs DROP COLUMN seed",
+        "UPDATE meta SET value = '1' WHERE key = 'projections'",
+    )
+    assert verify(home).ok
+    EventLog.open(home).close()
+    assert verify(home).ok
+    with LogReader.open(home) as reader:
+        assert reader.runs()
+
+
 def test_an_event_that_cannot_follow_is_named(home: Path, stored: list[Recorded], monkeypatch) -> None:
     real = fold.apply
     monkeypatch.setattr(
