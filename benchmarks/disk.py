@@ -56,7 +56,7 @@ class _Methods(ctypes.Structure):
 _File._fields_ = [("methods", ctypes.POINTER(_Methods))]
 
 _OPEN = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, _FILE, ctypes.c_int, ctypes.POINTER(ctypes.c_int)
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, _FILE, ctypes.c_int, ctypes.POINTER(ctypes.c_int)
 )
 
 
@@ -79,8 +79,9 @@ class _Vfs(ctypes.Structure):
 class Fault:
     """What goes wrong: the `nth` operation of a kind (write, sync, truncate, read) answers `code`.
 
-    `part` of a write reaches the file all the same (torn). `lasting`: so do all later ones. `cut`: the power
-    goes, at whatever operation is the nth; nothing after it reaches the disk.
+    `part` of a write reaches the file all the same (torn). `lasting`: so do all later ones. `drops`: what a
+    failed sync was to bring to the disk is gone, as Linux has it. `cut`: the power goes, at whatever
+    operation is the nth; nothing after it reaches the disk.
     """
 
     kind: str
@@ -88,6 +89,7 @@ class Fault:
     code: int = IOERR_WRITE
     part: float = 0.0
     lasting: bool = False
+    drops: bool = False
     cut: bool = False
 
 
@@ -96,6 +98,7 @@ class _Known:
     """One file: its path, what it held when last synced, and the writes since."""
 
     path: Path
+    inode: int
     synced: bytes
     since: list[tuple[int, bytes]] = field(default_factory=list)
 
@@ -103,13 +106,14 @@ class _Known:
 class Disk:
     """Counts operations and lets a fault happen; a context in which SQLite uses it."""
 
-    def __init__(self, fault: Fault | None = None) -> None:
+    def __init__(self, fault: Fault | None = None, at_cut: Callable[[], None] = lambda: None) -> None:
         self.fault = fault
+        self._at_cut = at_cut
         self.counts = dict.fromkeys(("write", "sync", "truncate", "read", "any"), 0)
         self.dead = False
         self._files: dict[int, _Known] = {}
         self._kept: list[Any] = []
-        self._lost: dict[Path, _Known] = {}
+        self._known: dict[Path, _Known] = {}
 
     @property
     def happened(self) -> bool:
@@ -134,10 +138,10 @@ class Disk:
 
     # --- SQLite's calls ---
 
-    def _open(self, _: int, name: bytes | None, file: Any, flags: int, out: Any) -> int:
+    def _open(self, _: int, name: int | None, file: Any, flags: int, out: Any) -> int:
         code = self._usual.contents.xOpen(ctypes.addressof(self._usual.contents), name, file, flags, out)
         if code == SQLITE_OK and name and flags & WAL_OR_MAIN:
-            self._wrap(file, Path(name.decode()))
+            self._wrap(file, Path(ctypes.string_at(name).decode()))
         return int(code)
 
     def _wrap(self, file: Any, path: Path) -> None:
@@ -150,9 +154,11 @@ class Disk:
         own.xSync = _SYNC(self._checked("sync", usual.xSync, self._sync))
         self._kept.append((usual, own))
         file.contents.methods = ctypes.pointer(own)
-        known = _Known(path, path.read_bytes() if path.exists() else b"")
+        inode = path.stat().st_ino
+        known = self._known.get(path)
+        if known is None or known.inode != inode:  # else another connection has it open too
+            known = self._known[path] = _Known(path, inode, path.read_bytes())
         self._files[ctypes.addressof(file.contents)] = known
-        self._lost[path] = known
 
     def _checked(self, kind: str, usual: Any, done: Callable[..., None] | None) -> Callable[..., int]:
         """Return a method that counts, errs when it is time, and else does what the usual one does."""
@@ -182,7 +188,10 @@ class Disk:
     def _fail(self, fault: Fault, usual: Any, file: Any, arguments: tuple[Any, ...]) -> int:
         if fault.cut:
             self.dead = True
+            self._at_cut()
             return IOERR_WRITE
+        if fault.drops:
+            _back_to(self._files[ctypes.addressof(file.contents)])
         if fault.part and len(arguments) == 3:
             buffer, amount, offset = arguments
             usual(file, buffer, int(amount * fault.part), offset)
@@ -202,7 +211,7 @@ class Disk:
 
     def lose_unsynced(self, draw: random.Random | None = None) -> None:
         """Leave of every file what a power cut leaves: what was synced, and of later writes none, or any."""
-        for known in self._lost.values():
+        for known in self._known.values():
             if not known.path.exists():
                 continue
             content = bytearray(known.synced)
@@ -210,6 +219,14 @@ class Disk:
                 if draw is not None and draw.random() < 0.5:
                     _apply(content, offset, data, draw)
             known.path.write_bytes(bytes(content))
+
+
+def _back_to(known: _Known) -> None:
+    """Let a file, which SQLite has open, be what it was when it was last synced."""
+    with known.path.open("r+b") as file:
+        file.write(known.synced)
+        file.truncate()
+    known.since.clear()
 
 
 def _apply(content: bytearray, offset: int, data: bytes, draw: random.Random) -> None:
@@ -241,7 +258,7 @@ def _library() -> Any:
 
 
 @contextlib.contextmanager
-def failing(fault: Fault | None) -> Iterator[Disk]:
+def failing(fault: Fault | None, at_cut: Callable[[], None] = lambda: None) -> Iterator[Disk]:
     """Let SQLite use a failing disk for the block; connections that were opened before do not notice."""
-    with Disk(fault) as disk:
+    with Disk(fault, at_cut) as disk:
         yield disk

@@ -35,7 +35,7 @@ from state.appender import draft  # noqa: E402
 from state.chain import GENESIS, ChainWalk  # noqa: E402
 from state.events import Event  # noqa: E402
 from state.log import EventLog  # noqa: E402
-from state.opening import note_closed, open_log  # noqa: E402
+from state.opening import open_log, settle  # noqa: E402
 from state.reader import LogReader  # noqa: E402
 from state.records import NewEvent  # noqa: E402
 from state.upcast import decode  # noqa: E402
@@ -159,7 +159,7 @@ def fill(home: Path, events: int) -> None:
     while batch := [draft([NewEvent(run, event)]) for run, event in islice(rest, 256)]:
         appender.append(batch)
         appender.save_snapshots()
-    note_closed(appender.connection)
+    settle(appender.connection)
     appender.connection.close()
     lock.release()
     EventLog.open(layout.home).close()

@@ -16,9 +16,8 @@ from state.archive import Archive, read
 from state.copying import RowCopy, digests_in, reachable, stored_blobs
 from state.errors import RunKept, StreamUnknown
 from state.events import LogRewritten
-from state.opening import open_appender
 from state.readonly import ReadOnly
-from state.rewrite import Rewritten, rewrite, stopped
+from state.rewrite import Rewritten, reopened, rewrite, stopped
 from state.verify import Progress
 
 
@@ -34,7 +33,7 @@ def compact(home: Path, archives: Sequence[Path] = (), *, progress: Progress | N
     """
     leaving = {found.manifest.run: found for found in map(read, archives)}
     with stopped(home) as layout:
-        open_appender(layout).connection.close()  # checked and migrated, as its owner would
+        reopened(layout)
 
         def build(draft: Path) -> LogRewritten:
             with closing(ReadOnly(layout)) as handle, closing(schema.open_writer(draft)) as new:

@@ -22,11 +22,11 @@ from state.events import Event, LogRewritten, RunCancelled, RunForked, RunPaused
 from state.fold import FOLD_VERSION, RunState
 from state.home import Layout
 from state.model import RunStatus
-from state.opening import open_appender, refresh_read_models
+from state.opening import refresh_read_models
 from state.queries import Segment
 from state.readonly import ReadOnly
 from state.records import NewEvent, Recorded, Row
-from state.rewrite import Rewritten, append, copy, rewrite, stopped
+from state.rewrite import Rewritten, append, copy, reopened, rewrite, stopped
 from state.upcast import decode
 from state.verify import Progress
 
@@ -62,7 +62,7 @@ def _copy_log(layout: Layout, target: Path) -> None:
     """Copy the log there is, checked as its owner would; without one, the import makes a new log."""
     if not layout.database.exists():
         return
-    open_appender(layout).connection.close()
+    reopened(layout)
     handle = ReadOnly(layout)
     try:
         copy(handle.connection(), target)

@@ -19,7 +19,7 @@ from state.head import Head
 from state.home import Layout
 from state.lock import HomeLock
 from state.model import SYSTEM_STREAM
-from state.opening import note_closed, open_log
+from state.opening import abandon, open_log, settle
 from state.reader import LogReader, Standing
 from state.records import NewEvent, Recorded
 from state.system import SystemState
@@ -60,7 +60,7 @@ class EventLog:
         try:
             return cls(layout, lock, appender, LogReader.open(home))
         except BaseException:
-            appender.connection.close()
+            abandon(layout, appender.connection)
             lock.release()
             raise
 
@@ -150,10 +150,6 @@ class EventLog:
         """Return the hash of one of a run's events; raises StreamUnknown."""
         return self._reader.hash_at(run, run_seq)
 
-    def authors(self, run: str) -> dict[str, str]:
-        """Return who wrote the kernels that a run proposed, by candidate id."""
-        return {row["candidate"]: row["author"] for row in self._reader.attempts(run) if row["author"]}
-
     def round_began_us(self, run: str) -> int:
         """Return when a run's last round began, in microseconds of the wall clock; 0 if it had none."""
         found = self._reader.read(stream=run, types=("RoundStarted",), newest=True, limit=1)
@@ -205,14 +201,13 @@ class EventLog:
             return
         self._closed = True
         self._writer.stop()
+        self._reader.close()
         try:
             self._settle()
         except BaseException:
-            self._appender.connection.close()  # not as the last: that one would do away with the WAL
-            self._reader.close()
+            abandon(Layout(self.home), self._appender.connection)
             raise
         else:
-            self._reader.close()
             self._appender.connection.close()
         finally:
             self._lock.release()
@@ -222,7 +217,6 @@ class EventLog:
             with sqlite_errors():
                 self._appender.save_snapshots(every=1)
                 self._writer.anchor()
-                note_closed(self._appender.connection)
-                self._appender.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                settle(self._appender.connection)
         except OSError as error:
             raise StorageFailed(f"HEAD could not be written: {error}") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 from state import projections, queries, schema
@@ -72,7 +73,7 @@ def _in_use(layout: Layout, *, full_check: bool) -> Appender:
     try:
         note_in_use(appender.connection)
     except BaseException:
-        appender.connection.close()
+        abandon(layout, appender.connection)
         raise
     return appender
 
@@ -101,7 +102,7 @@ def open_appender(layout: Layout, *, full_check: bool = False) -> Appender:
         if anchor is None or _replaced(connection, anchor):
             write_head(layout.head, appender.head)
     except BaseException:
-        connection.close()
+        abandon(layout, connection)
         raise
     return appender
 
@@ -189,10 +190,25 @@ def note_in_use(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
 
-def note_closed(connection: sqlite3.Connection) -> None:
-    """Take that note back; what follows is one checkpoint that empties the WAL."""
+def settle(connection: sqlite3.Connection) -> None:
+    """Take that note back, and bring all of the log into its one file; then the connection may be closed."""
     with schema.transaction(connection):
         connection.execute("DELETE FROM meta WHERE key = ?", (IN_USE,))
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def abandon(layout: Layout, connection: sqlite3.Connection) -> None:
+    """Close a writer that could not settle its log, with its WAL left as a killed owner leaves it.
+
+    The last connection to close would bring the WAL into the file and remove it, and the note that the log is
+    in use would then say that it was lost. A reader that closes after it cannot.
+    """
+    with ExitStack() as stack:
+        with suppress(sqlite3.Error):  # where nothing can be read, nothing can be brought anywhere either
+            uri = f"{layout.database.resolve().as_uri()}?mode=ro"
+            reader = stack.enter_context(closing(sqlite3.connect(uri, uri=True)))
+            reader.execute("SELECT 1 FROM sqlite_schema").fetchone()
+        connection.close()
 
 
 def note_replaced(connection: sqlite3.Connection, anchor: Head) -> None:

@@ -27,7 +27,7 @@ from state.head import Head, read_head, write_head
 from state.home import Layout, prepare
 from state.lock import HomeLock
 from state.model import SYSTEM_STREAM
-from state.opening import IN_USE, note_replaced, open_appender, refresh_read_models
+from state.opening import IN_USE, note_replaced, open_appender, refresh_read_models, settle
 from state.readonly import ReadOnly
 from state.records import NewEvent
 from state.upcast import check_kinds
@@ -132,8 +132,14 @@ def migrate(home: Path) -> tuple[int, int]:
             raise NoLog(f"{home}: holds no log")
         with closing(ReadOnly(layout)) as handle:
             before = schema.pragma(handle.connection(), "user_version")
-        open_appender(layout).connection.close()
+        reopened(layout)
     return before, schema.SCHEMA_VERSION
+
+
+def reopened(layout: Layout) -> None:
+    """Open the log as its owner would, checked and migrated, and close it again, all in its one file."""
+    with closing(open_appender(layout).connection) as connection:
+        settle(connection)
 
 
 def _anchor(layout: Layout) -> Head | None:
@@ -175,6 +181,7 @@ def _settle(layout: Layout, *, keep: bool) -> Path | None:
     crash_point("rewrite.before_settle")
     try:
         with closing(schema.open_writer(layout.database)) as old:
+            settle(old)
             _, pages, done = old.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if pages != done:
             raise StorageFailed(

@@ -425,3 +425,28 @@ def test_a_log_that_was_closed_needs_no_wal(home: Path, stored: list[Recorded], 
     (tmp_path / "copy" / "events.db").write_bytes((home / "events.db").read_bytes())
     assert verify(tmp_path / "copy").ok
     EventLog.open(tmp_path / "copy").close()
+
+
+@pytest.mark.parametrize("fails", ["snapshots", "reader"])
+def test_an_owner_that_cannot_settle_its_log_leaves_its_wal(home: Path, monkeypatch, fails: str) -> None:
+    """Whoever closes last would bring the WAL into the file and remove it: that is no WAL that was lost."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as patch:
+        log = EventLog.open(home)
+        append_run(log, "r", rounds=1)
+        patch.setattr("state.appender.Appender.save_snapshots", fail)
+        with pytest.raises(StateError):
+            log.close()
+    if fails == "reader":
+        with monkeypatch.context() as patch:
+            patch.setattr("state.log.LogReader.open", fail)
+            with pytest.raises(sqlite3.OperationalError):
+                EventLog.open(home)
+    assert verify(home).ok
+    with EventLog.open(home) as log:
+        assert log.state("r").ended
+    assert not (home / "events.db-wal").exists()
+    EventLog.open(home).close()
