@@ -151,13 +151,10 @@ OTHER = {
     "a softmax over part of the row": (
         (*SOFTMAX[:2], reduced("add", "z[:, 1:24]", "t"), *SOFTMAX[3:]), SOFTMAX,
     ),
-    "numbers that were learnt by heart": (
-        (scaled("0.5"), "nisa.memset(dst=z[3:4, 5:6], value=0.25)"), (scaled("0.5"),),
-    ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [name for name in OTHER if "by heart" not in name])
+@pytest.mark.parametrize("name", OTHER)
 def test_another_formula_is_rejected(name: str) -> None:
     finding = found(*OTHER[name])
     assert finding.verdict == "rejected", finding
