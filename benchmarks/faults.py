@@ -15,7 +15,6 @@ import argparse
 import contextlib
 import itertools
 import logging
-import os
 import random
 import shutil
 import subprocess
@@ -23,9 +22,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,6 +31,18 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks import disk  # noqa: E402
 from benchmarks.disk import Fault, failing  # noqa: E402
+from benchmarks.harms import (  # noqa: E402
+    PAGE,
+    Harm,
+    alone,
+    cuts,
+    flips,
+    noise,
+    nothing,
+    pages,
+    swaps,
+    without,
+)
 from benchmarks.workload import Script, Step  # noqa: E402
 from state import snapshots, writer  # noqa: E402
 from state.errors import AppendError, StateError  # noqa: E402
@@ -45,7 +55,6 @@ DOCUMENT = ROOT / "docs" / "reliability.md"
 BEGIN, END = "<!-- benchmarks/faults.py begin -->", "<!-- benchmarks/faults.py end -->"
 RUN = "r"
 TRIES = 3
-PAGE = 4096
 READONLY = 8
 
 KEPT = "nothing lost"
@@ -202,118 +211,30 @@ def yesterday(home: Path) -> None:
     (home / "events.db").write_bytes(early)
 
 
-Harm = Callable[[Path], None]
-
-
-def _edit(path: Path, change: Callable[[bytearray], None]) -> None:
-    content = bytearray(path.read_bytes())
-    change(content)
-    path.write_bytes(content)
-
-
-def flips(name: str, step: int) -> Iterator[Harm]:
-    """Flip one bit in every stretch of `step` bytes of a file."""
-
-    def flip(home: Path, start: int) -> None:
-        def change(content: bytearray) -> None:
-            at = start + random.Random(start).randrange(min(step, len(content) - start))
-            content[at] ^= 1 << start % 8
-
-        if start < (home / name).stat().st_size:
-            _edit(home / name, change)
-
-    return (partial(flip, start=start) for start in range(0, _size(name), step))
-
-
-def pages(name: str, make: Callable[[int], bytes]) -> Iterator[Harm]:
-    """Overwrite each page of a file with what `make` says for its number."""
-
-    def harm(home: Path, number: int) -> None:
-        def change(content: bytearray) -> None:
-            if number * PAGE < len(content):
-                content[number * PAGE : (number + 1) * PAGE] = make(number)
-
-        _edit(home / name, change)
-
-    return (partial(harm, number=number) for number in range(_size(name) // PAGE))
-
-
-def swaps() -> Iterator[Harm]:
-    """Exchange each page of the database with the next."""
-
-    def harm(home: Path, number: int) -> None:
-        def change(content: bytearray) -> None:
-            first, second = (slice((number + n) * PAGE, (number + n + 1) * PAGE) for n in (0, 1))
-            content[first], content[second] = content[second], content[first]
-
-        _edit(home / "events.db", change)
-
-    return (partial(harm, number=number) for number in range(_size("events.db") // PAGE - 1))
-
-
-def cuts(name: str, step: int) -> Iterator[Harm]:
-    """Cut a file at every multiple of `step`."""
-
-    def harm(home: Path, size: int) -> None:
-        os.truncate(home / name, min(size, (home / name).stat().st_size))
-
-    return (partial(harm, size=size) for size in range(0, _size(name), step))
-
-
-def without(*names: str) -> Iterator[Harm]:
-    def harm(home: Path) -> None:
-        for name in names:
-            (home / name).unlink(missing_ok=True)
-
-    yield harm
-
-
-def noise(name: str) -> Iterator[Harm]:
-    def harm(home: Path) -> None:
-        (home / name).write_bytes(random.Random(1).randbytes((home / name).stat().st_size))
-
-    yield harm
-
-
-def alone(home: Path) -> None:
-    """Leave the main file only, as a copy of it elsewhere would be."""
-    for path in home.iterdir():
-        if path.name != "events.db":
-            path.unlink()
-
-
-def nothing(_: Path) -> None:
-    """It is the scene that is wrong."""
-
-
-SIZES: dict[str, int] = {}
-"""How large the files of the scenes are; measured once."""
-
-
-def _size(name: str) -> int:
-    return SIZES[name]
-
-
-AT_REST: dict[str, tuple[Callable[[Path], None], Callable[[], Iterable[Harm]]]] = {
-    "a bit flipped in the database": (closed, lambda: flips("events.db", 1024)),
-    "a page of zeros": (closed, lambda: pages("events.db", lambda _: bytes(PAGE))),
-    "a page of noise": (closed, lambda: pages("events.db", lambda n: random.Random(n).randbytes(PAGE))),
-    "two pages exchanged": (closed, swaps),
-    "the database cut short": (closed, lambda: cuts("events.db", PAGE)),
-    "a bit flipped in the WAL": (killed, lambda: flips("events.db-wal", 2048)),
-    "the WAL cut short": (killed, lambda: cuts("events.db-wal", 2048)),
-    "the WAL overwritten with noise": (killed, lambda: noise("events.db-wal")),
-    "-wal deleted": (killed, lambda: without("events.db-wal")),
-    "-wal and HEAD deleted": (killed, lambda: without("events.db-wal", "HEAD")),
-    "-shm deleted": (killed, lambda: without("events.db-shm")),
-    "-shm overwritten with noise": (killed, lambda: noise("events.db-shm")),
-    "only the main file copied, its owner killed": (killed, lambda: [alone]),
-    "only the main file copied, its owner stopped": (closed, lambda: [alone]),
-    "HEAD deleted": (closed, lambda: without("HEAD")),
-    "HEAD overwritten with noise": (closed, lambda: noise("HEAD")),
-    "the database deleted": (closed, lambda: without("events.db")),
-    "the database of an earlier day": (yesterday, lambda: [nothing]),
+AT_REST: dict[str, tuple[Callable[[Path], None], Callable[[Path], Iterator[Harm]]]] = {
+    "a bit flipped in the database": (closed, lambda scene: flips(scene / "events.db", 1024)),
+    "a page of zeros": (closed, lambda scene: pages(scene / "events.db", lambda _: bytes(PAGE))),
+    "a page of noise": (
+        closed,
+        lambda scene: pages(scene / "events.db", lambda number: random.Random(number).randbytes(PAGE)),
+    ),
+    "two pages exchanged": (closed, lambda scene: swaps(scene / "events.db")),
+    "the database cut short": (closed, lambda scene: cuts(scene / "events.db", PAGE)),
+    "a bit flipped in the WAL": (killed, lambda scene: flips(scene / "events.db-wal", 2048)),
+    "the WAL cut short": (killed, lambda scene: cuts(scene / "events.db-wal", 2048)),
+    "the WAL overwritten with noise": (killed, lambda scene: noise(scene / "events.db-wal")),
+    "-wal deleted": (killed, lambda _: without("events.db-wal")),
+    "-wal and HEAD deleted": (killed, lambda _: without("events.db-wal", "HEAD")),
+    "-shm deleted": (killed, lambda _: without("events.db-shm")),
+    "-shm overwritten with noise": (killed, lambda scene: noise(scene / "events.db-shm")),
+    "only the main file copied, its owner killed": (killed, lambda _: alone("events.db")),
+    "only the main file copied, its owner stopped": (closed, lambda _: alone("events.db")),
+    "HEAD deleted": (closed, lambda _: without("HEAD")),
+    "HEAD overwritten with noise": (closed, lambda scene: noise(scene / "HEAD")),
+    "the database deleted": (closed, lambda _: without("events.db")),
+    "the database of an earlier day": (yesterday, lambda _: nothing()),
 }
+"""Of each fault at rest the scene, and the ways to harm it."""
 
 
 def at_rest(scene: Path, home: Path, harm: Harm) -> str:
@@ -355,10 +276,9 @@ def run(folder: Path, *, every: int, say: Callable[[str], None]) -> dict[str, Ta
     for make in (closed, killed, yesterday):
         scenes[make] = folder / make.__name__
         make(scenes[make])
-        SIZES.update((path.name, path.stat().st_size) for path in scenes[make].iterdir())
     for name, (make, harms) in AT_REST.items():
         tallies[name] = tally = Tally()
-        for number, harm in enumerate(itertools.islice(harms(), 0, None, every)):
+        for number, harm in enumerate(itertools.islice(harms(scenes[make]), 0, None, every)):
             home = next(homes)
             tally.add(f"{number * every}", at_rest(scenes[make], home, harm))
             shutil.rmtree(home)

@@ -126,7 +126,7 @@ _WRITER_PRAGMAS: tuple[tuple[str, object], ...] = (
 
 
 def open_writer(path: Path) -> sqlite3.Connection:
-    """Open (or create, readable by its group if the home is) the one read-write connection, with its pragmas asserted.
+    """Open the one read-write connection, with its pragmas asserted; make the file if there is none.
 
     Raises:
         StorageFailed: a pragma did not hold (an odd file system may refuse WAL).
