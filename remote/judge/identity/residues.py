@@ -27,8 +27,11 @@ from remote.judge.identity.fields import Field
 from remote.judge.identity.functions import COMPARISONS, Composed, of_known
 from remote.judge.identity.hashing import mixed, secret
 
-LARGE = 1e30
-"""Constants at least so large stand for infinity: masked scores, maxima that have yet to begin."""
+LARGE, INFINITE = 1e6, 1e30
+"""Constants at least so large stand for infinity: masked scores, maxima that have yet to begin.
+
+What is added to the smaller ones may be seen, in float64; of them that is said, until an exponential is zero.
+"""
 
 _SHIFT = 8
 _BY_ONE = 1 << 12  # more different constants than this are taken as the float32 that they are
@@ -296,10 +299,11 @@ class Residues(Composed):
             left.arrays[3] | right.arrays[3],
         ))  # fmt: skip
         for one in (left, right):
-            infinite = np.abs(one.arrays[2]) >= LARGE
-            if infinite.any():
-                whole = one.move(lambda array: np.broadcast_to(array, real.shape))
-                total = _chosen(infinite, whole, total)
+            hides = (np.abs(one.arrays[2]) >= LARGE) & np.isnan(real)
+            if hides.any():
+                seen = (np.abs(one.arrays[2]) < INFINITE) * np.uint16(Why.CONSTANT * _BOTH)
+                whole = Planes((*one.arrays[:3], one.arrays[3] | seen))
+                total = _chosen(hides, whole, total)
         return total
 
     def subtract(self, left: Planes, right: Planes) -> Planes:

@@ -221,6 +221,18 @@ def test_masked_scores_vanish(domain):
     assert (x + constant(domain, -LARGE)).exp().known.max() == 0
 
 
+def test_masks_may_be_large_numbers(domain):
+    x, _ = symbols(domain)
+    mask = constant(domain, np.arange(8)[None]).less(5.0)
+    infinite, large = (mask.where(x, value) for value in (-np.inf, -1e9))
+    added = x + constant(domain, np.where(np.arange(8) < 5, 0.0, -1e9)[None])
+    shifted = [softmax(scores, scores.over("maximum", 1)) for scores in (infinite, large, added)]
+    assert shifted[0] == shifted[1] == shifted[2]
+    assert shifted[2] == softmax(infinite, 0.0)
+    assert shifted[2].why == Why.ORDER
+    assert (x + 1e9).why == Why.CONSTANT
+
+
 def test_nothing_is_left_of_what_infinity_divides(domain):
     x, _ = symbols(domain)
     assert x + constant(domain, 1.0) / constant(domain, np.inf) == x

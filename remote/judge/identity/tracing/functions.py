@@ -312,7 +312,7 @@ def _written(out: Any, found: Any) -> Any:
 _MOVING = frozenset({
     np.atleast_1d, np.atleast_2d, np.atleast_3d, np.broadcast_to, np.diagonal, np.expand_dims, np.flip,
     np.fliplr, np.flipud, np.matrix_transpose, np.moveaxis, np.permute_dims, np.ravel, np.reshape,
-    np.rollaxis, np.rot90, np.squeeze, np.swapaxes, np.transpose,
+    np.rollaxis, np.rot90, np.lib.stride_tricks.sliding_window_view, np.squeeze, np.swapaxes, np.transpose,
 })  # fmt: skip
 
 _CALLS: dict[Any, Callable[..., Any]] = {
