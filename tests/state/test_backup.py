@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 
 from benchmarks.workload import append_run
 from state.backup import backup, restore
+from state.compact import compact
 from state.errors import BadTarget, HomeLocked, LogDamaged, NoLog, TailLost
 from state.events import LogRewritten
 from state.head import read_head
@@ -19,6 +21,7 @@ from state.log import EventLog
 from state.model import SYSTEM_STREAM
 from state.reader import LogReader
 from state.records import Recorded
+from state.rewrite import migrate
 from state.verify import verify, verify_file
 
 Damage = Callable[..., None]
@@ -178,3 +181,26 @@ def test_a_reader_that_follows_sees_the_restored_log(
         assert reader.head().seq == len(stored)
         restore(home, tmp_path / "b.db")
         assert reader.head().seq == len(stored) + 1
+
+
+@pytest.mark.parametrize("then", ["nothing", "migrate", "compact", "backup", "restore"])
+def test_what_a_killed_owner_left_is_no_log_that_lost_its_wal(home: Path, tmp_path: Path, then: str) -> None:
+    """Whoever opens it next brings its WAL into the file, and takes back the note that it is in use."""
+    left = tmp_path / "left"
+    with EventLog.open(home) as log:
+        append_run(log, "r", rounds=1)
+        backup(home, tmp_path / "b.db")
+        left.mkdir()
+        for name in ("events.db", "events.db-wal", "HEAD"):
+            shutil.copyfile(home / name, left / name)
+    {
+        "nothing": lambda: None,
+        "migrate": lambda: migrate(left),
+        "compact": lambda: compact(left),
+        "backup": lambda: backup(left, tmp_path / "c.db"),
+        "restore": lambda: restore(left, tmp_path / "b.db"),
+    }[then]()
+    for _ in range(2):
+        assert verify(left).ok
+        with EventLog.open(left, full_check=True) as log:
+            assert log.state("r").ended
