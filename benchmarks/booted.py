@@ -98,7 +98,7 @@ class Booted:
         place.write_text(text, encoding="utf-8")
 
 
-def eventually(condition: Callable[[], bool], what: str, *, seconds: float = 60.0) -> None:
+def eventually(condition: Callable[[], bool], what: str, *, seconds: float = 150.0) -> None:
     """Wait until `condition` holds.
 
     Raises:

@@ -96,6 +96,14 @@ class Unit:
         yield from (f"LoadCredential={name}:{path}" for name, path in sorted(self.credentials.items()))
 
 
+def closed_places() -> list[Path]:
+    """Return the folders of the program that others than their owner may not read.
+
+    What lies above them does not matter: a service is shown the folders themselves.
+    """
+    return [path for path in program_places() if path.stat().st_mode & 0o005 != 0o005]
+
+
 def program_places() -> list[Path]:
     """Return where the program lies, beside what every service sees: checkout, environment, interpreter."""
     places = [DEPLOY.parent, Path(sys.prefix), Path(sys.base_prefix), Path(sysconfig.get_path("purelib"))]

@@ -14,7 +14,7 @@ from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.ctl.manager import SYSUSERS, Manager, write
 from daemon.ctl.words import typed
-from daemon.unit import NAME, USER, BadUnit, Scope, Unit
+from daemon.unit import NAME, USER, BadUnit, Scope, Unit, closed_places
 from state.home import prepare
 
 LINGER = Path("/var/lib/systemd/linger")
@@ -70,6 +70,9 @@ def install(session: Session, scope: str | None, credentials: dict[str, Path], n
         raise BadUnit("\n".join(faults), hint="systemd-analyze verify says so")
     load(unit.state, {})  # a configuration with faults would keep the service from starting
     if unit.scope is Scope.SYSTEM:
+        if closed := closed_places():
+            places = " ".join(map(str, closed))
+            raise BadUnit(f"user {USER} could not read {places}", hint=f"chmod -R o+rX {places}")
         manager.make_user()
     else:
         prepare(unit.state, create=True)
