@@ -81,7 +81,8 @@ class _Chunks:
 
     def _chunk(self, number: int) -> Array:
         if self._held is None or self._held[0] != number:
-            _go_to(self._generator, self._marks[number])
+            if self._held is None or self._held[0] != number - 1:  # else it is there already
+                _go_to(self._generator, self._marks[number])
             count = min(CHUNK, self._size - number * CHUNK)
             self._held = number, drawn(self._item, (count,), self._generator)
         return self._held[1]
