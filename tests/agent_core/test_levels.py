@@ -402,10 +402,7 @@ def test_a_fork_judges_its_beam_anew_as_what_is_in_a_beam():
     config = state.config.model_copy(update={"target": "trn1"})
     child = World(config, kernel=ROOT, proposer=Paths(), judge=judged_by({ROOT: 10.0, "k.0": 4.0}))
     child.blobs |= parent.blobs
-    authors = {entry.candidate.id: "builtin" for entry in state.beam}
-    rebase = Rebase(
-        config=config, problem=state.problem, bounds=state.bounds, toolchain="world 2", authors=authors
-    )
+    rebase = Rebase(config=config, problem=state.problem, bounds=state.bounds, toolchain="world 2")
     child.events, child._keys = list(parent.events), set()
     child._state = state
     child.append(RunForked(parent="p", parent_seq=len(parent.events), parent_hash="0" * 64, rebase=rebase))
