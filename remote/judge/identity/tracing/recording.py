@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
@@ -50,8 +49,12 @@ def creating(recorder: Recorder) -> Iterator[None]:
     """Let NumPy's functions that make arrays of floats make arrays that record."""
     own = {name: _creator(getattr(np, name), recorder, make) for name, make in _CREATORS.items()}
     own |= {name: _converter(getattr(np, name)) for name in _CONVERTERS}
-    with mock.patch.dict(np.__dict__, own):
+    before = {name: getattr(np, name) for name in own}
+    vars(np).update(own)
+    try:
         yield
+    finally:
+        vars(np).update(before)
 
 
 def _creator(original: Any, recorder: Recorder, make: Callable[..., Recording]) -> Callable[..., Any]:
