@@ -14,7 +14,7 @@ from nki_sim.errors import LimitError
 from nki_sim.forms import Form
 from nki_sim.program.ir import Program
 
-STEP = 1 << 13
+STEP = 1 << 14
 """What an instruction costs before its first element."""
 
 _SLOW_OPERATORS = {"dropout": 32, "tensor_tensor_scan": 8}
