@@ -120,7 +120,7 @@ class Disk:
         return self.fault is not None and self.counts[self.fault.kind] >= self.fault.nth
 
     def __enter__(self) -> Self:
-        self._library = _library()
+        self._library = library()
         find = self._library.sqlite3_vfs_find
         find.restype = ctypes.POINTER(_Vfs)
         self._usual = find(None)
@@ -240,7 +240,7 @@ def _apply(content: bytearray, offset: int, data: bytes, draw: random.Random) ->
             content[offset + start : offset + start + 512] = data[start : start + 512]
 
 
-def _library() -> Any:
+def library() -> Any:
     """Return the SQLite that Python's own module is linked to.
 
     Raises:

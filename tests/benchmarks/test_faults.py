@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import tempfile
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -19,16 +20,19 @@ EVERY = 43
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder() -> Iterator[Path]:
     """A folder on a disk that is fast, if there is one; the faults do not ask for a real one."""
     fast = Path("/dev/shm")
-    if not os.access(fast, os.W_OK):
-        return tmp_path
-    return Path(tempfile.mkdtemp(dir=fast))
+    with tempfile.TemporaryDirectory(dir=fast if os.access(fast, os.W_OK) else None) as name:
+        yield Path(name)
 
 
 @pytest.fixture(autouse=True)
-def _eager():
+def _eager() -> Iterator[None]:
+    try:
+        disk.library()
+    except OSError as error:
+        pytest.skip(f"needs an SQLite that is a library of its own: {error}")
     with faults.eager():
         yield
 
