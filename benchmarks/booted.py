@@ -47,7 +47,19 @@ def why_not() -> str | None:
     for program, package in (("systemd-nspawn", "systemd-container"), ("nsenter", "util-linux")):
         if shutil.which(program) is None:
             return f"needs {program}; to enable: apt-get install {package}"
+    tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        return f"booting a systemd takes mounts, which are not allowed here: {tried.stderr.strip()}"
+    if not all(os.access(home, os.W_OK) for home in _cgroup_homes()):
+        return f"booting a systemd takes cgroups of its own, and {CGROUPS} is read-only"
     return None
+
+
+def _cgroup_homes() -> list[Path]:
+    """Return where systemd keeps its cgroups: the one hierarchy, or its own beside those of controllers."""
+    if (CGROUPS / "cgroup.procs").exists():
+        return [CGROUPS]
+    return [home for home in (CGROUPS / "systemd", CGROUPS / "unified") if home.is_dir()]
 
 
 class Booted:
@@ -151,8 +163,7 @@ def _overlay(folder: Path) -> Iterator[Path]:
 @contextmanager
 def _cgroup(name: str) -> Iterator[Callable[[], None]]:
     """Make a cgroup of its own where systemd keeps its own; yield what moves a process into it."""
-    homes = [CGROUPS] if (CGROUPS / "cgroup.procs").exists() else [CGROUPS / "systemd", CGROUPS / "unified"]
-    groups = [home / name for home in homes if home.is_dir()]
+    groups = [home / name for home in _cgroup_homes()]
     for group in groups:
         group.mkdir()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -166,13 +167,14 @@ def test_a_hostile_kernel_is_held_inside_the_unit_and_the_daemon_lives(service):
 
 def _outside(service) -> int:
     """Return the pid of the daemon as seen from here, where a hidden /proc does not hide it."""
-    inside = str(service.pid)
-    for status in Path("/proc").glob("[0-9]*/status"):
-        spaces = re.search(r"^NSpid:\t\d+\t(\d+)$", status.read_text(), re.MULTILINE)
-        comm = (status.parent / "comm").read_text().strip()
-        if spaces and spaces[1] == inside and comm == "agentd":
-            return int(status.parent.name)
-    raise AssertionError(f"no process {inside} in the machine")
+    space = Path(f"/proc/{service.machine.pid}/ns/pid").readlink()
+    inside = re.compile(rf"^NSpid:.*\t{service.pid}$", re.MULTILINE)
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # ended meanwhile
+            ours = (process / "ns/pid").readlink() == space
+            if ours and inside.search((process / "status").read_text()):
+                return int(process.name)
+    raise AssertionError(f"no process {service.pid} in the machine")
 
 
 def test_uninstalled_it_is_gone_but_for_its_home_and_can_be_installed_again(service):
