@@ -67,6 +67,7 @@ def waiting(home: Path) -> list[Path]:
 def _write_whole(path: Path, data: bytes) -> None:
     part = path.with_name(f".{path.name}.part")
     with part.open("wb") as file:
+        os.fchmod(file.fileno(), 0o644)  # whatever root's umask is, the service reads it; the folder is shut
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -197,3 +197,13 @@ async def test_a_watch_that_is_cancelled_as_a_file_arrives_ends(tmp_path):
     done, _ = await asyncio.wait({task}, timeout=5)
     assert done == {task}
     assert task.cancelled()
+
+
+def test_a_command_is_readable_by_the_owner_of_the_home_whatever_the_umask_of_who_sends_it(home):
+    before = os.umask(0o077)
+    try:
+        id_ = drop(home, Pause(run="r", reason="root says so"))
+    finally:
+        os.umask(before)
+    assert (folder(home) / f"{id_}.json").stat().st_mode & 0o777 == 0o644
+    assert folder(home).stat().st_mode & 0o777 == 0o700
