@@ -20,7 +20,7 @@ from seeds.spec import InputSpec, ProblemSpec
 Marks = NDArray[np.uint64]
 """States of the generator, [chunks, 4]: high and low half of the state, whether half a draw is left, it."""
 
-CHUNK = 1 << 12
+CHUNK = 1 << 10
 """Elements between two states."""
 
 _NAME = "marks"
@@ -72,6 +72,7 @@ class _Chunks:
     def __init__(self, item: InputSpec, size: int, seed: int, marks: Marks) -> None:
         self._item, self._size, self._marks = item, size, marks
         self._generator = np.random.default_rng(seed)
+        self._state: dict[str, Any] = dict(self._generator.bit_generator.state)
         self._held: tuple[int, Array] | None = None
 
     def __call__(self, first: int, end: int) -> Array:
@@ -82,10 +83,18 @@ class _Chunks:
     def _chunk(self, number: int) -> Array:
         if self._held is None or self._held[0] != number:
             if self._held is None or self._held[0] != number - 1:  # else it is there already
-                _go_to(self._generator, self._marks[number])
+                self._go_to(self._marks[number])
             count = min(CHUNK, self._size - number * CHUNK)
             self._held = number, drawn(self._item, (count,), self._generator)
         return self._held[1]
+
+    def _go_to(self, mark: Marks) -> None:
+        """Put the generator into the state that a mark noted."""
+        high, low, has_half, half = mark.tolist()
+        state = {**self._state["state"], "state": high << 64 | low}
+        self._generator.bit_generator.state = {
+            **self._state, "state": state, "has_uint32": has_half, "uinteger": half,
+        }  # fmt: skip
 
 
 def _chunks(size: int) -> Iterator[tuple[int, int]]:
@@ -96,11 +105,3 @@ def _state(generator: np.random.Generator) -> tuple[int, int, int, int]:
     found: dict[str, Any] = dict(generator.bit_generator.state)
     state = found["state"]["state"]
     return state >> 64, state & _HALF, found["has_uint32"], found["uinteger"]
-
-
-def _go_to(generator: np.random.Generator, mark: Marks) -> None:
-    """Put a seed's generator into the state that a mark noted."""
-    high, low, has_half, half = (int(number) for number in mark)
-    now: dict[str, Any] = dict(generator.bit_generator.state)
-    state = {**now["state"], "state": high << 64 | low}
-    generator.bit_generator.state = {**now, "state": state, "has_uint32": has_half, "uinteger": half}
