@@ -1,0 +1,135 @@
+"""Events of decisions: rounds, who is kept, discarded or reverted, and what is remembered."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from state.events.base import Event
+from state.model import (
+    Attempt,
+    BeamEntry,
+    BeamRole,
+    Candidate,
+    Checkpoint,
+    Credit,
+    Ending,
+    ErrorInfo,
+    Experience,
+    Reflection,
+    SlotAssignment,
+    Verdict,
+)
+
+
+class RoundStarted(Event):
+    """A round begins; the learning state that its proposals read is frozen here."""
+
+    type: Literal["RoundStarted"] = "RoundStarted"
+    round: int = Field(ge=1)
+    slots: tuple[SlotAssignment, ...]
+
+
+class RoundDeadlinePassed(Event):
+    """The round took long enough: it closes with what is there. What is in flight competes in the next."""
+
+    type: Literal["RoundDeadlinePassed"] = "RoundDeadlinePassed"
+    round: int = Field(ge=1)
+
+
+class BeamSelected(Event):
+    version = 3
+    type: Literal["BeamSelected"] = "BeamSelected"
+    round: int = Field(ge=0)
+    beam: tuple[BeamEntry, ...]
+
+
+class RoundCompleted(Event):
+    """The round's barrier: what the round taught takes effect, in slot order.
+
+    `attempts` are the round's own; `credits` and `reflections` are the whole new state, so that a later
+    version with another way of learning replays old runs to the state they had. `idle` says that nothing was
+    judged in it, and why, so that another round would ask the same.
+    """
+
+    version = 2
+    type: Literal["RoundCompleted"] = "RoundCompleted"
+    round: int = Field(ge=1)
+    attempts: tuple[Attempt, ...] = ()
+    credits: dict[str, Credit] = Field(default_factory=dict)
+    reflections: tuple[Reflection, ...] = ()
+    idle: Ending | None = None
+
+
+class KernelKept(Event):
+    """A correct kernel enters the next beam."""
+
+    version = 3
+    type: Literal["KernelKept"] = "KernelKept"
+    candidate: Candidate
+    role: BeamRole
+    speedup: float | None
+    """Parent latency over its latency; None for the initial kernel."""
+
+
+class KernelDiscarded(Event):
+    """`reason`: a verdict that is not `correct`, or duplicate, slower, uncertain, not_selected, refuted,
+    infrastructure.
+
+    An uncertain kernel is predicted faster than `against`, but in only `wins_percent` of the draws. A refuted
+    one was correct as far as it was compared at first; `verdict` is what came of comparing more.
+    """
+
+    version = 3
+    type: Literal["KernelDiscarded"] = "KernelDiscarded"
+    candidate: str
+    reason: str
+    verdict: Verdict | None = None
+    duplicate_of: str | None = None
+    against: str | None = None
+    wins_percent: float | None = None
+
+
+class KernelReverted(Event):
+    """A lineage diverged and goes back to its checkpoint. `reason`: slower or depth."""
+
+    type: Literal["KernelReverted"] = "KernelReverted"
+    lineage: str
+    dropped: str
+    restored: str
+    reason: str
+
+
+class KernelRefuted(Event):
+    """The best kernel was wrong after all: it leaves, with all that was learnt from it.
+
+    `best` takes its place; None when nothing is left to stand. All fields but the first three are the whole
+    new state.
+    """
+
+    type: Literal["KernelRefuted"] = "KernelRefuted"
+    candidate: str
+    verdict: Verdict
+    error: ErrorInfo
+    best: Candidate | None
+    beam: tuple[BeamEntry, ...]
+    checkpoints: tuple[Checkpoint, ...]
+    memory: tuple[Experience, ...]
+    reflections: tuple[Reflection, ...]
+    attempts: tuple[Attempt, ...]
+    credits: dict[str, Credit]
+
+
+class GuardCheckpointed(Event):
+    version = 3
+    type: Literal["GuardCheckpointed"] = "GuardCheckpointed"
+    checkpoint: Checkpoint
+
+
+class MemoryCurated(Event):
+    """The optimisation memory after this round: the whole queue, oldest first."""
+
+    type: Literal["MemoryCurated"] = "MemoryCurated"
+    round: int = Field(ge=1)
+    memory: tuple[Experience, ...]

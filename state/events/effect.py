@@ -1,0 +1,95 @@
+"""Events of effects: plans, executions, evaluations, summaries and reflections."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from state.events.base import EffectEnded, EffectStarted, Event
+from state.model import Digest, ErrorInfo, Evaluation, Experience, Key, Plan, Reflection
+
+
+class PlanStarted(EffectStarted):
+    type: Literal["PlanStarted"] = "PlanStarted"
+
+
+class PlanProposed(EffectEnded):
+    type: Literal["PlanProposed"] = "PlanProposed"
+    plan: Plan
+
+
+class PlanFailed(EffectEnded):
+    type: Literal["PlanFailed"] = "PlanFailed"
+    error: ErrorInfo
+
+
+class ExecutionStarted(EffectStarted):
+    type: Literal["ExecutionStarted"] = "ExecutionStarted"
+
+
+class KernelProposed(EffectEnded):
+    """A kernel exists. `note` says what was changed (for people), `author` who proposed it."""
+
+    type: Literal["KernelProposed"] = "KernelProposed"
+    source: Digest
+    note: str = ""
+    author: str = "builtin"
+
+
+class ExecutionFailed(EffectEnded):
+    type: Literal["ExecutionFailed"] = "ExecutionFailed"
+    error: ErrorInfo
+
+
+class EvaluationStarted(EffectStarted):
+    type: Literal["EvaluationStarted"] = "EvaluationStarted"
+
+
+class EvaluationCompleted(EffectEnded):
+    """The judge's verdict. `cache_key` names (code, problem, toolchain, target); `cached_from` is the
+    RUN@SEQ whose verdict was reused, None when the kernel was judged for this event."""
+
+    version = 3
+    type: Literal["EvaluationCompleted"] = "EvaluationCompleted"
+    evaluation: Evaluation
+    cache_key: Digest
+    cached_from: str | None = None
+    stage_ms: dict[str, float] = Field(default_factory=dict)
+
+
+class EvaluationFailed(EffectEnded):
+    """The infrastructure failed, after `tries` tries; never counted against the candidate."""
+
+    type: Literal["EvaluationFailed"] = "EvaluationFailed"
+    error: ErrorInfo
+    tries: int = Field(ge=1)
+
+
+class ProfileRecorded(Event):
+    """The counters of an evaluated kernel, for people and plots; decisions read EvaluationCompleted."""
+
+    type: Literal["ProfileRecorded"] = "ProfileRecorded"
+    key: Key
+    profile: Digest
+    counters: dict[str, float]
+
+
+class SummaryStarted(EffectStarted):
+    type: Literal["SummaryStarted"] = "SummaryStarted"
+
+
+class ExperienceRecorded(EffectEnded):
+    """The summarizer's answer on one (slow, fast) pair; None when it found no optimisation in it."""
+
+    type: Literal["ExperienceRecorded"] = "ExperienceRecorded"
+    experience: Experience | None
+
+
+class ReflectionStarted(EffectStarted):
+    type: Literal["ReflectionStarted"] = "ReflectionStarted"
+
+
+class ReflectionRecorded(EffectEnded):
+    type: Literal["ReflectionRecorded"] = "ReflectionRecorded"
+    reflection: Reflection

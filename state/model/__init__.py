@@ -1,0 +1,108 @@
+"""The vocabulary: frozen value types that events carry and folds hold.
+
+Everything here is data: no clock, no randomness, no I/O. Types are pydantic models because they cross
+process and version boundaries as JSON; unknown fields are refused, and floats that JSON cannot spell
+(NaN, infinities) are written as strings, so that what was logged reads back as it was.
+
+Units: latency in milliseconds (`*_ms`), sizes in bytes (`*_bytes`), ratios as factors (`*_ratio`,
+`speedup`), percentages 0 to 100 (`*_percent`), money in US dollars (`*_usd`).
+"""
+
+from state.model.base import (
+    JSON_VALUE,
+    SYSTEM_STREAM,
+    Digest,
+    ErrorInfo,
+    FiniteFloat,
+    Frozen,
+    PositiveMs,
+    Usage,
+    canonical_json,
+    digest_of,
+)
+from state.model.judgement import (
+    NOBODY,
+    PERSON,
+    RESOLUTION_RATIO,
+    TRUSTED_AUTHORS,
+    Benchmark,
+    Bounds,
+    Evaluation,
+    EvaluationRequest,
+    Identity,
+    Level,
+    ProblemRef,
+    Verdict,
+)
+from state.model.keys import INITIAL_KEY, JUDGES, PERSON_SLOT, EffectKey, Key, Role, draw_seed
+from state.model.search import (
+    Attempt,
+    BeamEntry,
+    BeamRole,
+    Candidate,
+    Checkpoint,
+    Credit,
+    Ending,
+    Experience,
+    ExperienceKind,
+    Grade,
+    Plan,
+    Prediction,
+    Reflection,
+    RunStatus,
+    SlotAssignment,
+    StopReason,
+)
+from state.model.settings import ApprovalPoint, Rebase, RunConfig, SearchConfig
+
+__all__ = [
+    "INITIAL_KEY",
+    "JSON_VALUE",
+    "JUDGES",
+    "NOBODY",
+    "PERSON",
+    "PERSON_SLOT",
+    "RESOLUTION_RATIO",
+    "SYSTEM_STREAM",
+    "TRUSTED_AUTHORS",
+    "ApprovalPoint",
+    "Attempt",
+    "BeamEntry",
+    "BeamRole",
+    "Benchmark",
+    "Bounds",
+    "Candidate",
+    "Checkpoint",
+    "Credit",
+    "Digest",
+    "EffectKey",
+    "Ending",
+    "ErrorInfo",
+    "Evaluation",
+    "EvaluationRequest",
+    "Experience",
+    "ExperienceKind",
+    "FiniteFloat",
+    "Frozen",
+    "Grade",
+    "Identity",
+    "Key",
+    "Level",
+    "Plan",
+    "PositiveMs",
+    "Prediction",
+    "ProblemRef",
+    "Rebase",
+    "Reflection",
+    "Role",
+    "RunConfig",
+    "RunStatus",
+    "SearchConfig",
+    "SlotAssignment",
+    "StopReason",
+    "Usage",
+    "Verdict",
+    "canonical_json",
+    "digest_of",
+    "draw_seed",
+]

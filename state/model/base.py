@@ -1,0 +1,58 @@
+"""What all values are made of: digests, exact JSON, frozen models, errors and usage."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, TypeAdapter
+
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+"""SHA-256 of a blob's bytes, in hexadecimal."""
+
+FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
+PositiveMs = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+SYSTEM_STREAM = "system"
+"""The stream that holds what runs share: commands, configuration, budgets of the day."""
+
+
+def digest_of(data: bytes) -> str:
+    """Return the content address of `data`: its SHA-256 in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def canonical_json(value: Any) -> bytes:
+    """Serialise JSON-like data so that equal values give equal bytes, on any machine.
+
+    Raises:
+        ValueError: `value` holds a NaN or an infinity that was not spelled out as a string.
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+class Frozen(BaseModel):
+    """Base of all values: immutable, closed, and exact about floats in JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class ErrorInfo(Frozen):
+    """Why something failed, for people and for repair: a stable code, a message, where, and what fixes it."""
+
+    code: str
+    message: str
+    line: int | None = None
+    hint: str | None = None
+
+
+class Usage(Frozen):
+    """What one answer cost. `cost_usd` is None when the price is unknown, never 0."""
+
+    cost_usd: float | None = Field(default=0.0, ge=0, allow_inf_nan=False)
+    input_tokens: int = Field(default=0, ge=0)
+    output_tokens: int = Field(default=0, ge=0)
+
+
+JSON_VALUE: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)

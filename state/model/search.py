@@ -1,0 +1,184 @@
+"""What the search makes and learns: plans, candidates, the beam, experiences, reflections."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field, JsonValue
+
+from state.model.base import Digest, ErrorInfo, Frozen
+from state.model.judgement import NOBODY, Benchmark, Level, Verdict
+
+
+class Prediction(Frozen):
+    """What a plan says will happen, written down before its result exists.
+
+    `speedup` is the factor expected over the parent; `counter` names the profile counter expected to
+    move and `direction` its sign (-1 falls, +1 rises).
+    """
+
+    speedup: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    counter: str | None = None
+    direction: int = Field(default=-1, ge=-1, le=1)
+    reason: str = ""
+
+
+class Plan(Frozen):
+    """One intended change: a technique (menu id) at a site, in words, with its prediction."""
+
+    technique: str
+    site: str
+    title: str
+    prediction: Prediction
+    detail: JsonValue = None
+
+
+class Candidate(Frozen):
+    """A kernel that the judge found correct, at `level`, and timed."""
+
+    id: str
+    parent: str | None
+    lineage: str
+    round: int
+    source: Digest
+    code: Digest
+    technique: str | None
+    title: str
+    benchmark: Benchmark
+    profile: Digest | None
+    bottleneck: str | None
+    level: Level = Level.WHOLE
+    author: str = NOBODY
+    """Who wrote it, as in EvaluationRequest; of kernels from before levels it is not known."""
+
+    @property
+    def latency_ms(self) -> float:
+        return self.benchmark.latency_ms
+
+
+class BeamRole(StrEnum):
+    ELITE = "elite"
+    EXPLORER = "explorer"
+
+
+class BeamEntry(Frozen):
+    candidate: Candidate
+    role: BeamRole
+
+
+class Checkpoint(Frozen):
+    """The state that an explorer lineage returns to when it diverges (the guard's memory of it)."""
+
+    lineage: str
+    candidate: Candidate
+    depth: int = Field(default=0, ge=0)
+    """Rounds in a row that the lineage went without beating the checkpoint."""
+
+
+class ExperienceKind(StrEnum):
+    POSITIVE = "positive"
+    NEGATIVE = "negative"
+
+
+class Experience(Frozen):
+    """A slow kernel, a fast kernel and what made the difference: an item of the optimisation memory.
+
+    `cites` are the candidate ids it was distilled from.
+    """
+
+    kind: ExperienceKind
+    technique: str
+    slow: Digest
+    fast: Digest
+    speedup: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    summary: str
+    cites: tuple[str, ...]
+
+
+class Grade(StrEnum):
+    """How a prediction fared, decided mechanically from prediction and outcome."""
+
+    CONFIRMED = "confirmed"
+    OVERSTATED = "overstated"
+    UNDERSTATED = "understated"
+    REFUTED = "refuted"
+    FAILED = "failed"
+
+
+class Reflection(Frozen):
+    """What one attempt taught: keyed by (operator, bottleneck, technique), prediction against outcome."""
+
+    operator: str
+    bottleneck: str
+    technique: str
+    predicted_speedup: float
+    actual_speedup: float | None
+    grade: Grade
+    lesson: str
+    seen: int = Field(default=1, ge=1)
+    cites: tuple[str, ...] = ()
+
+
+class Attempt(Frozen):
+    """One line of the attempt history that later proposals read."""
+
+    candidate: str
+    parent: str
+    technique: str
+    site: str
+    code: Digest | None
+    verdict: Verdict | None
+    error: ErrorInfo | None
+    speedup: float | None
+    """Parent latency over this latency; None when there is no latency."""
+    gained: bool = False
+    """Whether it counted as a gain: beyond noise, and no other kernel's code."""
+    round: int
+
+
+class Credit(Frozen):
+    """What a technique has brought in this run: tries, keeps, and the sum of ln(speed-up) of its gains."""
+
+    tries: int = 0
+    gains: int = 0
+    log_gain: float = 0.0
+
+
+class SlotAssignment(Frozen):
+    """What one beam slot does in a round: whose kernel is improved, by whom, how often."""
+
+    slot: int = Field(ge=0)
+    parent: str
+    planner: str
+    model: str | None = None
+    plans: int = Field(ge=0)
+    implementations: int = Field(ge=1)
+    repairs: int = Field(default=0, ge=0)
+
+
+class RunStatus(StrEnum):
+    RUNNING = "running"
+    PAUSED = "paused"
+    CANCELLED = "cancelled"
+    COMPLETED = "completed"
+
+
+class StopReason(StrEnum):
+    """Why a run ended; RunCompleted says which."""
+
+    ROUNDS = "rounds"
+    TARGET = "target"
+    PLATEAU = "plateau"
+    NEAR_BOUND = "near_bound"
+    BUDGET = "budget"
+    INITIAL_REJECTED = "initial_rejected"
+    NO_PROPOSALS = "no_proposals"
+    INFRASTRUCTURE = "infrastructure"
+
+
+class Ending(Frozen):
+    """Why a run ends."""
+
+    reason: StopReason
+    detail: str

@@ -1,0 +1,78 @@
+"""What decides how a run goes: the numbers of its search, and its effective configuration."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from state.model.base import Frozen
+from state.model.judgement import Bounds, ProblemRef
+
+
+class SearchConfig(Frozen):
+    """The search's numbers; names and defaults as in AccelOpt's paper, sized for the built-in proposer."""
+
+    beam: int = Field(default=4, ge=1, le=64, description="B: candidates kept between rounds")
+    plans: int = Field(default=6, ge=1, le=64, description="N: plans per candidate and round")
+    implementations: int = Field(default=1, ge=1, le=16, description="K: implementations per plan")
+    rounds: int = Field(default=4, ge=1, le=10_000, description="T: rounds at most")
+    explorers: int = Field(default=1, ge=0, le=64, description="X: beam slots for explorer lineages")
+    explorer_slack_ratio: float = Field(
+        default=1.5, ge=1, le=10, description="how much slower than its checkpoint an explorer may be"
+    )
+    explorer_depth: int = Field(default=3, ge=1, le=100, description="D: rounds without gain before a revert")
+    confidence_percent: float = Field(
+        default=80.0,
+        ge=0,
+        le=100,
+        description="share of the model's draws in which a predicted gain must hold",
+    )
+    repairs: int = Field(default=2, ge=0, le=10, description="F: repair rounds for a failed kernel")
+    top_k: int = Field(default=8, ge=0, le=256, description="TopK: pairs summarised per round")
+    experiences: int = Field(default=16, ge=0, le=1024, description="ExpN: length of the optimisation memory")
+    t_pos: float = Field(
+        default=1.04, gt=1, le=10, description="speed-up from which a pair is a positive one"
+    )
+    t_neg: float = Field(
+        default=1.15, gt=1, le=10, description="slow-down from which a pair is a negative one"
+    )
+    round_seconds: float | None = Field(
+        default=None, gt=0, le=604_800, description="close a round after so long; what is late competes next"
+    )
+    history: int = Field(default=256, ge=1, le=4096, description="H: attempts kept for later proposals")
+    reflections: int = Field(default=64, ge=0, le=1024, description="reflexion notes kept")
+    plateau_rounds: int = Field(default=3, ge=1, le=1000, description="P: rounds without gain that end a run")
+    within_percent: float = Field(
+        default=2.0, ge=0, le=100, description="stop within this distance of the tight bound"
+    )
+    target_speedup: float | None = Field(default=None, gt=1, description="stop at this speed-up")
+
+
+ApprovalPoint = Literal["before_round", "new_best", "completion"]
+"""Where a run may wait for a person: before each round, when the best is a new one, before it completes."""
+
+
+class RunConfig(Frozen):
+    """Everything that decides how a run goes; the effective values are part of RunCreated."""
+
+    problem: str = "rmsnorm_matmul"
+    size: Literal["full", "reduced"] = "full"
+    target: str = "trn2"
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    evaluator: str = "sim"
+    planner: tuple[str, ...] = Field(default=("builtin",), min_length=1)
+    cap_usd: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    approval: tuple[ApprovalPoint, ...] = Field(
+        default=(), description="where the run waits for `agentctl approve`"
+    )
+    search: SearchConfig = SearchConfig()
+
+
+class Rebase(Frozen):
+    """What a fork judges kernels by from its first event on, where its parent judges by something else."""
+
+    config: RunConfig
+    problem: ProblemRef
+    bounds: Bounds
+    toolchain: str
