@@ -161,7 +161,7 @@ class Appender:
         except sqlite3.Error as error:
             failure = self._storage_error(error)
         if len(drafts) == 1:
-            return [self._answer(drafts[0], failure)]
+            return [self._after(failure, drafts[0])]
         return [outcome for one in drafts for outcome in self.append([one])]
 
     def _together(self, drafts: Sequence[Draft]) -> list[Outcome]:
@@ -314,6 +314,16 @@ class Appender:
             for index, row in enumerate(found)
         ]
         return tuple(_same(line, row, known) for line, row in zip(one.lines, rows, strict=True))
+
+    def _after(self, failure: StateError, one: Draft) -> Outcome:
+        """Answer an append whose commit failed; if it is stored all the same, memory has to say so too."""
+        answer = self._answer(one, failure)
+        if self._suspect and not isinstance(answer, StateError):
+            try:
+                self._reopen()
+            except (StateError, sqlite3.Error):
+                return failure
+        return answer
 
     def _storage_error(self, error: sqlite3.Error) -> StateError:
         if isinstance(error, sqlite3.IntegrityError):

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.workload import Script, append_run
 from state import schema
 from state.errors import LogDamaged, StorageFailed, StorageFull, from_sqlite
-from state.events import PlanStarted, RunPaused
+from state.events import CommandReceived, PlanStarted, RunPaused
 from state.log import EventLog
 from state.model import digest_of
 from state.records import NewEvent
@@ -91,6 +91,26 @@ def test_after_an_io_error_the_database_is_opened_anew(log: EventLog, monkeypatc
             log.append_now([NewEvent("r", RunPaused(reason="x"))])
     assert log.append_now([NewEvent("r", RunPaused(reason="x"))])[0].run_seq == 2
     assert log._appender.connection is not broken
+
+
+def test_an_event_that_is_stored_although_its_commit_failed_counts_at_once(
+    log: EventLog, monkeypatch
+) -> None:
+    begin(log)
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+
+    def fail(name: str) -> None:
+        if name == "log.after_commit":
+            raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr("state.appender.crash_point", fail)
+        (stored,) = log.append_now(
+            [NewEvent("system", CommandReceived(id="c", verb="pause", payload="0" * 64))]
+        )
+    assert stored.seq == log.head.seq == 2
+    assert list(log.system().pending) == ["c"]
 
 
 def test_acknowledged_events_missing_after_an_io_error_stop_the_log(log: EventLog, monkeypatch) -> None:
