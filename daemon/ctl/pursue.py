@@ -22,6 +22,7 @@ from daemon.ctl.tracker import Tracker, summary
 from daemon.ctl.words import standing, typed
 from daemon.errors import CommandRefused
 from daemon.verbs import Resume, run_id
+from state.errors import ReadModelsStale
 from state.model import RunStatus
 from state.reader import LogReader
 
@@ -68,9 +69,7 @@ def resume(
     waiting = _queued(session.home, run)
     if waiting is not None:
         return _see_through(session, *waiting, configured(session, {}).daemon, output)
-    with LogReader.open(session.home) as reader:
-        reader.check_end()  # a run that ended here would never meet the check that its owner makes
-        row = known_run(reader, run or last_run(reader))
+    row = _row(session.home, run)
     config = configured(session, {}).daemon
     if row["status"] == RunStatus.CANCELLED:
         raise CommandRefused(f"run {row['run']} is cancelled", code="illegal_state")
@@ -82,6 +81,23 @@ def resume(
 def _queued(home: Path, run: str | None) -> tuple[str, Sent] | None:
     """Return the newest run whose first command waits for an owner of the home, or `run` if it is one."""
     return next((found for found in queued_runs(home) if run in (None, found[0])), None)
+
+
+def _row(home: Path, run: str | None) -> dict[str, Any]:
+    """Return the row of `run`, or of the last one; an older log is brought up to date first."""
+    try:
+        return _listed(home, run)
+    except ReadModelsStale:
+        from state.rewrite import migrate
+
+        migrate(home)
+        return _listed(home, run)
+
+
+def _listed(home: Path, run: str | None) -> dict[str, Any]:
+    with LogReader.open(home) as reader:
+        reader.check_end()  # a run that ended here would never meet the check that its owner makes
+        return known_run(reader, run or last_run(reader))
 
 
 def _see_through(

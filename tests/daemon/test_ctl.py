@@ -6,7 +6,9 @@ import ast
 import json
 import os
 import re
+import sqlite3
 import stat
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from daemon.errors import DaemonError
 from daemon.inbox import drop, waiting
 from daemon.verbs import Cancel, Pause
 from state.events import FAMILIES
+from state.home import Layout
 from state.log import EventLog
 from state.reader import LogReader
 from tests.daemon import fakes
@@ -115,6 +118,15 @@ def test_resume_takes_up_a_paused_run(ctl, home):
     assert ctl("resume", run).status == 0
 
 
+def test_resume_brings_the_lists_of_an_older_version_up_to_date(ctl, home, finished):
+    with closing(sqlite3.connect(Layout(home).database)) as connection:
+        connection.execute("UPDATE meta SET value = '0' WHERE key = 'projections'")
+        connection.commit()
+    assert ctl("status").status != 0
+    assert ctl("resume", "--last").status == 0
+    assert ctl("status").status == 0
+
+
 def test_resume_takes_up_a_run_that_no_owner_has_seen(ctl, home):
     """As left by a process that was killed after it had dropped its command, before it had a log."""
     run = fakes.submit(home)
@@ -145,7 +157,8 @@ def test_resume_wants_a_run_or_the_last(ctl, finished, arguments):
 def test_status_with_nobody_home(ctl, home, finished):
     called = ctl("status", "--json")
     assert called.json["daemon"] == {
-        "state": "stopped", "kind": None, "pid": None, "since": None, "home": str(home), "config_refused": None, "queued": 0,
+        "state": "stopped", "kind": None, "pid": None, "since": None, "home": str(home),
+        "config_refused": None, "queued": 0,
     }  # fmt: skip
     (run,) = called.json["runs"]
     assert run.keys() >= KEPT
