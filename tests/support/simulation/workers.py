@@ -1,0 +1,116 @@
+"""Who answers in a simulated world: each answer, its time and its trouble follow from what is asked.
+
+The proposer is the scripted one, the judge that of the daemon's tests. An answer takes a time drawn from the
+digest of the request; trouble that passes (a host lost, an answer that hangs) is drawn the same way, and
+counted by delivery over the whole life of the world, so that who asks again, after a crash too, gets through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agent_core.roles.scripted import Scripted
+from daemon.runner import RetryPolicy
+from daemon.workers import Workers
+from remote.errors import InfrastructureError
+from remote.evaluator import EvaluationAnswer
+from state.model import Usage
+from tests.daemon import fakes
+
+HANGS_SECONDS = 1e5
+TROUBLED_SHARE = 0.03
+PRICE_USD = 1 / 64
+"""A sum of these is exact in floating point."""
+
+
+class Outside:
+    """All that is outside the process: it goes on when the process is killed."""
+
+    def __init__(self, seed: int, *, priced: bool) -> None:
+        self.seed = seed
+        self.usage = Usage(cost_usd=PRICE_USD) if priced else Usage()
+        self.delivered: Counter[str] = Counter()
+
+    def draw(self, *parts: object) -> random.Random:
+        """Return the draws that belong to `parts`, the same whenever they are asked for."""
+        return random.Random("|".join(map(str, (self.seed, *parts))))
+
+    def workers(self) -> Workers:
+        return Workers(create_evaluator=lambda _: Judge(self), create_proposer=lambda _: Proposer(self))
+
+
+class Proposer(Scripted):
+    """The scripted proposer, which takes its time and fails in ways of its own."""
+
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
+
+    async def plan(self, request: Any, read: Any) -> Any:
+        return await self._answer(request, lambda: Scripted.plan(self, request, read))
+
+    async def implement(self, request: Any, read: Any) -> Any:
+        return await self._answer(request, lambda: Scripted.implement(self, request, read))
+
+    async def summarize(self, request: Any, read: Any) -> Any:
+        return await self._answer(request, lambda: Scripted.summarize(self, request, read))
+
+    async def reflect(self, request: Any, read: Any) -> Any:
+        return await self._answer(request, lambda: Scripted.reflect(self, request, read))
+
+    async def _answer(self, request: Any, ask: Callable[[], Awaitable[Any]]) -> Any:
+        draw = self._outside.draw(request.model_dump_json())
+        await asyncio.sleep(draw.expovariate(1.0))
+        if draw.random() < TROUBLED_SHARE:
+            raise ValueError("the simulated proposer has a bug")
+        return replace(await ask(), usage=self._outside.usage)
+
+
+class Judge:
+    """Judges by text; time and trouble follow from the digest of the source."""
+
+    name = "fake"
+
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
+
+    def toolchain(self) -> str:
+        return fakes.TOOLCHAIN
+
+    async def evaluate(self, request: Any, blobs: Any, /) -> EvaluationAnswer:
+        what = f"{request.source} {request.level}"
+        self._outside.delivered[what] += 1
+        dealt = Dealt.of(self._outside.draw(what))
+        trouble = dealt.trouble if self._outside.delivered[what] <= dealt.times else None
+        await asyncio.sleep(HANGS_SECONDS if trouble == "hangs" else dealt.seconds)
+        if trouble == "lost":
+            raise InfrastructureError("host_lost", "the simulated host is gone")
+        if dealt.never:
+            raise InfrastructureError("bad_host", "the simulated host never judges this one", retryable=False)
+        return fakes.judge(blobs.get_blob(request.source), request.target, request.level, fakes.LATE)
+
+    async def aclose(self) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """How a kernel fares with its judge: the time it takes, and which trouble the first deliveries meet."""
+
+    seconds: float
+    trouble: str | None
+    times: int
+    never: bool
+
+    @classmethod
+    def of(cls, draw: random.Random) -> Dealt:
+        return cls(
+            seconds=draw.expovariate(0.7),
+            trouble=draw.choices((None, "lost", "hangs"), (8, 2, 1))[0],
+            times=draw.randint(1, RetryPolicy().tries - 1),
+            never=draw.random() < TROUBLED_SHARE,
+        )
