@@ -37,8 +37,8 @@ class Workload:
 def problem(name: str, size: str) -> Workload:
     """A problem of `seeds/`."""
     from seeds import load
+    from seeds.folder import REFERENCE
     from seeds.inputs import draw
-    from seeds.problem import REFERENCE
 
     found = load(name)
     arrays = draw(found.spec, size, found.spec.seeds[0])

@@ -41,7 +41,7 @@ from daemon.verbs import (
     verb_of,
 )
 from daemon.workers import Workers
-from seeds.problem import KERNEL
+from seeds.folder import KERNEL
 from state.errors import DuplicateOutcome, EventRefused, StaleAppend, StateError, StreamUnknown
 from state.events import (
     CommandCompleted,

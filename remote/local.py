@@ -30,7 +30,7 @@ from remote.references import ReferenceStore
 from remote.sandbox import JailResult, run_jailed
 from remote.walls import JailedProgram, JailStrength, Limits, jail_strength
 from seeds import Problem, SeedsError, from_files
-from seeds.problem import KERNEL
+from seeds.folder import KERNEL
 from state.errors import BlobMissing
 from state.model import (
     TRUSTED_AUTHORS,

@@ -25,8 +25,8 @@ from remote.judge.identity.tracing.arrays import UntraceableError
 from remote.judge.identity.tracing.recording import record
 from remote.judge.tiles import pool
 from seeds.faults import FULL, REDUCED
+from seeds.folder import REFERENCE, REFERENCE_FUNCTION, SPEC
 from seeds.inputs import Array, draw, dtype_of
-from seeds.problem import REFERENCE, REFERENCE_FUNCTION, SPEC
 from seeds.spec import ProblemSpec, parse
 
 

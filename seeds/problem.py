@@ -11,14 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from seeds import nkibench
 from seeds.errors import SpecError, UnknownProblemError, nearest
+from seeds.folder import KERNEL, MAX_FILE_BYTES, MAX_FILES, REFERENCE, REFERENCE_FUNCTION, SPEC
 from seeds.spec import ProblemSpec, parse
 from state.model import ProblemRef, canonical_json, digest_of
-
-SPEC, REFERENCE, KERNEL = "problem.toml", "reference.py", "kernel.py"
-REFERENCE_FUNCTION = "reference"
-MAX_FILES = 64
-MAX_FILE_BYTES = 1 << 20
 
 _FOLDER = Path(__file__).parent / "problems"
 
@@ -58,8 +55,6 @@ def load(name_or_path: str | Path) -> Problem:
         UnknownProblemError: neither a known name nor a folder, nor one of NKIBench's.
         SpecError: its files are wrong; the error lists every fault.
     """
-    from seeds import nkibench  # it makes problems
-
     if str(name_or_path) in problems():
         return _read(_FOLDER / str(name_or_path))
     folder = Path(name_or_path).expanduser()

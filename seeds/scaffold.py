@@ -8,7 +8,8 @@ import tempfile
 from pathlib import Path
 
 from seeds.errors import ScaffoldError
-from seeds.problem import KERNEL, REFERENCE, SPEC, Problem, load, problems
+from seeds.folder import KERNEL, REFERENCE, SPEC
+from seeds.problem import Problem, load, problems
 
 MAX_NAME_CHARS = 64
 

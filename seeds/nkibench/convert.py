@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from seeds.errors import SpecError
+from seeds.folder import KERNEL, MAX_FILE_BYTES, REFERENCE, REFERENCE_FUNCTION, SPEC
 from seeds.nkibench.layout import Entry
 from seeds.nkibench.source import Draw, Source, read
-from seeds.problem import KERNEL, MAX_FILE_BYTES, REFERENCE, REFERENCE_FUNCTION, SPEC
 from seeds.spec import ProblemSpec, parse
 
 FORWARD = "nkibench.py"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import seeds
 from seeds import SpecError, UnknownProblemError, UnknownSizeError
-from seeds.problem import MAX_FILE_BYTES, MAX_FILES
+from seeds.folder import MAX_FILE_BYTES, MAX_FILES
 from seeds.spec import parse
 from state.model import digest_of
 

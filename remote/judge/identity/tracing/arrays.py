@@ -8,7 +8,8 @@ array that was first made are meant. So views are views: what is written to one 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -30,11 +31,23 @@ class _NoAttributeError(UntraceableError, AttributeError):
     """So that a reference may ask whether an array has an attribute."""
 
 
-class Recorder:
-    """What was recorded so far; equal operations are one."""
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What NumPy's operations mean for arrays that record: indexing, ufuncs, functions, methods by name."""
 
-    def __init__(self, inputs: Sequence[Shape]) -> None:
+    get: Callable[[Recording, Any], Recording]
+    put: Callable[[Recording, Any, Any], None]
+    ufunc: Callable[..., Any]
+    function: Callable[..., Any]
+    methods: Mapping[str, Callable[..., Any]]
+
+
+class Recorder:
+    """What was recorded so far, by these rules; equal operations are one."""
+
+    def __init__(self, inputs: Sequence[Shape], rules: Rules) -> None:
         self.table = Table(inputs)
+        self.rules = rules
         self._numbers: dict[Any, int] = {}
         self._constants: dict[Any, int] = {}
         self._bytes = 0
@@ -175,35 +188,25 @@ class Recording(NDArrayOperatorsMixin):
         return (self[at] for at in range(len(self)))
 
     def __getitem__(self, index: Any) -> Recording:
-        from remote.judge.identity.tracing import indexing
-
-        return indexing.get(self, index)
+        return self.recorder.rules.get(self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        from remote.judge.identity.tracing import indexing
-
-        indexing.put(self, index, value)
+        self.recorder.rules.put(self, index, value)
 
     def __getattr__(self, name: str) -> Any:
-        from remote.judge.identity.tracing import methods
-
-        if name in methods.METHODS:
-            return methods.METHODS[name].__get__(self)
         if name.startswith("__"):
             raise AttributeError(name)
+        if name in self.recorder.rules.methods:
+            return self.recorder.rules.methods[name].__get__(self)
         raise _NoAttributeError(f"it uses `.{name}` of an array")
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """Record a function of elements, a reduction or a product of matrices."""
-        from remote.judge.identity.tracing import ufuncs
-
-        return ufuncs.apply(self.recorder, ufunc, method, inputs, kwargs)
+        return self.recorder.rules.ufunc(self.recorder, ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Record what a function of NumPy does."""
-        from remote.judge.identity.tracing import functions
-
-        return functions.apply(self.recorder, func, args, kwargs)
+        return self.recorder.rules.function(self.recorder, func, args, kwargs)
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise UntraceableError("it asks for the numbers in an array")

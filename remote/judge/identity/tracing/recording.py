@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from remote.judge.identity.expression import Expression, ExpressionError, Shape
-from remote.judge.identity.tracing import functions
-from remote.judge.identity.tracing.arrays import Recorder, Recording, UntraceableError
+from remote.judge.identity.tracing import functions, indexing, ufuncs
+from remote.judge.identity.tracing.arrays import Recorder, Recording, Rules, UntraceableError
+from remote.judge.identity.tracing.methods import METHODS
 from remote.judge.identity.tracing.stacking import stacked
 
 _FLOATS = "fV"
+_RULES = Rules(indexing.get, indexing.put, ufuncs.apply, functions.apply, METHODS)
 
 
 def record(
@@ -26,7 +28,7 @@ def record(
         UntraceableError: it cannot be followed; why.
     """
     try:
-        recorder = Recorder([shape for shape, _ in inputs])
+        recorder = Recorder([shape for shape, _ in inputs], _RULES)
         arrays = [
             recorder.result(recorder.add("input", (), (number,)), dtype)
             for number, (_, dtype) in enumerate(inputs)

@@ -1,0 +1,8 @@
+"""What a problem's folder holds, and how large it may be."""
+
+from __future__ import annotations
+
+SPEC, REFERENCE, KERNEL = "problem.toml", "reference.py", "kernel.py"
+REFERENCE_FUNCTION = "reference"
+MAX_FILES = 64
+MAX_FILE_BYTES = 1 << 20
