@@ -179,6 +179,8 @@ class Watch:
     rows: list[tuple[int, bytes]] = field(default_factory=list)
     trails: dict[str, Trail] = field(default_factory=dict)
     system: system.SystemState | None = None
+    commands: int = 0
+    """Events of the system stream."""
     received: dict[str, str] = field(default_factory=dict)
     answered: set[str] = field(default_factory=set)
 
@@ -187,7 +189,7 @@ class Watch:
         moved = self._take(queries.log_rows(appender.connection, after=len(self.rows)))
         for stream in moved:
             tip = appender.tip(stream)
-            if tip is not None and tip.run_seq == self._length(stream):
+            if tip is not None and tip.run_seq == self._last(stream)[0]:
                 self._same(stream, tip.state, "the writer's state")
 
     def opened(self, appender: Appender) -> None:
@@ -203,6 +205,8 @@ class Watch:
         """Compare each state that a reader derives, by whatever snapshots there are, with the fold."""
         for stream in self.trails:
             self._same(stream, reader.state(stream), "the stored state")
+        if self.system is not None:
+            self._same(SYSTEM_STREAM, reader.system(), "the stored state")
 
     def _take(self, rows: Iterable[Row]) -> dict[str, None]:
         moved: dict[str, None] = {}
@@ -235,6 +239,7 @@ class Watch:
 
     def _command(self, event: Event) -> None:
         self.system = system.apply(self.system, event)
+        self.commands += 1
         match event:
             case CommandReceived(id=id_):
                 if id_ in self.received:
@@ -245,11 +250,15 @@ class Watch:
                     raise Violation(f"command {id_} has two answers")
                 self.answered.add(id_)
 
-    def _length(self, stream: str) -> int:
+    def _last(self, stream: str) -> tuple[int, Any]:
+        """Return a stream's last event's number and the state after it."""
         if stream == SYSTEM_STREAM:
-            return -1
-        return len(self.trails[stream].states)
+            return self.commands, self.system
+        states = self.trails[stream].states
+        return len(states), states[-1]
 
     def _same(self, stream: str, state: Any, what: str) -> None:
-        if fold.state_hash(state) != fold.state_hash(self.trails[stream].states[-1]):
-            raise Violation(f"{stream}@{self._length(stream)}: {what} is not the fold of its events")
+        number, known = self._last(stream)
+        hashed = system.state_hash if stream == SYSTEM_STREAM else fold.state_hash
+        if hashed(state) != hashed(known):
+            raise Violation(f"{stream}@{number}: {what} is not the fold of its events")

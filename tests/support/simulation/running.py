@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
 
@@ -59,7 +59,6 @@ class Outcome:
     mishaps: dict[str, int]
     endings: dict[str, Ending]
     head: str
-    trace: list[str] = field(default_factory=list)
 
 
 def simulate(
@@ -132,9 +131,11 @@ class Simulation:
             self._wind_up(loop)
             if self._wrong is not None:
                 raise self._wrong from None
+            self._finished = False
             self._note("killed")
             shutil.rmtree(home)
         except StateError as error:
+            self._finished = False
             self._note(f"failed: {error}")
             if self._fates.counts["disk"] == faults:
                 raise Violation(f"the daemon failed where the disk did not: {error}") from error
