@@ -16,7 +16,7 @@ from state.late import taken
 from tests.support.simulation.running import simulate
 
 SHARES = 4  # so that several workers of a test run can simulate at a time
-SEEDS = 20
+SEEDS = 48
 SEARCHED = 40
 
 
