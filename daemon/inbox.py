@@ -3,30 +3,43 @@
 A command is a file `<home>/inbox/<id>.json`, put there whole by atomic rename; ids sort by time, and the
 owner takes files in id order. A file is removed only after its answer is in the log, so a crash at any
 point means that it is looked at again, and the answer already stored makes that harmless. What is no
-command at all is moved to `inbox/rejected/` with the reason beside it. Watchers lose events: the folder
-is also scanned periodically.
+command at all, or has no id for a name, is moved to `inbox/rejected/` under a fresh name, with the reason
+and its name beside it; where even that fails, it is left alone. So is what is hidden, a file that is being
+written, until it is so old that nobody can be writing it any more. Watchers lose events: the folder is also
+scanned periodically.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
+import stat
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import structlog
 
 from daemon.errors import BadFile
+from daemon.reading import read_regular
 from daemon.verbs import Command, Submit
 from state.home import prepare
 from state.model import canonical_json
 from state.turns import Turns
 
 RESCAN_SECONDS = 2.0
+
+MAX_BYTES = 64 << 20
+"""What a command may take: more than the files of the largest problem."""
+
+ABANDONED_SECONDS = 3600.0
+"""The age at which a hidden file is no command that is being written any more."""
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", re.ASCII)
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("inbox")
 
@@ -64,14 +77,27 @@ def waiting(home: Path) -> list[Path]:
     return sorted(files, key=lambda path: path.stem)
 
 
+def _abandoned(home: Path) -> Iterator[Path]:
+    """Yield the hidden files that whoever began them will not finish."""
+    for path in folder(home).glob(".*"):
+        with suppress(FileNotFoundError):  # it was finished, or taken back, just now
+            found = path.lstat()
+            if stat.S_ISREG(found.st_mode) and time.time() - found.st_mtime > ABANDONED_SECONDS:
+                yield path
+
+
 def _write_whole(path: Path, data: bytes) -> None:
     part = path.with_name(f".{path.name}.part")
-    with part.open("wb") as file:
-        os.fchmod(file.fileno(), 0o644)  # whatever root's umask is, the service reads it; the folder is shut
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    part.rename(path)
+    try:
+        with part.open("wb") as file:
+            os.fchmod(file.fileno(), 0o644)  # whatever root's umask, the service reads it; the folder is shut
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.rename(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
     _sync_folder(path.parent)
 
 
@@ -84,13 +110,14 @@ def _sync_folder(path: Path) -> None:
 
 
 def _content(path: Path) -> bytes:
+    if _ID.fullmatch(path.stem) is None:
+        raise BadFile("its name is no id: letters, digits, '_' and '-', at most 100, and then '.json'")
     try:
-        if not path.is_file():  # a FIFO would hold up everything until somebody writes into it
-            path.lstat()
-            raise BadFile("not a regular file")
-        return path.read_bytes()
+        return read_regular(path, most=MAX_BYTES)
     except FileNotFoundError:
-        raise
+        if not path.is_symlink():
+            raise
+        raise BadFile("a link to what is not there") from None
     except OSError as error:
         raise BadFile(f"cannot be read: {error.strerror}") from error
 
@@ -103,6 +130,7 @@ class Inbox:
         self._handle = handle
         self._rescan_seconds = rescan_seconds
         self._noticed = asyncio.Event()
+        self._stuck: set[str] = set()
         self.turns = Turns()
 
     async def watch(self) -> None:
@@ -118,8 +146,12 @@ class Inbox:
     async def take_all(self) -> None:
         """Take every file that waits now."""
         for path in waiting(self._home):
-            await self._take(path)
+            if path.name not in self._stuck:
+                await self._take(path)
             self.turns.step()
+        for path in _abandoned(self._home):
+            if path.name not in self._stuck:
+                self._clear(path, BadFile("hidden, as what is being written, and never finished"))
 
     async def _rest(self) -> None:
         try:
@@ -130,21 +162,41 @@ class Inbox:
             return  # the periodic look: a watcher may have lost an event
 
     async def _take(self, path: Path) -> None:
+        bad = None
         try:
             await self._handle(path.stem, _content(path))
         except FileNotFoundError:
             return  # whoever put it there took it back
         except BadFile as error:
-            self._move_aside(path, error)
-        else:
-            path.unlink(missing_ok=True)  # noqa: ASYNC240 - microseconds, on a local disk
+            bad = error
+        self._clear(path, bad)
 
-    def _move_aside(self, path: Path, error: BadFile) -> None:
+    def _clear(self, path: Path, bad: BadFile | None) -> None:
+        """Take a file out of the way that was handled; one that cannot be is not looked at again."""
+        try:
+            if bad is None:
+                path.unlink(missing_ok=True)
+            else:
+                self._move_aside(path, bad)
+        except OSError as error:
+            self._stuck.add(path.name)
+            log.warning("command_file_stuck", file=_shown(path), reason=str(bad), error=error.strerror)
+
+    def _move_aside(self, path: Path, bad: BadFile) -> None:
         aside = folder(self._home) / "rejected"
         aside.mkdir(mode=0o700, exist_ok=True)
-        _write_whole(aside / f"{path.stem}.error.json", canonical_json(error.info.model_dump()))
-        path.rename(aside / path.name)
-        log.warning("command_file_rejected", file=path.name, reason=str(error), moved_to=str(aside))
+        fresh = new_id()
+        path.rename(aside / f"{fresh}.json")
+        log.warning(
+            "command_file_rejected", file=_shown(path), reason=str(bad), moved_to=str(aside / f"{fresh}.json")
+        )
+        said = {"file": _shown(path), **bad.info.model_dump()}
+        _write_whole(aside / f"{fresh}.error.json", canonical_json(said))
+
+
+def _shown(path: Path) -> str:
+    """Return a file's name as text that any log can hold: not every name is UTF-8, or printable."""
+    return path.name if path.name.isprintable() else ascii(path.name)
 
 
 @contextmanager

@@ -6,13 +6,15 @@ import asyncio
 import json
 import os
 import stat
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from daemon.errors import BadFile
-from daemon.inbox import Inbox, drop, folder, new_id, waiting
+from daemon.inbox import MAX_BYTES, Inbox, drop, folder, new_id, waiting
 from daemon.verbs import VERBS, Pause, verb_of
 
 
@@ -32,6 +34,14 @@ class Recorder:
         verb_of(data)
         self.seen.append(id_)
         self.got.set()
+
+
+def rejected(home) -> list[tuple[Path, dict]]:
+    """Return what was moved aside, each with what is said of it."""
+    errors = sorted((folder(home) / "rejected").glob("*.error.json"))
+    return [
+        (path.with_name(path.name.replace(".error", "")), json.loads(path.read_bytes())) for path in errors
+    ]
 
 
 def test_ids_sort_by_time():
@@ -78,10 +88,9 @@ async def test_what_is_no_command_is_moved_aside_with_its_reason(home, content, 
     await Inbox(home, recorder.handle).take_all()
     assert recorder.seen == ["2"]
     assert waiting(home) == []
-    aside = folder(home) / "rejected"
-    assert (aside / "1.json").read_bytes() == content
-    error = json.loads((aside / "1.error.json").read_bytes())
-    assert error["code"] == "bad_file"
+    ((moved, error),) = rejected(home)
+    assert moved.read_bytes() == content
+    assert (error["code"], error["file"]) == ("bad_file", "1.json")
     assert reason in error["message"]
 
 
@@ -91,7 +100,8 @@ async def test_what_cannot_be_read_is_moved_aside(home):
     recorder = Recorder()
     await Inbox(home, recorder.handle).take_all()
     assert recorder.seen == ["2"]
-    assert (folder(home) / "rejected" / "1.json").is_dir()
+    ((moved, _),) = rejected(home)
+    assert moved.is_dir()
 
 
 async def test_a_pipe_is_moved_aside_and_holds_nothing_up(home):
@@ -101,8 +111,95 @@ async def test_a_pipe_is_moved_aside_and_holds_nothing_up(home):
     recorder = Recorder()
     await Inbox(home, recorder.handle).take_all()
     assert recorder.seen == ["2"]
-    error = json.loads((folder(home) / "rejected" / "1.error.json").read_bytes())
+    ((_, error),) = rejected(home)
     assert "regular file" in error["message"]
+
+
+COMMAND = b'{"verb": "pause", "run": "a"}'
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        b"a" * 250 + b".json",
+        b"z" * 101 + b".json",
+        b"\xff\xfe.json",
+        b" .json",
+        b"a b.json",
+        b"a\nb.json",
+        "\u00fc.json".encode(),
+        b"1.error.json",
+    ],
+)
+async def test_a_name_that_is_no_id_is_moved_aside_whatever_the_file_says(home, name):
+    drop(home, Pause(run="a"), id_="2")
+    (folder(home) / os.fsdecode(name)).write_bytes(COMMAND)
+    recorder = Recorder()
+    await Inbox(home, recorder.handle).take_all()
+    assert recorder.seen == ["2"]
+    assert waiting(home) == []
+    ((moved, error),) = rejected(home)
+    assert moved.read_bytes() == COMMAND
+    assert "no id" in error["message"]
+
+
+async def test_a_folder_of_the_same_name_again_is_moved_aside_too(home):
+    box = Inbox(home, Recorder().handle)
+    for _ in range(2):
+        (folder(home) / "1.json" / "full").mkdir(parents=True)
+        await box.take_all()
+    assert [(moved / "full").is_dir() for moved, _ in rejected(home)] == [True, True]
+
+
+async def test_what_cannot_be_moved_aside_is_told_once_and_holds_nothing_up(home):
+    drop(home, Pause(run="a"), id_="2")
+    (folder(home) / "1.json").write_bytes(b"")
+    (folder(home) / "rejected").touch()
+    recorder = Recorder()
+    box = Inbox(home, recorder.handle)
+    with capture_logs() as lines:
+        await box.take_all()
+        await box.take_all()
+    assert recorder.seen == ["2"]
+    assert [(line["event"], line["file"]) for line in lines] == [("command_file_stuck", "1.json")]
+    assert [path.name for path in waiting(home)] == ["1.json"]
+
+
+async def test_a_file_is_read_up_to_a_size(home):
+    folder(home).mkdir()
+    for name, size in (("1", MAX_BYTES), ("2", MAX_BYTES + 1)):
+        with (folder(home) / f"{name}.json").open("wb") as file:
+            file.truncate(size)
+    sizes = []
+
+    async def handle(id_: str, data: bytes) -> None:
+        sizes.append((id_, len(data)))
+
+    await Inbox(home, handle).take_all()
+    assert sizes == [("1", MAX_BYTES)]
+    ((_, error),) = rejected(home)
+    assert str(MAX_BYTES) in error["message"]
+
+
+async def test_a_link_to_nothing_is_moved_aside(home):
+    folder(home).mkdir()
+    (folder(home) / "1.json").symlink_to("nothing")
+    await Inbox(home, Recorder().handle).take_all()
+    ((_, error),) = rejected(home)
+    assert "link" in error["message"]
+
+
+async def test_hidden_files_are_left_alone_until_nobody_can_be_writing_them(home):
+    folder(home).mkdir()
+    for name in (".1.json.part", "..json", ".new.json.part"):
+        (folder(home) / name).write_bytes(COMMAND)
+        if "new" not in name:
+            os.utime(folder(home) / name, (1, 1))
+    recorder = Recorder()
+    await Inbox(home, recorder.handle).take_all()
+    assert recorder.seen == []
+    assert {error["file"] for _, error in rejected(home)} == {".1.json.part", "..json"}
+    assert (folder(home) / ".new.json.part").exists()
 
 
 async def test_a_file_that_was_taken_back_is_no_error(home):
