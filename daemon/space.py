@@ -12,16 +12,14 @@ from collections.abc import Callable
 
 import structlog
 
+from daemon.looking import append_seen
 from daemon.stop import Stop, first_of
 from state.errors import StorageFull
 from state.events import Event, RunPaused, RunResumed
+from state.fold import RunState
 from state.log import EventLog
-from state.model import RunStatus
-from state.records import NewEvent
+from state.model import PauseCause, RunStatus
 from state.reserve import LOW_BYTES, Reserve, free_bytes
-
-REASON = "disk full"
-"""How the reason of a pause begins that ends by itself when there is space again."""
 
 LOOK_SECONDS = 1.0
 
@@ -84,7 +82,8 @@ class Space:
         self._reserve.free()
         mib = self._reserve.needed >> 20
         log.error("disk_full", home=str(self._log.home), goes_on_with_mib_free=mib)
-        await self._say(RunStatus.RUNNING, RunPaused(reason=f"{REASON}: goes on when {mib} MiB are free"))
+        reason = f"disk full: goes on when {mib} MiB are free"
+        await self._say(_running, RunPaused(reason=reason, cause=PauseCause.SPACE))
         while not self._reserve.make():
             self._step()
             await asyncio.sleep(self._look_seconds)
@@ -96,12 +95,18 @@ class Space:
         """Let runs go on that wait for space, here or since an earlier process; on a full disk none does."""
         if self._low() or not self._reserve.make():
             return
-        await self._say(RunStatus.PAUSED, RunResumed(reason="there is space again"), because=REASON)
+        await self._say(_waits_for_space, RunResumed(reason="there is space again"))
 
-    async def _say(self, status: RunStatus, event: Event, *, because: str = "") -> None:
-        """Append `event` to the runs that have this status, for this reason."""
+    async def _say(self, concerns: Callable[[RunState], bool], event: Event) -> None:
+        """Append `event` to the runs that it concerns."""
         for run in self._log.runs():
-            state = self._log.state(run)
-            if state.status is status and state.status_reason.startswith(because):
-                await self._log.append([NewEvent(run, event)])
+            if await append_seen(self._log, [run], lambda state: event if concerns(state) else None):
                 self._touched(run)
+
+
+def _running(state: RunState) -> bool:
+    return state.status is RunStatus.RUNNING
+
+
+def _waits_for_space(state: RunState) -> bool:
+    return state.status is RunStatus.PAUSED and state.pause_cause is PauseCause.SPACE

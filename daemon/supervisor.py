@@ -23,6 +23,7 @@ from agent_core.decide import decide
 from agent_core.effects import Record
 from daemon.deadlines import Deadlines
 from daemon.lanes import Flight, Kind, Lane, Ready, kind_of
+from daemon.looking import append_seen
 from daemon.shares import FairShare, Places
 from daemon.stop import Stop, first_of
 from state.errors import BlobMissing, StaleAppend
@@ -243,7 +244,12 @@ class Supervisor:
         try:
             await self._performer.perform(run, ready.key, ready.request)
         except BlobMissing as error:
-            await self._log.append([NewEvent(run, RunPaused(reason=f"{ready.key}: {error}"))])
+            reason = f"{ready.key}: {error}"
+            await append_seen(
+                self._log,
+                [run],  # what it waits for besides, it goes on waiting for
+                lambda state: RunPaused(reason=reason, needs_approval=state.needs_approval),
+            )
 
     def _landed(self, run: str, lane: Lane, key: EffectKey, task: asyncio.Task[None]) -> None:
         flight = lane.flying.pop(key)

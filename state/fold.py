@@ -106,7 +106,15 @@ def state_hash(state: RunState) -> str:
     return hashlib.sha256(canonical_json(semantic(state))).hexdigest()
 
 
-_NOT_SEMANTIC = {"spent_usd", "reserved_usd", "unknown_cost", "status_reason", "before", "pinned"}
+_NOT_SEMANTIC = {
+    "spent_usd",
+    "reserved_usd",
+    "unknown_cost",
+    "status_reason",
+    "pause_cause",
+    "before",
+    "pinned",
+}
 
 
 def _created(event: Event) -> RunState:
@@ -133,7 +141,11 @@ def _forked(state: RunState, event: RunForked) -> RunState:
 def _paused(state: RunState, event: RunPaused) -> RunState:
     require_live(state, event)
     return evolve(
-        state, status=RunStatus.PAUSED, status_reason=event.reason, needs_approval=event.needs_approval
+        state,
+        status=RunStatus.PAUSED,
+        status_reason=event.reason,
+        pause_cause=event.cause,
+        needs_approval=event.needs_approval,
     )
 
 

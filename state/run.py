@@ -33,6 +33,7 @@ from state.model import (
     Ending,
     Experience,
     Frozen,
+    PauseCause,
     Plan,
     ProblemRef,
     Reflection,
@@ -101,7 +102,8 @@ class RunState(Frozen):
     the best before `best`, in that order.
     `rejudge` are the kernels of a fork's parent (the initial one, then the beam) that must be judged anew
     before anything else. `needs_approval` are the points at which the run waits for a person, `approved` the
-    last one let pass of each kind. `pinned` are the keys of settings that somebody set for this run.
+    last one let pass of each kind; `pause_cause` is what ends the last pause. `pinned` are the keys of
+    settings that somebody set for this run.
     `expired` says that the round's deadline passed, `late` are the places that were then in flight.
     `before` is the state before a record of decisions that has begun and not ended: a fork inside it begins
     there, so that the record is made whole.
@@ -115,6 +117,7 @@ class RunState(Frozen):
     toolchain: str
     status: RunStatus = RunStatus.RUNNING
     status_reason: str = ""
+    pause_cause: PauseCause = PauseCause.PERSON
     stop: StopReason | None = None
     round: int = 0
     slots: tuple[SlotAssignment, ...] = ()

@@ -15,7 +15,8 @@ from pydantic import ValidationError
 
 from state.errors import LogDamaged, LogTooNew
 from state.events import EVENT_TYPES, Event
-from state.records import Row
+from state.model import PauseCause
+from state.records import Row, kind_of
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -39,11 +40,17 @@ def _nothing_else(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
+def _by_person(body: dict[str, Any]) -> dict[str, Any]:
+    """The cause of a pause stood in its reason only, which is no evidence: a person lets the run go on."""
+    return {**body, "cause": PauseCause.PERSON}
+
+
 UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("RunCreated", 1): _any_gain,
     ("RunCreated", 2): _nothing_else,
     ("RunForked", 1): _nothing_else,
     ("RunPaused", 1): _nothing_else,
+    ("RunPaused", 2): _by_person,
     ("RunResumed", 1): _nothing_else,
     ("ConfigChanged", 1): _any_gain,
     ("ConfigChanged", 2): _nothing_else,
@@ -108,13 +115,14 @@ def upcast(
     return json.dumps(body)
 
 
-def check_kinds(kinds: list[tuple[str, int]]) -> None:
+def check_kinds(kinds: list[tuple[object, object]]) -> None:
     """Refuse a log that holds a type or version unknown here, before anything is folded.
 
     Raises:
         LogTooNew: naming the first such kind.
+        LogDamaged: what is there is no list of kinds.
     """
-    for type_, version in kinds:
+    for type_, version in map(kind_of, kinds):
         known = _CURRENT.get(type_)
         if known is None or version > known[0]:
             raise _too_new(type_, version)

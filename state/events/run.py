@@ -7,7 +7,17 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from state.events.base import Event
-from state.model import Bounds, Digest, ErrorInfo, Level, ProblemRef, Rebase, RunConfig, StopReason
+from state.model import (
+    Bounds,
+    Digest,
+    ErrorInfo,
+    Level,
+    PauseCause,
+    ProblemRef,
+    Rebase,
+    RunConfig,
+    StopReason,
+)
 
 
 class RunCreated(Event):
@@ -44,11 +54,15 @@ class RunForked(Event):
 
 
 class RunPaused(Event):
-    """Nothing new starts in the run. `needs_approval` names the points at which it waits for a person."""
+    """Nothing new starts in the run. `needs_approval` names the points at which it waits for a person.
 
-    version = 2
+    `cause` says what ends the pause; `reason` is for people, and nothing goes by it.
+    """
+
+    version = 3
     type: Literal["RunPaused"] = "RunPaused"
     reason: str
+    cause: PauseCause = PauseCause.PERSON
     needs_approval: tuple[str, ...] = ()
 
 

@@ -164,6 +164,13 @@ class RunStatus(StrEnum):
     COMPLETED = "completed"
 
 
+class PauseCause(StrEnum):
+    """What ends a pause: a person, or that the disk has space again."""
+
+    PERSON = "person"
+    SPACE = "space"
+
+
 class StopReason(StrEnum):
     """Why a run ended; RunCompleted says which."""
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from daemon import space as module
-from daemon.space import REASON, Space
+from daemon.space import Space
 from daemon.stop import Stop
 from state.errors import StorageFull
-from state.events import RunPaused
+from state.events import RunCancelled, RunPaused
 from state.log import EventLog
-from state.model import RunStatus
+from state.model import PauseCause, RunStatus
 from state.reader import LogReader
 from state.records import NewEvent
 from state.reserve import Reserve
@@ -88,7 +88,7 @@ async def test_a_run_meets_a_full_disk_and_ends_like_its_twin(small_disk: Path, 
         await until(lambda: log.head.seq > 20)
         ballast = fill(small_disk)
         await until(lambda: statuses(full)[run][0] == "paused")
-        assert statuses(full)[run][1].startswith(f"{REASON}: goes on when 16 MiB are free")
+        assert statuses(full)[run][1].startswith("disk full: goes on when 16 MiB are free")
         assert not hosting.done()
         ballast.unlink()
         await until(lambda: fakes.has_ended(log, run))
@@ -166,9 +166,10 @@ async def test_little_space_pauses_before_there_is_none(home: Path, run: str, di
         watching.cancel()
 
 
-async def test_a_run_that_a_person_paused_stays_paused(home: Path, run: str, disk: Disk) -> None:
+@pytest.mark.parametrize("reason", ["lunch", "disk full soon: it moves to another machine"])
+async def test_a_run_that_a_person_paused_stays_paused(home: Path, run: str, disk: Disk, reason: str) -> None:
     with EventLog.open(home) as log:
-        await log.append([NewEvent(run, RunPaused(reason="lunch"))])
+        await log.append([NewEvent(run, RunPaused(reason=reason))])
         disk.free = 0
         space = Space(log, Reserve(home / "reserve"), Stop(), touched=lambda _: None)
         watching = asyncio.create_task(space.watch())
@@ -176,7 +177,25 @@ async def test_a_run_that_a_person_paused_stays_paused(home: Path, run: str, dis
         disk.free = 1 << 40
         await until((home / "reserve").exists)
         await asyncio.sleep(0.1)
-        assert log.state(run).status_reason == "lunch"
+        assert (log.state(run).status, log.state(run).status_reason) == (RunStatus.PAUSED, reason)
+        watching.cancel()
+
+
+async def test_a_run_that_ends_as_it_would_be_paused_is_left_at_that(
+    home: Path, run: str, disk: Disk
+) -> None:
+    """Its end is queued when the pause is decided, and stored before it."""
+    with EventLog.open(home) as log:
+        space = Space(log, Reserve(home / "reserve"), Stop(), touched=lambda _: None)
+        disk.free = 0
+        end = asyncio.create_task(log.append([NewEvent(run, RunCancelled(reason="enough"))]))
+        await asyncio.sleep(0)
+        watching = asyncio.create_task(space.watch())
+        await until(lambda: space.full)
+        await end
+        await asyncio.sleep(0.1)
+        assert log.state(run).status is RunStatus.CANCELLED
+        assert not watching.done()
         watching.cancel()
 
 
@@ -184,7 +203,7 @@ async def test_runs_that_waited_for_space_when_the_process_ended_go_on_in_the_ne
     home: Path, run: str, disk: Disk
 ) -> None:
     with EventLog.open(home) as log:
-        await log.append([NewEvent(run, RunPaused(reason=f"{REASON}: of yesterday"))])
+        await log.append([NewEvent(run, RunPaused(reason="yesterday", cause=PauseCause.SPACE))])
     with EventLog.open(home) as log:
         watching = asyncio.create_task(
             Space(log, Reserve(home / "reserve"), Stop(), touched=lambda _: None).watch()

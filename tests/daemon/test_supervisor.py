@@ -14,10 +14,11 @@ from daemon.runner import Runner
 from daemon.stop import Stop
 from daemon.supervisor import Limits, Supervisor
 from daemon.verbs import Cancel, Pause, Resume, run_id
-from state.errors import StorageFull
-from state.events import EffectEnded, EffectStarted, KernelProposed
+from state.errors import BlobMissing, StorageFull
+from state.events import EffectEnded, EffectStarted, Event, KernelProposed, RunCancelled, RunPaused
 from state.log import EventLog
-from state.model import JUDGES, Role, RunStatus
+from state.model import JUDGES, EffectKey, Role, RunStatus
+from state.records import NewEvent
 from tests.daemon import fakes
 
 
@@ -419,3 +420,33 @@ async def test_the_result_does_not_depend_on_how_many_work_at_a_time(event_log, 
     states = [event_log.state(run) for run in runs]
     assert states[0].decision_digest == states[1].decision_digest
     assert states[0].best == states[1].best
+
+
+class Lost:
+    """Performs nothing: what the request names was lost, after somebody else had their turn."""
+
+    def __init__(self, event_log: EventLog, first: Event) -> None:
+        self._log = event_log
+        self._first = first
+
+    async def perform(self, run: str, key: EffectKey, request: str) -> None:
+        await self._log.append([NewEvent(run, self._first)])
+        raise BlobMissing(request)
+
+
+@pytest.mark.parametrize(
+    ("first", "status"),
+    [
+        (RunPaused(reason="a", needs_approval=("before_round 1",)), RunStatus.PAUSED),
+        (RunCancelled(reason="a"), RunStatus.CANCELLED),
+    ],
+)
+async def test_a_lost_request_takes_no_approval_away_and_no_end(event_log, first, status):
+    run = await submit(event_log, "a")
+    lost = Lost(event_log, first)
+    async with running(supervisor_of(event_log, lost)):
+        await until(lambda: event_log.state(run).status is status)
+        await asyncio.sleep(0.1)
+    state = event_log.state(run)
+    assert state.status is status
+    assert state.needs_approval == getattr(first, "needs_approval", ())

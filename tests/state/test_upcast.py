@@ -18,6 +18,7 @@ from state.errors import LogDamaged, LogTooNew
 from state.events import EVENT_TYPES, RunPaused, idempotency_key
 from state.fold import RunState, apply, state_hash
 from state.log import EventLog
+from state.model import PauseCause
 from state.records import NewEvent, Recorded, Row
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -42,7 +43,7 @@ def test_a_payload_that_is_not_its_type_is_damage(payload: str) -> None:
         upcast.decode(row(payload=payload))
 
 
-@pytest.mark.parametrize("changes", [{"type": "TimeTravelled"}, {"sv": 3}])
+@pytest.mark.parametrize("changes", [{"type": "TimeTravelled"}, {"sv": EVENT_TYPES["RunPaused"].version + 1}])
 def test_what_a_newer_version_wrote_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(LogTooNew, match="newer version"):
         upcast.decode(row(**changes))
@@ -156,5 +157,12 @@ def test_golden_histories_cover_what_a_run_does() -> None:
 def test_kinds_are_checked_before_anything_is_folded() -> None:
     upcast.check_kinds([("RunPaused", 1), ("RunCreated", 1)])
     check: Callable[[list[tuple[str, int]]], None] = upcast.check_kinds
-    with pytest.raises(LogTooNew, match="RunPaused version 3"):
-        check([("RunCreated", 1), ("RunPaused", 3)])
+    newer = EVENT_TYPES["RunPaused"].version + 1
+    with pytest.raises(LogTooNew, match=f"RunPaused version {newer}"):
+        check([("RunCreated", 1), ("RunPaused", newer)])
+
+
+def test_a_pause_of_before_causes_were_stored_waits_for_a_person() -> None:
+    old = upcast.decode(row(sv=2, payload='{"reason":"disk full: goes on when 16 MiB are free"}'))
+    assert isinstance(old, RunPaused)
+    assert old.cause is PauseCause.PERSON

@@ -28,7 +28,7 @@ from state.appender import Appender
 from state.errors import StateError
 from state.fold import state_hash
 from state.log import EventLog
-from state.model import RunStatus
+from state.model import PauseCause, RunStatus
 from state.reader import LogReader
 from state.records import Row
 from state.verify import verify
@@ -231,7 +231,7 @@ class Simulation:
     def _let_go_on(self, event_log: EventLog) -> None:
         for run in event_log.runs():
             state = event_log.state(run)
-            if state.status is RunStatus.PAUSED and not state.status_reason.startswith("disk full"):
+            if state.status is RunStatus.PAUSED and state.pause_cause is not PauseCause.SPACE:
                 self._drop(Approve(run=run) if state.needs_approval else Resume(run=run))
 
     def _drop(self, command: Command) -> None:

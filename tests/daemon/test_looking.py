@@ -1,0 +1,58 @@
+"""Appends that follow from a look at runs: made again where a run moved on in between."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from daemon.looking import append_seen
+from state.events import ConfigRefused, Event, RunCancelled, RunPaused
+from state.fold import RunState
+from state.log import EventLog
+from state.model import SYSTEM_STREAM, ErrorInfo
+from state.records import NewEvent
+from tests.daemon import fakes
+
+
+@pytest.fixture
+def run(home) -> str:
+    run = fakes.submit(home)
+    fakes.take_commands(home)
+    return run
+
+
+def pause(state: RunState) -> Event:
+    return RunPaused(reason="b", needs_approval=state.needs_approval)
+
+
+@pytest.mark.parametrize(
+    ("first", "stored"),
+    [
+        (RunCancelled(reason="a"), []),
+        (RunPaused(reason="a", needs_approval=("completion 3",)), [("b", ("completion 3",))]),
+    ],
+)
+async def test_a_run_that_moves_on_meanwhile_is_looked_at_again(home, run, first, stored):
+    looks = []
+
+    def say(state: RunState) -> Event:
+        looks.append(state)
+        if len(looks) == 1:
+            log.append_now([NewEvent(run, first)])
+        return pause(state)
+
+    with EventLog.open(home) as log:
+        found = await append_seen(log, [run], say)
+        assert [(item.event.reason, item.event.needs_approval) for item in found] == stored
+
+
+async def test_what_goes_with_it_is_stored_once_in_the_same_transaction(home, run):
+    note = NewEvent(SYSTEM_STREAM, ConfigRefused(error=ErrorInfo(code="x", message="y")))
+    with EventLog.open(home) as log:
+        both, alone = await asyncio.gather(
+            append_seen(log, [run], pause, with_=[note]), append_seen(log, [], pause, with_=[note])
+        )
+        assert [item.type for item in both] == ["ConfigRefused", "RunPaused"]
+        assert [item.type for item in alone] == ["ConfigRefused"]
+        assert await append_seen(log, [run], lambda _: None) == ()
