@@ -2,32 +2,40 @@
 
 A changed `[daemon]` counts at once where that is possible. What changed in `[run]` counts for runs to come,
 and from their next round on for those under way, but for keys that somebody set for a run, and for what
-kernels are judged by, which a run keeps. A file with faults changes nothing: it is refused, with every fault,
-in the log and in the status, until it is right again. The file is looked at periodically, and taken only
-when two looks in a row find the same: editors write in steps.
+kernels are judged by, which a run keeps. What changed is told by the log, which has what the file said when
+it was last taken: edits that were made while nobody owned the home are found when somebody does. A file
+with faults changes nothing: it is refused, with every fault, in the log and in the status, until it is
+right again. The file is looked at periodically, and taken only when two looks in a row find the same: editors
+write in steps.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import structlog
+from pydantic import ValidationError
 
 from daemon.amend import JUDGED_BY, amended, changes
 from daemon.config import FILE_NAME, Config, ConfigError, DaemonConfig, load
+from daemon.looking import append_seen
 from daemon.names import unknown
 from state.events import ConfigChanged, ConfigRefused, Event
+from state.fold import RunState
 from state.log import EventLog
-from state.model import SYSTEM_STREAM, ErrorInfo, RunConfig
-from state.records import NewEvent
+from state.model import SYSTEM_STREAM, ErrorInfo
+from state.records import NewEvent, Recorded
 
 LOOK_SECONDS = 1.0
 
 Stamp = tuple[int, int, int] | None
 """When a file was written, its size and its inode; None where there is no file."""
+
+NEVER: Stamp = (-1, -1, -1)
+"""The stamp of no file: whatever is there was not taken yet."""
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("config")
 
@@ -52,11 +60,13 @@ class Edits:
         self._env = env
         self._look_seconds = look_seconds
         self._seen = self._stamp()
-        self._taken = self._seen
-        self._known = self._at_start()
+        self._taken = NEVER
+        self._known = self._last_taken()
+        self._in_force = self._at_start()
 
     async def watch(self) -> None:
-        """Look at the file now and then, until cancelled."""
+        """Take the file as it is, then look at it now and then, until cancelled."""
+        await self.look()
         while True:
             await asyncio.sleep(self._look_seconds)
             await self.look()
@@ -70,12 +80,19 @@ class Edits:
             async with self._turn:
                 await self._take()
 
-    def _at_start(self) -> Config:
-        """Return what the file says now, which is what this process began with."""
+    def _last_taken(self) -> Config:
+        """Return what the file said when it was last taken, by this process or one before it."""
         try:
-            return load(self._path.parent, {}).config
-        except ConfigError:
+            return Config.model_validate(self._log.system().config or {})
+        except ValidationError:  # another version's, with keys that are gone
             return Config()
+
+    def _at_start(self) -> DaemonConfig | None:
+        """Return the process's settings that it began with, but for flags."""
+        try:
+            return load(self._path.parent, self._env).config.daemon
+        except ConfigError:
+            return None
 
     def _stamp(self) -> Stamp:
         try:
@@ -87,31 +104,26 @@ class Edits:
     async def _take(self) -> None:
         try:
             fresh = load(self._path.parent, {}, look_up=unknown).config
-            effective = load(self._path.parent, self._env).config
-            events = [NewEvent(SYSTEM_STREAM, ConfigChanged(config=fresh.model_dump(mode="json")))]
-            events += self._for_runs(changes(self._known.run, fresh.run))
+            effective = load(self._path.parent, self._env).config.daemon
+            if fresh == self._known and self._log.system().refused is None:
+                return
+            stored = await self._record(fresh)
         except ConfigError as error:
             await self._refuse(error)
             return
-        same = fresh == self._known
-        if same and self._log.system().refused is None:
-            return
-        await self._log.append(events)
         self._known = fresh
-        self._apply(effective.daemon)
-        log.info("config_changed", file=str(self._path), runs=[one.stream for one in events[1:]])
+        if effective != self._in_force:  # else flags of this process would be undone by edits of other keys
+            self._in_force = effective
+            self._apply(effective)
+        log.info("config_changed", file=str(self._path), runs=[one.stream for one in stored[1:]])
 
-    def _for_runs(self, changed: Mapping[str, tuple[Any, Any]]) -> Iterator[NewEvent]:
-        """Yield what an edit changes in the runs under way."""
-        for run in self._log.runs():
-            state = self._log.state(run)
-            settings = {
-                key: new for key, (_, new) in changed.items() if key not in {*state.pinned, *JUDGED_BY}
-            }
-            before = state.pending_config or state.config
-            event = _changed(before, settings)
-            if event is not None:
-                yield NewEvent(run, event)
+    async def _record(self, fresh: Config) -> Sequence[Recorded]:
+        """Store what the file says now, and what that changes in the runs under way."""
+        changed = changes(self._known.run, fresh.run)
+        taken = NewEvent(SYSTEM_STREAM, ConfigChanged(config=fresh.model_dump(mode="json")))
+        return await append_seen(
+            self._log, self._log.runs(), lambda state: _edited(state, changed), with_=[taken]
+        )
 
     async def _refuse(self, error: ConfigError) -> None:
         if self._log.system().refused != str(error):
@@ -120,6 +132,13 @@ class Edits:
         log.warning("config_refused", file=str(self._path), faults=list(error.faults))
 
 
-def _changed(before: RunConfig, settings: Mapping[str, Any]) -> Event | None:
+def _edited(state: RunState, changed: Mapping[str, tuple[Any, Any]]) -> Event | None:
+    """Return what an edit changes in a run under way.
+
+    Raises:
+        ConfigError: what it changes does not go with what the run has.
+    """
+    settings = {key: new for key, (_, new) in changed.items() if key not in {*state.pinned, *JUDGED_BY}}
+    before = state.pending_config or state.config
     after = amended(before, settings)
     return ConfigChanged(config=after.model_dump(mode="json")) if after != before else None

@@ -14,8 +14,10 @@ from daemon.edits import Edits
 from daemon.host import work_on
 from daemon.stop import Stop
 from daemon.verbs import Set, run_id
-from state.events import ConfigChanged, ConfigRefused
+from state.events import ConfigChanged, ConfigRefused, RunCancelled
 from state.log import EventLog
+from state.model import RunStatus
+from state.records import NewEvent
 from tests.daemon import fakes
 
 
@@ -150,6 +152,72 @@ async def test_a_file_that_goes_away_means_the_defaults_again(home, event_log, c
     (home / FILE_NAME).unlink()
     await looked(edits)
     assert event_log.state(run).pending_config.search.beam == 4
+
+
+def again(event_log, commands, apply=lambda _: None) -> Edits:
+    """The edits of a next process of the same home."""
+    return Edits(event_log, turn=commands.turn, apply=apply, env={})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "beam"),
+    [
+        ("", "[run.search]\nbeam = 7\n", 7),
+        ("[run.search]\nbeam = 7\n", "[run.search]\nbeam = 8\n", 8),
+        ("[run.search]\nbeam = 7\n", "", 4),
+        ("[run.search]\nbeam = 7\n", None, 4),
+    ],
+)
+async def test_edits_that_nobody_saw_are_found_at_the_next_start(event_log, commands, before, after, beam):
+    write(event_log.home, before)
+    await again(event_log, commands).look()
+    run = await submit(commands)
+    pinned = await submit(commands, "b", pinned=("run.search.beam",))
+    if after is None:
+        (event_log.home / FILE_NAME).unlink()
+    else:
+        write(event_log.home, after)
+    await again(event_log, commands).look()
+    assert event_log.state(run).pending_config.search.beam == beam
+    assert event_log.state(pinned).pending_config is None
+    known = event_log.head.seq
+    await again(event_log, commands).look()
+    assert event_log.head.seq == known
+
+
+async def test_what_a_process_began_with_is_not_put_into_force_again(home, event_log, commands, applied):
+    """Flags of that process would be undone."""
+    write(home, "[daemon]\nruns = 3\n")
+    edits = again(event_log, commands, applied.append)
+    await edits.look()
+    write(home, "[daemon]\nruns = 3\n[run.search]\nbeam = 7\n")
+    await looked(edits)
+    assert applied == []
+    assert event_log.system().config["daemon"]["runs"] == 3
+
+
+async def test_a_refusal_of_before_is_over_when_the_file_is_right_at_the_next_start(
+    home, event_log, commands, applied
+):
+    write(home, "[run\n")
+    await again(event_log, commands, applied.append).look()
+    assert event_log.system().refused is not None
+    write(home, "")
+    await again(event_log, commands, applied.append).look()
+    assert event_log.system().refused is None
+
+
+async def test_an_edit_meets_a_run_that_is_just_ending(home, event_log, commands, edits):
+    """Its end is queued when the edit is looked at, and stored before it."""
+    run = await submit(commands)
+    write(home, "[run.search]\nbeam = 7\n")
+    await edits.look()
+    end = asyncio.create_task(event_log.append([NewEvent(run, RunCancelled(reason="enough"))]))
+    await asyncio.sleep(0)
+    await edits.look()
+    await end
+    assert event_log.state(run).status is RunStatus.CANCELLED
+    assert event_log.system().config["run"]["search"]["beam"] == 7
 
 
 async def test_an_owner_picks_edits_up(home, event_log):
