@@ -14,7 +14,7 @@ import json
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -25,13 +25,13 @@ from state.blobs import StoredBlob
 from state.chain import GENESIS, Link, check_link
 from state.copying import digests_in, reachable
 from state.crash import crash_point
-from state.errors import BadArchive, BadTarget, LogDamaged, StreamUnknown, sqlite_errors
-from state.files import whole
+from state.errors import BadArchive, LogDamaged, StreamUnknown, sqlite_errors
 from state.home import Layout
 from state.model import SYSTEM_STREAM, Frozen
+from state.output import output
 from state.queries import Segment
 from state.readonly import ReadOnly
-from state.records import Row
+from state.records import Row, row_of
 
 _BYTES = ("prev", "log_prev", "state_hash", "hash")
 _MARK = ',"payload":'
@@ -76,21 +76,23 @@ def archive(home: Path, run: str, target: Path, *, replace: bool = False) -> Arc
 
     Raises:
         StreamUnknown: there is no such run.
-        BadTarget: `target` is there already.
-        LogError, HomeError: the log cannot be read.
+        BadTarget: `target` is no place for it; see `state.output.check_output`.
+        LogError, HomeError: the log cannot be read, or what it holds of the run is damaged.
+        StorageFull, StorageFailed: the file could not be written.
     """
-    if target.exists() and not replace:
-        raise BadTarget(f"{target} is there already; name another file, or replace it with --replace")
-    handle = ReadOnly(Layout(home))
-    try:
-        with whole(target) as part, sqlite_errors():
-            manifest = _manifest(handle.connection(), run)
-            with _written(part) as put:
-                _write(handle.connection(), manifest, put)
-            crash_point("archive.written")
+    with (
+        closing(ReadOnly(Layout(home))) as handle,
+        output(home, target, replace=replace) as part,
+        sqlite_errors(),
+    ):
+        manifest = _manifest(handle.connection(), run)
+        with _written(part) as put:
+            _write(handle.connection(), manifest, put)
+        crash_point("archive.written")
+        try:
             return read(part)._replace(path=target)
-    finally:
-        handle.close()
+        except BadArchive as error:  # it holds what the log does
+            raise LogDamaged(f"what it holds of {run} does not prove itself: {error.what}") from error
 
 
 def _manifest(connection: sqlite3.Connection, run: str) -> Manifest:
@@ -169,12 +171,12 @@ def read(path: Path) -> Archive:
         try:
             check_link(line, heads.get(line.stream) or _before(manifest, line, heads))
         except LogDamaged as error:
-            raise BadArchive(f"{path}: {error.what} ({line.stream}@{line.run_seq})") from error
+            raise BadArchive(path, f"{error.what} ({line.stream}@{line.run_seq})") from error
         heads[line.stream] = (line.run_seq, line.hash)
         events += 1
     for part in manifest.parts:
         if heads.get(part.stream, (0, b""))[0] != part.upto:
-            raise BadArchive(f"{path}: events of {part.stream} up to {part.upto} are not all there")
+            raise BadArchive(path, f"events of {part.stream} up to {part.upto} are not all there")
     return Archive(path, manifest, events, stored, heads[manifest.run][1], _sha256(path))
 
 
@@ -199,9 +201,9 @@ def open_archive(path: Path) -> tuple[Manifest, Iterator[Line]]:
     try:
         manifest = Manifest.model_validate_json(next(lines))
     except (StopIteration, ValidationError) as error:
-        raise BadArchive(f"{path}: is no archive of a run, or of a newer version") from error
+        raise BadArchive(path, "is no archive of a run, or of a newer version") from error
     if not manifest.parts or manifest.parts[-1].stream != manifest.run:
-        raise BadArchive(f"{path}: holds no events of {manifest.run}")
+        raise BadArchive(path, f"holds no events of {manifest.run}")
     return manifest, (_parsed(path, line, manifest) for line in lines)
 
 
@@ -218,25 +220,29 @@ def _checked_lines(path: Path) -> Iterator[bytes]:
                 last = line
             _require_end(path, last, count, hashed.hexdigest())
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise BadArchive(f"{path}: is cut short or no gzip file: {error}") from error
+        raise BadArchive(path, f"is cut short or no gzip file: {error}") from error
     except FileNotFoundError as error:
-        raise BadArchive(f"{path}: there is no such archive") from error
+        raise BadArchive(path, "there is no such archive") from error
+    except OSError as error:
+        raise BadArchive(path, f"cannot be read: {error.strerror}") from error
 
 
 def _require_end(path: Path, last: bytes, count: int, digest: str) -> None:
     try:
         said = json.loads(last)
-    except ValueError:
+    except (ValueError, RecursionError):
         said = None
     if said != {"end": count, "sha256": digest}:
-        raise BadArchive(f"{path}: its last line does not fit what is before it: it was cut short or edited")
+        raise BadArchive(path, "its last line does not fit what is before it: it was cut short or edited")
 
 
 def _parsed(path: Path, line: bytes, manifest: Manifest) -> Line:
     try:
         return _blob(line) if line.startswith(b'{"blob"') else _row(line.decode(), manifest)
-    except (ValueError, KeyError, TypeError) as error:
-        raise BadArchive(f"{path}: a line cannot be read: {error}") from error
+    except LogDamaged as error:
+        raise BadArchive(path, f"a line cannot be read: {error.what}") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BadArchive(path, f"a line cannot be read: {error}") from error
 
 
 def _row(line: str, manifest: Manifest) -> Row:
@@ -244,7 +250,9 @@ def _row(line: str, manifest: Manifest) -> Row:
     values = json.loads(columns + "}")
     for name in _BYTES:
         values[name] = None if values[name] is None else bytes.fromhex(values[name])
-    row = Row(**values, payload=payload)
+    row = row_of(Row(**values, payload=payload))
+    if any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in row):
+        raise ValueError("a number in it is none that a log can hold")
     if all(row.stream != part.stream for part in manifest.parts):
         raise ValueError(f"{row.stream} is not in the first line")
     return row
@@ -252,8 +260,10 @@ def _row(line: str, manifest: Manifest) -> Row:
 
 def _blob(line: bytes) -> StoredBlob:
     content = json.loads(line)
-    data = base64.b64decode(content["base64"]) if "base64" in content else content["text"].encode()
-    packed = blobs.pack(data)
+    text, encoded = content.get("text", ""), content.get("base64", "")
+    if not (isinstance(text, str) and isinstance(encoded, str)):
+        raise ValueError(f"blob {content['blob']} is no text")  # noqa: TRY004 - of the file, not of a call
+    packed = blobs.pack(base64.b64decode(encoded) if encoded else text.encode())
     if packed.digest.hex() != content["blob"]:
         raise ValueError(f"blob {content['blob']} does not match its digest")
     return packed

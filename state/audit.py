@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from state import schema
-from state.blobs import StoredBlob, unpack
+from state.blobs import blob_of, unpack
 from state.errors import BlobPruned, LogDamaged
 from state.projections import TABLES, is_current
 from state.records import Row
@@ -68,7 +68,7 @@ def check_blobs(connection: sqlite3.Connection) -> Iterator[Finding]:
         for rowid, *columns in page:
             after = rowid
             try:
-                unpack(StoredBlob(*columns))
+                unpack(blob_of(columns))
             except BlobPruned:
                 continue
             except LogDamaged as error:

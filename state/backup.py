@@ -6,18 +6,19 @@ taken from a second, read-only connection while the owner goes on writing.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 from state.audit import check_pages
 from state.crash import crash_point
-from state.errors import BadTarget, LogDamaged, NoLog, sqlite_errors
+from state.errors import LogDamaged, NoLog, sqlite_errors
 from state.events import LogRewritten
-from state.files import whole
 from state.head import read_head
 from state.home import Layout
 from state.opening import check_anchor
+from state.output import check_output, output
 from state.readonly import ReadOnly
 from state.rewrite import Rewritten, copy, rewrite, stopped
 from state.verify import Progress, VerifyReport, verify_file
@@ -32,34 +33,25 @@ def backup(
     log that does not verify makes no backup.
 
     Raises:
-        BadTarget: `target` is there already and not to be replaced, or belongs to the home's log.
+        BadTarget: `target` is no place for it; see `state.output.check_output`.
         HomeError, LogError: there is nothing to back up, or it is damaged.
         StorageFull, StorageFailed: the copy could not be written.
     """
     layout = Layout(home)
-    _check_target(layout, target, replace=replace)
+    check_output(home, target, replace=replace)  # before the log, which may be long to read
     anchor = read_head(layout.head)  # before the log: it is never ahead of what is committed
-    with whole(target) as part, sqlite_errors():
-        handle = ReadOnly(layout)
-        try:
-            check_anchor(handle.connection(), anchor)
-            head = copy(handle.connection(), part, mode=0o600, progress=progress)
-        finally:
-            handle.close()
+    with (
+        closing(ReadOnly(layout)) as handle,
+        output(home, target, replace=replace) as part,
+        sqlite_errors(),
+    ):
+        check_anchor(handle.connection(), anchor)
+        head = copy(handle.connection(), part, mode=0o600, progress=progress)
         crash_point("backup.copied")
         report = _checked(part)
         if report.head != head:
             raise LogDamaged(f"the copy ends at event {report.head.seq}, the log ended at {head.seq}")
     return report
-
-
-def _check_target(layout: Layout, target: Path, *, replace: bool) -> None:
-    if target.resolve() in {
-        path.resolve() for path in (layout.database, layout.wal, layout.head, layout.lock)
-    }:
-        raise BadTarget(f"{target} belongs to the log itself; name a file elsewhere")
-    if target.exists() and not (replace and target.is_file()):
-        raise BadTarget(f"{target} is there already; name another file, or replace it with --replace")
 
 
 def _checked(path: Path) -> VerifyReport:
@@ -82,7 +74,7 @@ def restore(home: Path, source: Path, *, progress: Progress | None = None) -> Re
         LogError: `source` is damaged, or from a newer version; the home is as it was.
         StorageFull, StorageFailed: likewise.
     """
-    if not source.is_file():
+    if not os.path.isfile(source):  # noqa: PTH113 - pathlib's raises for a name that is too long
         raise NoLog(f"{source}: there is no such backup")
 
     def build(draft: Path) -> LogRewritten:

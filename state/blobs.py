@@ -22,6 +22,7 @@ from state.events import (
     RunCreated,
 )
 from state.model import digest_of
+from state.records import Shape
 
 RAW_BELOW_BYTES = 256
 """Smaller blobs gain nothing from compression."""
@@ -36,6 +37,9 @@ class StoredBlob(NamedTuple):
     size: int
     encoding: str
     data: bytes
+
+
+blob_of = Shape(StoredBlob)
 
 
 def pack(data: bytes) -> StoredBlob:
@@ -102,7 +106,7 @@ def fetch(connection: sqlite3.Connection, digest: str) -> bytes:
     row = connection.execute("SELECT * FROM blob WHERE digest = ?", (key,)).fetchone()
     if row is None:
         raise BlobMissing(f"no blob {digest}")
-    return unpack(StoredBlob(*row))
+    return unpack(blob_of(row))
 
 
 def exists(connection: sqlite3.Connection, digest: str) -> bool:

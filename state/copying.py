@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 
 from state import blobs
-from state.blobs import StoredBlob
+from state.blobs import StoredBlob, blob_of
 from state.chain import GENESIS
 from state.errors import BlobMissing
 from state.events import RunForked
@@ -99,4 +99,4 @@ def stored_blobs(connection: sqlite3.Connection) -> Iterator[StoredBlob]:
     query = "SELECT rowid, * FROM blob WHERE rowid > ? ORDER BY rowid LIMIT ?"
     while page := connection.execute(query, (after, _PAGE)).fetchall():
         after = page[-1][0]
-        yield from (StoredBlob(*columns) for _, *columns in page)
+        yield from (blob_of(columns) for _, *columns in page)

@@ -179,7 +179,14 @@ class BadTarget(OfflineError):  # noqa: N818
 
 
 class BadArchive(OfflineError):  # noqa: N818
+    """`what` is wrong with the archive `path`."""
+
     code = "bad_archive"
+
+    def __init__(self, path: Path, what: str) -> None:
+        super().__init__(f"{path}: {what}")
+        self.path = path
+        self.what = what
 
 
 class RunExists(OfflineError):  # noqa: N818

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 
 from state.crash import crash_point
@@ -15,9 +16,9 @@ def whole(path: Path) -> Iterator[Path]:
     """Give the name to write under; what is there when the block ends well takes `path`'s place, durably.
 
     What the block leaves when it fails is removed. A process that is killed leaves a `.part` file, which the
-    next one replaces.
+    next one replaces; its name is short however long `path`'s is.
     """
-    part = path.with_name(f".{path.name}.part")
+    part = path.with_name(f".{sha256(os.fsencode(path.name)).hexdigest()[:16]}.part")
     part.unlink(missing_ok=True)
     try:
         yield part

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from state.errors import HomeOnNetwork, HomeUnreadable, NoLog
@@ -19,6 +20,9 @@ NETWORK_FILESYSTEMS = frozenset(
 """Where advisory locks or fsync do not mean what SQLite's WAL needs them to mean."""
 
 MOUNTS = Path("/proc/self/mounts")
+
+OWN = ("events.db*", "head*", "agentd.*", "reserve", "replaced", "inbox", "config.toml", "cache")
+"""What in a home is its own, in small letters: nothing that a person asks for is written there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,11 @@ class Layout:
     @property
     def lock(self) -> Path:
         return self.home / "agentd.lock"
+
+
+def is_own(name: str) -> bool:
+    """Return whether a home's file or folder of this name is its own, on any file system."""
+    return any(fnmatchcase(name.casefold(), pattern) for pattern in OWN)
 
 
 def filesystem_of(path: Path, mounts: str) -> str | None:

@@ -110,18 +110,20 @@ class _Import:
         """Refuse to hang a run on another history than the one it continues."""
         segment = Segment(stream, rows[0].run_seq - 1, rows[-1].run_seq)
         here = list(queries.segment_rows(self._connection, segment))
-        if list(map(_content, here)) != list(map(_content, rows)):
+        lies_in = [one.stream for one in queries.lineage(self._connection, stream)]
+        known = [_content(row, _parent(lies_in, stream)) for row in here]
+        if known != [_content(row, self._parent_of(stream)) for row in rows]:
             raise RunExists(
                 f"{stream}, which {self._archive.manifest.run} continues, has another history here"
             )
-        self._numbers |= {row.seq: known.seq for row, known in zip(rows, here, strict=True)}
+        self._numbers |= {row.seq: one.seq for row, one in zip(rows, here, strict=True)}
 
     def _append(self, rows: Iterable[Row]) -> None:
         rest = iter(rows)
         while batch := list(islice(rest, _BATCH)):
             (outcome,) = self._appender.append([draft([self._new(row) for row in batch])])
             if isinstance(outcome, StateError):
-                raise BadArchive(f"{self._archive.path}: {outcome}") from outcome
+                raise BadArchive(self._archive.path, str(outcome)) from outcome
             for row, item in zip(batch, outcome, strict=True):
                 self._numbers[row.seq] = item.seq
                 self._check_state(row, item)
@@ -129,21 +131,25 @@ class _Import:
     def _new(self, row: Row) -> NewEvent:
         event: Event = decode(row)
         if isinstance(event, RunForked):
-            event = event.model_copy(update={"parent_hash": self._hash_at(event.parent, event.parent_seq)})
+            parent = self._parent_of(row.stream)
+            found = {"parent": parent, "parent_hash": self._hash_at(parent, event.parent_seq)}
+            event = event.model_copy(update=found)
         return NewEvent(row.stream, event, self._numbers.get(row.cause or 0), row.ts_us)
+
+    def _parent_of(self, stream: str) -> str:
+        return _parent([part.stream for part in self._archive.manifest.parts], stream)
 
     def _hash_at(self, stream: str, run_seq: int) -> str:
         link = queries.link_at(self._connection, stream, run_seq)
         if link is None:
-            raise BadArchive(f"{self._archive.path}: {stream}@{run_seq} is continued, and is not in it")
+            raise BadArchive(self._archive.path, f"{stream}@{run_seq} is continued, and is not in it")
         return link[1].hex()
 
     def _check_state(self, row: Row, item: Recorded) -> None:
         if row.state_hash is None or row.fold != FOLD_VERSION or row.state_hash.hex() == item.state_hash:
             return
-        raise BadArchive(
-            f"{self._archive.path}: {row.stream}@{row.run_seq} folds to another state than it did"
-        )
+        what = f"{row.stream}@{row.run_seq} folds to another state than it did"
+        raise BadArchive(self._archive.path, what)
 
     def _come_to_rest(self, stream: str) -> None:
         """Let nothing go on by itself: neither the run, nor what came along as far as it is continued."""
@@ -159,9 +165,19 @@ class _Import:
             append(self._appender, [NewEvent(stream, RunPaused(reason="imported"))])
 
 
-def _content(row: Row) -> tuple[int, Event]:
+def _parent(lies_in: list[str], stream: str) -> str:
+    """Return the stream that holds the event which `stream` continues.
+
+    It is the one before it where the history lies in, and not always the one that was forked: a fork that is
+    cut at an event which its parent had from an ancestor continues that ancestor.
+    """
+    place = lies_in.index(stream)
+    return lies_in[place - 1] if place else ""
+
+
+def _content(row: Row, parent: str) -> tuple[int, Event]:
     """Return what must be the same in two logs for a run to continue either."""
     event = decode(row)
     if isinstance(event, RunForked):
-        event = event.model_copy(update={"parent_hash": "0" * 64})
+        event = event.model_copy(update={"parent": parent, "parent_hash": "0" * 64})
     return row.run_seq, event

@@ -246,7 +246,7 @@ def _verified(connection: sqlite3.Connection) -> tuple[int, bytes]:
     if note is None:
         return 0, GENESIS
     seq, _, stated = note.partition(" ")
-    row = queries.row_at(connection, int(seq))
+    row = queries.row_at(connection, int(seq)) if seq.isdecimal() else None
     if row is None or row.hash.hex() != stated:
         return 0, GENESIS
     return row.seq, row.hash

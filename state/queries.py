@@ -14,7 +14,10 @@ from typing import NamedTuple
 from state import schema
 from state.chain import GENESIS, Link
 from state.head import EMPTY, Head
-from state.records import COLUMNS, Row
+from state.records import COLUMNS, Row, Shape, row_of
+
+MOST = 2**63 - 1
+"""No log holds more events than that."""
 
 PAGE = 2000
 """Rows per query of an iteration: few milliseconds each."""
@@ -27,7 +30,9 @@ WITH RECURSIVE line(id, parent, parent_seq, upto, depth) AS (
   UNION ALL
   SELECT s.id, s.parent, s.parent_seq, min(line.parent_seq, line.upto), line.depth + 1
   FROM line JOIN stream s ON s.id = line.parent)
-SELECT id, coalesce(parent_seq, 0), upto FROM line ORDER BY depth DESC"""
+SELECT id, coalesce(parent_seq, 0), upto FROM line WHERE coalesce(parent_seq, 0) < upto ORDER BY depth DESC"""
+"""Of a parent that a fork takes nothing of (it is cut at an event which the parent has from an ancestor
+itself), there is no segment."""
 
 
 class Segment(NamedTuple):
@@ -38,9 +43,12 @@ class Segment(NamedTuple):
     upto: int
 
 
+_segment_of = Shape(Segment)
+
+
 def lineage(connection: sqlite3.Connection, stream: str) -> tuple[Segment, ...]:
     """Return the segments of `stream`, its oldest ancestor first; empty when there is no such stream."""
-    return tuple(Segment(*row) for row in connection.execute(_LINEAGE, (stream,)))
+    return tuple(map(_segment_of, connection.execute(_LINEAGE, (stream,)).fetchall()))
 
 
 def last_row(connection: sqlite3.Connection, stream: str | None = None) -> Row | None:
@@ -48,7 +56,7 @@ def last_row(connection: sqlite3.Connection, stream: str | None = None) -> Row |
     where, order = ("", "seq") if stream is None else ("WHERE stream = ?", "run_seq")
     parameters = () if stream is None else (stream,)
     found = connection.execute(_SELECT + f"{where} ORDER BY {order} DESC LIMIT 1", parameters).fetchone()
-    return None if found is None else Row._make(found)
+    return None if found is None else row_of(found)
 
 
 def head(connection: sqlite3.Connection) -> Head:
@@ -64,13 +72,13 @@ def head(connection: sqlite3.Connection) -> Head:
 def row_at(connection: sqlite3.Connection, seq: int) -> Row | None:
     """Return the row with this global number."""
     found = connection.execute(_SELECT + "WHERE seq = ?", (seq,)).fetchone()
-    return None if found is None else Row._make(found)
+    return None if found is None else row_of(found)
 
 
 def row_by_key(connection: sqlite3.Connection, stream: str, idem: str) -> Row | None:
     """Return the row of a stream that holds this idempotency key."""
     found = connection.execute(_SELECT + "WHERE stream = ? AND idem = ?", (stream, idem)).fetchone()
-    return None if found is None else Row._make(found)
+    return None if found is None else row_of(found)
 
 
 class Gap(NamedTuple):
@@ -81,6 +89,9 @@ class Gap(NamedTuple):
     hash: bytes
 
 
+_gap_of = Shape(Gap)
+
+
 def gap_at(connection: sqlite3.Connection, seq: int) -> Gap | None:
     """Return the gap that the event `seq` fell into; None where none of that number was taken out."""
     if schema.pragma(connection, "user_version") < schema.WITH_GAPS:
@@ -88,7 +99,8 @@ def gap_at(connection: sqlite3.Connection, seq: int) -> Gap | None:
     found = connection.execute(
         "SELECT * FROM gap WHERE seq <= ? ORDER BY seq DESC LIMIT 1", (seq,)
     ).fetchone()
-    return Gap._make(found) if found is not None and found[1] >= seq else None
+    gap = None if found is None else _gap_of(found)
+    return gap if gap is not None and gap.upto >= seq else None
 
 
 def beyond(connection: sqlite3.Connection, seq: int) -> tuple[int, bytes] | None:
@@ -102,9 +114,9 @@ def link_at(connection: sqlite3.Connection, stream: str, run_seq: int) -> Link |
     for segment in lineage(connection, stream):
         if segment.after < run_seq <= segment.upto:
             found = connection.execute(
-                "SELECT hash FROM event WHERE stream = ? AND run_seq = ?", (segment.stream, run_seq)
+                _SELECT + "WHERE stream = ? AND run_seq = ?", (segment.stream, run_seq)
             ).fetchone()
-            return None if found is None else (run_seq, found[0])
+            return None if found is None else (run_seq, row_of(found).hash)
     return None
 
 
@@ -118,9 +130,9 @@ def log_rows(connection: sqlite3.Connection, *, after: int, upto: int | None = N
     while True:
         page = connection.execute(
             _SELECT + "WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
-            (after, 2**63 - 1 if upto is None else upto, PAGE),
+            (after, MOST if upto is None else upto, PAGE),
         ).fetchall()
-        yield from map(Row._make, page)
+        yield from map(row_of, page)
         if len(page) < PAGE:
             return
         after = page[-1][0]
@@ -143,7 +155,7 @@ def segment_rows(connection: sqlite3.Connection, segment: Segment) -> Iterator[R
             _SELECT + "WHERE stream = ? AND run_seq > ? AND run_seq <= ? ORDER BY run_seq LIMIT ?",
             (stream, after, upto, PAGE),
         ).fetchall()
-        yield from map(Row._make, page)
+        yield from map(row_of, page)
         if len(page) < PAGE:
             return
         after = page[-1][2]
@@ -159,6 +171,7 @@ class Selection(NamedTuple):
 
 def select(connection: sqlite3.Connection, wanted: Selection, *, limit: int, newest: bool) -> list[Row]:
     """Return up to `limit` rows in log order: the first that match, or the last ones if `newest`."""
+    wanted, limit = wanted._replace(after=min(wanted.after, MOST)), min(limit, MOST)
     parts = _parts(connection, wanted)
     rows: list[Row] = []
     for condition, parameters in reversed(parts) if newest else parts:
@@ -198,7 +211,7 @@ def _select_part(
         _SELECT + f"WHERE {condition} ORDER BY {order} LIMIT ?",
         (*parameters, *(types or ()), limit),
     )
-    return [Row._make(row) for row in found]
+    return [row_of(row) for row in found]
 
 
 def _run_seq_after(connection: sqlite3.Connection, segment: Segment, seq: int) -> int:
@@ -207,7 +220,8 @@ def _run_seq_after(connection: sqlite3.Connection, segment: Segment, seq: int) -
     seq rises with run_seq, so this is a bisection over point look-ups: the index on (stream, run_seq)
     cannot seek by seq, and a scan would make following a long stream quadratic.
     """
-    low, high = segment.after, min(segment.upto, _last_run_seq(connection, segment.stream))
+    last = last_row(connection, segment.stream)
+    low, high = segment.after, min(segment.upto, last.run_seq if last else 0)
     while low < high and seq > 0:
         middle = (low + high + 1) // 2
         found = connection.execute(
@@ -215,8 +229,3 @@ def _run_seq_after(connection: sqlite3.Connection, segment: Segment, seq: int) -
         ).fetchone()
         low, high = (middle, high) if found is not None and found[0] <= seq else (low, middle - 1)
     return low
-
-
-def _last_run_seq(connection: sqlite3.Connection, stream: str) -> int:
-    found = connection.execute("SELECT max(run_seq) FROM event WHERE stream = ?", (stream,)).fetchone()
-    return found[0] or 0

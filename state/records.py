@@ -2,11 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple
+from itertools import product
+from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 
+from state.errors import LogDamaged
 from state.events import Event
+
+Stored = TypeVar("Stored", bound=tuple[Any, ...])
+
+
+class Shape(Generic[Stored]):
+    """Makes what a table holds into values of a named tuple, each column of its declared type.
+
+    SQLite keeps to the types of a table when it writes; of pages that were exchanged or overwritten it reads
+    whatever is there, and nothing that was read so may be taken for a row.
+    """
+
+    def __init__(self, cls: type[Stored]) -> None:
+        hints = get_type_hints(cls).items()
+        self._allowed = {name: get_args(hint) or (hint,) for name, hint in hints}
+        self._shapes = frozenset(product(*self._allowed.values()))
+        self._name = cls.__name__
+        self._make: Callable[..., Stored] = cls
+
+    def __call__(self, columns: Iterable[object]) -> Stored:
+        """Return the columns as one value.
+
+        Raises:
+            LogDamaged: naming the first column that holds something of another type.
+        """
+        found = tuple(columns)
+        if tuple(map(type, found)) in self._shapes:
+            return self._make(*found)
+        raise self._damaged(found)
+
+    def _damaged(self, found: tuple[object, ...]) -> LogDamaged:
+        bad = [
+            f"its {name} is of the type {type(value).__name__}"
+            for (name, allowed), value in zip(self._allowed.items(), found, strict=False)
+            if type(value) not in allowed
+        ]
+        sound = {name: value for name, value in zip(self._allowed, found, strict=False) if type(value) is int}
+        what = bad[0] if bad else f"it has {len(found)} columns"
+        return LogDamaged(f"a stored {self._name} is none: {what}", seq=sound.get("seq"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +116,18 @@ class Row(NamedTuple):
 
 
 COLUMNS = ", ".join(Row._fields)
+
+row_of = Shape(Row)
+
+
+class Kind(NamedTuple):
+    """One row of the table `kind`: a type of event that the log holds, and its version."""
+
+    type: str
+    version: int
+
+
+kind_of = Shape(Kind)
 
 
 def recorded(row: Row, event: Event) -> Recorded:

@@ -1,6 +1,6 @@
 """Reading what can be read of a damaged database: row by row where a page of rows fails.
 
-Everything here survives `sqlite3.Error`; what cannot be read is reported by its number.
+Everything here survives UNREADABLE; what cannot be read is reported by its number.
 """
 
 from __future__ import annotations
@@ -10,13 +10,17 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from state import queries
-from state.blobs import StoredBlob
+from state.blobs import StoredBlob, blob_of
+from state.errors import LogDamaged
 from state.queries import PAGE
-from state.records import COLUMNS, Row
+from state.records import COLUMNS, Row, row_of
 
 _ROWS = f"SELECT {COLUMNS} FROM event WHERE seq > ? AND seq <= ? ORDER BY seq"  # noqa: S608 - our own names
 _INDEX = "SELECT {} FROM event INDEXED BY sqlite_autoindex_event_1"
 _BLOB_PAGE = 50
+
+UNREADABLE = (sqlite3.Error, LogDamaged)
+"""What a damaged page says: SQLite finds no row in it, or one with columns of other types."""
 
 
 def last_seq(connection: sqlite3.Connection, anchored: int) -> int:
@@ -37,8 +41,8 @@ def rows(connection: sqlite3.Connection, upto: int) -> Iterator[Row | int]:
     while after < upto:
         end = min(after + PAGE, upto)
         try:
-            page = [Row._make(row) for row in connection.execute(_ROWS, (after, end)).fetchall()]
-        except sqlite3.Error:
+            page = [row_of(row) for row in connection.execute(_ROWS, (after, end)).fetchall()]
+        except UNREADABLE:
             page = [row for seq in range(after + 1, end + 1) if (row := _row(connection, seq)) is not None]
         there = {row.seq: row for row in page}
         for seq in range(after + 1, end + 1):
@@ -49,13 +53,13 @@ def rows(connection: sqlite3.Connection, upto: int) -> Iterator[Row | int]:
 
 
 def _row(connection: sqlite3.Connection, seq: int) -> Row | None:
-    with suppress(sqlite3.Error):
+    with suppress(*UNREADABLE):
         return queries.row_at(connection, seq)
     return None
 
 
 def _known_gap(connection: sqlite3.Connection, seq: int) -> bool:
-    with suppress(sqlite3.Error):
+    with suppress(*UNREADABLE):
         return queries.gap_at(connection, seq) is not None
     return False
 
@@ -64,7 +68,8 @@ def places(connection: sqlite3.Connection) -> dict[int, tuple[str, int]]:
     """Return stream and run_seq of events by number, from the index alone; empty where it is damaged too."""
     with suppress(sqlite3.Error):
         found = connection.execute(_INDEX.format("seq, stream, run_seq")).fetchall()
-        return {seq: (stream, run_seq) for seq, stream, run_seq in found}
+        there = [(seq, stream, at) for seq, stream, at in found if (type(stream), type(at)) == (str, int)]
+        return {seq: (stream, run_seq) for seq, stream, run_seq in there}
     return {}
 
 
@@ -82,4 +87,6 @@ def stored_blobs(connection: sqlite3.Connection) -> Iterator[StoredBlob]:
             for rowid in range(after + 1, after + _BLOB_PAGE + 1):
                 with suppress(sqlite3.Error):
                     page += connection.execute(query, (rowid - 1, rowid)).fetchall()
-        yield from (StoredBlob(*columns) for columns in page)
+        for columns in page:
+            with suppress(LogDamaged):  # one without a digest is nobody's
+                yield blob_of(columns)

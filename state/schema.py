@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from state.crash import crash_point
-from state.errors import LogDamaged, LogTooNew, StorageFailed
+from state.errors import HomeUnreadable, LogDamaged, LogTooNew, StorageFailed
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -129,10 +129,14 @@ def open_writer(path: Path) -> sqlite3.Connection:
     """Open the one read-write connection, with its pragmas asserted; make the file if there is none.
 
     Raises:
+        HomeUnreadable: it is a folder, or may not be written.
         StorageFailed: a pragma did not hold (an odd file system may refuse WAL).
         sqlite3.Error: the file cannot be opened or is no database.
     """
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
+    except (IsADirectoryError, PermissionError) as error:
+        raise HomeUnreadable(f"{path}: {error.strerror}; a log is a file that its owner may write") from error
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
     try:
         for name, value in _WRITER_PRAGMAS:

@@ -23,7 +23,7 @@ from state.events import Event
 from state.fold import FOLD_VERSION, IllegalEvent, RunState
 from state.model import SYSTEM_STREAM
 from state.queries import lineage, link_at, stream_rows
-from state.records import Row
+from state.records import Row, Shape
 from state.system import SystemState
 from state.upcast import decode
 
@@ -63,6 +63,8 @@ class Saved(NamedTuple):
     digest: bytes
     data: bytes
 
+
+_saved_of = Shape(Saved)
 
 _NEWEST = (
     "SELECT stream, run_seq, head, digest, data FROM snapshot "
@@ -173,8 +175,8 @@ def _newest(connection: sqlite3.Connection, stream: str, upto: int | None) -> Ti
         rows = connection.execute(_NEWEST, (segment.stream, min(segment.upto, limit), FOLD_VERSION))
         for row in rows:
             try:
-                tip = restore(connection, Saved._make(row))
-            except ValueError as error:
+                tip = restore(connection, _saved_of(row))
+            except (ValueError, LogDamaged) as error:
                 _log.warning("snapshot of %s@%s is ignored: %s", row[0], row[1], error)
             else:
                 return tip._replace(stream=stream)
@@ -206,6 +208,10 @@ def keys(connection: sqlite3.Connection) -> set[tuple[str, int]]:
 
 
 def stored_at(connection: sqlite3.Connection, stream: str, run_seq: int) -> Saved | None:
-    """Return the snapshot of a stream at an event, if there is one."""
+    """Return the snapshot of a stream at an event, if there is one.
+
+    Raises:
+        LogDamaged: what is there is no snapshot.
+    """
     row = connection.execute(_NEWEST, (stream, run_seq, FOLD_VERSION)).fetchone()
-    return Saved._make(row) if row is not None and row[1] == run_seq else None
+    return _saved_of(row) if row is not None and row[1] == run_seq else None

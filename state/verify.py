@@ -275,13 +275,13 @@ class _Replay:
 
     def _compare_snapshot(self, row: Row, state: State) -> Iterator[Finding]:
         self._saved.remove((row.stream, row.run_seq))
-        saved = snapshots.stored_at(self._connection, row.stream, row.run_seq)
-        if saved is None:  # its owner replaced it meanwhile
-            return
-        self.snapshots += 1
         try:
+            saved = snapshots.stored_at(self._connection, row.stream, row.run_seq)
+            if saved is None:  # its owner replaced it meanwhile
+                return
+            self.snapshots += 1
             same = snapshots.restore(self._connection, saved).state == state
-        except ValueError as error:
+        except (ValueError, LogDamaged) as error:
             yield at_row("snapshot", str(error), row)
         else:
             if not same:

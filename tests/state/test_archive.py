@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from state.errors import (
     BadTarget,
     BlobPruned,
     HomeLocked,
+    LogDamaged,
     RunExists,
     RunKept,
     StreamUnknown,
@@ -299,3 +301,77 @@ def test_a_fork_is_not_hung_on_another_history(home: Path, family, tmp_path: Pat
     with pytest.raises(RunExists, match="has another history here"):
         import_archive(tmp_path / "other", tmp_path / "b.gz")
     assert verify(tmp_path / "other").ok
+
+
+# --- forks of what a fork had from its parent ---
+
+
+@pytest.mark.parametrize("at", [5, 20])
+def test_a_fork_at_an_event_of_an_ancestor_is_archived_and_comes_back(
+    home: Path, family, tmp_path: Path, at: int
+) -> None:
+    """`grandchild` is cut from `child` at an event that `child` has from `first`."""
+    with EventLog.open(home) as log:
+        event = RunForked(parent="child", parent_seq=at, parent_hash=family[at - 1].hash)
+        log.append_now([NewEvent("grandchild", event), NewEvent("grandchild", RunPaused(reason="look"))])
+    made = archive(home, "grandchild", tmp_path / "g.gz")
+    assert [(part.stream, part.after, part.upto) for part in made.manifest.parts] == [
+        ("first", 0, at),
+        ("grandchild", at, at + 2),
+    ]
+    compact(home)
+    assert verify(home).ok
+    import_archive(tmp_path / "other", tmp_path / "g.gz")
+    assert verify(tmp_path / "other").ok
+    with LogReader.open(home) as here, LogReader.open(tmp_path / "other") as there:
+        assert there.state("grandchild") == here.state("grandchild")
+    with EventLog.open(home) as log:
+        fork(log, "last", log.read(stream="grandchild", after=0, limit=at + 1)[-1])
+    archive(home, "last", tmp_path / "l.gz")
+    import_archive(tmp_path / "other", tmp_path / "l.gz")
+    assert verify(tmp_path / "other").ok
+
+
+# --- lines of other types ---
+
+
+def sealed(path: Path, said: list[bytes]) -> None:
+    body = b"".join(said)
+    end = {"end": len(said), "sha256": hashlib.sha256(body).hexdigest()}
+    path.write_bytes(gzip.compress(body + json.dumps(end).encode() + b"\n"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"run_seq":3,', b'"run_seq":"a",'),
+        (b'"run_seq":3,', b'"run_seq":null,'),
+        (b'"run_seq":3,', b'"run_seq":true,'),
+        (b'"seq":3,', b'"seq":1' + b"0" * 30 + b","),
+        (b'"sv":', b'"sv":' + b"[" * 100_000),
+        (b'"text": "', b'"text": 7, "rest": "'),
+        (b'{"blob": "', b'{"blob": 5, "rest": "'),
+    ],
+)
+def test_values_of_other_types_are_refused(
+    home: Path, stored, tmp_path: Path, old: bytes, new: bytes
+) -> None:
+    archive(home, "first", tmp_path / "a.gz")
+    said = lines(tmp_path / "a.gz")[:-1]
+    place = next(number for number, line in enumerate(said) if old in line)
+    sealed(tmp_path / "b.gz", [*said[:place], said[place].replace(old, new, 1), *said[place + 1 :]])
+    with pytest.raises(BadArchive, match=r"b\.gz: a line cannot be read"):
+        import_archive(tmp_path / "other", tmp_path / "b.gz")
+
+
+def test_a_folder_is_no_archive(home: Path, stored, tmp_path: Path) -> None:
+    with pytest.raises(BadArchive, match="cannot be read: Is a directory"):
+        import_archive(home, tmp_path)
+
+
+def test_a_damaged_run_makes_no_archive(home: Path, stored, damage, tmp_path: Path) -> None:
+    damage("UPDATE event SET payload = payload || ' ' WHERE seq = 20")
+    with pytest.raises(LogDamaged, match="does not match its hash") as caught:
+        archive(home, "first", tmp_path / "a.gz")
+    assert ".part" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]

@@ -1,0 +1,84 @@
+"""Files that a person asked for: never one of the home's own, whole or not there, and named in errors."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+from state.errors import BadTarget, StorageFailed, StorageFull
+from state.files import whole
+from state.home import is_own
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FAILED = frozenset({errno.EIO, errno.EROFS, errno.EFBIG})
+"""What a system call says when the disk, not the name that was given, is at fault."""
+
+
+@contextmanager
+def output(home: Path, target: Path, *, replace: bool) -> Iterator[Path]:
+    """Give the name to write under; what is there when the block ends well takes `target`'s place.
+
+    Links are followed, so that what they lead to is replaced, not they themselves.
+
+    Raises:
+        BadTarget: as `check_output`, or it cannot be written.
+        StorageFull, StorageFailed: the disk has no room for it, or failed; what was there is as it was.
+    """
+    check_output(home, target, replace=replace)
+    with _named(target), whole(_place(target)) as part:
+        yield part
+
+
+def write_output(home: Path, target: Path, content: bytes) -> None:
+    """Put `content` at `target`, in the place of what is there; raises as `output`."""
+    with output(home, target, replace=True) as part:
+        part.write_bytes(content)
+
+
+def check_output(home: Path, target: Path, *, replace: bool) -> None:
+    """Refuse a name that nothing can, or may, be written to.
+
+    Raises:
+        BadTarget: it belongs to the log of `home`, is no file, has no folder, or is there and to stay.
+    """
+    with _named(target):
+        place = _place(target)
+        if _belongs(home, place):
+            raise BadTarget(f"{target} belongs to the log itself; name a file elsewhere")
+        if place.exists() and not place.is_file():
+            raise BadTarget(f"{target} is a folder or a device; name a file")
+        if place.exists() and not replace:
+            raise BadTarget(f"{target} is there already; name another file, or replace it with --replace")
+        if not place.parent.is_dir():
+            raise BadTarget(f"{target}: there is no folder {place.parent}; make it first")
+
+
+def _place(target: Path) -> Path:
+    return Path(os.path.realpath(target))
+
+
+def _belongs(home: Path, place: Path) -> bool:
+    """Return whether `place` is one of the home's own files, lies in one, or is one by another name."""
+    if not home.is_dir():
+        return False
+    for inside, folder in pairwise((place, *place.parents)):
+        if folder.exists() and folder.samefile(home) and is_own(inside.name):
+            return True
+    own = (path for path in home.iterdir() if is_own(path.name) and path.exists())
+    return place.exists() and any(path.samefile(place) for path in own)
+
+
+@contextmanager
+def _named(target: Path) -> Iterator[None]:
+    """Let no OSError leave the block: the name that was given is what a person knows."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise StorageFull(f"{target}: no space left for it; free some and retry") from error
+        kind = StorageFailed if error.errno in _FAILED else BadTarget
+        raise kind(f"{target}: cannot be written: {error.strerror}") from error
