@@ -5,8 +5,8 @@ RemoteError
 `-- InfrastructureError     (its code)          the machinery failed; never counts against a kernel
 
 Codes of InfrastructureError: jail_deadline, jail_killed, jail_start, weak_jail, worker_deadline, worker_died,
-worker_failed, reference_failed, bad_reference, bad_blob, bad_problem, unknown_target, unknown_size,
-not_shape_generic.
+worker_failed, reference_failed, bad_reference, bad_secret, bad_blob, bad_problem, unknown_target,
+unknown_size, not_shape_generic.
 """
 
 from __future__ import annotations

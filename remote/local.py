@@ -49,7 +49,7 @@ MAX_INSTRUCTIONS = 500_000
 
 FULL = "full"
 LEVELS: Mapping[Level, int | None] = {Level.SLICES: 0, Level.ONE_SEED: 1, Level.WHOLE: None}
-"""How many seeds are judged on whole outputs (None: all); tiles of all input sets always are."""
+"""How many seeds are judged on whole outputs (None: all, and `suite.WHOLE`); tiles of all sets are."""
 
 
 @dataclass
@@ -76,7 +76,7 @@ class LocalEvaluator:
 
     `slots` evaluations run at a time, the others wait. Where only a weak jail is available, kernels
     that a model wrote are refused unless `allow_weak_jail`. `home` holds the cache of
-    reference outputs.
+    reference outputs, and the secret that decides where outputs are looked at, unless `secret` is given.
     """
 
     name = "sim"
@@ -90,6 +90,7 @@ class LocalEvaluator:
         jail_limits: Limits | None = None,
         worker_limits: WorkerLimits | None = None,
         strength: JailStrength | None = None,
+        secret: str | None = None,
     ) -> None:
         count = slots or os.cpu_count() or 1
         self._strength = strength or jail_strength()
@@ -97,7 +98,7 @@ class LocalEvaluator:
         self._jail_limits = jail_limits or Limits()
         self._slots = asyncio.Semaphore(count)
         self._workers = WorkerPool(worker_limits or WorkerLimits.for_slots(count))
-        self._references = ReferenceStore(home, strength=self._strength)
+        self._references = ReferenceStore(home, strength=self._strength, secret=secret)
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
@@ -157,9 +158,10 @@ class LocalEvaluator:
             rest = [str(seed) for seed in spec.seeds if seed not in seeds[1:]]
             sets = (*rest, *suite.adversarial(spec))
             excerpts = await self._references.excerpts(run.problem, size, sets)
-            references = await self._references.outputs(run.problem, size, seeds)
+            audited = suite.WHOLE if run.level is Level.WHOLE else ()
+            wholes = await self._references.outputs(run.problem, size, (*map(str, seeds), *audited))
             expression = await self._references.expression(run.problem, size)
-        job = _job(run, references, excerpts, expression)
+        job = _job(run, wholes, excerpts, expression, self._references.secret)
         try:
             outcome = await self._workers.judge(job, reply)
         except InfrastructureError as error:
@@ -284,16 +286,23 @@ def _ended_badly(result: JailResult) -> Outcome | None:
 
 
 def _job(
-    run: _Run, references: Mapping[int, tuple[Path, ...]], excerpts: Mapping[str, Path], expression: Path
+    run: _Run,
+    wholes: Mapping[str, tuple[Path, ...]],
+    excerpts: Mapping[str, Path],
+    expression: Path,
+    secret: str,
 ) -> Job:
+    files = {name: tuple(map(str, paths)) for name, paths in wholes.items()}
     return Job(
         spec=run.problem.spec,
         problem=run.problem.digest,
         size=run.request.size,
         target=run.request.target,
-        references={seed: tuple(map(str, paths)) for seed, paths in references.items()},
+        references={int(name): paths for name, paths in files.items() if name.isdecimal()},
+        whole_sets={name: paths for name, paths in files.items() if not name.isdecimal()},
         excerpts={name: str(path) for name, path in excerpts.items()},
         expression=str(expression),
+        secret=secret,
     )
 
 

@@ -1,9 +1,10 @@
 """Runs a problem's reference in a jail of its own: `main` writes what it gives to given descriptors.
 
-The request on stdin is JSON: `folder` (the problem's files), `size`, `files`: per seed the descriptors of its
-outputs, in the order of the spec, written as .npy; and `excerpts`: per input set the descriptor of an .npz
-with the pool's tiles (`0`, `1`, ...), the `honest` error and, of a seed, the marks of its generator. Into
-`expression` goes what the reference computes, or why that cannot be said (`remote.judge.identity`).
+The request on stdin is JSON: `folder` (the problem's files), `size`, `secret` (which tiles are drawn with),
+`files`: per input set the descriptors of its outputs, in the order of the spec, written as .npy; and
+`excerpts`: per input set the descriptor of an .npz with the pool's tiles (`0`, `1`, ...), the `honest` error
+and, of a seed, the marks of its generator. Into `expression` goes what the reference computes, or why that
+cannot be said (`remote.judge.identity`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from remote.judge.excerpts import excerpts, outputs_of
 from remote.judge.identity.expression import refusal
 from remote.judge.identity.tracing.arrays import UntraceableError
 from remote.judge.identity.tracing.recording import record
-from remote.judge.tiles import pool
+from remote.judge.tiles import Tile, pool
 from seeds.faults import FULL, REDUCED
 from seeds.folder import REFERENCE, REFERENCE_FUNCTION, SPEC
 from seeds.inputs import Array, draw, dtype_of
@@ -38,12 +39,14 @@ def main() -> int:
     if spec is None:
         raise ValueError("; ".join(faults))
     reference = _load(folder, spec)
-    for seed, descriptors in request["files"].items():
-        outputs = reference(*draw(spec, request["size"], int(seed)))
-        _write(outputs, spec, spec.dims(request["size"]), descriptors)
+    for name, descriptors in request["files"].items():
+        with np.errstate(all=None if name.isdecimal() else "ignore"):
+            outputs = reference(*suite.inputs(spec, request["size"], name))
+            _write(outputs, spec, spec.dims(request["size"]), descriptors)
     if request["excerpts"]:
         _keeps_relations(reference, spec)
-        _excerpts(reference, spec, request["size"], request["excerpts"])
+        tiles = pool(spec, request["size"], request["secret"])
+        _excerpts(reference, spec, request["size"], tiles, request["excerpts"])
     if request["expression"] is not None:
         with os.fdopen(request["expression"], "wb") as file:
             file.write(_expression(folder, spec, request["size"]))
@@ -65,8 +68,14 @@ def _expression(folder: Path, spec: ProblemSpec, size: str) -> bytes:
         return refusal(str(error))
 
 
-def _excerpts(reference: Callable[..., Any], spec: ProblemSpec, size: str, files: Mapping[str, int]) -> None:
-    tiles, found = pool(spec, size), excerpts(reference, spec, size)
+def _excerpts(
+    reference: Callable[..., Any],
+    spec: ProblemSpec,
+    size: str,
+    tiles: Sequence[Tile],
+    files: Mapping[str, int],
+) -> None:
+    found = excerpts(reference, spec, size)
     for name, descriptor in files.items():
         inputs, marks = _drawn(spec, size, name)
         with np.errstate(all="ignore"):

@@ -1,10 +1,11 @@
 """What a problem's reference gives, computed once per problem, size and input set, kept on disk.
 
-Under `<home>/cache/references/<problem digest>-<size>/` whole outputs of seeds lie as `<seed>-<output>.npy`
-and the judge's tiles, of every input set, as `<set>-<judge>.npz`, where `judge` is the digest of the code
-that draws inputs and tiles. What the reference computes lies as `expression-<code>.npz`, where `code` is the
-digest of the code that follows it. They appear by atomic rename and are mapped into memory by the workers. It
-is a cache: deleting any of it costs only time.
+Under `<home>/cache/references/<problem digest>-<size>/` whole outputs of an input set lie as
+`<set>-<inputs>-<output>.npy`, where `inputs` is the digest of the code that draws inputs, and the judge's
+tiles as `<set>-<tiles>.npz`, where `tiles` is the digest of that code, of the code that draws and evaluates
+tiles, and of the secret that they are drawn with. What the reference computes lies as
+`expression-<code>.npz`, where `code` is the digest of the code that follows it. They appear by atomic rename
+and are mapped into memory by the workers. It is a cache: deleting any of it costs only time.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from remote.errors import InfrastructureError
 from remote.sandbox import JailResult, run_jailed
+from remote.secret import secret_of
 from remote.walls import JailedProgram, JailStrength, Limits
 from seeds import Problem
 from state.model import digest_of
@@ -40,11 +43,17 @@ def _digest(*paths: Path) -> str:
     return digest_of(b"".join(path.read_bytes() for path in paths))[:12]
 
 
-_JUDGE = _digest(*(
-    _ROOM / "judge" / name
-    for name in ("excerpts.py", "honest.py", "relations.py", "stream.py", "suite.py", "tiles.py")
-))  # fmt: skip
-"""The digest of what decides which inputs are drawn and which tiles are kept."""
+_DRAWS = (
+    _ROOM.parent / "seeds" / "inputs.py",
+    *(_ROOM / "judge" / name for name in ("drawn.py", "spans.py", "stream.py", "suite.py")),
+)
+_INPUTS = _digest(*_DRAWS)
+"""The digest of what decides which inputs are drawn."""
+
+_JUDGE = _digest(
+    *_DRAWS, *(_ROOM / "judge" / name for name in ("excerpts.py", "honest.py", "relations.py", "tiles.py"))
+)
+"""The digest of that, and of what decides which tiles are kept and what is kept of them."""
 
 _IDENTITY = _ROOM / "judge" / "identity"
 _RECORDER = _digest(_IDENTITY / "expression.py", *sorted((_IDENTITY / "tracing").glob("*.py")))
@@ -53,9 +62,9 @@ _RECORDER = _digest(_IDENTITY / "expression.py", *sorted((_IDENTITY / "tracing")
 
 @dataclass(frozen=True)
 class _Wanted:
-    """Files: whole outputs by seed, tiles by input set, what the reference computes."""
+    """Files: whole outputs and tiles by input set, what the reference computes."""
 
-    files: Mapping[int, tuple[Path, ...]] = field(default_factory=dict)
+    files: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
     excerpts: Mapping[str, Path] = field(default_factory=dict)
     expression: Path | None = None
 
@@ -65,28 +74,42 @@ class _Wanted:
 
     def missing(self) -> _Wanted:
         return _Wanted(
-            {seed: paths for seed, paths in self.files.items() if not all(p.exists() for p in paths)},
+            {name: paths for name, paths in self.files.items() if not all(p.exists() for p in paths)},
             {name: path for name, path in self.excerpts.items() if not path.exists()},
             self.expression if self.expression and not self.expression.exists() else None,
         )
 
 
 class ReferenceStore:
-    """Finds reference outputs on disk and has them computed, in a jail, when they are not there."""
+    """Finds reference outputs on disk and has them computed, in a jail, when they are not there.
 
-    def __init__(self, home: Path, *, strength: JailStrength) -> None:
+    Tiles are drawn with `secret`, by default that of the home.
+    """
+
+    def __init__(self, home: Path, *, strength: JailStrength, secret: str | None = None) -> None:
+        self._home = home
         self._cache = home / "cache"
         self._strength = strength
+        self._given = secret
         self._locks: dict[str, asyncio.Lock] = {}
 
-    async def outputs(self, problem: Problem, size: str, seeds: Iterable[int]) -> dict[int, tuple[Path, ...]]:
-        """Return per seed the files of the whole outputs, in the order of the spec.
+    @cached_property
+    def secret(self) -> str:
+        """What tiles are drawn with.
+
+        Raises:
+            InfrastructureError: bad_secret.
+        """
+        return secret_of(self._home) if self._given is None else self._given
+
+    async def outputs(self, problem: Problem, size: str, names: Iterable[str]) -> dict[str, tuple[Path, ...]]:
+        """Return per input set the files of the whole outputs, in the order of the spec.
 
         Raises:
             InfrastructureError: reference_failed, or the jail's.
         """
         folder = self._folder(problem, size)
-        files = {seed: self._files(folder, problem, seed) for seed in seeds}
+        files = {name: self._files(folder, problem, name) for name in names}
         await self._ensure(problem, size, _Wanted(files=files))
         return files
 
@@ -94,10 +117,11 @@ class ReferenceStore:
         """Return per input set the file of the pool's tiles.
 
         Raises:
-            InfrastructureError: reference_failed, or the jail's.
+            InfrastructureError: reference_failed, bad_secret, or the jail's.
         """
         folder = self._folder(problem, size)
-        files = {name: folder / f"{name}-{_JUDGE}.npz" for name in names}
+        drawn_with = digest_of(f"{_JUDGE} {self.secret}".encode())[:12]
+        files = {name: folder / f"{name}-{drawn_with}.npz" for name in names}
         await self._ensure(problem, size, _Wanted(excerpts=files))
         return files
 
@@ -124,8 +148,8 @@ class ReferenceStore:
     def _folder(self, problem: Problem, size: str) -> Path:
         return self._cache / "references" / f"{problem.digest}-{size}"
 
-    def _files(self, folder: Path, problem: Problem, seed: int) -> tuple[Path, ...]:
-        return tuple(folder / f"{seed}-{output.name}.npy" for output in problem.spec.outputs)
+    def _files(self, folder: Path, problem: Problem, name: str) -> tuple[Path, ...]:
+        return tuple(folder / f"{name}-{_INPUTS}-{output.name}.npy" for output in problem.spec.outputs)
 
     async def _compute(self, problem: Problem, size: str, missing: _Wanted) -> None:
         folder = self._folder(problem, size)
@@ -141,7 +165,8 @@ class ReferenceStore:
             request = {
                 "folder": str(source),
                 "size": size,
-                "files": {seed: [opened[path] for path in paths] for seed, paths in missing.files.items()},
+                "secret": self.secret if missing.excerpts else "",
+                "files": {name: [opened[path] for path in paths] for name, paths in missing.files.items()},
                 "excerpts": {name: opened[path] for name, path in missing.excerpts.items()},
                 "expression": opened[missing.expression] if missing.expression else None,
             }

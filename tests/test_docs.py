@@ -69,4 +69,9 @@ def test_every_command_that_the_readme_names_exists():
 
 def test_the_room_map_names_every_room():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE)) == {*ROOMS, "benchmarks", "packaging", "deploy"}
+    assert set(re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE)) == {
+        *ROOMS,
+        "benchmarks",
+        "packaging",
+        "deploy",
+    }

@@ -54,6 +54,7 @@ _BY_CODE: dict[str, int] = {
     "worker_failed": FAILURE,
     "reference_failed": FAILURE,
     "bad_reference": FAILURE,
+    "bad_secret": FAILURE,
     "unknown_run": NOT_THERE,
     "unknown_event": NOT_THERE,
     "unknown_candidate": NOT_THERE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from seeds import ProblemSpec
 from state.model import Benchmark, ErrorInfo, Frozen, Identity, Verdict
@@ -11,18 +11,24 @@ from state.model import Benchmark, ErrorInfo, Frozen, Identity, Verdict
 class Job(Frozen):
     """What the worker needs beside the tracer's reply.
 
-    `references` are .npy files of whole outputs, per seed judged whole and output; `excerpts` are .npz files
-    of tiles, per input set judged on tiles. Both are judged in the order given. `expression` is the file of
-    what the reference computes, as data; empty where nobody followed the reference.
+    `references` are .npy files of whole outputs, per seed judged whole and output, `whole_sets` the same of
+    sets that are no seeds, each of which has excerpts too; `excerpts` are .npz files of tiles, per input set
+    judged on tiles. All are judged in the order given. `expression` is the file of what the reference
+    computes, as data; empty where nobody followed the reference. `secret` is what tiles are drawn with; no
+    message shows it.
     """
+
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     spec: ProblemSpec
     problem: str
     size: str
     target: str
     references: dict[int, tuple[str, ...]]
+    whole_sets: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     excerpts: dict[str, str] = Field(default_factory=dict)
     expression: str = ""
+    secret: str = Field(default="", repr=False)
 
 
 class Outcome(Frozen):

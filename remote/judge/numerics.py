@@ -51,6 +51,18 @@ def rel_l2(outputs: Sequence[Array], references: Sequence[Array]) -> float:
     return max(_one(out, reference) for out, reference in zip(outputs, references, strict=True))
 
 
+def comparable(reference: Array) -> bool:
+    """Whether an error can be relative to it: finite, and not zero everywhere."""
+    total = _squares(reference)
+    return isfinite(total) and total != 0.0
+
+
+def _squares(array: Array) -> float:
+    flat = array.reshape(-1)
+    parts = (flat[start : start + _CHUNK].astype(np.float64) for start in range(0, flat.size, _CHUNK))
+    return sum(float(part @ part) for part in parts)
+
+
 def _one(out: Array, reference: Array) -> float:
     if out.shape != reference.shape:
         raise BadReferenceError(f"the reference has shape {reference.shape}, the output {out.shape}")

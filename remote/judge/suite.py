@@ -27,6 +27,9 @@ _BLOCK = 65_537
 _OUTLIER, _RARE = 64.0, 1021
 _TAIL = 8  # masked: one in so many of each axis, the last ones
 
+WHOLE = ("outliers", "flipped")
+"""Sets on which audits compare whole outputs: large values of either sign, everywhere."""
+
 EXTREME = frozenset({"huge", "tiny"})
 """Sets that count only where an honest evaluation stays within the problem's own tolerance."""
 

@@ -1,8 +1,9 @@
 """Parts of outputs: which ones the reference is kept for, which ones a candidate is judged on, how far off.
 
-Of a large output a pool of tiles is kept, drawn once per problem and size; small outputs are one tile. What
-a candidate is judged on is drawn from the pool by the bytes of its program, the first and the last tile
-always, so that a verdict repeats and no kernel can know beforehand where it is looked at.
+Of a large output a pool of tiles is kept, drawn once per problem and size by a secret of the installation;
+small outputs are one tile. What a candidate is judged on is drawn from the pool by the bytes of its program,
+the first and the last tile always. So a verdict repeats within an installation, and whoever writes a kernel
+does not know where it is looked at, though this code is public.
 """
 
 from __future__ import annotations
@@ -43,10 +44,13 @@ class Tile:
         return tuple(slice(first, end) for first, end in self.box)
 
 
-def pool(spec: ProblemSpec, size: str) -> list[Tile]:
-    """Return the tiles that are kept of all outputs; of each output the first and the last come first."""
+def pool(spec: ProblemSpec, size: str, secret: str) -> list[Tile]:
+    """Return the tiles that are kept of all outputs; of each output the first and the last come first.
+
+    Their number and shapes are the same for every `secret`, which decides where the others lie.
+    """
     dims = spec.dims(size)
-    generator = _generator(f"{spec.name} {size}".encode())
+    generator = _generator(f"{spec.name} {size} {secret}".encode())
     return [
         Tile(number, box)
         for number, output in enumerate(spec.outputs)

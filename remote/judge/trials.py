@@ -1,7 +1,7 @@
 """The numerics stage: a program run on the suite's inputs, in tiles and whole, against the reference.
 
 Tiles first, since they cost least: all input sets on a few tiles of the outputs, for which only the part of
-the program that they need is run. Then whole outputs, of as many seeds as the job asks for.
+the program that they need is run. Then whole outputs, of as many seeds and other sets as the job asks for.
 
 Tolerance: whole outputs are held to the problem's relative L2 error. A tile, whose error is its own, may
 have `FACTOR` times the error that float32 in a shuffled order of additions has on the worst tile of the same
@@ -11,7 +11,7 @@ inputs, and never less than the problem's tolerance. Sets on which honest float3
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from zipfile import BadZipFile
 
@@ -25,7 +25,7 @@ from nki_sim.running.work import Allowance
 from remote.judge import effort, relations, stream, tiles
 from remote.judge.drawn import InputCache, read_of
 from remote.judge.job import Job
-from remote.judge.numerics import Array, BadReferenceError, rel_l2
+from remote.judge.numerics import Array, BadReferenceError, comparable, rel_l2
 from remote.judge.precision import lowered
 from remote.judge.rejection import RejectedError, failed
 from remote.judge.stream import Marks
@@ -59,6 +59,8 @@ class Trials:
     errors: dict[int, float]
     tolerance: float = 0.0
     """The largest that a seed has been judged with; the problem's own at least."""
+    by_set: dict[str, float] = field(default_factory=dict)
+    """The tolerance of each set whose tiles were judged."""
 
     def __post_init__(self) -> None:
         self.tolerance = self.job.spec.rel_l2
@@ -83,11 +85,14 @@ class Trials:
             outputs = self._outputs(self.program, self.inputs.get(self.job, str(seed)), Allowance(most))
             error = self.errors[seed] = rel_l2(outputs, [_whole(path) for path in paths])
             _within(outputs, error, self.job.spec.rel_l2, f"input seed {seed}")
+        for name, paths in self.job.whole_sets.items():
+            if name in self.by_set:
+                self._whole_set(name, paths, Allowance(most))
         if self.job.references and self.job.spec.relations:
             self._relations(most)
 
     def _tiles(self) -> None:
-        pool = tiles.pool(self.job.spec, self.job.size)
+        pool = tiles.pool(self.job.spec, self.job.size, self.job.secret)
         at = tiles.chosen(pool, self.reply)
         boxes = tiles.boxes([pool[number] for number in at])
         part = slices.backward(self.program, boxes)
@@ -101,8 +106,9 @@ class Trials:
             tolerance = allowed(name, excerpt.honest, self.job.spec.rel_l2)
             if tolerance is None:
                 continue
-            # Seeds that are judged whole are drawn whole at once, to be found again.
-            whole = name.isdecimal() and int(name) in self.job.references
+            self.by_set[name] = tolerance
+            # What is judged whole is drawn whole at once, to be found again.
+            whole = name in {*self.job.whole_sets, *map(str, self.job.references)}
             inputs = self.inputs.get(self.job, name, None if whole else read, excerpt.marks)
             try:
                 outputs = self._outputs(part, inputs, allowance, boxes)
@@ -121,6 +127,14 @@ class Trials:
                 found, error, tolerance, f"input set {name}" if not name.isdecimal() else f"input seed {name}"
             )
 
+    def _whole_set(self, name: str, paths: Sequence[str], allowance: Allowance) -> None:
+        """Compare all outputs for a set that is no seed, with the tolerance of its tiles."""
+        truth = [_whole(path) for path in paths]
+        if not all(comparable(array) for array in truth):
+            return  # outside of the tiles the formula itself ends: nothing to compare with
+        outputs = self._outputs(self.program, self.inputs.get(self.job, name), allowance)
+        _within(outputs, rel_l2(outputs, truth), self.by_set[name], f"input set {name}, all of the outputs")
+
     def _relations(self, most: int) -> None:
         """What must hold between outputs is looked at beside the first seed, where they are right."""
         seed = str(next(iter(self.job.references)))
@@ -133,7 +147,8 @@ class Trials:
 
         spec, size = self.job.spec, self.job.size
         inputs = self.inputs.get(self.job, seed)
-        found = relations.broken(spec, size, inputs, run, tolerance=self.tolerance, key=self.reply)
+        key = self.job.secret.encode() + self.reply
+        found = relations.broken(spec, size, inputs, run, tolerance=self.tolerance, key=key)
         if found is not None:
             hint = "outputs are to be computed for any inputs, not only for those of the problem's seeds"
             raise RejectedError(Verdict.INCORRECT, "relation_broken", found, hint=hint)

@@ -22,8 +22,9 @@ from remote import asleep
 from remote.local import LocalEvaluator
 from remote.pool import WorkerLimits
 from remote.walls import Limits
+from seeds import Problem
 from state.model import Evaluation, EvaluationRequest
-from tests.adversarial.model import SECRET
+from tests.adversarial.model import INSTALLATION, SECRET
 from tests.support.blobs import Blobs
 
 MAX_INSTRUCTIONS, MAX_WORK = 50_000, 1 << 30
@@ -52,10 +53,12 @@ class Judge:
         self.blobs = Blobs()
         self.judged = 0
 
-    async def __call__(self, problem: str, kernel: str | bytes, level: str = "slices") -> Evaluation:
+    async def __call__(
+        self, problem: str | Problem, kernel: str | bytes, level: str = "slices"
+    ) -> Evaluation:
         if isinstance(kernel, str):
             kernel = kernel.replace("SECRET_FILE", str(self.secret)).encode(errors="surrogatepass")
-        found = seeds.load(problem)
+        found = problem if isinstance(problem, Problem) else seeds.load(problem)
         for data in found.files.values():
             self.blobs.put(data)
         request = EvaluationRequest(
@@ -93,6 +96,7 @@ async def judge(secret, tmp_path_factory) -> AsyncIterator[Judge]:
         home=tmp_path_factory.mktemp("evaluator-home"),
         slots=1,
         allow_weak_jail=True,
+        secret=INSTALLATION,
         jail_limits=Limits(cpu_s=1, memory_bytes=1 << 29, answer_bytes=1 << 24),
         worker_limits=WorkerLimits(memory_bytes=4 << 30, wall_s=200),
     )

@@ -11,6 +11,10 @@ Judged = tuple[Verdict, str, str]
 """Verdict, the stage that decides, and the error's code."""
 
 SECRET = "hush-7f3a91"
+"""Of the user: no kernel may read it."""
+
+INSTALLATION = "a secret of tests"
+"""Of the evaluator: what it draws tiles with."""
 
 HEAD = """import nki
 import nki.isa as nisa

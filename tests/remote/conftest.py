@@ -71,6 +71,7 @@ async def make_evaluator(shared_home, processes):
             "home": shared_home,
             "slots": 1,
             "allow_weak_jail": True,
+            "secret": "a secret of tests",
             "jail_limits": Limits(cpu_s=20, memory_bytes=1 << 30),
             "worker_limits": WorkerLimits(memory_bytes=4 << 30, wall_s=120),
         }

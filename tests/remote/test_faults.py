@@ -12,7 +12,7 @@ import pytest
 import remote.local
 import seeds
 from remote.errors import InfrastructureError
-from remote.judge import rules
+from remote.judge import rules, suite
 from remote.pool import WorkerLimits
 from remote.references import ReferenceStore
 from remote.walls import JailStrength, jail_strength
@@ -225,7 +225,7 @@ async def test_a_damaged_cache_heals_itself(silu, make_evaluator, home):
     evaluator = make_evaluator(home=home)
     assert await correct(evaluator, silu)
     files = sorted(home.rglob("*.npy"))
-    assert len(files) == 5
+    assert len(files) == 5 + len(suite.WHOLE)
     good = [path.read_bytes() for path in files]
     files[2].write_bytes(b"\x93NUMPY")
     with pytest.raises(InfrastructureError) as caught:
@@ -239,25 +239,24 @@ async def test_a_damaged_cache_heals_itself(silu, make_evaluator, home):
 
 
 async def test_reference_outputs_are_computed_once_and_are_the_references(silu, home, monkeypatch):
-    store = ReferenceStore(home, strength=jail_strength())
-    first, second = await asyncio.gather(
-        *(store.outputs(silu.problem, "reduced", silu.problem.spec.seeds) for _ in range(2))
+    store, names = (
+        ReferenceStore(home, strength=jail_strength()),
+        [*map(str, silu.problem.spec.seeds), "flipped"],
     )
+    first, second = await asyncio.gather(*(store.outputs(silu.problem, "reduced", names) for _ in range(2)))
     assert first == second
-    assert list(first) == list(silu.problem.spec.seeds)
-    from seeds.inputs import draw
-
-    names = {}
-    exec(silu.problem.files["reference.py"], names)
-    for seed, (path,) in first.items():
-        expected = names["reference"](*draw(silu.problem.spec, "reduced", seed))
+    assert list(first) == names
+    written = {}
+    exec(silu.problem.files["reference.py"], written)
+    for name, (path,) in first.items():
+        expected = written["reference"](*suite.inputs(silu.problem.spec, "reduced", name))
         assert np.array_equal(np.load(path), expected)
 
     async def never(*_, **__):
         raise AssertionError("computed again")
 
     monkeypatch.setattr(store, "_compute", never)
-    assert await store.outputs(silu.problem, "reduced", silu.problem.spec.seeds) == first
+    assert await store.outputs(silu.problem, "reduced", names) == first
 
 
 async def test_references_see_neither_secrets_nor_home(bench, make_evaluator, home, monkeypatch):

@@ -51,7 +51,7 @@ def test_a_seed_is_drawn_as_it_always_was():
 
 @given(st.binary(min_size=1, max_size=40))
 def test_a_program_is_judged_on_the_first_and_last_tile_and_some_others(program):
-    pool = tiles.pool(ADAMW, "full")
+    pool = tiles.pool(ADAMW, "full", "")
     at = tiles.chosen(pool, program)
     assert at == tiles.chosen(pool, program)
     assert len(set(at)) == tiles.DRAWN
@@ -66,7 +66,7 @@ def test_a_program_is_judged_on_the_first_and_last_tile_and_some_others(program)
 
 
 def test_programs_are_judged_on_different_tiles():
-    pool = tiles.pool(ADAMW, "full")
+    pool = tiles.pool(ADAMW, "full", "")
     assert len({tuple(sorted(tiles.chosen(pool, bytes([number])))) for number in range(20)}) > 10
 
 
@@ -104,7 +104,7 @@ def test_axes_along_which_a_reference_falls_apart_are_found(name, axes, monkeypa
     assert list(found.axes[0]) == axes
     monkeypatch.setattr(tiles, "WHOLE", 0)
     inputs = suite.inputs(spec, "reduced", "0")
-    pool = tiles.pool(spec, "reduced")[:3]
+    pool = tiles.pool(spec, "reduced", "")[:3]
     whole = reference(name)(*inputs)
     for tile, part in zip(pool, found.evaluate(inputs, pool), strict=True):
         assert np.allclose(part, whole[tile.index], rtol=1e-5, atol=1e-7)

@@ -55,7 +55,7 @@ def _whole(folder, problem):
 
 def _tiles(folder, problem):
     pool, found = (
-        tiles.pool(problem.spec, "reduced"),
+        tiles.pool(problem.spec, "reduced", ""),
         excerpts(reference(problem.name), problem.spec, "reduced"),
     )
     paths = {}
@@ -227,7 +227,7 @@ def test_small_tiles_of_an_output_show_what_is_wrong_in_them(change, jobs, monke
     monkeypatch.setattr(tiles, "WHOLE", 1 << 16)
     problem = seeds.load("silu")
     job = jobs("silu").model_copy(update=_tiles(tmp_path, problem))
-    assert len(tiles.pool(problem.spec, "reduced")) == tiles.POOL
+    assert len(tiles.pool(problem.spec, "reduced", "")) == tiles.POOL
     assert outcome(job, problem.kernel).verdict is Verdict.CORRECT
     found = outcome(job, edited("silu", change))
     assert (found.verdict, found.error.code) == (Verdict.INCORRECT, "wrong_result")
@@ -238,7 +238,7 @@ def test_what_no_tile_shows_whole_outputs_do(jobs, monkeypatch, tmp_path):
     monkeypatch.setattr(tiles, "_SHAPE", (16, 64))
     problem = seeds.load("silu")
     shown = np.zeros((256, 2048), dtype=bool)
-    for tile in tiles.pool(problem.spec, "reduced"):
+    for tile in tiles.pool(problem.spec, "reduced", ""):
         shown[tile.index] = True
     unseen = ~shown.reshape(256, 16, 128).any(axis=2)
     row, block = next(zip(*np.nonzero(unseen[:128:32] & unseen[1:128:32]), strict=True))

@@ -1,7 +1,7 @@
 """The stage of identity: is a kernel whose numbers are right the reference's formula, or something near it?
 
 It looks at parts of the tiles that numbers were judged on. What symbols stand for, and where it looks, comes
-from the program's bytes and the problem's digest: a verdict repeats, and no kernel can know it.
+from the program's bytes, the problem's digest and a secret: a verdict repeats, and no kernel can know it.
 """
 
 from __future__ import annotations
@@ -77,8 +77,9 @@ def _of_expression(expression: Expression) -> Side:
 
 
 def _sides(traced: Program, reference: Side, reply: bytes, job: Job) -> Sides:
-    seed = hashlib.sha256(hashlib.sha256(reply).digest() + job.problem.encode()).digest()
-    pool = tiles.pool(job.spec, job.size)
+    known = job.problem + job.secret
+    seed = hashlib.sha256(hashlib.sha256(reply).digest() + known.encode()).digest()
+    pool = tiles.pool(job.spec, job.size, job.secret)
     drawn = [pool[at] for at in tiles.chosen(pool, reply)]
     part = slices.backward(traced, tiles.boxes(drawn))
     boxes, steps = excerpt(part, drawn, np.random.default_rng(list(seed)))

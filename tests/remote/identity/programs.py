@@ -84,7 +84,7 @@ def of_problem(problem: str, kernel: str) -> Sides:
     """A kernel of a problem against its initial kernel, on boxes as the judge draws them."""
     found = seeds.load(problem)
     ours, theirs = (traced(text, shapes_of(problem)) for text in (kernel, found.kernel))
-    pool = tiles.pool(found.spec, "reduced")
+    pool = tiles.pool(found.spec, "reduced", "")
     drawn = [pool[at] for at in tiles.chosen(pool, kernel.encode())]
     boxes, _ = excerpt(ours, drawn, np.random.default_rng(7))
     return sides(ours, theirs, boxes, found.spec.inputs)

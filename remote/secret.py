@@ -1,0 +1,57 @@
+"""The secret of an installation: what of a judgement no kernel may foresee is drawn with it.
+
+It lies in the home, readable by its owner alone, and is made once, so that verdicts repeat within a home. It
+goes to the processes that compare, never to a kernel's jail, and into no event.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from remote.errors import InfrastructureError
+from state.files import fsync
+
+FILE = "judge.secret"
+
+_BYTES = 32
+
+
+def secret_of(home: Path) -> str:
+    """Return the home's secret, in hexadecimal digits; the first who asks makes it.
+
+    Raises:
+        InfrastructureError: bad_secret: the file cannot be read or written, or holds something else.
+    """
+    path = home / FILE
+    try:
+        if not path.exists():
+            _make(path)
+        text = path.read_text(encoding="ascii").strip()
+        if len(bytes.fromhex(text)) == _BYTES:
+            return text
+    except OSError as error:
+        raise InfrastructureError("bad_secret", f"{path}: {error.strerror}") from error
+    except ValueError:
+        pass
+    fault = f"{path} does not hold {2 * _BYTES} hexadecimal digits; delete it, and a new one is made"
+    raise InfrastructureError("bad_secret", fault, retryable=False)
+
+
+def _make(path: Path) -> None:
+    """Several may do so at once: all of them end up with the first one's."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "w", encoding="ascii") as file:  # noqa: PTH123 - a descriptor, for its mode
+            file.write(secrets.token_hex(_BYTES) + "\n")
+            file.flush()
+            os.fsync(descriptor)
+        path.hardlink_to(draft)
+        fsync(path.parent)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()

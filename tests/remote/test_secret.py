@@ -1,0 +1,100 @@
+"""An installation's secret: made once, for its owner alone, and seen by nobody else."""
+
+from __future__ import annotations
+
+import json
+import stat
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from pydantic import ValidationError
+
+import seeds
+from remote import references
+from remote.errors import InfrastructureError
+from remote.judge import tiles
+from remote.judge.job import Job
+from remote.references import ReferenceStore
+from remote.secret import FILE, secret_of
+from remote.walls import jail_strength
+
+SILU = seeds.load("silu")
+
+
+def test_it_is_made_once_and_is_its_owners_alone(tmp_path):
+    home = tmp_path / "home"
+    secret = secret_of(home)
+    assert len(bytes.fromhex(secret)) == 32
+    assert secret_of(home) == secret
+    assert stat.S_IMODE((home / FILE).stat().st_mode) == 0o600
+    assert [path.name for path in home.iterdir()] == [FILE]
+    assert secret_of(tmp_path / "another") != secret
+
+
+def test_whoever_asks_at_the_same_time_gets_the_same(tmp_path):
+    with ThreadPoolExecutor(16) as threads:
+        found = set(threads.map(lambda _: secret_of(tmp_path), range(64)))
+    assert len(found) == 1
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+
+
+@pytest.mark.parametrize("content", [b"", b"abcd", b"\xff" * 64, b"not hexadecimal"])
+def test_what_is_no_secret_is_not_used(content, tmp_path):
+    (tmp_path / FILE).write_bytes(content)
+    with pytest.raises(InfrastructureError, match="delete it") as caught:
+        secret_of(tmp_path)
+    assert caught.value.code == "bad_secret"
+    assert not caught.value.retryable
+
+
+def test_it_decides_where_the_tiles_lie_and_nothing_else():
+    one, other = (tiles.pool(SILU.spec, "full", secret) for secret in ("one", "other"))
+    assert one == tiles.pool(SILU.spec, "full", "one")
+    assert one[:2] == other[:2]
+    assert not set(one[2:]) & set(other[2:])
+    extents = [[end - first for pair in tiles_ for first, end in pair.box] for tiles_ in (one, other)]
+    assert extents[0] == extents[1]
+
+
+async def test_another_secret_has_tiles_of_its_own(tmp_path, monkeypatch):
+    asked = []
+    run_jailed = references.run_jailed
+
+    async def noted(program, request, **options):
+        asked.append(json.loads(request)["secret"])
+        return await run_jailed(program, request, **options)
+
+    monkeypatch.setattr(references, "run_jailed", noted)
+    stores = [
+        ReferenceStore(tmp_path, strength=jail_strength(), secret=text) for text in (None, None, "other")
+    ]
+    first, again, other = [(await store.excerpts(SILU, "reduced", ["0"]))["0"] for store in stores]
+    assert first == again
+    assert first != other
+    assert asked == [secret_of(tmp_path), "other"]
+    assert stores[0].secret not in str(first)
+
+
+def test_no_message_shows_it():
+    job = Job(spec=SILU.spec, problem="p", size="full", target="trn2", references={}, secret="hush")
+    assert "hush" not in repr(job)
+    with pytest.raises(ValidationError) as caught:
+        Job.model_validate_json(json.dumps({"secret": ["hush"], "size": 1}))
+    assert "hush" not in str(caught.value)
+
+
+async def test_no_kernel_is_told(evaluator, silu, monkeypatch):
+    told = []
+    run_jailed = references.run_jailed
+
+    async def noted(program, request, **options):
+        told.append(request)
+        return await run_jailed(program, request, **options)
+
+    monkeypatch.setattr("remote.local.run_jailed", noted)
+    answer = await evaluator.evaluate(silu.request(), silu.blobs)
+    assert answer.evaluation.correct
+    assert told
+    secret = evaluator._references.secret
+    assert not any(secret.encode() in request for request in told)
+    assert secret not in answer.evaluation.model_dump_json()
