@@ -23,7 +23,7 @@ from state.events import (
 )
 from state.home import Layout
 from state.lock import owner
-from state.model import SYSTEM_STREAM, EffectKey
+from state.model import SYSTEM_STREAM, EffectKey, RunStatus
 from state.reader import LogReader
 from state.records import Recorded
 
@@ -166,11 +166,12 @@ class Fate:
 
 
 def wait_for_fate(home: Path, run: str, candidate: str, after: int) -> Fate:
-    """Wait until the run decided on `candidate`, ended, or nobody owns the home any more."""
+    """Wait until the run decided on `candidate`, ended or rests, or nobody owns the home any more."""
     while True:
         owner_left = not owned(home)  # before looking: what it did last is not missed
         with LogReader.open(home) as reader:
-            over = owner_left or reader.state(run).ended
+            state = reader.state(run)
+            over = owner_left or state.ended or (state.status is RunStatus.PAUSED and not state.open)
             found = fate_of(reader, run, candidate, after)
         if over or found.decision is not None:
             return found

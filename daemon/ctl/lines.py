@@ -165,7 +165,7 @@ def _learned(event: ExperienceRecorded) -> str:
 def _reflected(event: ReflectionRecorded) -> str:
     one = event.reflection
     actual = "without a latency" if one.actual_speedup is None else f"got {times(one.actual_speedup)}"
-    return f"{one.technique} {one.grade.value}: expected {times(one.predicted_speedup)}, {actual}"
+    return f"{one.technique}: prediction {one.grade.value}, expected {times(one.predicted_speedup)}, {actual}"
 
 
 def _checkpointed(event: GuardCheckpointed) -> str:

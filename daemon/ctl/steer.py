@@ -120,7 +120,7 @@ def _told(fate: Fate) -> list[str]:
     return (
         lines
         if fate.decision
-        else [*lines, "undecided: the run has ended, or nobody owns this home any more"]
+        else [*lines, "undecided: the run has ended or is paused, or nobody owns this home any more"]
     )
 
 
@@ -140,5 +140,5 @@ def _steer(session: Session, command: Submit | Steering, done: str) -> None:
 
 def queued(session: Session, sent: Sent, verb: str, **known: str) -> None:
     """Say that a command waits for an owner of the home."""
-    text = f"queued: {verb}; nobody owns this home now (agentd takes it up)"
+    text = f"queued: {verb}; nobody owns this home now (its next owner takes it up)"
     session.emit({"command": sent.id, "state": "queued", **known}, text)

@@ -26,7 +26,7 @@ from state.events import (
     RunResumed,
 )
 from state.fold import RunState
-from state.model import RESOLUTION_RATIO, Benchmark, Candidate, Identity, Level, StopReason
+from state.model import RESOLUTION_RATIO, Benchmark, Candidate, Identity, Level, RunStatus, StopReason
 
 ROUNDING = 1e-9
 """How far above 100 a percentage may be for being computed in floats."""
@@ -138,6 +138,22 @@ def impossible(state: RunState) -> str | None:
     if share is None or share <= 100 + ROUNDING:
         return None
     return f"impossible: {percentage(share)} of the tight bound; the model, the bound or the log is at fault"
+
+
+INTERRUPTED = "interrupted"
+"""An unfinished run that nobody drives, as nobody owns the home."""
+
+QUEUED = "queued"
+"""A run of which nothing has begun: it waits for a place, or was only just taken in."""
+
+
+def status_word(state: RunState, *, owned: bool) -> str:
+    """Return a run's status as people see it; `owned` says whether somebody owns the home."""
+    if state.status is RunStatus.RUNNING and not owned:
+        return INTERRUPTED
+    if state.status is RunStatus.RUNNING and state.initial is None and not (state.open or state.outcomes):
+        return QUEUED
+    return state.status.value
 
 
 def standing(state: RunState) -> str:

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from daemon.ctl import answers, exits, steer
 from daemon.ctl.answers import Fate, fate_of, wait_for_fate
 from daemon.inbox import drop
-from daemon.verbs import Propose
+from daemon.verbs import Pause, Propose
 from state.events import CommandCompleted, KernelDiscarded, KernelKept
 from state.reader import LogReader
 from tests.daemon import fakes
@@ -62,6 +62,16 @@ def test_of_a_candidate_that_is_not_there_nothing_is_known(home):
     with LogReader.open(home) as reader:
         assert fate_of(reader, run, PLACE, reader.head().seq) == Fate(None, None)
     assert not Fate(None, None).correct
+
+
+def test_of_a_run_that_rests_nobody_waits_for_a_verdict(home, monkeypatch):
+    run = fakes.submit(home)
+    fakes.take_commands(home)
+    drop(home, Propose(run=run, source=FASTER))
+    drop(home, Pause(run=run))
+    fakes.take_commands(home)
+    monkeypatch.setattr(answers, "owned", lambda _: True)
+    assert wait_for_fate(home, run, PLACE, 0) == Fate(None, None)
 
 
 def test_propose_tells_how_to_see_its_fate(ctl, home, answered, tmp_path):
