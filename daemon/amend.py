@@ -38,6 +38,8 @@ def amended(
     for name, value in settings.items():
         try:
             key, parsed = parse_setting(name, value)
+            if key in values:
+                faults.append(f"{name}: {key} was given a value before; which is meant?")
             faults += _misplaced(key, keep)
             faults += (f"{key}: {fault}" for fault in (look_up(key, parsed) if look_up else ()))
             values[key] = parsed

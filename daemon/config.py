@@ -22,10 +22,12 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from daemon.errors import DaemonError
+from daemon.reading import read_regular
 from state import crash
 from state.model import Frozen, RunConfig
 
 FILE_NAME = "config.toml"
+MAX_BYTES = 1 << 20
 ENV_PREFIX = "NKI_AGENT_"
 FOREIGN = frozenset({crash.ENVIRONMENT, crash.HANG_ENVIRONMENT})
 """Variables with that prefix that set no key."""
@@ -223,7 +225,7 @@ def _sections() -> frozenset[str]:
 def _read_file(path: Path) -> tuple[dict[str, Any], list[str]]:
     """Return the file's content, empty when there is no file, and what is wrong with it."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8")), []
+        return tomllib.loads(read_regular(path, most=MAX_BYTES).decode()), []
     except FileNotFoundError:
         return {}, []
     except NotADirectoryError:
@@ -232,6 +234,8 @@ def _read_file(path: Path) -> tuple[dict[str, Any], list[str]]:
         return {}, [f"{path}: cannot be read: {error.strerror}"]
     except ValueError as error:  # not UTF-8, or not TOML
         return {}, [f"{path}: not a TOML file: {error}"]
+    except RecursionError:
+        return {}, [f"{path}: nested too deeply"]
 
 
 def _from_file(table: Mapping[str, Any], origin: str, prefix: str = "") -> Iterator[_Entry]:
@@ -270,6 +274,8 @@ def _parse(entry: _Entry) -> Any:
             return _parse_text(adapter, entry.value)
         # Strict, so that true is no number and "6" no integer; by way of JSON, whose lists are tuples.
         return adapter.validate_json(json.dumps(entry.value, default=str), strict=True)
+    except RecursionError:
+        raise ValueError(": nested too deeply") from None
     except ValidationError as error:
         reasons = "; ".join(dict.fromkeys(e["msg"] for e in error.errors()))
         meaning = f" ({info.description})" if info.description else ""

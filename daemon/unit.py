@@ -57,8 +57,8 @@ class Unit:
             if not path.is_file():
                 raise BadUnit(f"credential {name}: {path} is not a file")
         for path in self.places():
-            if re.search(r"[\s:%\"'\\]", str(path)):
-                raise BadUnit(f"{path}: a unit cannot name a path with spaces, colons, quotes or '%'")
+            if re.search(r"[\s:%$\"'\\]", str(path)):
+                raise BadUnit(f"{path}: a unit cannot name a path with spaces, colons, quotes, '%' or '$'")
 
     @property
     def state(self) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -56,15 +57,37 @@ def assignments(settings: Iterable[str], said: str = "") -> dict[str, Any]:
     """Return what `KEY=VALUE` texts say, each value read as JSON or as the text it is.
 
     Raises:
-        click.UsageError: one has no `=`.
+        click.UsageError: one has no `=`, or a key has two values.
     """
     given: dict[str, Any] = {}
     for setting in settings:
         key, mark, text = setting.partition("=")
         if not mark:
             raise click.UsageError(f"{said}{setting}: expected KEY=VALUE")
+        if key in given:
+            raise click.UsageError(f"{said}{setting}: {key} was given a value before; which is meant?")
         given[key] = _value(text)
     return given
+
+
+_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
+
+
+def event_number(text: str) -> int | None:
+    """Return the number that `text` spells as this program spells them, else None."""
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
+def numbered(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    """Read the number of an event, from 1 on: digits and nothing else, unlike click's own.
+
+    Raises:
+        click.BadParameter: it is none.
+    """
+    number = None if value is None else event_number(value)
+    if value is not None and not number:
+        raise click.BadParameter(f"{value!r} is not the number of an event: 1 or more")
+    return number
 
 
 def submission(wanted: Effective, kernel: Path | None) -> Submit:
@@ -127,5 +150,5 @@ def _value(text: str) -> Any:
     """Read a setting as JSON, or as the text it is."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

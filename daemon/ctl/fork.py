@@ -10,7 +10,7 @@ from daemon.amend import amended
 from daemon.ctl import exits
 from daemon.ctl.answers import send, wait_for_answer
 from daemon.ctl.app import Session, common
-from daemon.ctl.choices import assignments, known_run
+from daemon.ctl.choices import assignments, event_number, known_run
 from daemon.ctl.seek import event_at
 from daemon.ctl.steer import queued
 from daemon.ctl.words import count, typed
@@ -32,9 +32,10 @@ def parse_place(place: str) -> tuple[str, int | None]:
     run, mark, number = place.rpartition("@")
     if not mark:
         return place, None
-    if not run or not number.isdecimal() or int(number) < 1:
+    run_seq = event_number(number)
+    if not (run and run_seq):
         raise click.UsageError(f"{place}: expected RUN@SEQ, with a number of 1 or more")
-    return run, int(number)
+    return run, run_seq
 
 
 def fork_of(session: Session, place: str, settings: tuple[str, ...], *, rewind: bool) -> tuple[Fork, str]:

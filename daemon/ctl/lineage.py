@@ -11,7 +11,7 @@ import click
 from daemon.amend import changes
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
-from daemon.ctl.choices import known_run
+from daemon.ctl.choices import known_run, numbered
 from daemon.ctl.fork import parse_place
 from daemon.ctl.seek import event_at
 from daemon.ctl.tracker import summary
@@ -117,7 +117,7 @@ def _stands(state: RunState) -> str:
 
 @click.command(epilog=exits.epilog())
 @click.argument("place", metavar="RUN[@SEQ]")
-@click.option("--to", type=click.IntRange(min=1), help="Stop after this event of the run.")
+@click.option("--to", metavar="SEQ", callback=numbered, help="Stop after this event of the run.")
 @common
 def replay(session: Session, place: str, to: int | None) -> None:
     """Fold a run anew from its first event and show how it stood then; `show RUN@SEQ --state` has it all.

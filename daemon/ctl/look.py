@@ -11,6 +11,7 @@ import click
 
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
+from daemon.ctl.choices import event_number
 from daemon.ctl.seek import event_at
 from daemon.ctl.tracker import summary
 from daemon.ctl.words import LEVELS, times, typed, usd
@@ -174,14 +175,15 @@ def _number(value: float | None, digits: int) -> str:
 def show(session: Session, place: str, want_state: bool) -> None:
     """Show event number SEQ of a run with the blobs it names; `system@SEQ` for the system stream."""
     run, mark, number = place.rpartition("@")
-    if not (mark and number.isdecimal()):
+    run_seq = event_number(number)
+    if not mark or run_seq is None:
         raise click.UsageError(f"{place}: expected RUN@SEQ")
     with LogReader.open(session.home) as reader:
         if want_state:
-            state = semantic(reader.state(run, int(number)))
+            state = semantic(reader.state(run, run_seq))
             session.emit(state, json.dumps(state, indent=2))
             return
-        item = event_at(reader, run, int(number))
+        item = event_at(reader, run, run_seq)
         event = item.event.model_dump(mode="json")
         read = {digest: _blob(reader, digest) for digest in _digests(event)}
     blobs = {digest: content for digest, content in read.items() if content is not None}

@@ -34,6 +34,7 @@ def test_what_changed_is_told_by_key():
         ({"search.beam": 0}, "search.beam = 0: Input should be greater than or equal to 1"),
         ({"search.beam": "many"}, 'search.beam = "many"'),
         ({"search": 3}, "a section, not a value"),
+        ({"search.beam": 3, "run.search.beam": 3}, "run.search.beam was given a value before"),
         ({"daemon.evaluations": 3}, "daemon.evaluations: a setting of the process, not of a run"),
         ({"run.target": "trn1"}, "a fork may change it"),
         ({"problem": "adamw"}, "run.problem: a run keeps what it is judged by"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import seeds
 from daemon.config import (
     FLAGS,
+    MAX_BYTES,
     Config,
     ConfigError,
     DaemonConfig,
@@ -140,6 +142,41 @@ def test_a_file_that_cannot_be_read(home):
     (home / "config.toml").mkdir(parents=True)
     (line,) = faults(home)
     assert line == f"{home / 'config.toml'}: cannot be read: Is a directory"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = " + "[" * 5000,
+        "a = " + "[" * 5000 + "]" * 5000,
+        "[run]\nseed" + ".a" * 5000 + " = 1",
+        "[run]\nseed = " + "{a=" * 5000 + "1" + "}" * 5000,
+    ],
+)
+def test_what_is_nested_too_deeply_is_a_fault(home, text):
+    (line,) = faults(write(home, text))
+    assert line.endswith("nested too deeply")
+
+
+def test_a_pipe_is_not_waited_for(home):
+    home.mkdir()
+    os.mkfifo(home / "config.toml")
+    (line,) = faults(home)
+    assert line.endswith("cannot be read: not a regular file")
+
+
+def test_a_device_is_not_read(home):
+    home.mkdir()
+    (home / "config.toml").symlink_to("/dev/zero")
+    (line,) = faults(home)
+    assert line.endswith("cannot be read: not a regular file")
+
+
+def test_a_file_is_read_up_to_a_size(home):
+    path = write(home, "") / "config.toml"
+    os.truncate(path, MAX_BYTES + 1)
+    (line,) = faults(home)
+    assert line.endswith(f"larger than {MAX_BYTES} bytes")
 
 
 def test_a_misspelt_variable_is_a_fault_and_a_foreign_one_is_not(home):

@@ -148,6 +148,10 @@ def test_settings_are_checked_before_they_are_queued(ctl, home, at_once):
     assert ctl("set", run, "search.beam=0").status == exits.USAGE
     assert ctl("set", run, "run.target=trn1").status == exits.USAGE
     assert waiting(home) == []
+    for settings in (("search.beam=3", "search.beam=4"), ("search.beam=3", "run.search.beam=4")):
+        twice = ctl("set", run, *settings)
+        assert (twice.status, waiting(home)) == (exits.USAGE, [])
+        assert "search.beam was given a value before" in twice.err
     called = ctl("set", run, "search.beam=3", "search.plans=1")
     assert (called.status, len(waiting(home))) == (exits.OK, 1)
     fakes.take_commands(home)
@@ -212,6 +216,14 @@ def test_replay_shows_a_run_as_it_stood(ctl, home, finished):
     text = ctl("replay", finished, "--to", 12).out
     assert f"{finished}@12: 12 events folded" in text
     assert "state hash" in text
+
+
+@pytest.mark.parametrize("number", ["1_0", "+1", "\uff11\uff12", " 1", "0", "9" * 30])
+def test_the_number_of_an_event_is_digits(ctl, finished, number):
+    for words in (("replay", finished, "--to", number), ("replay", f"{finished}@{number}")):
+        assert ctl(*words).status == exits.USAGE
+    wanted = exits.NOT_THERE if number == "0" else exits.USAGE
+    assert ctl("show", f"{finished}@{number}").status == wanted
 
 
 def test_rescore_ranks_by_another_number_of_the_same_verdicts(ctl, home, finished):

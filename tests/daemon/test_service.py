@@ -6,7 +6,7 @@ import pytest
 
 from daemon.ctl import exits, manager
 from daemon.ctl.manager import Manager, ServiceFailed
-from daemon.unit import NAME, Scope
+from daemon.unit import NAME, BadUnit, Scope, Unit
 
 
 @pytest.fixture
@@ -114,3 +114,9 @@ def test_status_tells_the_last_end_in_words(ctl, bare):
     assert done.status == exits.NOT_THERE
     assert f"last end: exit-code, status 4 {exits.MEANING[4]}" in done.out
     assert "restarts 3" in done.out
+
+
+@pytest.mark.parametrize("name", ["a b", "a:b", "%h", 'a"b', "a'b", "a\\b", "x${USER}"])
+def test_a_unit_names_no_path_that_systemd_would_read_otherwise(tmp_path, name):
+    with pytest.raises(BadUnit, match="a unit cannot name"):
+        Unit(Scope.USER, home=tmp_path / name)
