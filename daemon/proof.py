@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -29,6 +30,10 @@ from daemon.ctl import main
 main()
 """
 """`agentctl` that dies with the process that started it, also when that one is killed."""
+
+_CRASHED = frozenset({exits.FAILURE, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGFPE})
+"""How a process ends over a log in which it met what nobody foresaw: a proof that failed, whatever failed in
+it. `verify` itself never says that the answer is no; a process that others kill says nothing of the log."""
 
 PATIENCE_SECONDS = 10.0
 """How long the report of a run that has ended waits for the proof of the log that it is in."""
@@ -98,7 +103,14 @@ async def prove(home: Path) -> None:
         raise
     if process.returncode == exits.LOG:
         raise LogDamaged(json.loads(out)["findings"][0] if out else err.decode().strip())
+    if process.returncode in _CRASHED:
+        raise LogDamaged(f"proving it failed with status {process.returncode}: {_last_line(err)}")
     if process.returncode == exits.OK:
         log.info("log_verified", home=str(home), events=json.loads(out)["events"])
     else:  # killed for memory, say: nothing is known about the log
         log.warning("log_not_verified", status=process.returncode, reason=err.decode().strip())
+
+
+def _last_line(err: bytes) -> str:
+    """Return the end of what the process said: of a traceback, the error."""
+    return (err.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]

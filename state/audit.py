@@ -34,7 +34,8 @@ class Finding:
     run_seq: int | None = None
 
     def __str__(self) -> str:
-        place = "" if self.seq is None else f" at event {self.seq} ({self.stream}@{self.run_seq})"
+        where = f" ({self.stream}@{self.run_seq})" if self.stream else ""
+        place = "" if self.seq is None else f" at event {self.seq}{where}"
         return f"{self.part}{place}: {self.what}"
 
 

@@ -18,6 +18,7 @@ from daemon.errors import DaemonError
 from daemon.profiles import counters_of
 from state.fold import RunState
 from state.model import INITIAL_KEY, Benchmark
+from state.output import write_output
 from state.reader import LogReader
 
 
@@ -57,10 +58,7 @@ def best(session: Session, run: str, output: Path | None) -> None:
         known_run(reader, run)
         version, first = find(reader, run, "best"), find(reader, run, "initial")
     if output is not None:
-        try:
-            output.write_text(version.source, encoding="utf-8")
-        except OSError as error:
-            raise DaemonError(f"{output}: {error.strerror}", code="unwritable_output") from error
+        write_output(session.home, output, version.source.encode())
     about: dict[str, Any] = {"run": run, "candidate": version.id, "latency_ms": version.latency_ms}
     about |= {"level": version.level}
     about |= {"predicted": version.predicted, "wins_percent": _wins_percent(version, first)}

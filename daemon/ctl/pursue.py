@@ -24,6 +24,7 @@ from daemon.errors import CommandRefused
 from daemon.verbs import Resume, run_id
 from state.errors import ReadModelsStale
 from state.model import RunStatus
+from state.output import check_output
 from state.reader import LogReader
 
 output_option = click.option(
@@ -37,6 +38,7 @@ output_option = click.option(
 @common
 def run(session: Session, kernel: Path | None, output: Path | None, **flags: Any) -> int:
     """Optimise a kernel, showing progress; Ctrl-C stops it, and `resume` carries on."""
+    _check_output(session, output)
     wanted = effective(session, flags)
     command = submission(wanted, kernel)
     sent = send(session.home, command)
@@ -57,6 +59,7 @@ def resume(
     RUN@SEQ goes back to an event of it: the run is paused, and a fork carries on from there in its place.
     Nothing is deleted. With --set, the fork does so with other settings.
     """
+    _check_output(session, output)
     if (run is None) == (not last):
         raise click.UsageError("name a RUN, or give --last")
     if run is not None and "@" in run:
@@ -76,6 +79,12 @@ def resume(
     if row["ended"]:
         return _see_through(session, row["run"], None, config, output)
     return _see_through(session, row["run"], send(session.home, Resume(run=row["run"])), config, output)
+
+
+def _check_output(session: Session, output: Path | None) -> None:
+    """Say now, not after days, that the best kernel cannot be written there."""
+    if output is not None:
+        check_output(session.home, output, replace=True)
 
 
 def _queued(home: Path, run: str | None) -> tuple[str, Sent] | None:

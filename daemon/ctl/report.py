@@ -26,6 +26,7 @@ from daemon.ctl.words import (
 )
 from state.fold import RunState
 from state.model import Candidate
+from state.output import write_output
 from state.reader import LogReader
 
 _DRAWS = "  draws move the model's uncertain constants; they do not show what the model leaves out"
@@ -39,8 +40,9 @@ def write_best(reader: LogReader, home: Path, run: str, state: RunState, out: Pa
     if state.best is None:
         return None
     path = out or home / "results" / run / "best.py"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(reader.blob(state.best.source))
+    if out is None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_output(home, path, reader.blob(state.best.source))
     return path
 
 
@@ -139,7 +141,7 @@ def closed(state: RunState) -> float | None:
 
 def _changes(tracker: Tracker, state: RunState) -> list[str]:
     line = lineage(tracker.kept, state.best)
-    if len(line) == 1 and line[0] != state.initial:
+    if len(line) == 1 and state.initial is not None and line[0].id != state.initial.id:
         return ["The best is a kernel of before the fork, judged anew."]
     if len(line) < 2:
         return ["No change made it faster."]

@@ -54,7 +54,10 @@ def moment(text: str, now: datetime) -> datetime:
     """
     age = _AGO.fullmatch(text.strip())
     if age:
-        return now - timedelta(**{_UNITS[age[2][0]]: int(age[1])})
+        try:
+            return now - timedelta(**{_UNITS[age[2][0]]: int(age[1])})
+        except OverflowError as error:
+            raise ValueError("before the first moment that a date can say") from error
     found = datetime.fromisoformat(text)
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 

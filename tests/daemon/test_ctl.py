@@ -255,6 +255,20 @@ def test_tail_narrows_by_run_and_type(ctl, finished):
     assert ctl("tail", "--run", "nobody").status == exits.NOT_THERE
 
 
+def test_tail_takes_numbers_of_any_size(ctl, home, finished):
+    huge = 10**30
+    with LogReader.open(home) as reader:
+        events = reader.head().seq
+    assert len(ctl("tail", "-n", huge).out.splitlines()) == events
+    assert len(ctl("tail", "--after", 0, "-n", huge).out.splitlines()) == events
+    assert ctl("tail", "--after", huge).out == ""
+    assert ctl("tail", "--run", finished, "--after", huge).out == ""
+    for age in (f"{huge} d", "999999999 d", "99999999 h"):
+        called = ctl("tail", "--since", age)
+        assert called.status == exits.USAGE
+        assert "neither an ISO 8601 time nor an age" in called.err
+
+
 def test_tail_since(ctl, finished):
     everything = ctl("tail", "--json", "--after", 0).lines
     assert ctl("tail", "--json", "--since", "1 hour ago").lines == everything

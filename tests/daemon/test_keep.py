@@ -106,6 +106,21 @@ def test_without_a_log_there_is_nothing_to_keep(ctl, verb) -> None:
     assert ctl(verb).status == exits.NOT_THERE
 
 
+@pytest.mark.parametrize("verb", ["repair", "migrate", "compact", "verify"])
+def test_a_folder_is_no_log(ctl, home, verb) -> None:
+    (home / "events.db").mkdir(parents=True)
+    called = ctl(verb)
+    assert called.status == exits.USAGE
+    assert called.err.count("\n") == 1
+
+
+def test_nothing_is_taken_for_a_backup_whatever_its_name(ctl, finished, tmp_path) -> None:
+    assert ctl("restore", tmp_path / ("n" * 300)).status == exits.NOT_THERE
+    for verb in ("import", "compact"):
+        assert ctl(verb, tmp_path).status == exits.USAGE
+        assert ctl(verb, tmp_path / ("n" * 300)).status == exits.USAGE
+
+
 def test_a_home_in_use_is_left_alone(ctl, home, finished, tmp_path) -> None:
     ctl("archive", finished, "-o", tmp_path / "a.gz")
     with EventLog.open(home):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
+from daemon.ctl import exits
 from daemon.ctl.kernels import NOTES, Version, _latency, readable, scaled
 
 
@@ -59,3 +62,28 @@ def test_diff_shows_readable_counters(ctl, finished):
         assert before == after or f"{before} -> {after}" in text
     assert content["a_lo_ms"] <= content["a_ms"] <= content["a_hi_ms"]
     assert content["b_lo_ms"] <= content["b_ms"] <= content["b_hi_ms"]
+
+
+def test_a_kernel_is_written_whole_and_never_over_the_log(ctl, home, finished, tmp_path, monkeypatch):
+    source = ctl("best", finished, "--json").json["source"]
+    for verb in (("best", finished), ("resume", finished), ("run", "--problem", "silu")):
+        for name in ("events.db", "events.db-shm", "HEAD", "reserve", "agentd.lock"):
+            called = ctl(*verb, "-o", home / name)
+            assert (called.status, called.out) == (exits.USAGE, "")
+            assert "belongs to the log itself" in called.err
+    assert ctl("verify").status == exits.OK
+    out = tmp_path / "best.py"
+    out.write_text("old")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("state.output.Path.write_bytes", full)
+        called = ctl("best", finished, "-o", out)
+    assert (called.status, called.out) == (exits.STORAGE, "")
+    assert called.err == f"agentctl: {out}: no space left for it; free some and retry\n"
+    assert out.read_text() == "old"
+    assert ctl("best", finished, "-o", out).status == exits.OK
+    assert out.read_text() == source
+    assert ctl("best", finished, "-o", tmp_path / "no" / "best.py").status == exits.USAGE

@@ -51,6 +51,13 @@ async def test_a_proof_that_could_not_be_made_says_nothing_of_the_log(home, tmp_
     assert (line["event"], line["status"], line["reason"]) == ("log_not_verified", -9, "out of memory")
 
 
+@pytest.mark.parametrize("end", ["exit 1", "kill -SEGV $$", "kill -BUS $$"])
+async def test_a_proof_that_crashes_has_failed(home, tmp_path, monkeypatch, end):
+    stand_in(tmp_path, monkeypatch, f"echo Traceback >&2; echo 'TypeError: no row' >&2; {end}")
+    with pytest.raises(LogDamaged, match=r"proving it failed with status .*: TypeError: no row"):
+        await proving(home, asyncio.sleep(0), Stop(), patience_seconds=lambda: 1000)
+
+
 def test_a_proof_dies_with_the_process_that_is_killed_over_it(tmp_path):
     told = tmp_path / "pid"
     work = f"import os, time; open({str(told)!r}, 'w').write(str(os.getpid())); time.sleep(1000)"
