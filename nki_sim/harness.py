@@ -27,6 +27,7 @@ import numpy as np
 from nki_sim.errors import InputError
 from nki_sim.flow.slices import Box
 from nki_sim.forms import ArraySpec
+from nki_sim.frontend.modules import module_of, registered
 from nki_sim.semantics.arrays import NUMPY, Array
 
 ENTRIES = ("kernel", "optimized_kernel")
@@ -215,7 +216,8 @@ class Reference:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._names: dict[str, Any] = {"__name__": "reference", "__file__": str(path)}
+        self._module = module_of("reference", str(path))
+        self._names = self._module.__dict__
         text = read_text(path)
         with self._faults():
             exec(compile(text, str(path), "exec"), self._names)  # noqa: S102  the person's own file
@@ -271,7 +273,7 @@ class Reference:
     def _faults(self) -> Iterator[None]:
         """What the file raises is the person's to mend; `sys.exit` in it is no verdict on the kernel."""
         try:
-            with importable(self.path):
+            with importable(self.path), registered(self._module):
                 yield
         except (Exception, SystemExit) as error:  # the person's own file may raise anything
             lines = [

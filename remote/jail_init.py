@@ -1,6 +1,6 @@
 """The first code in a jail: gives up what the jailed code must not have, then runs one module's `main`.
 
-Runs as `python -I -S -c <this file> CONFIG`, so it stands alone on the standard library. CONFIG is JSON:
+Runs as `python -s -P -S -c <this file> CONFIG`, so it stands alone on the standard library. CONFIG is JSON:
 `paths` (for sys.path), `module` and `argv` (whose `main` to run; no module: none), `limits` (see
 walls.Limits), `answer_fd` (where one byte says that the jail stands, before any jailed code runs),
 `threads` (whether the code may start threads, and with them processes, up to its limit) and `old_root`
@@ -124,7 +124,7 @@ def main() -> None:
     sys.path[:0] = config["paths"]
     sys.argv = [config["module"], *config["argv"]]
     module = importlib.import_module(config["module"]) if config["module"] else None
-    os.write(config["answer_fd"], STANDING)
+    os.write(int(config["answer_fd"]), STANDING)
     if module is not None:
         sys.exit(module.main())
 

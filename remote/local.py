@@ -188,6 +188,7 @@ class LocalEvaluator:
             ("--out-fd",),
             packages=(package,),
             site_packages=True,  # NumPy, which is loaded for kernels that import it
+            fills_memory=True,
             limits=self._jail_limits,
         )
 

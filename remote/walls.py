@@ -7,14 +7,15 @@ Three strengths, the best that works here being used (`jail_strength`, probed on
 - `namespaces`: the same from `unshare`, `mount` and `pivot_root`.
 - `weak`: the host's file system and network; only what all of them have.
 
-All of them: empty environment, limits on CPU, memory, files and processes, a system-call filter (see
-`jail_init`).
+All of them: an environment that holds nothing but what makes runs repeat, no addresses drawn by chance where
+the system allows that, limits on CPU, memory, files and processes, a system-call filter (see `jail_init`).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,8 @@ from pathlib import Path
 _INIT = Path(__file__).with_name("jail_init.py")
 _PROBE_WALL_S = 20
 _OLD_ROOT = "/.old_root"
+# Of the GNU C library: new memory is filled with the complement of 255; its cache, which does not, is off.
+_FILLED = "GLIBC_TUNABLES=glibc.malloc.perturb=255:glibc.malloc.tcache_count=0"
 _TMP = "/tmp"  # noqa: S108  a place in the jail, where it is empty and read-only
 
 
@@ -61,7 +64,8 @@ class JailedProgram:
     """A module whose `main` runs in a jail, the packages it needs, and what it may do.
 
     `packages` are folders of packages, visible read-only and importable. `site_packages` adds the installed
-    third-party packages. The number of the answer's file descriptor is appended to `argv`.
+    third-party packages. The number of the answer's file descriptor is appended to `argv`. `fills_memory`:
+    what nobody has written to reads as zeros, which costs time for programs with large arrays.
     """
 
     module: str
@@ -69,6 +73,7 @@ class JailedProgram:
     packages: tuple[Path, ...] = ()
     site_packages: bool = False
     threads: bool = False
+    fills_memory: bool = False
     limits: Limits = field(default_factory=Limits)
 
     def import_paths(self) -> tuple[str, ...]:
@@ -112,17 +117,38 @@ def works(strength: JailStrength, probe: JailedProgram) -> bool:
 
 def command(strength: JailStrength, program: JailedProgram, answer_fd: int) -> list[str]:
     """Return the command line that runs `program` behind walls, its answer going to `answer_fd`."""
+    number = (
+        f"{answer_fd:05}"  # as many characters for each: the length would move what is behind it in memory
+    )
     config = {
         "paths": program.import_paths(),
         "module": program.module,
-        "argv": [*program.argv, str(answer_fd)],
-        "answer_fd": answer_fd,
+        "argv": [*program.argv, number],
+        "answer_fd": number,
         "limits": asdict(program.limits),
         "threads": program.threads,
         "old_root": _OLD_ROOT if strength is JailStrength.NAMESPACES else "",
     }
-    python = [_python(), "-I", "-S", "-B", "-c", _init_source(), json.dumps(config)]
-    return [*_WALLS[strength](program), *python]
+    # -I would be -s -P and no look at the environment, which is ours and has the seed.
+    python = [_python(), "-s", "-P", "-S", "-B", "-c", _init_source(), json.dumps(config)]
+    return [*_WALLS[strength](program), *_repeating(program), *python]
+
+
+def _repeating(program: JailedProgram) -> list[str]:
+    """What makes a program's runs alike: hashes, the contents of new memory, addresses."""
+    environment = ["PYTHONHASHSEED=0", *([_FILLED] if program.fills_memory else [])]
+    return [*_fixed_addresses(), shutil.which("env") or "/usr/bin/env", "-i", *environment]
+
+
+@cache
+def _fixed_addresses() -> tuple[str, ...]:
+    """The command that has addresses no longer drawn by chance; none where the system forbids that."""
+    setarch = shutil.which("setarch")
+    command = (setarch or "", platform.machine(), "--addr-no-randomize")
+    works = (
+        setarch and not subprocess.run([*command, "/bin/true"], capture_output=True, check=False).returncode
+    )
+    return command if works else ()
 
 
 @cache

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from nki_sim import targets
@@ -20,7 +21,7 @@ from nki_sim.frontend.api import Kernel
 from nki_sim.frontend.bind import bind, outputs
 from nki_sim.frontend.context import recording, targeting
 from nki_sim.frontend.faults import Place, kernel_faults
-from nki_sim.frontend.modules import MODULES, installed
+from nki_sim.frontend.modules import MODULES, installed, module_of, registered
 from nki_sim.frontend.recorder import Recorder
 from nki_sim.frontend.storage import fail
 
@@ -61,10 +62,9 @@ def trace_bytes(
     tree = _parse(source, filename)
     chosen = targets.load(target)
     place = Place(filename)
-    with _namespaces(source), targeting(chosen), kernel_faults(place):
-        namespace: dict[str, Any] = {"__name__": "kernel", "__file__": filename}
-        exec(compiled(tree, filename, namespace), namespace)  # noqa: S102  running the kernel is the purpose
-        kernel = _find_kernel(namespace, entry)
+    module = module_of("kernel", filename)
+    with _namespaces(source), registered(module), targeting(chosen), kernel_faults(place):
+        kernel = _executed(tree, module, entry)
         kernel = kernel if lnc is None else kernel[lnc]
         recorder = kernel.recorder(
             chosen, filename, max_instructions=max_instructions, names=_assigned_names(tree)
@@ -81,11 +81,10 @@ def kernel_of(source: str, filename: str, entry: str | None = None) -> Iterator[
         KernelError: the file does not parse or raises, or has no such kernel.
     """
     tree = _parse(source, filename)
-    with _namespaces(source):
+    module = module_of("kernel", filename)
+    with _namespaces(source), registered(module):
         with kernel_faults(Place(filename, attended=True)):
-            namespace: dict[str, Any] = {"__name__": "kernel", "__file__": filename}
-            exec(compiled(tree, filename, namespace), namespace)  # noqa: S102  running the kernel is the purpose
-            kernel = _find_kernel(namespace, entry)
+            kernel = _executed(tree, module, entry)
         yield kernel
 
 
@@ -160,6 +159,12 @@ def _namespaces(source: str) -> Any:
     from nki_sim.frontend.legacy import modules as legacy
 
     return installed({**MODULES, **legacy.MODULES})
+
+
+def _executed(tree: ast.Module, module: ModuleType, entry: str | None) -> Kernel:
+    namespace = module.__dict__
+    exec(compiled(tree, str(module.__file__), namespace), namespace)  # noqa: S102  running it is the purpose
+    return _find_kernel(namespace, entry)
 
 
 def _parse(source: str, filename: str) -> ast.Module:

@@ -5,6 +5,7 @@ Where a person runs the kernel, the error names that file as well and its traceb
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -85,13 +86,23 @@ def _fault(error: BaseException, place: Place) -> BaseException:
 
 _MAX_LINE = 1 << 31
 _MAX_TEXT = 2000
+_ROOTS = {
+    sys.base_prefix,
+    sys.prefix,
+    str(Path(_PACKAGE).parent),
+    *(p for p in sys.path if p[-9:] == "-packages"),
+}
+_FOLDERS = re.compile(
+    rf"(?<!\w)(?:{'|'.join(map(re.escape, sorted(_ROOTS, key=len, reverse=True)))})/(?:[^\s'\"()<>:]*/)?"
+)
+"""Folders of this installation, as errors of imports and descriptions of modules name them."""
 
 
 def _text(value: Any) -> str:
     """What a value says of itself, if it can."""
     try:
         # Of a class derived from `str`, the characters that it really has.
-        return printable(str.__getitem__(str(value), slice(0, _MAX_TEXT)))
+        return _FOLDERS.sub("", printable(str.__getitem__(str(value), slice(0, _MAX_TEXT))))
     except BaseException:  # noqa: BLE001  the kernel's own `__str__` may raise anything
         return "(it cannot be put into words)"
 
@@ -104,7 +115,9 @@ def _where(traceback: TracebackType | None, filename: str) -> tuple[int, str]:
         if found == filename:
             line, other = traceback.tb_lineno, ""
         elif line and not found.startswith((_PACKAGE, "<")):
-            other = f" [{found}:{traceback.tb_lineno}]"
+            # The module's name, not its file's: where things lie on this machine is nobody's concern.
+            module = _text(traceback.tb_frame.f_globals.get("__name__"))
+            other = f" [{module}, line {traceback.tb_lineno}]"
         traceback = traceback.tb_next
     return line, other
 

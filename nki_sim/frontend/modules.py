@@ -118,4 +118,24 @@ def installed(modules: Mapping[str, ModuleType]) -> Iterator[None]:
         sys.modules.update(taken)
 
 
+@contextmanager
+def registered(module: ModuleType) -> Iterator[None]:
+    """`sys.modules` has the module meanwhile: dataclasses, typing and enum look up where a class was made."""
+    before = sys.modules.get(module.__name__)
+    sys.modules[module.__name__] = module
+    try:
+        yield
+    finally:
+        del sys.modules[module.__name__]
+        if before is not None:
+            sys.modules[module.__name__] = before
+
+
+def module_of(name: str, filename: str) -> ModuleType:
+    """An empty module for a file; no file that is imported has its name, which is `__name__`."""
+    module = ModuleType(f"__{name}__")
+    module.__file__ = filename
+    return module
+
+
 connect()

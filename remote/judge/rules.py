@@ -15,88 +15,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from string import Formatter
 
-_NUMPY = frozenset(
-    """
-    bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 dtype finfo iinfo ndarray
-    inf nan pi newaxis array asarray zeros ones full eye identity arange tril triu tile repeat concatenate
-    stack add subtract multiply divide true_divide negative abs absolute square sqrt reciprocal power exp log
-    sin cos tan tanh arctan sign floor ceil rint maximum minimum max min sum prod mean all any argmax equal
-    not_equal less less_equal greater greater_equal logical_and logical_or logical_xor logical_not
-    bitwise_and bitwise_or bitwise_xor invert left_shift right_shift where broadcast_to reshape transpose
-    """.split()  # noqa: SIM905  eighty names read better as one text
-)
-"""What kernels need of NumPy: types, constant tiles and, in the legacy namespace, those its own go by."""
+from remote.judge.vocabulary import BUILTINS, INTERNALS, MODULES, SPECIAL_METHODS
 
-_TYPING = frozenset(
-    """
-    Annotated Any Callable ClassVar Dict Final Generator Iterable Iterator List Literal Mapping NamedTuple
-    Optional Sequence Tuple TypeAlias Union
-    """.split()  # noqa: SIM905  as above
-)
-
-MODULES: Mapping[str, frozenset[str] | None] = {
-    "__future__": frozenset({"annotations"}),
-    "nki": None,
-    "nki.isa": None,
-    "nki.isa.constants": None,
-    "nki.language": None,
-    "nki.typing": None,
-    "neuronxcc": None,
-    "neuronxcc.nki": None,
-    "neuronxcc.nki.compiler": None,
-    "neuronxcc.nki.isa": None,
-    "neuronxcc.nki.language": None,
-    "neuronxcc.nki.typing": None,
-    "numpy": _NUMPY,
-    "math": None,
-    "itertools": None,
-    "collections": frozenset({"Counter", "OrderedDict", "defaultdict", "deque", "namedtuple"}),
-    "collections.abc": frozenset({"Callable", "Generator", "Iterable", "Iterator", "Mapping", "Sequence"}),
-    "contextlib": frozenset({"contextmanager", "nullcontext"}),
-    "dataclasses": frozenset({"dataclass", "field", "replace"}),
-    "enum": frozenset({"Enum", "IntEnum", "auto"}),
-    "functools": frozenset({"partial", "reduce", "lru_cache", "cache"}),
-    "operator": frozenset({"add", "floordiv", "itemgetter", "mod", "mul", "neg", "sub"}),
-    "typing": _TYPING,
-}
-"""Modules that a kernel may import, with the names it may use of them (None: all public ones)."""
-
-BUILTINS = frozenset(
-    """
-    abs all any bin bool callable chr classmethod dict divmod enumerate filter float format frozenset hash hex
-    int isinstance iter len list map max min next object ord pow print property range repr reversed round set
-    slice sorted staticmethod str sum super tuple zip
-    ArithmeticError AssertionError Exception IndexError KeyError LookupError NotImplementedError OverflowError
-    RuntimeError StopIteration TypeError ValueError ZeroDivisionError True False None
-    """.split()  # noqa: SIM905  forty names read better as one text
-)
 _ALL_BUILTINS = frozenset(dir(builtins))
-
-_INTERNALS = frozenset(
-    """
-    os sys inspect functools context current current_api tracing Recorder LegacyRecorder recorder
-    OPERATORS FUNCTIONS UNSUPPORTED
-    ctypes tofile dump dumps setflags
-    gi_frame gi_code gi_yieldfrom cr_frame cr_code ag_frame ag_code tb_frame tb_next
-    f_back f_builtins f_code f_globals f_locals f_trace with_traceback
-    """.split()  # noqa: SIM905  thirty names read better as one text
-)
-"""Attributes without an underscore that lead out of a kernel: to what the simulator's modules import, to
-files and raw memory from arrays, to the frames of whoever called."""
-
-_SPECIAL_METHODS = frozenset(
-    """
-    __init__ __post_init__ __call__ __len__ __iter__ __next__ __contains__ __getitem__ __setitem__ __enter__
-    __exit__ __repr__ __str__ __bool__ __int__ __index__ __hash__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__
-    __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __floordiv__ __mod__ __neg__ __matmul__
-    """.split()  # noqa: SIM905  thirty names read better as one text
-)
-"""Special methods that a kernel's classes may have; others hook into pickling, arrays, imports or lookups."""
 
 _TOP_LEVEL = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 _NOT_CONSTANT = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
 _ASYNC = (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)
 _BUILTIN_CALLS_AT_TOP = frozenset({"abs", "float", "int", "len", "list", "max", "min", "range", "tuple"})
+_TYPES_AT_TOP = frozenset({"NewType", "ParamSpec", "TypeVar"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +48,7 @@ def check(tree: ast.Module, source: str) -> list[Offence]:
         *_attributes(tree),
         *_definitions(tree),
         *_modules_as_values(tree),
+        *_wraps(tree),
         *_top_level(tree),
         *_statements(tree),
     ]
@@ -149,7 +77,7 @@ def _member(module: str, name: str, line: int) -> Iterator[Offence]:
     allowed = MODULES.get(module, frozenset())
     if module not in MODULES or f"{module}.{name}" in MODULES:
         return
-    hidden = name in _INTERNALS and allowed is None
+    hidden = name in INTERNALS and allowed is None
     if name == "*" or name.startswith("_") or hidden or (allowed is not None and name not in allowed):
         hint = f"of {module} a kernel may use {', '.join(sorted(allowed or {'its public names'}))}"
         yield Offence("forbidden_import", f"{name} from {module}", line, hint)
@@ -161,8 +89,10 @@ def _names(tree: ast.Module, source: str) -> Iterator[Offence]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             lines[node.id] = min(node.lineno, lines.get(node.id, node.lineno))
-    forbidden = _looked_up(_scopes(source)) & (_ALL_BUILTINS - BUILTINS)
-    dunder = {name for name in lines if name.startswith("__")}
+    scopes = _scopes(source)
+    readable = frozenset() if _binds("__name__", scopes) else frozenset({"__name__"})
+    forbidden = _looked_up(scopes) & (_ALL_BUILTINS - BUILTINS - readable)
+    dunder = {name for name in lines if name.startswith("__") and name not in readable}
     for name in forbidden | dunder:
         hint = "a kernel computes with shapes and nki calls; use another name if it is your own"
         yield Offence("forbidden_name", f"use of {name}", lines.get(name, 1), hint)
@@ -173,6 +103,15 @@ def _scopes(source: str) -> symtable.SymbolTable:
         return symtable.symtable(source, "kernel.py", "exec")
     except RecursionError as error:
         raise SyntaxError("the source is nested too deeply") from error
+
+
+def _binds(name: str, table: symtable.SymbolTable) -> bool:
+    """Whether a scope gives the name another meaning, or takes it away."""
+    own = any(
+        s.get_name() == name and (s.is_assigned() or s.is_imported() or s.is_parameter())
+        for s in table.get_symbols()
+    )
+    return own or any(_binds(name, child) for child in table.get_children())
 
 
 def _looked_up(table: symtable.SymbolTable) -> set[str]:
@@ -186,13 +125,55 @@ def _looked_up(table: symtable.SymbolTable) -> set[str]:
     return found.union(*(_looked_up(child) for child in table.get_children()))
 
 
+def _wraps(tree: ast.Module) -> Iterator[Offence]:
+    """`functools.wraps` anywhere but on a function, whose attributes alone it then sets."""
+    names = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "functools"
+        for alias in node.names
+        if alias.name == "wraps"
+    }
+    fine = {id(call) for node in ast.walk(tree) for call in _decorating(node)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) if name in names and id(node) not in fine:
+                yield _other_wraps(node.lineno)
+            case ast.Attribute(attr="wraps") if id(node) not in fine:
+                yield _other_wraps(node.lineno)
+
+
+def _other_wraps(line: int) -> Offence:
+    hint = "write @wraps(function) right above a def"
+    return Offence("forbidden_name", "another use of functools.wraps", line, hint)
+
+
+def _decorating(node: ast.AST) -> Iterator[ast.expr]:
+    """What is called, with a name alone, to decorate a function first."""
+    match node:
+        case ast.FunctionDef(decorator_list=[*_, ast.Call(func=called, args=[ast.Name()], keywords=[])]):
+            yield called
+
+
 def _attributes(tree: ast.Module) -> Iterator[Offence]:
     restricted = dict(_restricted_aliases(tree))
+    arrays = {id(part) for node in ast.walk(tree) for part in _noted_arrays(node)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
+        if isinstance(node, ast.Attribute) and id(node) not in arrays:
             yield from _attribute(node, restricted)
         elif isinstance(node, ast.MatchClass):
             yield from (_private(name, node.lineno) for name in node.kwd_attrs if _is_internal(name))
+
+
+def _noted_arrays(node: ast.AST) -> Iterator[ast.expr]:
+    """`np.ndarray` as an annotation, or one side of `|` in it, where nothing can call it."""
+    notes = [getattr(node, "annotation", None), getattr(node, "returns", None)]
+    while notes:
+        match notes.pop():
+            case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+                notes += [left, right]
+            case ast.Attribute(value=ast.Name(), attr="ndarray") as note:
+                yield note
 
 
 def _attribute(node: ast.Attribute, restricted: Mapping[str, str]) -> Iterator[Offence]:
@@ -200,7 +181,7 @@ def _attribute(node: ast.Attribute, restricted: Mapping[str, str]) -> Iterator[O
         yield _private(node.attr, node.lineno)
     elif isinstance(node.value, ast.Name) and node.value.id in restricted:
         yield from _member(restricted[node.value.id], node.attr, node.lineno)
-    elif node.attr in _INTERNALS or _formats_attributes(node):
+    elif node.attr in INTERNALS or _formats_attributes(node):
         yield _private(node.attr, node.lineno)
 
 
@@ -210,7 +191,7 @@ def _own(node: ast.Attribute) -> bool:
         case ast.Name(id="self"):
             return not node.attr.startswith("__")
         case ast.Call(func=ast.Name(id="super"), args=[]):
-            return node.attr in _SPECIAL_METHODS
+            return node.attr in SPECIAL_METHODS
     return False
 
 
@@ -236,7 +217,7 @@ def _looked_up_in(text: str) -> Iterator[str]:
 
 
 def _is_internal(name: str) -> bool:
-    return name.startswith("_") or name in _INTERNALS
+    return name.startswith("_") or name in INTERNALS
 
 
 def _private(name: str, line: int) -> Offence:
@@ -246,7 +227,7 @@ def _private(name: str, line: int) -> Offence:
 def _definitions(tree: ast.Module) -> Iterator[Offence]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name.startswith("__"):
-            if node.name not in _SPECIAL_METHODS:
+            if node.name not in SPECIAL_METHODS:
                 hint = "give it a name of your own"
                 yield Offence("forbidden_name", f"a method {node.name}", node.lineno, hint)
         elif isinstance(node, ast.ClassDef):
@@ -297,7 +278,7 @@ def _top_level(tree: ast.Module) -> Iterator[Offence]:
     hint = "a kernel file holds imports, constants and functions"
     for node in tree.body:
         docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if not isinstance(node, _TOP_LEVEL) and not docstring:
+        if not isinstance(node, _TOP_LEVEL) and not docstring and not _main_guard(node):
             text = f"{type(node).__name__} at import time"
             yield Offence("import_side_effect", text, node.lineno, hint)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -306,10 +287,25 @@ def _top_level(tree: ast.Module) -> Iterator[Offence]:
                     yield Offence("import_side_effect", "a call at import time", part.lineno, hint)
 
 
+def _main_guard(node: ast.AST) -> bool:
+    """Whether this is `if __name__ == "__main__":`, which never holds where kernels are traced."""
+    match node:
+        case ast.If(
+            test=ast.Compare(
+                left=ast.Name("__name__"), ops=[ast.Eq()], comparators=[ast.Constant("__main__")]
+            ),
+            orelse=[],
+        ):
+            return True
+    return False
+
+
 def _harmless_call(node: ast.AST) -> bool:
     match node:
         case ast.Call(func=ast.Name(id=name)):
-            return name in _BUILTIN_CALLS_AT_TOP
+            return name in _BUILTIN_CALLS_AT_TOP | _TYPES_AT_TOP
+        case ast.Call(func=ast.Attribute(value=ast.Name(), attr=name)):
+            return name in _TYPES_AT_TOP
     return False
 
 

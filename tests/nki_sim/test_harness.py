@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,3 +73,15 @@ def test_specifications_are_filled_in_order_and_all_else_is_kept() -> None:
     assert np.array_equal(third, rng.integers(0, 2, 8).astype(np.bool_))
     assert (first.dtype, second.dtype, third.dtype) == (np.float32, np.int32, np.bool_)
     assert (number, nothing) == (3, None)
+
+
+def test_a_reference_may_have_dataclasses_whose_annotations_are_texts(tmp_path: Path) -> None:
+    file = tmp_path / "reference.py"
+    file.write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+        "@dataclass\nclass Scale:\n    by: float\n"
+        "def forward(x):\n    @dataclass\n    class Late:\n        by: float\n    return x * Late(2.0).by\n"
+    )
+    reference = harness.Reference(file)
+    assert reference.errors([np.ones(3)], [np.full(3, 2.0)]) == [0.0]
+    assert "__reference__" not in sys.modules

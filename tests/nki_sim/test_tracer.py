@@ -160,6 +160,45 @@ def test_a_kernel_that_raises_half_a_character_is_reported_in_words_that_can_be_
     caught.value.message.encode()
 
 
+NOTED = """from __future__ import annotations
+from dataclasses import dataclass
+import enum
+@dataclass(frozen=True)
+class Span:
+    first: int
+    size: "int" = 128
+class Half(enum.Enum):
+    TOP = enum.auto()
+"""
+
+
+def test_a_kernels_module_is_known_while_it_is_traced_and_not_afterwards(texts: Any) -> None:
+    before = dict(sys.modules)
+    checks = "assert Span(1).size == 128 and Half['TOP'].value == 1 and __name__ != '__main__'\n"
+    status, data = reply(request(NOTED + texts.source_of(checks + texts.stream())))
+    assert status == 0, data
+    assert {name for name in sys.modules if name.startswith("__kernel")} == set()
+    assert all(sys.modules[name] is module for name, module in before.items())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from math import nothing",
+        "raise ValueError(m)",
+        "import json; json.loads('?')",
+        "from nki_sim import no",
+    ],
+)
+def test_errors_do_not_say_where_things_lie_on_this_machine(texts: Any, line: str) -> None:
+    _, data = reply(request(texts.source_of(f"import decimal as m\n{line}\n")))
+    with pytest.raises(KernelError) as caught:
+        protocol.parse_reply(data)
+    for folder in (sys.base_prefix, sys.prefix, str(Path(nki_sim.__file__).parent.parent)):
+        assert f"{folder}/" not in caught.value.message
+    assert ("[json" in caught.value.message) == ("json" in line)
+
+
 def test_a_forged_line_number_is_an_error_of_the_tree() -> None:
     forged = b'{"code": "", "message": "", "hint": "", "type": "KernelError", "line": Infinity}'
     with pytest.raises(IRError):

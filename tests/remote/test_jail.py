@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import platform
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,8 +88,48 @@ async def test_nobody_counts_as_asleep_where_nobody_can_look(monkeypatch, tmp_pa
 async def test_environment_holds_no_secret(attack, monkeypatch):
     monkeypatch.setenv("NKI_TEST_SECRET", "hush")
     result = await attack("answer(sorted(os.environ))")
-    harmless = {"LC_CTYPE", "PWD", "OLDPWD", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}
+    harmless = {"LC_CTYPE", "PWD", "OLDPWD", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED"}
     assert set(eval(result.answer)) <= harmless
+
+
+async def test_python_looks_for_modules_nowhere_but_where_it_is_told(attack):
+    flags = "('safe_path', 'no_user_site', 'no_site', 'dont_write_bytecode')"
+    result = await attack(f"answer([bool(getattr(sys.flags, name)) for name in {flags}])")
+    assert eval(result.answer) == [True] * 4
+
+
+async def test_hashes_and_the_order_of_sets_repeat(attack):
+    body = "answer((hash('abc'), hash(b'abc'), list({'a', 'b', 'c', 'd', 'e', 'f'})))"
+    assert len({(await attack(body)).answer for _ in range(3)}) == 1
+
+
+@pytest.mark.skipif(
+    not walls._fixed_addresses(), reason="setarch is missing, or personality is forbidden here"
+)
+async def test_addresses_repeat_where_the_system_allows_it(attack):
+    body = "class A: pass\nanswer((repr(object()), [hash(a) for a in {A() for _ in range(9)}]))"
+    found = {(await attack(body)).answer}
+    with contextlib.ExitStack() as files:
+        for _ in range(120):  # descriptors of more digits
+            files.callback(os.close, os.dup(0))
+        found |= {(await attack(body)).answer for _ in range(2)}
+    assert len(found) == 1
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the GNU C library fills memory for us")
+async def test_memory_that_nobody_wrote_to_is_zero_for_programs_that_ask_for_it(tmp_path):
+    body = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+sizes = (64, 1000, 5000, 100_000) * 9
+dirty = [bytearray(b'x' * size) for size in sizes]
+del dirty
+answer([set(ctypes.string_at(libc.malloc(size), size)) for size in sizes])
+"""
+    program = replace(hostile(tmp_path, body), fills_memory=True)
+    result = await run_jailed(program, b"", strength=BUILDABLE[0])
+    assert eval(result.answer) == [{0}] * 36
 
 
 async def test_home_and_project_are_not_there(walled_attack, tmp_path, monkeypatch):

@@ -45,6 +45,13 @@ HONEST = [
         "from collections import deque, namedtuple\nfrom collections.abc import Sequence\nimport operator\n"
         "def f(a):\n    return operator.mul(a, a)"
     ),
+    "def f():\n    return __name__\nif __name__ == '__main__':\n    print(f())",
+    "from functools import wraps\ndef d(g):\n    @wraps(g)\n    def h(a):\n        return g(a)\n    return h",
+    "import functools\ndef d(g):\n    @d\n    @functools.wraps(g)\n    def h(a):\n        return g(a)",
+    "from typing import Generic, TypeVar\nT = TypeVar('T')\nclass A(Generic[T]):\n    pass",
+    "import typing\nT = typing.TypeVar('T', bound=int)",
+    "from collections import ChainMap\nfrom enum import Flag, unique\nfrom operator import truediv",
+    "import numpy as np\ndef f(a: np.ndarray | None) -> np.ndarray:\n    return np.cumsum([np.log2(8)])",
     "from enum import IntEnum\nfrom contextlib import contextmanager\nclass E(IntEnum):\n    A = 1",
 ]
 
@@ -71,7 +78,27 @@ ATTACKS = [
     ("from . import nki", "forbidden_import", 1),
     ("from nki import *", "forbidden_import", 1),
     ("from nki.isa import _private", "forbidden_import", 1),
-    ("from functools import wraps", "forbidden_import", 1),
+    ("from functools import singledispatch", "forbidden_import", 1),
+    ("from functools import wraps\ndef f(g, h):\n    wraps(g)(h)", "forbidden_name", 3),
+    ("import functools as t\ndef f(g, h):\n    t.wraps(g, assigned=('x',))(h)", "forbidden_name", 3),
+    (
+        "from functools import wraps as w\ndef f(g):\n    @w(g, updated=('x',))\n    def h(): pass",
+        "forbidden_name",
+        3,
+    ),
+    ("from functools import wraps\ndef f(g):\n    @wraps(g)\n    @g\n    def h(): pass", "forbidden_name", 3),
+    ("import numpy as np\ndef f():\n    return np.ndarray((9,))", "forbidden_import", 3),
+    ("import numpy as np\ndef f(a: [np.ndarray]):\n    pass", "forbidden_import", 2),
+    ("from numpy import ndarray", "forbidden_import", 1),
+    ("import numpy as np\ndef f():\n    return np.empty(9)", "forbidden_import", 3),
+    ("def f(x):\n    return hash(x)", "forbidden_name", 2),
+    ("def f(x):\n    return type(x)", "forbidden_name", 2),
+    ("def f(x):\n    return id(x)", "forbidden_name", 2),
+    ("__name__ = '__main__'", "forbidden_name", 1),
+    ("def f():\n    global __name__\n    import math as __name__", "forbidden_name", 1),
+    ("if __name__ != '__main__':\n    pass", "import_side_effect", 1),
+    ("if __name__ == '__main__':\n    pass\nelse:\n    print(1)", "import_side_effect", 1),
+    ("if __name__ == '__main__':\n    import os", "forbidden_import", 2),
     ("import dataclasses\ndef f():\n    return dataclasses.sys.modules", "forbidden_import", 3),
     ("import typing as t\ndef f():\n    t.sys.exit(0)", "forbidden_import", 3),
     ("import numpy as np\ndef f():\n    return np.load('x')", "forbidden_import", 3),
@@ -168,7 +195,7 @@ def test_honest_code_around_an_attack_does_not_hide_it(attack, honest):
         assert offences(f"{attack}\n{honest.replace('from __future__ import annotations', '')}\n")
 
 
-FORBIDDEN = sorted(rules._ALL_BUILTINS - rules.BUILTINS)
+FORBIDDEN = sorted(rules._ALL_BUILTINS - rules.BUILTINS - {"__name__"})
 
 
 @given(st.sampled_from(FORBIDDEN))

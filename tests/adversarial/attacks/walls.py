@@ -261,6 +261,34 @@ TAMPERING = (
         unruled=RAISED,
     ),
     Attack("code from a text", body("exec('import os')"), NAME, unruled=UNDONE),
+    Attack(
+        "luck with memory that nobody wrote to",
+        beside(
+            "import numpy as np",
+            "lucky = any(np.ndarray((n,), dtype=np.int64).any() for n in (500, 5000, 50000) * 9)",
+            "assert not lucky",
+        ),
+        IMPORT,
+        unruled=CORRECT,
+    ),
+    Attack(
+        "luck with a hash",
+        beside("assert isinstance(hash('abc') + hash(object()), int)"),
+        NAME,
+        unruled=CORRECT,
+    ),
+    Attack(
+        "luck with an address",
+        beside("assert id(x)"),
+        NAME,
+        unruled=CORRECT,
+    ),
+    Attack(
+        "attributes set by functools.wraps",
+        beside("import functools", "functools.wraps(lambda: 0, assigned=('__doc__',))(nl)"),
+        NAME,
+        unruled=CORRECT,
+    ),
 )
 
 ATTACKS = (*READING, *LEAVING, *TAMPERING)

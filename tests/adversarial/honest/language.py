@@ -52,6 +52,18 @@ ITERATOR = """class Steps:
 CACHED = """@lru_cache(maxsize=None)
 def ends(size, step):
     return [min(a + step, size) for a in range(0, size, step)]"""
+WRAPPED = """def twice(run):
+    @wraps(run)
+    def both(a, b):
+        run(a, a + (b - a) // 2)
+        return run(a + (b - a) // 2, b)
+
+    return both"""
+GENERIC = """T = TypeVar("T")
+
+
+def halves(items: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
+    return items[: len(items) // 2], items[len(items) // 2 :]"""
 TYPED = """Rows = Sequence[int]
 
 
@@ -229,6 +241,52 @@ KERNELS = tuple(
                     "from collections import deque\nfrom contextlib import nullcontext\n"
                     "from enum import IntEnum\nfrom operator import mul"
                 ),
+            ),
+        ),
+        (
+            "a dataclass whose annotations are texts",
+            defined(
+                FROZEN,
+                "for span in (Span(0), Span(128, size=64), Span(192, 64)):",
+                "    block(span.first, span.end, 0, 2048)",
+                imports="from __future__ import annotations\n\nfrom dataclasses import dataclass",
+            ),
+        ),
+        (
+            "a function that is decorated",
+            defined(
+                WRAPPED,
+                "@twice",
+                "def rows(a, b):",
+                "    block(a, b, 0, 2048)",
+                ROWS,
+                "    rows(a, a + 128)",
+                imports="from functools import wraps",
+            ),
+        ),
+        (
+            "a generic function",
+            defined(
+                GENERIC,
+                "for part in halves((0, 128)):",
+                "    for a in part:",
+                "        block(a, a + 128, 0, 2048)",
+                imports="from collections.abc import Sequence\nfrom typing import TypeVar",
+            ),
+        ),
+        (
+            "a file that is also a program",
+            body(*BLOCK_LINES, ROWS, "    block(a, a + 128, 0, 2048)")
+            + "\n\nif __name__ == '__main__':\n    print(kernel)\n",
+        ),
+        (
+            "sizes reckoned with NumPy",
+            defined(
+                "",
+                "import numpy as np",
+                "ends = np.cumsum([int(np.exp2(np.log2(128)))] * 2)",
+                "for end in ends.tolist():",
+                "    block(end - 128, end, 0, 2048)",
             ),
         ),
         (
