@@ -131,10 +131,17 @@ class _Import:
     def _new(self, row: Row) -> NewEvent:
         event: Event = decode(row)
         if isinstance(event, RunForked):
-            parent = self._parent_of(row.stream)
-            found = {"parent": parent, "parent_hash": self._hash_at(parent, event.parent_seq)}
-            event = event.model_copy(update=found)
+            event = self._hung(row.stream, event)
         return NewEvent(row.stream, event, self._numbers.get(row.cause or 0), row.ts_us)
+
+    def _hung(self, stream: str, event: RunForked) -> RunForked:
+        """Return what begins a fork here; of a parent that did not come along, it continues the ancestor."""
+        parent = self._parent_of(stream)
+        parent_hash = self._hash_at(parent, event.parent_seq)
+        named = queries.link_at(self._connection, event.parent, event.parent_seq)
+        if named is not None and named[1].hex() == parent_hash:
+            parent = event.parent
+        return event.model_copy(update={"parent": parent, "parent_hash": parent_hash})
 
     def _parent_of(self, stream: str) -> str:
         return _parent([part.stream for part in self._archive.manifest.parts], stream)

@@ -327,9 +327,25 @@ def test_a_fork_at_an_event_of_an_ancestor_is_archived_and_comes_back(
         assert there.state("grandchild") == here.state("grandchild")
     with EventLog.open(home) as log:
         fork(log, "last", log.read(stream="grandchild", after=0, limit=at + 1)[-1])
+        log.append_now([NewEvent("grandchild", RunCancelled(reason="x"))])
     archive(home, "last", tmp_path / "l.gz")
     import_archive(tmp_path / "other", tmp_path / "l.gz")
     assert verify(tmp_path / "other").ok
+
+
+def test_a_fork_keeps_the_parent_that_it_names_where_that_is(home: Path, family, tmp_path: Path) -> None:
+    with EventLog.open(home) as log:
+        event = RunForked(parent="child", parent_seq=5, parent_hash=family[4].hash)
+        log.append_now([NewEvent("grandchild", event), NewEvent("grandchild", RunPaused(reason="look"))])
+    archive(home, "child", tmp_path / "c.gz")
+    archive(home, "grandchild", tmp_path / "g.gz")
+    for name in ("c.gz", "g.gz"):
+        import_archive(tmp_path / "other", tmp_path / name)
+    assert verify(tmp_path / "other").ok
+    with LogReader.open(tmp_path / "other") as reader:
+        begun = reader.read(stream="grandchild", limit=1_000)[5].event
+    assert isinstance(begun, RunForked)
+    assert begun.parent == "child"
 
 
 # --- lines of other types ---
