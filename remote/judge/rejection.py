@@ -19,4 +19,9 @@ def failed(verdict: Verdict, error: KernelError) -> RejectedError:
     """Return the kernel's error as this verdict, or as a timeout where it ran into a limit on its work."""
     endless = isinstance(error, LimitError) and error.code != "limit_memory"
     found = Verdict.TIMEOUT if endless else verdict
-    return RejectedError(found, error.code, error.message, error.line, error.hint)
+    return RejectedError(found, error.code, _shown(error.message), error.line, _shown(error.hint))
+
+
+def _shown(text: str) -> str:
+    """What a kernel says, without characters that a terminal obeys."""
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)

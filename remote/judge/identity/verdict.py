@@ -1,10 +1,13 @@
 """Whether a program computes what the reference does: proven on parts of the outputs, tested, or rejected.
 
-`proven`: equal over the residues, for two draws of the secret symbols. `rejected`: different where everything
-that reached an element is inside the covered fragment on both sides and, in float64 too, by more than the
-rounding of constants explains, with the simulator for a witness; or an output cannot depend on an input that
-the reference's depends on.
+`proven`: equal over the residues, for two draws of the secret symbols. `rejected`: different there and, in
+float64 too, by more than the rounding of constants explains, with the simulator for a witness; or an output
+cannot depend on an input that the reference's depends on.
 `tested`: neither. That the numbers agreed is then all that is known, and the reason says why.
+
+Outside the covered fragment, residues that differ may stand for equal numbers: there float64 and the
+simulator decide alone, so that what is added for show (an unnamed constant, a maximum without effect) hides
+nothing that they see.
 """
 
 from __future__ import annotations
@@ -41,6 +44,9 @@ _REASONS = {
     Why.ZERO: "divisions by zero reach the result",
     Why.ROOT: "no symbols were found whose roots say more",
 }
+_BLIND = Why.UNKNOWN | Why.ZERO
+"""What float64 does not evaluate truly either; a function that it does not know gives no finite number."""
+
 _SLIGHT = "the formulas differ by no more than constants rounded to float32 explain"
 _CONTRADICTED = "what the simulator computes does not bear out that the formulas differ"
 
@@ -73,33 +79,64 @@ class _Draw:
         return certain
 
     @property
+    def visible(self) -> NDArray[np.bool_]:
+        """Elements that differ and that float64 can tell apart."""
+        visible: NDArray[np.bool_] = self.differs & ((self.why & _BLIND) == 0)
+        return visible
+
+    @property
     def open(self) -> bool:
         """Whether other symbols may show more."""
         return bool((self.differs & (self.why == Why.ROOT)).any())
 
 
+@dataclass(frozen=True, slots=True)
+class _Draws:
+    """What all draws show: elements that agreed in enough of them, all marks, and the last draw.
+
+    The last one holds elements that certainly differ, if any draw does.
+    """
+
+    proven: int
+    marks: Why
+    last: _Draw
+
+    @property
+    def alike(self) -> bool:
+        """Roots that say nothing for some symbols say it for others: it is enough to agree where they do."""
+        return bool(self.proven) and not self.marks & ~Why.ROOT and not self.last.certain.any()
+
+
 def find(sides: Sides) -> Finding:
     """Compare the two over the residues; where they differ, find out what that means."""
-    agreed: NDArray[np.int64] = np.zeros(sides.elements, np.int64)
-    marks = Why(0)
-    for number in range(MORE):
-        if number == DRAWS and not marks:
-            break
-        draw = _drawn(sides, number)
-        if draw.certain.any():
-            return _confirmed(sides, draw.certain)
-        agreed += ~draw.differs
-        marks |= Why(int(np.bitwise_or.reduce(draw.why[draw.differs], initial=0)))
-        if marks & ~Why.ROOT and not draw.open:
-            break
-    # Roots that say nothing for some symbols say it for others: there it is enough to agree where they do.
-    proven = int((agreed >= DRAWS).sum())
-    if proven and not marks & ~Why.ROOT:
-        return Finding("proven", elements=proven)
+    draws = _draws(sides)
+    if draws.alike:
+        return Finding("proven", elements=draws.proven)
+    reason = next((text for why, text in _REASONS.items() if why & draws.marks), _SLIGHT)
+    if draws.last.certain.any():
+        finding = _confirmed(sides, draws.last.certain)
+        if finding.verdict == "rejected":
+            return finding
+        reason = finding.reason
     lacks = missing(sides, np.random.default_rng(list(sides.seed)))
     if lacks is not None:
         return Finding("rejected", position=lacks.position, lacks=lacks)
-    return Finding("tested", next(text for why, text in _REASONS.items() if why & marks))
+    finding = _confirmed(sides, draws.last.visible)
+    return finding if finding.verdict == "rejected" else Finding("tested", reason)
+
+
+def _draws(sides: Sides) -> _Draws:
+    """Draw symbols until something is certain, or more of them would show no more."""
+    agreed: NDArray[np.int64] = np.zeros(sides.elements, np.int64)
+    marks = Why(0)
+    for number in range(MORE):
+        draw = _drawn(sides, number)
+        agreed += ~draw.differs
+        marks |= Why(int(np.bitwise_or.reduce(draw.why[draw.differs], initial=0)))
+        enough = number + 1 >= DRAWS and not marks
+        if enough or draw.certain.any() or (marks & ~Why.ROOT and not draw.open):
+            break
+    return _Draws(int((agreed >= DRAWS).sum()), marks, draw)
 
 
 def _drawn(sides: Sides, number: int) -> _Draw:
@@ -122,21 +159,24 @@ def _residues(sides: Sides, number: int, *, descending: bool) -> tuple[NDArray[n
     return np.stack([flat(values, 0) for values in found]), marks[0] | marks[1]
 
 
-def _confirmed(sides: Sides, certain: NDArray[np.bool_]) -> Finding:
+def _confirmed(sides: Sides, suspects: NDArray[np.bool_]) -> Finding:
     """A rejection if float64 shows the difference too, and the simulator sides with the program's formula."""
-    for scale in SCALES:
+    reason = _SLIGHT
+    for scale in SCALES if suspects.any() else ():
         asking = Asking(sides.seed, sides.inputs, scale)
         with np.errstate(all="ignore"):
-            ours = flat(sides.program(asking, sides.boxes), 0)[certain]
-            truth = flat(sides.reference(Floats(sides.seed, sides.inputs, scale), sides.boxes), 0)[certain]
+            ours = flat(sides.program(asking, sides.boxes), 0)[suspects]
+            truth = flat(sides.reference(Floats(sides.seed, sides.inputs, scale), sides.boxes), 0)[suspects]
+            apart = np.nan_to_num(np.abs(ours - truth), nan=0.0, posinf=0.0)
         error = _relative(ours, truth)
         if error > NOISE:
             simulated = sides.simulate(asking)
-            if simulated is None or not _nearer(simulated[certain], ours, truth):
-                return Finding("tested", _CONTRADICTED)
-            text = f"by {error:.2g} in float64" + (f", inputs times {scale:.2g}" if scale != 1.0 else "")
-            return Finding("rejected", text, position=int(np.argmax(certain)))
-    return Finding("tested", _SLIGHT)
+            if simulated is not None and _nearer(simulated[suspects], ours, truth):
+                text = f"by {error:.2g} in float64" + (f", inputs times {scale:.2g}" if scale != 1.0 else "")
+                position = int(np.flatnonzero(suspects)[np.argmax(apart)])
+                return Finding("rejected", text, position=position)
+            reason = _CONTRADICTED
+    return Finding("tested", reason)
 
 
 def _relative(found: Floating, truth: Floating) -> float:

@@ -148,6 +148,33 @@ OTHER = {
     "another function": ((function("tanh"),), (function("sigmoid"),)),
     "a sum of all but one": ((reduced("add", "a[:, 0:23]"), over("add", "s", "b")),
                              (reduced("add"), over("add", "s", "b"))),
+    "a minimum for a maximum": ((both("maximum"),), (both("minimum"),)),
+    "a factor without a name": ((scaled("1.0000154"),), ("nisa.tensor_copy(dst=z, src=a)",)),
+    "a factor beside a minimum without effect": (
+        (scaled("1.00001"), over("minimum", "9e5")), ("nisa.tensor_copy(dst=z, src=a)",),
+    ),
+    "a factor beside a function that cancels": (
+        (function("erf", "b", "b"), scaled("1.00001"), both("add", "z", "b"), both("subtract", "z", "b")),
+        ("nisa.tensor_copy(dst=z, src=a)",),
+    ),
+    "a factor within an exponential of one": (
+        (function("exp"), over("multiply", "1.00001"), function("exp", "z")),
+        (function("exp"), function("exp", "z")),
+    ),
+    "a factor beside roots that say nothing": (
+        (
+            *(line for shift in range(1, 9) for line in (
+                over("add", f"{shift}.0", "b"), function("square", "z"), over("add", "1.0"),
+                function("sqrt", "z", "z"), both("add", "a", "z", "a"), both("subtract", "a", "z", "a"),
+            )),
+            scaled("1.00001"),
+        ),
+        ("nisa.tensor_copy(dst=z, src=a)",),
+    ),
+    "a threshold for a term": (
+        (function("square"), over("maximum", "1e-5"), function("rsqrt", "z")),
+        (function("square"), over("add", "1e-5"), function("rsqrt", "z")),
+    ),
     "a softmax over part of the row": (
         (*SOFTMAX[:2], reduced("add", "z[:, 1:24]", "t"), *SOFTMAX[3:]), SOFTMAX,
     ),
@@ -167,7 +194,20 @@ TESTED = {
         (reduced("maximum"), over("multiply", "s", "a")),
     ),
     "constants that stand for no simple number": ((scaled("0.7234567"),), (scaled("0.7234577"),)),
-    "maxima or comparisons": ((both("maximum"),), (both("minimum"),)),
+    "maxima or comparisons": (
+        (
+            both("subtract"),
+            function("abs", "z"),
+            both("add", "a", "z"),
+            both("add", "z", "b"),
+            over("multiply", "0.5"),
+        ),
+        (both("maximum"),),
+    ),
+    "exponentials of exponentials": (
+        (both("add"), function("exp", "z"), function("exp", "z")),
+        (function("exp"), function("exp", "b", "b"), both("multiply", "z", "b"), function("exp", "z")),
+    ),
     "no more than constants rounded": (
         (both("multiply"), over("multiply", "1e-6"), both("add", "z", "a")),
         ("nisa.tensor_copy(dst=z, src=a)",),
@@ -180,6 +220,19 @@ def test_what_is_not_covered_is_tested_in_numbers_only(reason: str) -> None:
     finding = found(*TESTED[reason])
     assert finding.verdict == "tested", finding
     assert reason in finding.reason
+
+
+def test_bits_that_float64_cannot_know_are_never_rejected() -> None:
+    bits = "nisa.tensor_scalar(dst=z.view(nl.int32), data=z.view(nl.int32), op0=nl.bitwise_or, operand0=0)"
+    assert found((both("add"), bits), (both("add"),)).verdict == "tested"
+
+
+def test_a_difference_behind_marks_is_named_where_it_is() -> None:
+    ours = formula(scaled("1.0000000123"), "nisa.memset(dst=z[0:1, 5:6], value=0.25)")
+    given = sides(traced(ours, SHAPES), traced(formula(scaled("1.0")), SHAPES))
+    finding = find(given)
+    assert finding.verdict == "rejected"
+    assert given.place(finding.position) == (0, (0, 5))
 
 
 def test_a_rejection_names_the_element() -> None:
