@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -95,11 +96,11 @@ class Edits:
             return None
 
     def _stamp(self) -> Stamp:
-        try:
-            found = self._path.stat()
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        for follow in (True, False):  # a link that leads nowhere, or in a circle, is there too
+            with suppress(OSError):
+                found = self._path.stat(follow_symlinks=follow)
+                return found.st_mtime_ns, found.st_size, found.st_ino
+        return None
 
     async def _take(self) -> None:
         try:

@@ -137,6 +137,13 @@ async def test_a_file_is_taken_only_when_it_has_settled(home, event_log, edits):
     assert recorded(event_log)[0].config["run"]["search"]["beam"] == 8
 
 
+async def test_a_link_in_a_circle_is_refused(home, event_log, edits):
+    (home / FILE_NAME).symlink_to(home / FILE_NAME)
+    await looked(edits)
+    (event,) = recorded(event_log)
+    assert "cannot be read" in event.error.message
+
+
 async def test_a_file_that_says_the_same_is_no_event(home, event_log, edits):
     write(home, "# nothing yet\n")
     await looked(edits)
