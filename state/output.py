@@ -75,10 +75,13 @@ def _belongs(home: Path, place: Path) -> bool:
 @contextmanager
 def _named(target: Path) -> Iterator[None]:
     """Let no OSError leave the block: the name that was given is what a person knows."""
+    full = f"{target}: no space left for it; free some and retry"
     try:
         yield
+    except StorageFull as error:  # of SQLite, for a database that is written there
+        raise StorageFull(full) from error
     except OSError as error:
         if error.errno in _FULL:
-            raise StorageFull(f"{target}: no space left for it; free some and retry") from error
+            raise StorageFull(full) from error
         kind = StorageFailed if error.errno in _FAILED else BadTarget
         raise kind(f"{target}: cannot be written: {error.strerror}") from error

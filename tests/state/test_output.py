@@ -85,6 +85,15 @@ def test_what_cannot_be_a_file_is_said_by_the_name_given(home: Path, stored, tmp
         check_output(home, Path(__file__), replace=False)
 
 
+def test_a_database_that_finds_no_space_names_the_file_too(home: Path, tmp_path: Path) -> None:
+    def write() -> None:
+        with output(home, tmp_path / "b.db", replace=True):
+            raise StorageFull("no space left for the log")
+
+    with pytest.raises(StorageFull, match=r"b\.db: no space left for it"):
+        write()
+
+
 @pytest.mark.parametrize(
     ("number", "kind"), [(errno.ENOSPC, StorageFull), (errno.EIO, StorageFailed), (errno.EACCES, BadTarget)]
 )
