@@ -15,9 +15,11 @@ from daemon.ctl.choices import known_run, numbered
 from daemon.ctl.fork import parse_place
 from daemon.ctl.seek import event_at
 from daemon.ctl.tracker import summary
-from daemon.ctl.words import count, ms, standing, times
+from daemon.ctl.words import count, ms, standing, status_word, times
 from state.events import ConfigChanged, RunForked
 from state.fold import RunState
+from state.home import Layout
+from state.lock import owner
 from state.model import RunConfig
 from state.reader import LogReader
 
@@ -38,7 +40,8 @@ def lineage(session: Session, run: str | None) -> None:
         roots = [name for name, row in rows.items() if row["parent"] is None]
         if run is not None:
             roots = [_root(rows, str(known_run(reader, run)["run"]))]
-        trees = [_tree(reader, rows, root) for root in roots]
+        owned = owner(Layout(session.home).lock) is not None
+        trees = [_tree(reader, rows, root, owned=owned) for root in roots]
     lines = [line for tree in trees for line in _drawn(tree)]
     session.emit({"runs": trees}, "\n".join(lines) if lines else "no runs")
 
@@ -49,7 +52,7 @@ def _root(rows: Mapping[str, dict[str, Any]], run: str) -> str:
     return run
 
 
-def _tree(reader: LogReader, rows: Mapping[str, dict[str, Any]], run: str) -> dict[str, Any]:
+def _tree(reader: LogReader, rows: Mapping[str, dict[str, Any]], run: str, *, owned: bool) -> dict[str, Any]:
     """Return a run with its forks, in the order of the events that they continue."""
     row = rows[run]
     state = reader.state(run)
@@ -61,14 +64,14 @@ def _tree(reader: LogReader, rows: Mapping[str, dict[str, Any]], run: str) -> di
         "run": run,
         "parent": row["parent"],
         "parent_seq": row["parent_seq"],
-        "state": state.status.value,
+        "state": status_word(state, owned=owned),
         "round": state.round,
         "rounds": state.config.search.rounds,
         "best_ms": state.best.latency_ms if state.best else None,
         "predicted": state.best.benchmark.predicted if state.best else None,
         "speedup": state.initial.latency_ms / state.best.latency_ms if state.best and state.initial else None,
         "changed": {key: list(both) for key, both in _changed(reader, row).items()},
-        "forks": [_tree(reader, rows, name) for name in forks],
+        "forks": [_tree(reader, rows, name, owned=owned) for name in forks],
     }
 
 

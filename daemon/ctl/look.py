@@ -14,7 +14,7 @@ from daemon.ctl.app import Session, common
 from daemon.ctl.choices import event_number
 from daemon.ctl.seek import event_at
 from daemon.ctl.tracker import summary
-from daemon.ctl.words import LEVELS, times, typed, usd
+from daemon.ctl.words import LEVELS, status_word, times, typed, usd
 from daemon.errors import UnknownRun
 from daemon.inbox import waiting
 from daemon.main import INSTANCE
@@ -22,14 +22,8 @@ from state.errors import BlobMissing, BlobPruned, NoLog
 from state.fold import semantic
 from state.home import Layout, require_directory
 from state.lock import owner
-from state.model import Level, RunStatus
+from state.model import Level
 from state.reader import LogReader
-
-INTERRUPTED = "interrupted"
-"""The state shown of a run that has not ended while nobody owns the home."""
-
-QUEUED = "queued"
-"""The state shown of a run of which nothing has begun: it waits for a place, or was only just taken in."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -103,14 +97,9 @@ def _runs(session: Session, run: str | None, *, owned: bool) -> list[dict[str, A
 def _run(reader: LogReader, row: dict[str, Any], *, owned: bool) -> dict[str, Any]:
     created = datetime.fromtimestamp(row["created_us"] / 1e6, UTC)
     state = reader.state(row["run"])
-    shown = {}
-    if state.status is RunStatus.RUNNING and not owned:
-        shown["state"] = INTERRUPTED
-    elif state.status is RunStatus.RUNNING and state.initial is None and not (state.open or state.outcomes):
-        shown["state"] = QUEUED
     return {
         **summary(row["run"], state),
-        **shown,
+        "state": status_word(state, owned=owned),
         "created": created.isoformat(timespec="seconds"),
         "parent": row["parent"],
     }

@@ -194,7 +194,7 @@ def test_lineage_draws_the_tree_with_what_changed(ctl, home, finished):
     assert lines[1].startswith(f"├─ {child} from @25  completed  round 3/3")
     assert lines[1].endswith("run.search.rounds 2 -> 3")
     assert lines[2].startswith(f"│  └─ {grandchild} from @30")
-    assert lines[3].startswith(f"└─ {other} from @40")
+    assert lines[3].startswith(f"└─ {other} from @40  completed")
     assert "run.target trn2 -> trn1" in lines[3]
     (tree,) = ctl("lineage", grandchild, "--json").json["runs"]
     assert tree["forks"][0]["forks"][0]["run"] == grandchild

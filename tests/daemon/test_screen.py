@@ -15,7 +15,7 @@ from daemon.ctl.screen import Plain, Terminal, screen_for, status_lines
 from daemon.ctl.tracker import Tracker, lineage, percent, summary
 from state.events import KernelDiscarded
 from state.fold import apply
-from state.model import Candidate, StopReason
+from state.model import Candidate, Level, StopReason
 from state.reader import LogReader
 
 
@@ -143,7 +143,18 @@ def test_the_report_of_a_run_that_gained_nothing(home, finished, history):
     tracker = tracked(finished, history)
     tracker.state = tracker.state.model_copy(update={"best": tracker.state.initial})
     assert "No change made it faster." in as_text(tracker, home, "")
+    audited = tracker.state.initial.model_copy(update={"level": Level.WHOLE})
+    tracker.kept = {audited.id: audited}
+    tracker.state = tracker.state.model_copy(update={"best": audited})
+    assert "No change made it faster." in as_text(tracker, home, "")
     assert closed(tracker.state) == 0
+
+
+def test_an_unfinished_run_without_an_owner_is_interrupted(finished, history):
+    state = tracked(finished, history, 20).state
+    assert [words.status_word(state, owned=owned) for owned in (True, False)] == ["running", "interrupted"]
+    over = tracked(finished, history).state
+    assert words.status_word(over, owned=False) == "completed"
 
 
 def test_the_report_of_a_run_without_a_correct_kernel(home, finished, history):
