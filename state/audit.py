@@ -14,7 +14,7 @@ from state import schema
 from state.blobs import blob_of, unpack
 from state.errors import BlobPruned, LogDamaged
 from state.projections import TABLES, is_current
-from state.records import Row
+from state.records import Row, risen
 
 _PAGE = 200
 
@@ -67,7 +67,7 @@ def check_blobs(connection: sqlite3.Connection) -> Iterator[Finding]:
     query = "SELECT rowid, * FROM blob WHERE rowid > ? ORDER BY rowid LIMIT ?"
     while page := connection.execute(query, (after, _PAGE)).fetchall():
         for rowid, *columns in page:
-            after = rowid
+            after = risen(after, rowid)
             try:
                 unpack(blob_of(columns))
             except BlobPruned:

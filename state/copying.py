@@ -17,7 +17,7 @@ from state.blobs import StoredBlob, blob_of
 from state.chain import GENESIS
 from state.errors import BlobMissing
 from state.events import RunForked
-from state.records import Row
+from state.records import Row, risen
 from state.upcast import decode
 
 _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
@@ -98,5 +98,5 @@ def stored_blobs(connection: sqlite3.Connection) -> Iterator[StoredBlob]:
     after = 0
     query = "SELECT rowid, * FROM blob WHERE rowid > ? ORDER BY rowid LIMIT ?"
     while page := connection.execute(query, (after, _PAGE)).fetchall():
-        after = page[-1][0]
+        after = risen(after, page[-1][0])
         yield from (blob_of(columns) for _, *columns in page)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from state import schema
 from state.chain import GENESIS, Link
 from state.head import EMPTY, Head
-from state.records import COLUMNS, Row, Shape, row_of
+from state.records import COLUMNS, Row, Shape, risen, row_of
 
 MOST = 2**63 - 1
 """No log holds more events than that."""
@@ -135,7 +135,7 @@ def log_rows(connection: sqlite3.Connection, *, after: int, upto: int | None = N
         yield from map(row_of, page)
         if len(page) < PAGE:
             return
-        after = page[-1][0]
+        after = risen(after, page[-1][0])
 
 
 def stream_rows(
@@ -158,7 +158,7 @@ def segment_rows(connection: sqlite3.Connection, segment: Segment) -> Iterator[R
         yield from map(row_of, page)
         if len(page) < PAGE:
             return
-        after = page[-1][2]
+        after = risen(after, page[-1][2])
 
 
 class Selection(NamedTuple):

@@ -120,6 +120,17 @@ COLUMNS = ", ".join(Row._fields)
 row_of = Shape(Row)
 
 
+def risen(after: int, to: int) -> int:
+    """Return `to`, where a read goes on; a page out of order would have it go on for ever.
+
+    Raises:
+        LogDamaged: it is not after `after`.
+    """
+    if to <= after:
+        raise LogDamaged(f"its rows are out of order: {to} comes after {after}")
+    return to
+
+
 class Kind(NamedTuple):
     """One row of the table `kind`: a type of event that the log holds, and its version."""
 

@@ -13,7 +13,7 @@ from state.errors import LogDamaged, StateError
 from state.log import EventLog
 from state.queries import Gap
 from state.reader import LogReader
-from state.records import Row, Shape
+from state.records import Row, Shape, risen
 from state.repair import repair
 from state.upcast import check_kinds
 from state.verify import verify
@@ -106,3 +106,9 @@ def test_the_first_bad_column_is_named() -> None:
         Shape(Gap)((3, 4))
     row = Row(1, "r", 1, "T", 1, 0, None, None, "{}", b"", b"", None, None, b"")
     assert Shape(Row)(row) == row
+
+
+def test_a_read_does_not_go_back() -> None:
+    assert risen(3, 4) == 4
+    with pytest.raises(LogDamaged, match="out of order: 2 comes after 3"):
+        risen(3, 2)
