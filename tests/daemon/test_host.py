@@ -48,10 +48,10 @@ async def test_idle_workers_are_closed_and_those_at_work_are_not(home, monkeypat
     with EventLog.open(home) as log:
         work = host.work_on(log, fakes.daemon_config(), stop=stop, workers=workers)
         hosting = asyncio.create_task(work)
-        await until(lambda: bool(made))
-        await made[0].asked.wait()
+        await until(lambda: any(one.asked.is_set() for one in made))
+        asked = next(one for one in made if one.asked.is_set())
         await asyncio.sleep(0.2)
-        assert made[0].closed == 0
+        assert asked.closed == 0
         answer.set()
         await until(lambda: fakes.has_ended(log, first) and all(one.closed for one in made))
         before = len(made)

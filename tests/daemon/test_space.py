@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -44,9 +45,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path, *, leave: int = 0) -> Path:
-    """Fill a disk but for `leave` bytes."""
+    """Fill a disk but for `leave` bytes, while others may write to it."""
     ballast = disk / "ballast"
-    with ballast.open("wb") as file:
+    with suppress(OSError), ballast.open("wb", buffering=0) as file:
         free = os.statvfs(disk)
         file.write(bytes(max(0, free.f_bavail * free.f_frsize - leave)))
     return ballast
