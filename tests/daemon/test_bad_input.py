@@ -51,12 +51,14 @@ def test_an_unknown_target_is_named_with_those_known(ctl, home):
     [("nobody", ("nobody", "builtin")), ("anthropic", ("anthropic", "not in this version"))],
 )
 def test_a_proposer_that_is_not_there(ctl, planner, words):
-    called = ctl("run", *FAKE, "--set", f'run.planner=["{planner}"]')
+    called = ctl("run", *(word.replace("scripted", planner) for word in FAKE))
     assert_one_line(called, exits.USAGE, *words)
 
 
 def test_an_unknown_evaluator(ctl):
-    assert_one_line(ctl("run", *FAKE, "--set", "run.evaluator=sym"), exits.USAGE, "'sym'", "sim")
+    assert_one_line(
+        ctl("run", *(word.replace("=fake", "=sym") for word in FAKE)), exits.USAGE, "'sym'", "sim"
+    )
 
 
 @pytest.mark.parametrize("value", ["huge", "Full", ""])

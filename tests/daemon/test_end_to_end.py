@@ -140,7 +140,7 @@ def test_killed_and_resumed_a_run_ends_like_its_twin(home, twin, point):
 
 
 def test_with_the_built_in_proposer_too_a_killed_run_ends_like_its_twin(home, tmp_path):
-    built_in = (*RUN, "--rounds", "1", "--set", 'run.planner=["builtin"]')
+    built_in = (*(word.replace("scripted", "builtin") for word in RUN), "--rounds", "1")
     undisturbed = json.loads(call(tmp_path / "twin", *built_in).stdout)
     assert undisturbed["best_ms"] < undisturbed["initial_ms"]
     assert call(home, *built_in, NKI_AGENT_CRASH_AT="36").returncode == -signal.SIGKILL

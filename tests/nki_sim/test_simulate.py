@@ -226,11 +226,11 @@ def files(tmp_path: Path) -> Iterator[Any]:
 
 
 def test_errors_name_the_kernels_line_and_the_place_in_another_file(files: Any) -> None:
-    kernel, folder = files
+    kernel, _ = files
     with pytest.raises(KernelError) as caught:
         trace_function(kernel, [X])
     assert (caught.value.code, caught.value.line) == ("argument_type", 13)
-    assert caught.value.message.endswith(f"[{folder / 'helper.py'}:5]")
+    assert caught.value.message.endswith("[helper, line 5]")
 
 
 def test_tensors_have_the_names_that_the_file_gives_them() -> None:
