@@ -9,6 +9,12 @@ An **effect** is two events: `...Started` (with the whole request by blob) and o
 second outcome impossible.
 """
 
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter
+
 from state.events.base import EffectEnded, EffectStarted, Event
 from state.events.command import CommandCompleted, CommandReceived, CommandRejected, LogRewritten
 from state.events.decision import (
@@ -57,7 +63,7 @@ from state.events.safety import (
     DeviceLeased,
     DeviceReleased,
 )
-from state.events.union import EVENT, EVENT_TYPES, FAMILIES, AnyEvent, effect_key, idempotency_key
+from state.model import EffectKey
 
 __all__ = [
     "EVENT",
@@ -112,3 +118,86 @@ __all__ = [
     "effect_key",
     "idempotency_key",
 ]
+
+
+AnyEvent = Annotated[
+    RunCreated | RunForked | RunPaused | RunResumed | RunCancelled | RunCompleted | ConfigChanged
+    | ConfigRefused
+    | CommandReceived | CommandCompleted | CommandRejected | LogRewritten
+    | RoundStarted | RoundDeadlinePassed | BeamSelected | RoundCompleted
+    | PlanStarted | PlanProposed | PlanFailed
+    | ExecutionStarted | KernelProposed | ExecutionFailed
+    | EvaluationStarted | EvaluationCompleted | EvaluationFailed | ProfileRecorded
+    | SummaryStarted | ExperienceRecorded | ReflectionStarted | ReflectionRecorded
+    | KernelKept | KernelDiscarded | KernelReverted | KernelRefuted | GuardCheckpointed | MemoryCurated
+    | BudgetReserved | BudgetSpent | BreakerOpened | BreakerClosed | DeviceLeased | DeviceReleased,
+    Field(discriminator="type"),
+]  # fmt: skip
+
+EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
+"""Validates and serialises any event; JSON in and out."""
+
+EVENT_TYPES: dict[str, type[Event]] = {
+    cls.model_fields["type"].default: cls
+    for base in (Event, EffectStarted, EffectEnded)
+    for cls in base.__subclasses__()
+    if "type" in cls.model_fields
+}
+
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "run": (
+        "RunCreated", "RunForked", "RunPaused", "RunResumed", "RunCancelled", "RunCompleted", "ConfigChanged",
+        "ConfigRefused",
+    ),
+    "command": ("CommandReceived", "CommandCompleted", "CommandRejected"),
+    "log": ("LogRewritten",),
+    "round": ("RoundStarted", "RoundDeadlinePassed", "BeamSelected", "RoundCompleted"),
+    "plan": ("PlanStarted", "PlanProposed", "PlanFailed"),
+    "execution": ("ExecutionStarted", "KernelProposed", "ExecutionFailed"),
+    "evaluation": ("EvaluationStarted", "EvaluationCompleted", "EvaluationFailed", "ProfileRecorded"),
+    "decision": ("KernelKept", "KernelDiscarded", "KernelReverted", "KernelRefuted", "GuardCheckpointed"),
+    "learning": (
+        "SummaryStarted", "ExperienceRecorded", "MemoryCurated", "ReflectionStarted", "ReflectionRecorded",
+    ),
+    "safety": (
+        "BudgetReserved", "BudgetSpent", "BreakerOpened", "BreakerClosed", "DeviceLeased", "DeviceReleased",
+    ),
+}  # fmt: skip
+"""Event types by family, the groups that `agentctl tail --type` understands."""
+
+
+def idempotency_key(event: Event) -> str | None:
+    """Return the key under which a run's log accepts `event` once, or None where repeats are legal.
+
+    Commands are unique by file id, effects' starts by delivery, and all outcomes of an effect share one
+    key: the second outcome of an effect cannot be stored.
+    """
+    match event:
+        case EffectStarted(key=key, delivery=delivery):
+            return f"{key}#start{delivery}"
+        case EffectEnded(key=key):
+            return f"{key}#outcome"
+        case CommandReceived(id=id_):
+            return f"{id_}#received"
+        case CommandCompleted(id=id_) | CommandRejected(id=id_):
+            return f"{id_}#answer"
+        case (
+            RoundStarted(round=round_)
+            | RoundDeadlinePassed(round=round_)
+            | BeamSelected(round=round_)
+            | RoundCompleted(round=round_)
+        ):
+            return f"r{round_}#{type(event).__name__}"
+        case RunCreated() | RunForked():
+            return "created"
+        case KernelRefuted(candidate=candidate):
+            return f"{candidate}#refuted"
+        case ProfileRecorded(key=key):
+            return f"{key}#profile"
+        case _:
+            return None
+
+
+def effect_key(event: Any) -> EffectKey:
+    """Return the parsed key of an effect's event."""
+    return EffectKey.parse(event.key)

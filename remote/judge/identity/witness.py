@@ -7,6 +7,7 @@ float32 on the same inputs, of which only those elements are made that the compa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -18,21 +19,14 @@ from remote.judge import tiles
 from remote.judge.identity.domain import Array, Planes
 from remote.judge.identity.floats import Floats
 from remote.judge.tiles import Tile
-from seeds.spec import InputSpec
 
 
 class Asking(Floats):
     """Remembers which elements of the inputs it was asked for, `asked`: flat arrays by input."""
 
-    def __init__(
-        self,
-        seed: bytes,
-        inputs: Sequence[InputSpec],
-        scale: float = 1.0,
-        moved: tuple[int, int] | None = None,
-    ) -> None:
-        super().__init__(seed, inputs, scale, moved)
-        self.asked: dict[int, list[Array]] = {}
+    @cached_property
+    def asked(self) -> dict[int, list[Array]]:
+        return {}
 
     def symbols(self, number: int, index: Array) -> Planes:
         """Return elements of an input."""
