@@ -58,7 +58,17 @@ from state.events import (
 )
 from state.fold import RunState
 from state.log import EventLog
-from state.model import PERSON, PERSON_SLOT, SYSTEM_STREAM, EffectKey, ErrorInfo, Role, RunStatus, digest_of
+from state.model import (
+    PERSON,
+    PERSON_SLOT,
+    SYSTEM_STREAM,
+    EffectKey,
+    ErrorInfo,
+    PauseCause,
+    Role,
+    RunStatus,
+    digest_of,
+)
 from state.records import NewEvent
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("commands")
@@ -225,7 +235,7 @@ def steer(run: str, state: RunState, command: Steering) -> Carried:
         CommandRefused: the run's status does not allow it.
         ConfigError: a setting is unknown, wrong, or kept by every run.
     """
-    if state.status not in _ALLOWED.get(type(command), LIVE):
+    if state.status not in _ALLOWED.get(type(command), LIVE) or _rests(command, state):
         raise CommandRefused(f"{command.verb}: run {run} is {state.status}", code="illegal_state")
     match command:
         case Pause():
@@ -245,8 +255,14 @@ def steer(run: str, state: RunState, command: Steering) -> Carried:
 
 
 LIVE = (RunStatus.RUNNING, RunStatus.PAUSED)
-_ALLOWED: dict[type, tuple[RunStatus, ...]] = {Pause: (RunStatus.RUNNING,), Approve: (RunStatus.PAUSED,)}
+_ALLOWED: dict[type, tuple[RunStatus, ...]] = {Approve: (RunStatus.PAUSED,)}
 """The statuses in which a command is legal, where that is not every one of a run that has not ended."""
+
+
+def _rests(command: Steering, state: RunState) -> bool:
+    """Return whether a pause would change nothing: a person must end this one as it is."""
+    paused_by_person = state.status is RunStatus.PAUSED and state.pause_cause is PauseCause.PERSON
+    return isinstance(command, Pause) and paused_by_person
 
 
 def _resumed(run: str, state: RunState, command: Resume) -> Carried:

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from daemon import space as module
+from daemon.commands import Commands
 from daemon.space import Space
 from daemon.stop import Stop
+from daemon.verbs import Pause
 from state.errors import StorageFull
 from state.events import RunCancelled, RunPaused
 from state.log import EventLog
@@ -179,6 +181,26 @@ async def test_a_run_that_a_person_paused_stays_paused(home: Path, run: str, dis
         await until((home / "reserve").exists)
         await asyncio.sleep(0.1)
         assert (log.state(run).status, log.state(run).status_reason) == (RunStatus.PAUSED, reason)
+        watching.cancel()
+
+
+async def test_a_person_pauses_a_run_that_waits_for_space(home: Path, run: str, disk: Disk) -> None:
+    with EventLog.open(home) as log:
+        commands = Commands(log, fakes.fake_workers(), touched=lambda *_: None)
+        disk.free = 0
+        space = Space(log, Reserve(home / "reserve"), Stop(), touched=lambda _: None)
+        watching = asyncio.create_task(space.watch())
+        await until(lambda: log.state(run).pause_cause is PauseCause.SPACE)
+        await commands.handle("p", Pause(run=run, reason="lunch").model_dump_json().encode())
+        disk.free = 1 << 40
+        await until((home / "reserve").exists)
+        await asyncio.sleep(0.1)
+        state = log.state(run)
+        assert (state.status, state.pause_cause, state.status_reason) == (
+            RunStatus.PAUSED,
+            PauseCause.PERSON,
+            "lunch",
+        )
         watching.cancel()
 
 
