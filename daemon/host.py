@@ -23,7 +23,7 @@ from daemon.stop import Stop, alongside
 from daemon.supervisor import Limits, Supervisor
 from daemon.systemd import UNHEARD, Notifier
 from daemon.verbs import Approve, Command, Fork, Resume, Submit
-from daemon.workers import Workers
+from daemon.workers import CreateEvaluator, Workers
 from state.crash import crash_point
 from state.home import Layout
 from state.log import EventLog
@@ -39,10 +39,12 @@ def workers_of(home: Path, config: DaemonConfig) -> Workers:
     from agent_core import proposers
     from remote import registry
 
-    make = partial(
-        registry.create, home=home, slots=config.evaluations, allow_weak_jail=config.allow_weak_jail
-    )
-    return Workers(create_evaluator=make, create_proposer=proposers.create)
+    def under(settings: DaemonConfig) -> CreateEvaluator:
+        return partial(
+            registry.create, home=home, slots=settings.evaluations, allow_weak_jail=settings.allow_weak_jail
+        )
+
+    return Workers(create_evaluator=under(config), create_proposer=proposers.create, under=under)
 
 
 async def host(
@@ -53,6 +55,7 @@ async def host(
     workers: Workers,
     focus: set[str] | None = None,
     notifier: Notifier = UNHEARD,
+    changed: Callable[[DaemonConfig], None] | None = None,
 ) -> None:
     """Work as `work_on` does, with the log that was found proved meanwhile.
 
@@ -65,7 +68,9 @@ async def host(
     def patience_seconds() -> float:
         return PATIENCE_SECONDS if focus and focus.isdisjoint(event_log.runs()) else 0.0
 
-    work = work_on(event_log, config, stop=stop, workers=workers, focus=focus, notifier=notifier)
+    work = work_on(
+        event_log, config, stop=stop, workers=workers, focus=focus, notifier=notifier, changed=changed
+    )
     if event_log.head.seq == 0:  # all that will be there is what this process writes
         await work
     else:
@@ -80,11 +85,12 @@ async def work_on(
     workers: Workers,
     focus: set[str] | None = None,
     notifier: Notifier = UNHEARD,
+    changed: Callable[[DaemonConfig], None] | None = None,
 ) -> None:
     """Take commands and advance runs until `stop`; then end in-flight work and close the workers.
 
     `focus` names the runs to advance, None all; runs that are submitted, forked or let go on join it.
-    `notifier` hears how it goes.
+    `notifier` hears how it goes, `changed` of other settings of the process: an edit of the file made them.
 
     Raises:
         state.errors.StateError: the log failed.
@@ -103,6 +109,9 @@ async def work_on(
     def apply(fresh: DaemonConfig) -> None:
         runner.retry = _retry(fresh)
         supervisor.change(_limits(fresh), grace_seconds=fresh.grace_seconds)
+        workers.change(fresh)
+        if changed is not None:
+            changed(fresh)
 
     commands = Commands(event_log, workers, touched=touched)
     edits = Edits(event_log, turn=commands.turn, apply=apply)
@@ -132,10 +141,11 @@ async def work_on(
 
 
 async def rest(supervisor: Supervisor, workers: Workers) -> None:
-    """Close workers that had nothing to do for a while: their processes hold memory."""
+    """Close workers that were replaced, and all that had nothing to do for a while: they hold memory."""
     quiet = 0
     while True:
         await asyncio.sleep(REST_SECONDS / LOOKS)
+        await workers.close_replaced()
         quiet = 0 if supervisor.flying else quiet + 1
         if quiet == LOOKS:
             await workers.aclose()

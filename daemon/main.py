@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import structlog
 
-from daemon.config import load, resolve_home
+from daemon.config import DaemonConfig, load, resolve_home
 from daemon.ctl import exits
 from daemon.ctl.app import HOME
 from daemon.logs import configure
@@ -72,10 +72,16 @@ async def serve(home: Path) -> None:
                     credentials=sorted(credentials(os.environ)),
                 )
                 workers = workers_of(home, config)
-                await host(event_log, config, stop=stop, workers=workers, notifier=notifier)
+                await host(
+                    event_log, config, stop=stop, workers=workers, notifier=notifier, changed=_follow_level
+                )
             log.info("stopped", home=str(home))
     finally:
         instance.release()
+
+
+def _follow_level(config: DaemonConfig) -> None:
+    configure(config.log_level)
 
 
 async def _own(home: Path, stop: Stop, notifier: Notifier) -> EventLog | None:

@@ -141,12 +141,12 @@ class Runner:
 
     async def _evaluate(self, run: str, key: EffectKey, request: EvaluationRequest) -> None:
         """Record a verdict; equal kernels are judged once, also when they are asked for at the same time."""
-        evaluator = self._workers.evaluator(self._log.state(run).config.evaluator)
-        cache_key = self._cache_key(evaluator, request)
-        lock = self._judging.setdefault(cache_key, asyncio.Lock())
-        async with lock:
-            reused = self._reuse(key, request, cache_key)
-            await self._record(run, reused or await self._judge(key, evaluator, request, cache_key))
+        with self._workers.judging(self._log.state(run).config.evaluator) as evaluator:
+            cache_key = self._cache_key(evaluator, request)
+            lock = self._judging.setdefault(cache_key, asyncio.Lock())
+            async with lock:
+                reused = self._reuse(key, request, cache_key)
+                await self._record(run, reused or await self._judge(key, evaluator, request, cache_key))
 
     def _cache_key(self, evaluator: Evaluator, request: EvaluationRequest) -> str:
         code = code_digest(self._log.get_blob(request.source))

@@ -1,17 +1,23 @@
 """The workers: evaluators and proposers by name, made when first used and closed together.
 
 This is where the process introduces `agent_core`'s proposers and `remote`'s evaluators; everything else
-here asks by the name that a run's configuration gives.
+here asks by the name that a run's configuration gives. When settings change that evaluators were made
+under, what these are at is finished, and what comes next goes to new ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agent_core.roles import Proposer
+    from daemon.config import DaemonConfig
     from remote.evaluator import Evaluator
+
+CreateEvaluator = Callable[[str], "Evaluator"]
 
 
 class Workers:
@@ -21,17 +27,48 @@ class Workers:
     """
 
     def __init__(
-        self, *, create_evaluator: Callable[[str], Evaluator], create_proposer: Callable[[str], Proposer]
+        self,
+        *,
+        create_evaluator: CreateEvaluator,
+        create_proposer: Callable[[str], Proposer],
+        under: Callable[[DaemonConfig], CreateEvaluator] | None = None,
     ) -> None:
+        """`under` returns what makes evaluators under other settings; None: they know of none."""
         self._create_evaluator = create_evaluator
         self._create_proposer = create_proposer
+        self._under = under
         self._evaluators: dict[str, Evaluator] = {}
         self._proposers: dict[str, Proposer] = {}
+        self._replaced: dict[int, Evaluator] = {}
+        self._uses: Counter[int] = Counter()
 
     def evaluator(self, name: str) -> Evaluator:
         if name not in self._evaluators:
             self._evaluators[name] = self._create_evaluator(name)
         return self._evaluators[name]
+
+    @contextmanager
+    def judging(self, name: str) -> Iterator[Evaluator]:
+        """Hold an evaluator: while the block lasts it is not closed for having been replaced."""
+        evaluator = self.evaluator(name)
+        self._uses[id(evaluator)] += 1
+        try:
+            yield evaluator
+        finally:
+            self._uses[id(evaluator)] -= 1
+
+    def change(self, config: DaemonConfig) -> None:
+        """Make evaluators anew, under other settings, for what comes from now on."""
+        if self._under is not None:
+            self._create_evaluator = self._under(config)
+            self._replaced |= {id(one): one for one in self._evaluators.values()}
+            self._evaluators.clear()
+
+    async def close_replaced(self) -> None:
+        """Close the evaluators that were replaced and are not held any more."""
+        for key in [key for key in self._replaced if not self._uses[key]]:
+            del self._uses[key]
+            await self._replaced.pop(key).aclose()
 
     def proposer(self, name: str) -> Proposer:
         if name not in self._proposers:
@@ -40,8 +77,9 @@ class Workers:
 
     async def aclose(self) -> None:
         """Close all that were made; who asks meanwhile, or later, gets new ones."""
-        kinds: tuple[dict[str, Any], ...] = (self._evaluators, self._proposers)
+        kinds: tuple[dict[Any, Any], ...] = (self._evaluators, self._proposers, self._replaced)
         for made in kinds:
             while made:
                 _, worker = made.popitem()
                 await worker.aclose()
+        self._uses.clear()

@@ -1,4 +1,4 @@
-"""Hosting a home: workers that had nothing to do for a while are closed, and made anew when asked for."""
+"""Hosting a home: workers that are idle, or made under settings that changed, are closed and made anew."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from daemon import host
+from daemon.config import FILE_NAME, DaemonConfig
 from daemon.stop import Stop
 from daemon.workers import Workers
 from state.log import EventLog
@@ -61,3 +62,68 @@ async def test_idle_workers_are_closed_and_those_at_work_are_not(home, monkeypat
         await hosting
     assert len(made) > before
     assert {one.closed for one in made} == {1}
+
+
+class Made:
+    """Keeps the judges that were made, each with the settings that it was made under."""
+
+    def __init__(self, answer: asyncio.Event) -> None:
+        self.judges: list[tuple[DaemonConfig, Closing]] = []
+        self._answer = answer
+
+    def under(self, config: DaemonConfig):
+        def make(_: str) -> Closing:
+            self.judges.append((config, Closing(self._answer)))
+            return self.judges[-1][1]
+
+        return make
+
+
+async def test_judges_are_replaced_when_the_settings_they_were_made_under_change():
+    answer = asyncio.Event()
+    made = Made(answer)
+    before, after = fakes.daemon_config(), DaemonConfig(evaluations=7, allow_weak_jail=True)
+    workers = Workers(
+        create_evaluator=made.under(before), create_proposer=fakes.proposers.create, under=made.under
+    )
+    with workers.judging("fake") as first:
+        workers.change(after)
+        with workers.judging("fake") as second:
+            assert second is not first
+        await workers.close_replaced()
+        assert (first.closed, second.closed) == (0, 0)
+    await workers.close_replaced()
+    assert (first.closed, second.closed) == (1, 0)
+    assert workers.evaluator("fake") is second
+    await workers.aclose()
+    assert (first.closed, second.closed) == (1, 1)
+    assert [config for config, _ in made.judges] == [before, after]
+
+
+async def test_an_edit_of_the_process_s_settings_reaches_judges_and_log(home, monkeypatch):
+    monkeypatch.setattr(host, "REST_SECONDS", 0.04)
+    answer, stop, changed = asyncio.Event(), Stop(), []
+    made = Made(answer)
+    workers = Workers(
+        create_evaluator=made.under(fakes.daemon_config()),
+        create_proposer=fakes.proposers.create,
+        under=made.under,
+    )
+    run = fakes.submit(home)
+    with EventLog.open(home) as log:
+        work = host.work_on(
+            log, fakes.daemon_config(), stop=stop, workers=workers, changed=lambda *said: changed.extend(said)
+        )
+        hosting = asyncio.create_task(work)
+        await until(lambda: any(judge.asked.is_set() for _, judge in made.judges))
+        old = [judge for _, judge in made.judges]
+        (home / FILE_NAME).write_text('[daemon]\nevaluations = 3\nlog_level = "debug"\n')
+        async with asyncio.timeout(30):
+            await until(lambda: bool(changed))
+        answer.set()
+        await until(lambda: fakes.has_ended(log, run) and all(one.closed for one in old))
+        stop.request()
+        await hosting
+    assert [(one.evaluations, one.log_level) for one in changed] == [(3, "debug")]
+    assert {config.evaluations for config, judge in made.judges if judge not in old} == {3}
+    assert {judge.closed for _, judge in made.judges} == {1}
