@@ -44,6 +44,15 @@ async def _start(start, python: str, *command: str, **options) -> Process:
     return await start(python, command[0], "-c", WORKER, *command[3:], **options)
 
 
+LIMITS = (
+    (remote.local, "MAX_INSTRUCTIONS", MAX_INSTRUCTIONS),
+    (asleep, "LOOK_S", 0.1),
+    (asleep, "LOOKS", 8),
+    (remote.pool, "start", partial(_start, remote.pool.start)),
+)
+"""What is endless ends sooner with these: (module, name, value)."""
+
+
 class Judge:
     """The evaluator as the daemon calls it."""
 
@@ -77,17 +86,22 @@ class Judge:
 
 @pytest.fixture(scope="session")
 def secret(tmp_path_factory) -> Iterator[Path]:
-    """Something of the user's, in a file and in the environment."""
+    """A file of the user's."""
     path = tmp_path_factory.mktemp("user") / "key"
     path.write_text(SECRET)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NKI_TEST_SECRET", SECRET)
-        patch.setattr(remote.local, "MAX_INSTRUCTIONS", MAX_INSTRUCTIONS)
-        patch.setattr(asleep, "LOOK_S", 0.1)
-        patch.setattr(asleep, "LOOKS", 8)
-        patch.setattr(remote.pool, "start", partial(_start, remote.pool.start))
-        yield path
+    yield path
     assert path.read_text() == SECRET
+
+
+@pytest.fixture(autouse=True)
+def limits(monkeypatch) -> None:
+    """Set the limits of tests, and the user's secret in the environment, for one test at a time.
+
+    A process that runs tests goes on to those of other folders, which want the limits of users.
+    """
+    monkeypatch.setenv("NKI_TEST_SECRET", SECRET)
+    for place, name, value in LIMITS:
+        monkeypatch.setattr(place, name, value)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
