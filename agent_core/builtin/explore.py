@@ -8,9 +8,10 @@ from typing import Any
 
 from agent_core.builtin.estimate import breaches
 from agent_core.builtin.model import Argument, Kernel, Kind
-from agent_core.builtin.reader import SourceError, read
+from agent_core.builtin.reader import read
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
+from agent_core.builtin.tree import SourceError
 from nki_sim.targets import Target
 
 

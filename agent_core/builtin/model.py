@@ -1,6 +1,6 @@
 """A kernel as the rewrites see it: loops, statements, and what each statement reads and writes.
 
-The tree mirrors the source: every node keeps its LibCST node, so that a rewrite moves and edits real
+The tree mirrors the source: every node knows its LibCST node, so that a rewrite moves and edits real
 syntax and leaves the rest, comments included, as it was written.
 """
 
@@ -15,6 +15,7 @@ from math import prod
 
 import libcst as cst
 
+from agent_core.builtin.tree import Place, Tree
 from agent_core.builtin.values import Affine, Tensor, Value, View
 from nki_sim.forms import Form
 
@@ -52,7 +53,8 @@ class Statement:
 
     order: int
     kind: Kind
-    node: cst.BaseStatement
+    tree: Tree = field(repr=False)
+    place: Place
     path: tuple[Loop, ...]
     guards: tuple[Guard, ...] = ()
     uses: frozenset[str] = frozenset()
@@ -66,6 +68,10 @@ class Statement:
     tensor: Tensor | None = None
     """What a declaration declares."""
     reason: str = ""
+
+    @property
+    def node(self) -> cst.BaseStatement:
+        return self.tree.at(self.place)
 
     @property
     def op(self) -> str:
@@ -109,9 +115,16 @@ class Loop:
     """Source of the first value of `var`."""
     stop: str
     """Source of the end of the range, which `var` does not reach."""
-    node: cst.For
+    tree: Tree = field(repr=False)
+    place: Place
     path: tuple[Loop, ...]
     body: list[Node] = field(default_factory=list)
+
+    @property
+    def node(self) -> cst.For:
+        found = self.tree.at(self.place)
+        assert isinstance(found, cst.For)
+        return found
 
     @property
     def count_text(self) -> str:
@@ -134,9 +147,16 @@ class Guard:
     """`if var == value:` that lets through one iteration of a loop around it."""
 
     loop: Loop
-    node: cst.If
+    tree: Tree = field(repr=False)
+    place: Place
     path: tuple[Loop, ...]
     body: list[Node] = field(default_factory=list)
+
+    @property
+    def node(self) -> cst.If:
+        found = self.tree.at(self.place)
+        assert isinstance(found, cst.If)
+        return found
 
 
 Node = Statement | Loop | Guard
@@ -157,8 +177,8 @@ Argument = ArrayArgument | bool | int | float
 class Kernel:
     """One kernel function of a module, read for a target."""
 
-    module: cst.Module
-    function: cst.FunctionDef
+    tree: Tree = field(repr=False)
+    place: Place
     body: list[Node]
     arguments: tuple[Argument, ...]
     constants: Mapping[str, Constant]
@@ -166,6 +186,16 @@ class Kernel:
     nisa: str
     """How the source spells `nki.isa`."""
     nl: str
+
+    @property
+    def module(self) -> cst.Module:
+        return self.tree.module
+
+    @property
+    def function(self) -> cst.FunctionDef:
+        found = self.tree.at(self.place)
+        assert isinstance(found, cst.FunctionDef)
+        return found
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -255,7 +285,14 @@ class Constant:
 
     name: str
     value: int
-    node: cst.SimpleStatementLine
+    tree: Tree = field(repr=False)
+    place: Place
+
+    @property
+    def node(self) -> cst.SimpleStatementLine:
+        found = self.tree.at(self.place)
+        assert isinstance(found, cst.SimpleStatementLine)
+        return found
 
 
 def walk(nodes: list[Node]) -> Iterator[Node]:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-
-import libcst as cst
+from typing import Any
 
 from agent_core.builtin.evaluate import Evaluator, shape_of
 from agent_core.builtin.instructions import accesses_of, form_of, operator_of
@@ -27,14 +25,11 @@ from agent_core.builtin.model import (
     Node,
     Statement,
 )
+from agent_core.builtin.tree import COMPOUND, Place, SourceError, Tree, lines_of
 from agent_core.builtin.values import Affine, Symbol, Tensor, Unreadable, Value
 from nki_sim.targets import Target
 
 LIBRARIES = {"nki": "nki", "nki.isa": "nisa", "nki.language": "nl"}
-
-
-class SourceError(Exception):
-    """The source holds no kernel that can be read; the message says why."""
 
 
 def read(source: str, arguments: Sequence[Argument], target: Target) -> Kernel:
@@ -43,16 +38,12 @@ def read(source: str, arguments: Sequence[Argument], target: Target) -> Kernel:
     Raises:
         SourceError: the source does not parse, or has no single kernel with these arguments.
     """
-    try:
-        module = cst.parse_module(source)
-    except cst.ParserSyntaxError as error:
-        raise SourceError(f"the source does not parse: {error.message}") from error
-    return _Reader(module, target).kernel(arguments)
+    return _Reader(Tree(source), target).kernel(arguments)
 
 
 class _Reader:
-    def __init__(self, module: cst.Module, target: Target) -> None:
-        self._module = module
+    def __init__(self, tree: Tree, target: Target) -> None:
+        self._tree = tree
         self._evaluator = Evaluator(target)
         self._constants: dict[str, Constant] = {}
         self._order = 0
@@ -63,24 +54,26 @@ class _Reader:
         self._bound: dict[str, int] = {}
 
     def kernel(self, arguments: Sequence[Argument]) -> Kernel:
-        for item in self._module.body:
-            self._module_level(item)
+        lines = list(lines_of(self._tree.body))
+        for number, line in enumerate(lines):
+            self._module_level(line, (number,))
         function = self._find()
+        place = (lines.index([function]),)
         self._in_kernel = True
         self._bind_arguments(function, arguments)
-        if not isinstance(function.body, cst.IndentedBlock):
+        if not self._tree.indented(function.body):
             raise SourceError("the kernel's body is a single line")
-        nodes = self._block(function.body.body)
+        nodes = self._block(function.body, place)
         aliases = {value.path: name for name, value in self._symbols().items()}
         if not {"nisa", "nl"} <= aliases.keys():
             raise SourceError("the module does not import nki.isa and nki.language under a name")
         return Kernel(
-            module=self._module,
-            function=function,
+            tree=self._tree,
+            place=place,
             body=nodes,
             arguments=tuple(arguments),
             constants={name: item for name, item in self._constants.items() if self._bound[name] == 1},
-            names=frozenset(re.findall(r"[A-Za-z_]\w*", self._module.code)),
+            names=frozenset(re.findall(r"[A-Za-z_]\w*", self._tree.text)),
             nisa=aliases["nisa"],
             nl=aliases["nl"],
         )
@@ -90,14 +83,12 @@ class _Reader:
 
     # -- module and signature --------------------------------------------------------------------
 
-    def _module_level(self, item: cst.BaseStatement | cst.BaseCompoundStatement) -> None:
-        if not isinstance(item, cst.SimpleStatementLine):
-            return
-        for parsed in self._parse(item):
-            if isinstance(parsed, ast.Import | ast.ImportFrom):
-                self._import(parsed)
-            elif isinstance(parsed, ast.Assign):
-                self._assign(parsed, item)
+    def _module_level(self, line: Sequence[ast.stmt], place: Place) -> None:
+        for item in line:
+            if isinstance(item, ast.Import | ast.ImportFrom):
+                self._import(item)
+            elif isinstance(item, ast.Assign):
+                self._assign(item, place)
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         prefix = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
@@ -106,18 +97,18 @@ class _Reader:
             if library is not None and (prefix or alias.asname or "." not in alias.name):
                 self._evaluator.names[alias.asname or alias.name] = Symbol(library)
 
-    def _find(self) -> cst.FunctionDef:
-        functions = [item for item in self._module.body if isinstance(item, cst.FunctionDef)]
-        jitted = [item for item in functions if any("jit" in self._code(d) for d in item.decorators)]
-        named = [item for item in jitted if item.name.value == "kernel"]
+    def _find(self) -> ast.FunctionDef:
+        functions = [item for item in self._tree.body if isinstance(item, ast.FunctionDef)]
+        jitted = [item for item in functions if any("jit" in ast.unparse(d) for d in item.decorator_list)]
+        named = [item for item in jitted if item.name == "kernel"]
         if len(named or jitted) != 1:
             raise SourceError(f"expected one @nki.jit kernel, found {len(jitted)}")
         return (named or jitted)[0]
 
-    def _bind_arguments(self, function: cst.FunctionDef, arguments: Sequence[Argument]) -> None:
-        names = [item.name.value for item in function.params.params]
+    def _bind_arguments(self, function: ast.FunctionDef, arguments: Sequence[Argument]) -> None:
+        names = [item.arg for item in function.args.args]
         if len(names) < len(arguments):
-            raise SourceError(f"{function.name.value} takes {len(names)} arguments, {len(arguments)} given")
+            raise SourceError(f"{function.name} takes {len(names)} arguments, {len(arguments)} given")
         for name, item in zip(names, arguments, strict=False):
             if isinstance(item, ArrayArgument):
                 self._set(name, Tensor(self._next_tensor(), name, item.shape, item.dtype, "hbm"))
@@ -126,55 +117,54 @@ class _Reader:
 
     # -- blocks ----------------------------------------------------------------------------------
 
-    def _block(self, items: Sequence[cst.BaseStatement]) -> list[Node]:
-        return [self._node(item) for item in items]
+    def _block(self, body: Sequence[ast.stmt], place: Place) -> list[Node]:
+        return [self._node(line, (*place, number)) for number, line in enumerate(lines_of(body))]
 
-    def _node(self, item: cst.BaseStatement) -> Node:
-        if isinstance(item, cst.For):
-            return self._loop(item) or self._opaque(item, "a loop whose trip count is not known")
-        if isinstance(item, cst.If):
-            return self._guard(item) or self._opaque(item, "a condition that is not on one loop index")
-        if not isinstance(item, cst.SimpleStatementLine):
-            return self._opaque(item, f"a {type(item).__name__.lower()} statement")
+    def _node(self, line: list[ast.stmt], place: Place) -> Node:
+        item = line[0]
+        if isinstance(item, ast.For):
+            return self._loop(item, place) or self._opaque(
+                line, place, "a loop whose trip count is not known"
+            )
+        if isinstance(item, ast.If):
+            guard = self._guard(item, place)
+            return guard or self._opaque(line, place, "a condition that is not on one loop index")
+        if isinstance(item, COMPOUND):
+            return self._opaque(line, place, f"a {type(item).__name__.lower()} statement")
         try:
-            return self._simple(item)
+            return self._simple(line, place)
         except Unreadable as error:
-            return self._opaque(item, str(error))
+            return self._opaque(line, place, str(error))
 
-    def _loop(self, item: cst.For) -> Loop | None:
-        if (
-            not isinstance(item.target, cst.Name)
-            or item.orelse
-            or not isinstance(item.body, cst.IndentedBlock)
-        ):
+    def _loop(self, item: ast.For, place: Place) -> Loop | None:
+        if not isinstance(item.target, ast.Name) or item.orelse or not self._tree.indented(item.body):
             return None
-        iterable = _expression(self._code(item.iter))
         try:
-            found = self._evaluator.range_of(iterable)
+            found = self._evaluator.range_of(item.iter)
         except Unreadable:
             return None
         if found is None:
             return None
         start, step, trips = found
-        first, stop = _range_texts(iterable)
-        name = item.target.value
+        first, stop = _range_texts(item.iter)
+        name = item.target.id
         identity = f"{name}@{len(self._evaluator.trips)}"
-        loop = Loop(identity, name, start, step, trips, first, stop, item, tuple(self._path))
+        loop = Loop(identity, name, start, step, trips, first, stop, self._tree, place, tuple(self._path))
         self._evaluator.trips[loop.id] = trips
         # Until the body binds them, its names hold what the iteration before left; after it, the last one.
-        bound = _bindings(self._parse(item))
+        bound = _bindings([item])
         self._forget(bound)
         self._set(name, start + Affine(0, ((loop.id, step),)))
         self._path.append(loop)
-        loop.body.extend(self._block(item.body.body))
+        loop.body.extend(self._block(item.body, place))
         self._path.pop()
         self._forget(bound)
         return loop
 
-    def _guard(self, item: cst.If) -> Guard | None:
+    def _guard(self, item: ast.If, place: Place) -> Guard | None:
         """`if index == value:`, true in exactly one iteration of one loop around it."""
-        test = _expression(self._code(item.test))
-        if item.orelse or not isinstance(item.body, cst.IndentedBlock):
+        test = item.test
+        if item.orelse or not self._tree.indented(item.body):
             return None
         if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq) or len(test.ops) != 1:
             return None
@@ -187,9 +177,9 @@ class _Reader:
         loop = self._only_iteration(left - right)
         if loop is None:
             return None
-        guard = Guard(loop, item, tuple(self._path))
+        guard = Guard(loop, self._tree, place, tuple(self._path))
         self._guards.append(guard)
-        guard.body.extend(self._block(item.body.body))
+        guard.body.extend(self._block(item.body, place))
         self._guards.pop()
         return guard
 
@@ -202,46 +192,44 @@ class _Reader:
         loop = next((item for item in self._path if item.id == name), None)
         return loop if loop is not None and rest == 0 and 0 <= number < loop.trips else None
 
-    def _opaque(self, item: cst.BaseStatement, reason: str) -> Statement:
-        parsed = self._parse(item)
-        names = _names(parsed)
+    def _opaque(self, line: Sequence[ast.stmt], place: Place, reason: str) -> Statement:
+        names = _names(line)
         for name in names:
             self._bound[name] = self._bound.get(name, 0) + 1
-        self._forget(_bindings(parsed))
-        return replace(self._statement(item, Kind.OPAQUE, names), binds=names, reason=reason)
+        self._forget(_bindings(line))
+        return replace(self._statement(place, Kind.OPAQUE, names), binds=names, reason=reason)
 
     def _forget(self, names: set[str]) -> None:
         """From here on these names mean something that is not known."""
         for name in names:
             self._evaluator.names.pop(name, None)
 
-    def _statement(self, item: cst.BaseStatement, kind: Kind, uses: frozenset[str]) -> Statement:
+    def _statement(self, place: Place, kind: Kind, uses: frozenset[str]) -> Statement:
         self._order += 1
-        return Statement(self._order, kind, item, tuple(self._path), tuple(self._guards), uses)
+        return Statement(self._order, kind, self._tree, place, tuple(self._path), tuple(self._guards), uses)
 
     # -- simple statements -----------------------------------------------------------------------
 
-    def _simple(self, item: cst.SimpleStatementLine) -> Statement:
-        parsed = self._parse(item)
-        if len(parsed) != 1:
+    def _simple(self, line: Sequence[ast.stmt], place: Place) -> Statement:
+        if len(line) != 1:
             raise Unreadable("several statements on one line")
-        match parsed[0]:
+        match line[0]:
             case ast.Expr(value=ast.Constant()) | ast.Assert() | ast.Pass() | ast.Return():
-                return self._statement(item, Kind.INERT, _names(parsed))
+                return self._statement(place, Kind.INERT, _names(line))
             case ast.Expr(value=ast.Call() as call):
-                return self._instruction(item, call)
+                return self._instruction(call, place)
             case ast.Assign() as assign:
-                return self._assign(assign, item)
-        raise Unreadable(f"the statement `{ast.unparse(parsed[0]).splitlines()[0]}`")
+                return self._assign(assign, place)
+        raise Unreadable(f"the statement `{ast.unparse(line[0]).splitlines()[0]}`")
 
-    def _assign(self, node: ast.Assign, item: cst.SimpleStatementLine) -> Statement:
+    def _assign(self, node: ast.Assign, place: Place) -> Statement:
         names = _targets(node)
         tensor = self._declaration(node.value, names)
         value = tensor if tensor is not None else self._quiet(node.value)
-        statement = self._statement(item, Kind.DECLARE if tensor else Kind.BIND, _names([node]))
+        statement = self._statement(place, Kind.DECLARE if tensor else Kind.BIND, _names([node]))
         self._bind(node.targets[0], value)
         if isinstance(value, Affine) and value.is_const and isinstance(node.value, ast.Constant):
-            self._constants[names[0]] = Constant(names[0], value.const, item)
+            self._constants[names[0]] = Constant(names[0], value.const, self._tree, place)
         if tensor is None:
             return replace(statement, binds=frozenset(names), arguments=dict.fromkeys(names, value))
         texts = {word.arg: ast.unparse(word.value) for word in _array_call(node.value).keywords if word.arg}
@@ -310,7 +298,7 @@ class _Reader:
 
     # -- instructions ----------------------------------------------------------------------------
 
-    def _instruction(self, item: cst.SimpleStatementLine, call: ast.Call) -> Statement:
+    def _instruction(self, call: ast.Call, place: Place) -> Statement:
         operator = operator_of(self._evaluator.value(call.func))
         if operator is None:
             raise Unreadable(f"the call `{ast.unparse(call.func)}`")
@@ -321,19 +309,12 @@ class _Reader:
         form = form_of(operator, views, arguments)
         arguments.pop("engine", None)
         return replace(
-            self._statement(item, Kind.OPERATE, _names([ast.Expr(call)])),
+            self._statement(place, Kind.OPERATE, _names([ast.Expr(call)])),
             form=form,
             arguments=arguments,
-            texts=dict(zip(words, self._argument_codes(item), strict=True)),
+            texts=dict(zip(words, self._tree.arguments_of(call), strict=True)),
             accesses=tuple(accesses_of(operator, form, views, arguments)),
         )
-
-    def _argument_codes(self, item: cst.SimpleStatementLine) -> list[str]:
-        """The arguments of a call statement as they are written."""
-        line = item.body[0]
-        assert isinstance(line, cst.Expr)
-        assert isinstance(line.value, cst.Call)
-        return [self._code(arg.value) for arg in line.value.args]
 
     def _words(self, call: ast.Call, names: Sequence[str]) -> dict[str, ast.expr]:
         """Arguments by name, in the order written."""
@@ -341,16 +322,6 @@ class _Reader:
             raise Unreadable(f"the arguments of `{ast.unparse(call.func)}`")
         words = dict(zip(names, call.args, strict=False))
         return words | {word.arg: word.value for word in call.keywords if word.arg}
-
-    def _parse(self, item: cst.BaseStatement) -> list[ast.stmt]:
-        return ast.parse(textwrap.dedent(self._code(item)).strip()).body
-
-    def _code(self, node: cst.CSTNode) -> str:
-        return self._module.code_for_node(node)
-
-
-def _expression(code: str) -> ast.expr:
-    return ast.parse(code.strip(), mode="eval").body
 
 
 def _range_texts(iterable: ast.expr) -> tuple[str, str]:
@@ -382,11 +353,22 @@ def _names(parsed: Sequence[ast.stmt]) -> frozenset[str]:
 
 def _bindings(parsed: Sequence[ast.stmt]) -> set[str]:
     """Every name that statements bind, in whatever way."""
-    nodes = [node for item in parsed for node in ast.walk(item)]
-    names = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    names |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    names |= {(node.asname or node.name).partition(".")[0] for node in nodes if isinstance(node, ast.alias)}
-    caught = [
-        node.name for node in nodes if isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar)
-    ]
-    return names | {name for name in caught if name}
+    return {
+        name for item in parsed for node in ast.walk(item) for name in _BOUND.get(type(node), _none)(node)
+    }
+
+
+def _none(node: ast.AST) -> Sequence[str]:
+    del node
+    return ()
+
+
+_BOUND: dict[type[ast.AST], Callable[[Any], Sequence[str]]] = {
+    ast.Name: lambda node: () if isinstance(node.ctx, ast.Load) else (node.id,),
+    ast.FunctionDef: lambda node: (node.name,),
+    ast.ClassDef: lambda node: (node.name,),
+    ast.alias: lambda node: ((node.asname or node.name).partition(".")[0],),
+    ast.ExceptHandler: lambda node: (node.name,) if node.name else (),
+    ast.MatchAs: lambda node: (node.name,) if node.name else (),
+    ast.MatchStar: lambda node: (node.name,) if node.name else (),
+}

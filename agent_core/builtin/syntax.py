@@ -45,12 +45,9 @@ def _without_blank_front(lines: Sequence[cst.EmptyLine]) -> Sequence[cst.EmptyLi
 def source_of(kernel: Kernel, body: Sequence[cst.BaseStatement], before: Sequence[str] = ()) -> str:
     """The module with the kernel's body replaced, and lines added after the module's last constant."""
     function = kernel.function.with_changes(body=kernel.function.body.with_changes(body=list(body)))
-    changed = kernel.module.deep_replace(kernel.function, function)
-    if before:
-        assert isinstance(changed, cst.Module)
-        changed = _with_constants(changed, before)
-    assert isinstance(changed, cst.Module)
-    return changed.code
+    items = [function if item is kernel.function else item for item in kernel.module.body]
+    changed = kernel.module.with_changes(body=items)
+    return (_with_constants(changed, before) if before else changed).code
 
 
 def _with_constants(module: cst.Module, lines: Sequence[str]) -> cst.Module:

@@ -14,9 +14,10 @@ from typing import Any
 
 from agent_core.builtin.model import Argument, ArrayArgument
 from agent_core.builtin.rank import Evidence, chosen, ranked
-from agent_core.builtin.reader import SourceError, read
+from agent_core.builtin.reader import read
 from agent_core.builtin.transforms.base import Refused
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
+from agent_core.builtin.tree import SourceError
 from nki_sim import targets
 
 MAX_REASONS = 8

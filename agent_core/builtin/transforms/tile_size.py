@@ -14,8 +14,9 @@ import libcst as cst
 
 from agent_core.builtin import syntax
 from agent_core.builtin.model import Access, Constant, Kernel, Kind, Statement
-from agent_core.builtin.reader import SourceError, read
+from agent_core.builtin.reader import read
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.tree import SourceError
 from agent_core.builtin.values import Affine, Range, Tensor
 from nki_sim.targets import Target
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_core.builtin.model import ArrayArgument, Guard, Kernel, Kind
-from agent_core.builtin.reader import SourceError, read
+from agent_core.builtin.reader import read
+from agent_core.builtin.tree import SourceError
 from agent_core.builtin.values import Affine, affine
 from tests.support.kernels import HEADER, TARGET
 

@@ -1,0 +1,114 @@
+"""A module's text, and its LibCST tree from when a rewrite first asks for it.
+
+Reading goes by `ast`, which is several times faster; most kernels that a search looks at are never
+rewritten further, so most trees are never made. A statement is found again in the tree by its **place**:
+its index among the lines of the module, then in the blocks inside, outermost first.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+
+import libcst as cst
+
+Place = tuple[int, ...]
+COMPOUND = (
+    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.For, ast.AsyncFor, ast.While, ast.If, ast.With,
+    ast.AsyncWith, ast.Try, ast.TryStar, ast.Match,
+)  # fmt: skip
+
+
+class SourceError(Exception):
+    """The source holds no kernel that can be read; the message says why."""
+
+
+class Tree:
+    """The text of a module, its `ast` lines and its LibCST tree."""
+
+    def __init__(self, text: str) -> None:
+        """Parse by `ast` only.
+
+        Raises:
+            SourceError: the text is not Python.
+        """
+        self.text = text
+        try:
+            self.body = ast.parse(text).body
+        except (SyntaxError, ValueError) as error:
+            raise SourceError(f"the source does not parse: {getattr(error, 'msg', error)}") from error
+        self._lines = text.encode().splitlines(keepends=True)
+
+    @cached_property
+    def module(self) -> cst.Module:
+        """The LibCST tree.
+
+        Raises:
+            SourceError: LibCST cannot parse what `ast` can.
+        """
+        try:
+            return cst.parse_module(self.text)
+        except cst.ParserSyntaxError as error:
+            raise SourceError(f"the source does not parse: {error.message}") from error
+
+    def at(self, place: Place) -> cst.BaseStatement:
+        """The statement at a place."""
+        found: cst.BaseStatement = self.module.body[place[0]]
+        for number in place[1:]:
+            assert isinstance(found, cst.BaseCompoundStatement)
+            inner = found.body.body[number]
+            assert isinstance(inner, cst.BaseStatement)
+            found = inner
+        return found
+
+    def indented(self, body: Sequence[ast.stmt]) -> bool:
+        """Whether a block is on lines of its own: not behind the colon, nor continued from its line."""
+        first = body[0]
+        before = self._lines[first.lineno - 1][: first.col_offset]
+        return not before.strip() and not self._lines[first.lineno - 2].rstrip().endswith(b"\\")
+
+    def segment(self, start: tuple[int, int], end: tuple[int, int]) -> str:
+        """The text between two (line, byte) positions; lines count from 1."""
+        lines = self._lines[start[0] - 1 : end[0]]
+        lines[-1] = lines[-1][: end[1]]
+        lines[0] = lines[0][start[1] :]
+        return b"".join(lines).decode()
+
+    def arguments_of(self, call: ast.Call) -> list[str]:
+        """The arguments of a call as they are written, brackets around them included."""
+        values = [*call.args, *(word.value for word in call.keywords)]
+        ends = [_end(value) for value in values]
+        items: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+        stops = [*map(_start, items[1:]), _end(call)]
+        return [
+            self._bracketed(value, self.segment(end, stop))
+            for value, end, stop in zip(values, ends, stops, strict=True)
+        ]
+
+    def _bracketed(self, value: ast.expr, after: str) -> str:
+        text = self.segment(_start(value), _end(value))
+        own = after.partition(",")[0].count(")") - (0 if "," in after else 1)
+        return f"({text})" if own > 0 else text
+
+
+def _start(node: ast.expr | ast.keyword) -> tuple[int, int]:
+    return node.lineno, node.col_offset
+
+
+def _end(node: ast.expr | ast.keyword) -> tuple[int, int]:
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    return node.end_lineno, node.end_col_offset
+
+
+def lines_of(body: Sequence[ast.stmt]) -> Iterator[list[ast.stmt]]:
+    """The statements of a block by line, as LibCST has them: `a; b` is one line."""
+    line = list(body[:1])
+    for before, item in pairwise(body):
+        if isinstance(before, COMPOUND) or item.lineno != before.end_lineno:
+            yield line
+            line = []
+        line.append(item)
+    yield line
