@@ -106,15 +106,8 @@ async def work_on(
             focus.add(run)
         supervisor.touch(run)
 
-    def apply(fresh: DaemonConfig) -> None:
-        runner.retry = _retry(fresh)
-        supervisor.change(_limits(fresh), grace_seconds=fresh.grace_seconds)
-        workers.change(fresh)
-        if changed is not None:
-            changed(fresh)
-
     commands = Commands(event_log, workers, touched=touched)
-    edits = Edits(event_log, turn=commands.turn, apply=apply)
+    edits = Edits(event_log, turn=commands.turn, apply=_applying(runner, supervisor, workers, changed))
     inbox = Inbox(event_log.home, commands.handle)
     parts = {"writer": event_log.turns, "supervisor": supervisor.turns, "inbox": inbox.turns}
 
@@ -138,6 +131,24 @@ async def work_on(
         await alongside(supervisor.run(stop), *sides, stop=stop)
     finally:
         await workers.aclose()
+
+
+def _applying(
+    runner: Runner,
+    supervisor: Supervisor,
+    workers: Workers,
+    changed: Callable[[DaemonConfig], None] | None,
+) -> Callable[[DaemonConfig], None]:
+    """Return what puts other settings of the process into force."""
+
+    def apply(fresh: DaemonConfig) -> None:
+        runner.retry = _retry(fresh)
+        supervisor.change(_limits(fresh), grace_seconds=fresh.grace_seconds)
+        workers.change(fresh)
+        if changed is not None:
+            changed(fresh)
+
+    return apply
 
 
 async def rest(supervisor: Supervisor, workers: Workers) -> None:

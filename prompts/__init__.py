@@ -1,7 +1,26 @@
-"""The words that LLM roles are given, as data: templates, glossaries and menus, versioned by their hash.
+"""The words that LLM roles are given, as data: templates by role and by target, versioned by their hash.
 
 No code that decides or calls anything lives here, and this room imports no other: `agent_core` renders
-what it finds here. The built-in proposer needs no words, and it is the only proposer so far; the closed
-vocabulary of techniques that it will share with LLM roles is its own. Open `agent_core/builtin/menu.toml`
-first, which is what a menu for an LLM has to be made from.
+what it finds here, and fills in menus, kernels and profiles. A home may replace single files. The
+built-in proposer needs no words. Open `manifest.toml` first, which says what each role is told and in
+which order, then `library.py`.
 """
+
+from __future__ import annotations
+
+from prompts.library import Block, Prompts, assemble, builtin
+from prompts.manifest import Lasts, Manifest, Role, Value
+from prompts.template import PromptsInvalid, RenderError
+
+__all__ = [
+    "Block",
+    "Lasts",
+    "Manifest",
+    "Prompts",
+    "PromptsInvalid",
+    "RenderError",
+    "Role",
+    "Value",
+    "assemble",
+    "builtin",
+]

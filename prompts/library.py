@@ -1,0 +1,198 @@
+"""Sets of prompts: this program's own files with those of a home in their place, checked as a whole.
+
+A set is one value: its files by path, the manifest among them, and its version is the SHA-256 of their
+canonical JSON, under which a log keeps them. What a set was checked for when it was put together, it keeps
+for ever, so a set that a log holds can be rendered by any version that reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache, cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import TypeVar
+
+from prompts import manifest, template
+from prompts.manifest import Lasts, Manifest, place
+from prompts.template import PromptsInvalid, RenderError
+
+_FOLDER = Path(__file__).parent
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of a prompt: where it is from, its text, and how long that stays the same."""
+
+    path: str
+    text: str
+    lasts: Lasts
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """A set that was found right; `files` are texts by path."""
+
+    files: Mapping[str, str]
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Prompts:
+        """Read back what `to_json` wrote."""
+        return cls(json.loads(data))
+
+    def to_json(self) -> bytes:
+        """Return the set as bytes: equal sets give equal bytes."""
+        return json.dumps(self.files, sort_keys=True, separators=(",", ":")).encode()
+
+    @cached_property
+    def version(self) -> str:
+        """The SHA-256 of `to_json`, in hexadecimal."""
+        return hashlib.sha256(self.to_json()).hexdigest()
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """What the set consists of."""
+        return Manifest.parse(self.files[manifest.NAME])
+
+    def replaced(self) -> tuple[str, ...]:
+        """Return the paths of files that are not this program's own."""
+        own = builtin().files
+        return tuple(path for path, text in sorted(self.files.items()) if own.get(path) != text)
+
+    def templates(self, role: str, target: str) -> tuple[Block, ...]:
+        """Return what a role is told, in order, with nothing filled in.
+
+        Raises:
+            RenderError: no such role or target.
+        """
+        blocks = _known(role, self.manifest.roles, "role").blocks
+        _known(target, dict.fromkeys(self.manifest.targets), "target")
+        paths = [place(block, target) for block in blocks]
+        return tuple(Block(path, self.files[path], self._lasts(path)) for path in paths)
+
+    def render(self, role: str, target: str, values: Mapping[str, str]) -> tuple[Block, ...]:
+        """Return a prompt as its blocks, those that stay the same for longest first.
+
+        `values` are exactly those of the role in the manifest, also where a replaced file names fewer.
+
+        Raises:
+            RenderError: no such role or target, or values are missing or unknown.
+        """
+        wanted = set(_known(role, self.manifest.roles, "role").values)
+        wrong = [f"{name} is missing" for name in sorted(wanted - values.keys())]
+        wrong += [f"{name} is none of its values" for name in sorted(values.keys() - wanted)]
+        if wrong:
+            raise RenderError(f"prompt of the {role}: {', '.join(wrong)}")
+        return tuple(
+            Block(block.path, template.fill(block.text, values), block.lasts)
+            for block in self.templates(role, target)
+        )
+
+    def _lasts(self, path: str) -> Lasts:
+        named = (self.manifest.values[name].lasts for _, name in template.names(self.files[path]))
+        return max(named, default=Lasts.RELEASE)
+
+
+@cache
+def builtin() -> Prompts:
+    """Return this program's own set."""
+    text = (_FOLDER / manifest.NAME).read_text(encoding="utf-8")
+    paths = Manifest.parse(text).files()
+    own = {path: (_FOLDER / path).read_text(encoding="utf-8") for path in paths}
+    return Prompts({manifest.NAME: text, **own})
+
+
+def assemble(replacing: Mapping[str, bytes]) -> Prompts:
+    """Return this program's own set with files of a home in the place of some, checked as a whole.
+
+    Raises:
+        PromptsInvalid: naming every fault of every file.
+    """
+    own = builtin()
+    faults: list[str] = []
+    texts: dict[str, str] = {}
+    for path, data in sorted(replacing.items()):
+        found = list(_file_faults(path, data, own))
+        faults += found
+        if not found:
+            texts[path] = data.decode().replace("\r\n", "\n")
+    fresh = Prompts({**own.files, **texts})
+    faults += _set_faults(fresh, texts)
+    if faults:
+        raise PromptsInvalid(faults)
+    return fresh
+
+
+def _file_faults(path: str, data: bytes, own: Prompts) -> Iterator[str]:
+    """Yield what is wrong with a file before it is read as a template."""
+    most = own.manifest.max_bytes
+    if path == manifest.NAME:
+        yield f"{path}: says what there must be, and cannot be replaced"
+    elif path not in own.files:
+        close = get_close_matches(path, own.files, n=1)
+        yield f"{path}: no such prompt" + (f"; did you mean {close[0]}?" if close else "")
+    elif len(data) > most:
+        yield f"{path}: {len(data)} bytes, at most {most} are allowed"
+    elif not data.strip():
+        yield f"{path}: is empty; remove it to have the program's own"
+    else:
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            yield f"{path}: not UTF-8, at byte {error.start}"
+
+
+def _set_faults(fresh: Prompts, texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield what is wrong with the templates in `texts`, and with the roles that are told them."""
+    said = [fault for path, text in texts.items() for fault in _template_faults(fresh.manifest, path, text)]
+    said = said or [fault for path in texts for fault in _lacks(fresh, path)]
+    touched = dict.fromkeys(role for path in texts for role in fresh.manifest.users(path))
+    yield from said or dict.fromkeys(fault for role in touched for fault in _disorder(fresh, role, texts))
+
+
+def _template_faults(known: Manifest, path: str, text: str) -> Iterator[str]:
+    """Yield the values that a file names and some role that is told it does not have."""
+    for line in template.stray(text):
+        yield f"{path}, line {line}: '{{{{' and '}}}}' go around the name of a value, as in {{{{kernel}}}}"
+    offered = sorted(set.intersection(*(set(known.roles[role].values) for role in known.users(path))))
+    for line, name in template.names(text):
+        if name not in offered:
+            close = get_close_matches(name, offered, n=1)
+            there = f"did you mean {close[0]}?" if close else f"there are {', '.join(offered) or 'none'}"
+            yield f"{path}, line {line}: {{{{{name}}}}}: no such value here; {there}"
+
+
+def _lacks(fresh: Prompts, path: str) -> Iterator[str]:
+    """Yield the values that a role must have, and would have had from this program's own file."""
+    had = {name for _, name in template.names(builtin().files[path])}
+    for role in fresh.manifest.users(path):
+        told = {
+            name
+            for target in fresh.manifest.targets
+            for block in fresh.templates(role, target)
+            for _, name in template.names(block.text)
+        }
+        for name in fresh.manifest.roles[role].required:
+            if name in had and name not in told:
+                yield f"{path}: the {role} needs {{{{{name}}}}}: {fresh.manifest.values[name].means}"
+
+
+def _disorder(fresh: Prompts, role: str, texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield where a file now changes more often than one behind it, which a cache then has to read again."""
+    for target in fresh.manifest.targets:
+        blocks = [one for one in fresh.templates(role, target) if one.lasts or one.path not in texts]
+        for before, after in pairwise(blocks):
+            if before.lasts > after.lasts:
+                how = f"{before.lasts.name.lower()} to {before.lasts.name.lower()}"
+                yield f"{before.path}: changes from {how}, so that {after.path} behind it cannot be cached"
+
+
+def _known(name: str, table: Mapping[str, _T], what: str) -> _T:
+    if name not in table:
+        raise RenderError(f"no {what} {name!r}; there are {', '.join(table)}")
+    return table[name]

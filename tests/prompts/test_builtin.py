@@ -1,0 +1,89 @@
+"""What the program's own prompts say is true: names, arguments, figures, techniques and bottlenecks."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from agent_core.builtin.menu import menu
+from nki_sim import support, targets
+from prompts import builtin
+from state.model import Prediction
+
+TEXTS = {path: text for path, text in builtin().files.items() if path.endswith(".md")}
+CALLS = re.findall(r"`(nisa\.\w+\([^`]*\))`", TEXTS["guide/api.md"])
+INSTRUCTIONS = support.report()["supported"]
+
+
+@pytest.mark.parametrize("path", TEXTS)
+def test_every_name_of_the_interface_exists(path):
+    spaces = support.namespaces()
+    known = {"nisa": spaces["nki.isa"], "nl": spaces["nki.language"]}
+    named = set(re.findall(r"\b(nisa|nl)\.([a-z]\w*)", TEXTS[path])) - {("nl", "arange")}  # said to be gone
+    assert [f"{module}.{name}" for module, name in sorted(named) if name not in known[module]] == []
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_every_instruction_is_called_with_its_arguments(call):
+    node = ast.parse(call, mode="eval").body
+    assert isinstance(node, ast.Call)
+    assert isinstance(node.func, ast.Attribute)
+    arguments = [text.partition("=")[0] for text in INSTRUCTIONS[node.func.attr]["arguments"]]
+    told = [name.id for name in node.args if isinstance(name, ast.Name)]
+    told += [keyword.arg for keyword in node.keywords if keyword.arg != "engine"]
+    assert [name for name in told if name not in arguments] == []
+    places = [arguments.index(name) for name in told]
+    assert places == sorted(places)
+
+
+def test_what_only_one_target_has_is_said_to_be_its_own():
+    common, _, own = TEXTS["guide/api.md"].partition("Trainium2 also has")
+    for text, wanted in ((common, {"trn1", "trn2"}), (own, {"trn2"})):
+        for name in re.findall(r"`nisa\.(\w+)\(", text):
+            assert set(INSTRUCTIONS[name]["targets"]) == wanted, name
+
+
+def test_the_table_of_instructions_is_read():
+    assert len(CALLS) > 25
+
+
+@pytest.mark.parametrize("target", builtin().manifest.targets)
+def test_the_guide_s_figures_are_the_target_s(target):
+    device, text = targets.load(target), TEXTS[f"guide/{target}.md"]
+    dma = device.dma_engine_bytes_per_ns
+    wanted = [
+        f"{device.partitions} partitions of {device.sbuf_partition_bytes >> 10} KiB",
+        f"{device.psum_banks} banks of {device.psum_bank_bytes >> 10} KiB",
+        *(f"| {device.clock_ghz(engine):g} GHz |" for engine in ("tensor", "vector", "scalar", "gpsimd")),
+        f"float32 {device.tensor_fp32_passes} passes",
+        f"float32 transposes {device.tensor_fp32_onezero_passes}",
+        f"{device.gpsimd_overhead_cycles} + N for patterns",
+        f"at most {device.matmul_stationary_max} wide",
+        f"at most {device.matmul_moving_max} wide",
+        f"{device.dma_engines} engines, {'17' if target == 'trn1' else f'{dma:g}'} GB/s each",
+        f"blocks of {device.vector_transpose_max} x {device.vector_transpose_max}",
+    ]
+    assert [figure for figure in wanted if figure not in text] == []
+
+
+def test_the_planner_is_told_every_class_of_bottleneck():
+    classes = {name for technique in menu().values() for name in technique.bottlenecks} | {"overhead"}
+    text = TEXTS["planner/task.md"]
+    assert [name for name in classes if f"`{name}`" not in text] == []
+
+
+def test_the_answers_that_are_asked_for_are_json_that_the_program_can_hold():
+    (plan,) = re.findall(r"```json\n(.*?)```", TEXTS["planner/task.md"], re.DOTALL)
+    Prediction.model_validate(json.loads(plan)["prediction"])
+    for path in ("summarizer/task.md", "reflector/task.md"):
+        (answer,) = re.findall(r"```json\n(.*?)```", TEXTS[path], re.DOTALL)
+        assert isinstance(json.loads(answer), dict)
+
+
+def test_every_file_of_the_folder_is_in_the_manifest():
+    folder = Path(__file__).parents[2] / "prompts"
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*.md")} == set(TEXTS)

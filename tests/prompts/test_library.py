@@ -1,0 +1,160 @@
+"""Sets of prompts: what is replaced is checked as a whole, and rendered in the order that caches need."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from prompts import Lasts, Prompts, PromptsInvalid, RenderError, assemble, builtin
+
+ROLES = ("planner", "executor", "repairer", "summarizer", "reflector")
+TARGETS = ("trn1", "trn2")
+
+
+def faults(**files: bytes) -> tuple[str, ...]:
+    with pytest.raises(PromptsInvalid) as raised:
+        assemble({path.replace("__", "/") + ".md": data for path, data in files.items()})
+    assert str(raised.value) == "\n".join(raised.value.faults)
+    return raised.value.faults
+
+
+def values(role: str, **given: str) -> dict[str, str]:
+    names = builtin().manifest.roles[role].values
+    return {name: given.get(name, f"<{name}>") for name in names}
+
+
+# --- the program's own ------------------------------------------------------------------------------
+
+
+def test_the_program_s_own_set_has_no_faults():
+    own = builtin()
+    again = assemble({path: text.encode() for path, text in own.files.items() if path.endswith(".md")})
+    assert again == own
+    assert tuple(own.manifest.roles) == ROLES
+    assert own.manifest.targets == TARGETS
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("target", TARGETS)
+def test_each_value_of_a_role_is_told_and_what_stays_longest_comes_first(role, target):
+    blocks = builtin().render(role, target, values(role))
+    told = "\n".join(block.text for block in blocks)
+    assert [name for name in builtin().manifest.roles[role].values if f"<{name}>" not in told] == []
+    assert "{{" not in told
+    assert all(before.lasts <= after.lasts for before, after in pairwise(blocks))
+    assert blocks[0].lasts is Lasts.RELEASE
+    assert blocks[-1].lasts is Lasts.CALL
+
+
+def test_plans_for_one_kernel_share_all_but_the_end_of_their_prompt():
+    first, second = (
+        builtin().render("planner", "trn2", values("planner", menu=menu, approach=menu, place=menu))
+        for menu in ("one", "two")
+    )
+    same = [one == other for one, other in zip(first, second, strict=True)]
+    assert same == [True] * (len(first) - 1) + [False]
+    other_kernel = builtin().render("planner", "trn2", values("planner", kernel="x"))
+    assert [one.lasts for one, other in zip(first, other_kernel, strict=True) if one != other] == [
+        Lasts.CANDIDATE,
+        Lasts.CALL,
+    ]
+
+
+def test_the_target_decides_which_hardware_is_told_of():
+    first, second = (builtin().templates("executor", target) for target in TARGETS)
+    assert [one.path for one, other in zip(first, second, strict=True) if one != other] == ["guide/trn1.md"]
+
+
+# --- rendering --------------------------------------------------------------------------------------
+
+
+def test_what_looks_like_a_name_inside_a_value_stays_as_it_is():
+    kernel = "d = {{1: 2}}  # {{plan}}"
+    told = builtin().render("executor", "trn2", values("executor", kernel=kernel, plan="secret plan"))
+    assert kernel in told[-1].text
+    assert told[-1].text.count("secret plan") == 1
+
+
+@pytest.mark.parametrize(
+    ("role", "target", "given", "words"),
+    [
+        ("planer", "trn2", {}, "no role 'planer'; there are planner, executor"),
+        ("planner", "trn9", values("planner"), "no target 'trn9'; there are trn1, trn2"),
+        ("executor", "trn2", {}, "kernel is missing"),
+        ("executor", "trn2", {**values("executor"), "colour": "red"}, "colour is none of its values"),
+    ],
+)
+def test_a_prompt_is_rendered_from_exactly_its_values(role, target, given, words):
+    with pytest.raises(RenderError, match=words):
+        builtin().render(role, target, given)
+
+
+# --- replacing --------------------------------------------------------------------------------------
+
+
+def test_a_file_replaces_one_and_the_version_tells():
+    text = builtin().files["planner/ask.md"] + "\nPrefer what is simple.\n"
+    fresh = assemble({"planner/ask.md": text.encode()})
+    assert fresh.replaced() == ("planner/ask.md",)
+    assert fresh.version != builtin().version
+    assert "Prefer what is simple." in fresh.render("planner", "trn1", values("planner"))[-1].text
+    assert fresh.templates("executor", "trn1") == builtin().templates("executor", "trn1")
+    assert assemble({}) == builtin()
+
+
+def test_line_ends_of_another_system_make_no_other_version():
+    text = builtin().files["planner/task.md"].replace("\n", "\r\n")
+    assert assemble({"planner/task.md": text.encode()}).version == builtin().version
+
+
+def test_a_set_can_be_kept_and_read_back():
+    fresh = assemble({"executor/task.md": b"Write it.\n"})
+    again = Prompts.from_json(fresh.to_json())
+    assert (again, again.version) == (fresh, fresh.version)
+    assert again.render("executor", "trn2", values("executor")) == fresh.render(
+        "executor", "trn2", values("executor")
+    )
+
+
+def test_all_faults_of_all_files_are_named_at_once():
+    found = faults(
+        planner__task=b"{{kernal}}\n{{ x }} }}\n",
+        plannr__task=b"x",
+        guide__api=b"ab\xff",
+        guide__role=b" \n",
+        executor__task=b"x" * 70_000,
+    )
+    assert found == (
+        "executor/task.md: 70000 bytes, at most 65536 are allowed",
+        "guide/api.md: not UTF-8, at byte 2",
+        "guide/role.md: is empty; remove it to have the program's own",
+        "plannr/task.md: no such prompt; did you mean planner/task.md?",
+        "planner/task.md, line 2: '{{' and '}}' go around the name of a value, as in {{kernel}}",
+        "planner/task.md, line 1: {{kernal}}: no such value here; did you mean kernel?",
+    )
+
+
+def test_the_manifest_cannot_be_replaced():
+    with pytest.raises(PromptsInvalid, match=r"manifest\.toml: says what there must be"):
+        assemble({"manifest.toml": b"roles = {}"})
+
+
+def test_what_a_role_needs_must_be_named_by_one_of_its_files():
+    (found,) = faults(planner__ask=b"{{menu}}")
+    assert found.startswith("planner/ask.md: the planner needs {{profile}}: counters of ")
+    moved = {"planner/kernel.md": b"{{standing}}", "planner/ask.md": b"{{kernel}} {{menu}} {{profile}}"}
+    assert assemble(moved).replaced() == ("planner/ask.md", "planner/kernel.md")
+    assert assemble({"planner/memory.md": b"Nothing was learnt."}).replaced() == ("planner/memory.md",)
+
+
+def test_a_shared_file_names_only_what_all_its_roles_have():
+    (found,) = faults(guide__role=b"{{menu}}")
+    assert found == "guide/role.md, line 1: {{menu}}: no such value here; there are none"
+    (found,) = faults(guide__problem=b"{{problem}} {{reference}} {{menu}}")
+    assert found.startswith("guide/problem.md, line 1: {{menu}}: no such value here; there are kernel")
+
+
+def test_a_file_must_not_change_more_often_than_what_is_behind_it():
+    (found,) = faults(planner__task=b"{{kernel}}")
+    assert found.startswith("planner/task.md: changes from candidate to candidate, so that guide/problem.md")
