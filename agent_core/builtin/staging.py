@@ -16,8 +16,9 @@ import libcst as cst
 
 from agent_core.builtin import syntax
 from agent_core.builtin.model import Access, Guard, Kernel, Kind, Loop, Node, Statement, inside, walk
+from agent_core.builtin.slices import Window, all_of, walked_dimension, widened, windows
 from agent_core.builtin.transforms.base import Refused
-from agent_core.builtin.values import Affine, Tensor, View
+from agent_core.builtin.values import Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,23 +287,13 @@ def mergeable(plan: Stage) -> tuple[Loop, ...]:
         return ()
     source = load.access("src")
     assert source is not None
-    return tuple(loop for loop in plan.grown if _dimension(source.view, loop) is not None)
-
-
-def _dimension(view: View, loop: Loop) -> int | None:
-    """The dimension along which consecutive iterations of a loop read consecutive boxes."""
-    walked = [i for i, item in enumerate(view.box) if item.start.coefficient(loop.id)]
-    if len(walked) != 1 or loop.step != 1:
-        return None
-    item = view.box[walked[0]]
-    close = item.step == 1 and item.start.coefficient(loop.id) == item.size
-    return walked[0] if close else None
+    return tuple(loop for loop in plan.grown if walked_dimension(source.view, loop) is not None)
 
 
 def _merged_load(plan: Stage, load: Statement, name: str, merged: Sequence[Loop]) -> cst.BaseStatement:
     source = load.access("src")
     assert source is not None
-    dims = [_dimension(source.view, loop) for loop in merged]
+    dims = [walked_dimension(source.view, loop) for loop in merged]
     if None in dims or len(set(dims)) != len(dims):
         raise Refused(f"the iterations over {merged[0].var} do not load neighbouring data")
     by_dim = {dim: loop for dim, loop in zip(dims, merged, strict=True) if dim is not None}
@@ -314,68 +305,34 @@ def _merged_load(plan: Stage, load: Statement, name: str, merged: Sequence[Loop]
 
 def _wide_source(plan: Stage, load: Statement, source: Access, by_dim: dict[int, Loop]) -> str:
     view, rank = source.view, len(source.tensor.shape)
-    lowers = _lower_texts(plan.kernel, load.texts["src"], rank)
-    parts = []
-    for dim in range(rank):
-        loop = by_dim.get(dim)
-        parts.append(lowers[dim][0] if loop is None else _wide_slice(view, dim, loop, lowers[dim][1]))
-    text = source.tensor.name if set(parts) == {":"} else f"{source.tensor.name}[{', '.join(parts)}]"
-    if list(by_dim) == [rank - 1]:
+    parts = windows(plan.kernel, load.texts["src"], rank)
+    words = [
+        widened(view, dim, by_dim[dim], part.lower, all_of(by_dim[dim])) if dim in by_dim else part.text
+        for dim, part in enumerate(parts)
+    ]
+    text = source.tensor.name if set(words) == {":"} else f"{source.tensor.name}[{', '.join(words)}]"
+    if list(by_dim) == [rank - 1] and parts[-1].kept:
         return text
-    if len(view.axes) != rank:
-        raise Refused(
-            f"{load.texts['src']} drops a dimension, so what is loaded at once cannot be rearranged"
-        )
-    return text + _rearrangement(plan, view, by_dim)
+    return text + _rearrangement(plan, parts, by_dim)
 
 
-def _wide_slice(view: View, dim: int, loop: Loop, lower: str) -> str:
-    """The slice over all iterations of a loop: from the lower bound of the first to that of the end."""
-    item = view.box[dim]
-    first = item.start - Affine(0, ((loop.id, item.size),))
-    if first == Affine(0) and item.size * loop.trips == view.tensor.shape[dim]:
-        return ":"
-    start = "0" if first == Affine(0) else _substituted(lower, loop.var, loop.first)
-    return f"{start} : {_substituted(lower, loop.var, loop.stop)}"
-
-
-def _rearrangement(plan: Stage, view: View, by_dim: dict[int, Loop]) -> str:
+def _rearrangement(plan: Stage, parts: Sequence[Window], by_dim: dict[int, Loop]) -> str:
     """`.reshape_dim(...)` per merged dimension and the `.permute(...)` that puts partitions first."""
-    calls, places = "", {}
-    sizes = shape_texts(plan.kernel, plan.kernel.declarations[plan.tensor.id])
-    position = 0
-    for dim in range(len(view.box)):
-        places[dim] = position + (dim in by_dim)
-        position = places[dim] + 1
-    for dim in sorted(by_dim, reverse=True):
-        calls += f".reshape_dim({dim}, ({by_dim[dim].count_text}, {sizes[dim]}))"
-    loops = [places[dim] - 1 for loop in plan.grown for dim in by_dim if by_dim[dim] is loop]
-    order = [places[0], *loops, *(places[dim] for dim in range(1, len(view.box)))]
-    return calls if order == sorted(order) else f"{calls}.permute(({', '.join(map(str, order))}))"
-
-
-def _lower_texts(kernel: Kernel, text: str, rank: int) -> list[tuple[str, str]]:
-    """Per dimension of a subscripted tensor: (source of the slice, source of its lower bound)."""
-    node = syntax.expression(text)
-    if not isinstance(node, cst.Subscript) or len(node.slice) != rank:
-        raise Refused(f"{text} is not indexed in every dimension")
-    return [_lower(kernel, part.slice) for part in node.slice]
-
-
-def _lower(kernel: Kernel, part: cst.BaseSlice) -> tuple[str, str]:
-    code = kernel.module.code_for_node
-    if isinstance(part, cst.Slice):
-        return code(part), code(part.lower) if part.lower else "0"
-    assert isinstance(part, cst.Index)
-    value = part.value
-    if isinstance(value, cst.Call) and value.args:
-        return code(value), code(value.args[0].value)
-    return code(value), code(value)
-
-
-def _substituted(text: str, name: str, value: str) -> str:
-    inner = syntax.expression(value)
-    simple = isinstance(inner, cst.Name | cst.Integer)
-    new = inner if simple else inner.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-    wrapped = syntax.reindex(syntax.statement(text), name, lambda _: new)
-    return cst.Module([wrapped]).code.strip()  # type: ignore[list-item]
+    sizes = iter(shape_texts(plan.kernel, plan.kernel.declarations[plan.tensor.id]))
+    calls: list[str] = []
+    tiles: list[int] = []
+    loops: dict[Loop, int] = {}
+    position = axis = 0
+    for dim, part in enumerate(parts):
+        loop = by_dim.get(dim)
+        size = next(sizes) if part.kept else ""
+        if loop is not None:
+            loops[loop], position = position, position + 1
+            calls += [f".reshape_dim({axis}, ({loop.count_text}, {size}))"] if part.kept else []
+        if part.kept:
+            tiles.append(position)
+            position += 1
+        axis += part.kept or loop is not None
+    order = [tiles[0], *(loops[loop] for loop in plan.grown if loop in loops), *tiles[1:]]
+    text = "".join(reversed(calls))
+    return text if order == sorted(order) else f"{text}.permute(({', '.join(map(str, order))}))"
