@@ -7,6 +7,7 @@ from typing import Any
 from agent_core.builtin.transforms.base import Transform
 from agent_core.builtin.transforms.block import BlockLoop
 from agent_core.builtin.transforms.buffer_scope import BufferScope
+from agent_core.builtin.transforms.coalesce import Coalesce
 from agent_core.builtin.transforms.engine import Engine
 from agent_core.builtin.transforms.forward import Forward
 from agent_core.builtin.transforms.fuse import Fuse
@@ -21,6 +22,7 @@ TRANSFORMS: dict[str, Transform[Any]] = {
     for transform in (
         Hoist(),
         Widen(),
+        Coalesce(),
         BlockLoop(),
         TileSize(),
         Interchange(),
