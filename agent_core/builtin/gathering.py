@@ -15,6 +15,7 @@ import libcst as cst
 from agent_core.builtin import syntax
 from agent_core.builtin.model import Access, Kernel, Kind, Loop, Node, Statement, inside
 from agent_core.builtin.slices import Span, all_of, walked_dimension, widened, windows
+from agent_core.builtin.splitting import range_name
 from agent_core.builtin.staging import shape_texts
 from agent_core.builtin.transforms.base import Refused
 from agent_core.builtin.values import Tensor
@@ -155,11 +156,12 @@ class _Writer:
             assert isinstance(rest, cst.For)
             made = [syntax.with_body(rest, body)] if body else []
             return [self._declaration(front), *made, self._moved()]
-        assert isinstance(loop.node.iter, cst.Call)
-        name = self._plan.kernel.module.code_for_node(loop.node.iter.func)
+        name = range_name(self._plan.kernel, loop)
         inner = syntax.loop(loop.var, f"{name}({self._span.first}, {self._span.stop})", body)
         block = [self._declaration(), inner, self._moved()]
-        outer = syntax.loop(self._outer, f"{name}({_grouped(loop.stop)} // {self._constant})", block)
+        outer = syntax.loop(
+            self._outer, f"{name}({syntax.grouped(loop.stop, first=True)} // {self._constant})", block
+        )
         return [syntax.at_front(outer, front)]
 
     def _own(self, node: Node) -> list[cst.BaseStatement] | None:
@@ -186,12 +188,12 @@ class _Writer:
         """A subscript along the axis that grows, in the piece of this iteration."""
         code = self._plan.kernel.module.code_for_node
         index = f"({self._index})" if " " in self._index else self._index
-        base = f"{index} * {_grouped(self._sizes()[self._plan.axis])}"
+        base = f"{index} * {syntax.grouped(self._sizes()[self._plan.axis])}"
         if not isinstance(part.slice, cst.Slice):
             return f"{base} + {code(part.slice)}"
         if part.slice.step is not None:
             raise Refused(f"{self._plan.tile.name} is taken in steps")
-        end = f"({index} + 1) * {_grouped(self._sizes()[self._plan.axis])}"
+        end = f"({index} + 1) * {syntax.grouped(self._sizes()[self._plan.axis])}"
         lower, upper = part.slice.lower, part.slice.upper
         start = f"{base} + {code(lower)}" if lower else base
         return f"{start} : {base} + {code(upper)}" if upper else f"{start} : {end}"
@@ -203,7 +205,7 @@ class _Writer:
         item = self._plan.kernel.declarations[self._plan.tile.id]
         sizes, axis = self._sizes(), self._plan.axis
         if self._plan.grows:
-            sizes[axis] = f"{_grouped(self._count)} * {_grouped(sizes[axis])}"
+            sizes[axis] = f"{syntax.grouped(self._count, first=True)} * {syntax.grouped(sizes[axis])}"
         else:
             sizes.insert(axis, self._count)
         words = ", ".join(f"{key}={item.texts[key]}" for key in ("dtype", "buffer") if key in item.texts)
@@ -228,13 +230,6 @@ class _Writer:
 
 def _plural(name: str) -> str:
     return f"{name}s" if name.endswith("tile") else f"{name}_wide"
-
-
-def _grouped(text: str) -> str:
-    """An expression as a factor of a product."""
-    node = syntax.expression(text)
-    closed = isinstance(node, cst.Name | cst.Integer | cst.Attribute | cst.Call | cst.Subscript) or node.lpar
-    return text if closed else f"({text})"
 
 
 def candidates(kernel: Kernel) -> Sequence[tuple[Loop, Statement]]:

@@ -68,6 +68,15 @@ def expression(code: str) -> cst.BaseExpression:
     return cst.parse_expression(code)
 
 
+def grouped(code: str, *, first: bool = False) -> str:
+    """An expression's source as a factor, in parentheses if need be; the first one may be a division."""
+    node = expression(code)
+    whole = isinstance(node, cst.Name | cst.Integer | cst.Attribute | cst.Call | cst.Subscript) or node.lpar
+    safe = cst.Multiply | cst.FloorDivide if first else cst.Multiply
+    product = isinstance(node, cst.BinaryOperation) and isinstance(node.operator, safe)
+    return code if whole or product else f"({code})"
+
+
 def loop(var: str, iterable: str, body: Sequence[cst.BaseStatement]) -> cst.BaseStatement:
     """`for var in iterable:` around a body."""
     parsed = cst.parse_statement(f"for {var} in {iterable}:\n    pass\n")
