@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from agent_core.builtin.model import Kernel, Statement
+from agent_core.builtin.model import Kernel, Kind, Statement
 from agent_core.builtin.values import Tensor
 from nki_sim.dtypes import DTYPES
 from nki_sim.operators import OPERATORS
@@ -32,6 +32,8 @@ class Estimate:
     """Per partition, one copy of every tile."""
     psum_banks: int
     total_ns: float
+    unread: int
+    """Statements that are not counted, as they cannot be read: only equals compare."""
 
 
 def estimate(kernel: Kernel, target: Target) -> Estimate:
@@ -46,7 +48,8 @@ def estimate(kernel: Kernel, target: Target) -> Estimate:
     total: float = target.kernel_overhead_ns + at_work + _fill_ns(costs, busiest, target)
     sbuf = sum(tile_bytes(tensor) for tensor in _tensors(kernel) if tensor.buffer == "sbuf")
     banks = sum(tile_banks(tensor, target) for tensor in _tensors(kernel) if tensor.buffer == "psum")
-    return Estimate(busy, sbuf, banks, total)
+    unread = sum(item.kind is Kind.OPAQUE for item in kernel.statements)
+    return Estimate(busy, sbuf, banks, total, unread)
 
 
 Costs = Mapping[Statement, Mapping[str, float]]

@@ -14,6 +14,7 @@ from agent_core.builtin.values import (
     Slice,
     Symbol,
     Tensor,
+    Undecided,
     Unreadable,
     Value,
     View,
@@ -36,6 +37,8 @@ class Evaluator:
     def __init__(self, target: Target) -> None:
         self.names: dict[str, Value] = {}
         self.trips: dict[str, int] = {}
+        self.decided: dict[str, str] = {}
+        """Sources of calls of min and max, and of the argument that each of them always is."""
         self._tile_size = {
             "pmax": target.partitions,
             "gemm_stationary_fmax": target.matmul_stationary_max,
@@ -236,9 +239,31 @@ class Evaluator:
         return Slice(start, self.integer(arguments[1]))
 
     def _extreme(self, node: ast.Call) -> Value:
-        values = [self.integer(item) for item in node.args]
+        """The argument that is smallest (largest) in every iteration."""
         assert isinstance(node.func, ast.Name)
-        return Affine(min(values) if node.func.id == "min" else max(values))
+        best: Affine | None = None
+        for item in node.args:
+            value = self.value(item)
+            if not isinstance(value, Affine) or node.keywords:
+                raise Unreadable(f"`{ast.unparse(node)}`")
+            if best is None or self._precedes(node, value, best):
+                best, self.decided[ast.unparse(node)] = value, ast.unparse(item)
+        if best is None:
+            raise Unreadable(f"`{ast.unparse(node)}`")
+        return best
+
+    def _precedes(self, node: ast.Call, value: Affine, best: Affine) -> bool:
+        """Whether `min` (or `max`) takes `value` rather than `best`.
+
+        Raises:
+            Undecided: it is one in some iterations and the other in others.
+        """
+        assert isinstance(node.func, ast.Name)
+        difference = value - best if node.func.id == "min" else best - value
+        low, high = difference.span(self.trips)
+        if low < 0 < high:
+            raise Undecided(f"`{ast.unparse(node)}`, which differs from iteration to iteration", difference)
+        return high <= 0
 
 
 def _item(values: tuple[Value, ...], key: Value) -> Value:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_core.builtin.estimate import breaches
+from agent_core.builtin.inlining import canonical
 from agent_core.builtin.model import Argument, Kernel, Kind
 from agent_core.builtin.reader import read
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
@@ -35,6 +36,7 @@ def explore(
     transforms: Iterable[Transform[Any]] = tuple(TRANSFORMS.values()),
 ) -> tuple[list[Child], list[str]]:
     """The children of a kernel, and a reason for every rewrite that does not apply."""
+    kernel = canonical(kernel, target)
     known = frozenset(breaches(kernel, target))
     children: list[Child] = []
     refusals: list[str] = []

@@ -63,11 +63,13 @@ class Statement:
     """An instruction as the simulator's cost table and rules want it."""
     arguments: Mapping[str, Value] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
-    """Source of each keyword argument of an instruction or declaration."""
+    """Source of each keyword argument of an instruction or declaration; of what a min or max always is."""
     accesses: tuple[Access, ...] = ()
     tensor: Tensor | None = None
     """What a declaration declares."""
     reason: str = ""
+    undecided: Affine | None = None
+    """Where it cannot be read for a min or max: what changes its sign from iteration to iteration."""
 
     @property
     def node(self) -> cst.BaseStatement:

@@ -94,7 +94,7 @@ def ranked(
 
 
 def _rewrite(child: Child, before: Estimate, after: Estimate, evidence: Evidence) -> Rewrite:
-    speedup = before.total_ns / after.total_ns
+    speedup = before.total_ns / after.total_ns if after.unread >= before.unread else 1.0
     technique = child.transform.id
     discount = SIBLING**child.number if speedup > 1 else 1.0
     return Rewrite(

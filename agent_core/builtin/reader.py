@@ -26,7 +26,7 @@ from agent_core.builtin.model import (
     Statement,
 )
 from agent_core.builtin.tree import COMPOUND, Place, SourceError, Tree, lines_of
-from agent_core.builtin.values import Affine, Symbol, Tensor, Unreadable, Value
+from agent_core.builtin.values import Affine, Symbol, Tensor, Undecided, Unreadable, Value
 from nki_sim.targets import Target
 
 LIBRARIES = {"nki": "nki", "nki.isa": "nisa", "nki.language": "nl"}
@@ -121,18 +121,20 @@ class _Reader:
         return [self._node(line, (*place, number)) for number, line in enumerate(lines_of(body))]
 
     def _node(self, line: list[ast.stmt], place: Place) -> Node:
+        self._evaluator.decided.clear()
         item = line[0]
-        if isinstance(item, ast.For):
-            return self._loop(item, place) or self._opaque(
-                line, place, "a loop whose trip count is not known"
-            )
-        if isinstance(item, ast.If):
-            guard = self._guard(item, place)
-            return guard or self._opaque(line, place, "a condition that is not on one loop index")
-        if isinstance(item, COMPOUND):
-            return self._opaque(line, place, f"a {type(item).__name__.lower()} statement")
         try:
+            if isinstance(item, ast.For):
+                loop = self._loop(item, place)
+                return loop or self._opaque(line, place, "a loop whose trip count is not known")
+            if isinstance(item, ast.If):
+                guard = self._guard(item, place)
+                return guard or self._opaque(line, place, "a condition that is not on one loop index")
+            if isinstance(item, COMPOUND):
+                return self._opaque(line, place, f"a {type(item).__name__.lower()} statement")
             return self._simple(line, place)
+        except Undecided as error:
+            return replace(self._opaque(line, place, str(error)), undecided=error.difference)
         except Unreadable as error:
             return self._opaque(line, place, str(error))
 
@@ -141,6 +143,8 @@ class _Reader:
             return None
         try:
             found = self._evaluator.range_of(item.iter)
+        except Undecided:
+            raise
         except Unreadable:
             return None
         if found is None:
@@ -170,6 +174,8 @@ class _Reader:
             return None
         try:
             left, right = self._evaluator.value(test.left), self._evaluator.value(test.comparators[0])
+        except Undecided:
+            raise
         except Unreadable:
             return None
         if not isinstance(left, Affine) or not isinstance(right, Affine):
@@ -231,7 +237,10 @@ class _Reader:
         if isinstance(value, Affine) and value.is_const and isinstance(node.value, ast.Constant):
             self._constants[names[0]] = Constant(names[0], value.const, self._tree, place)
         if tensor is None:
-            return replace(statement, binds=frozenset(names), arguments=dict.fromkeys(names, value))
+            decided = dict(self._evaluator.decided)
+            return replace(
+                statement, binds=frozenset(names), arguments=dict.fromkeys(names, value), texts=decided
+            )
         texts = {word.arg: ast.unparse(word.value) for word in _array_call(node.value).keywords if word.arg}
         texts["shape"] = ast.unparse(_array_call(node.value).args[0])
         return replace(statement, binds=frozenset(names), tensor=tensor, texts=texts)

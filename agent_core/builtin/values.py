@@ -18,6 +18,17 @@ class Unreadable(Exception):  # noqa: N818  it marks a limit of the reader, not 
     """The reader cannot express a construct; the message says which."""
 
 
+class Undecided(Unreadable):
+    """A smaller or larger value that is one of two, depending on the iteration.
+
+    `difference` is zero or less in some iterations and zero or more in the others.
+    """
+
+    def __init__(self, message: str, difference: Affine) -> None:
+        super().__init__(message)
+        self.difference = difference
+
+
 @dataclass(frozen=True, slots=True)
 class Affine:
     """const + sum(coefficient * iteration); an iteration counts 0, 1, ... of one loop, named by its id."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from agent_core.builtin.inlining import canonical
 from agent_core.builtin.model import Argument, ArrayArgument
 from agent_core.builtin.rank import Evidence, chosen, ranked
 from agent_core.builtin.reader import read
@@ -78,7 +79,7 @@ def _apply(values: dict[str, Any]) -> dict[str, Any]:
     if transform is None:
         raise _JobError("unknown_technique", f"no built-in transformation is called {values['technique']!r}")
     target = targets.load(values["target"])
-    kernel = read(values["source"], _arguments(values), target)
+    kernel = canonical(read(values["source"], _arguments(values), target), target)
     place = transform.places(kernel, target).get(values["site"])
     if place is None:
         raise _JobError("does_not_apply", f"{transform.id}: the kernel has no site {values['site']!r}")

@@ -9,11 +9,13 @@ from agent_core.builtin.transforms.block import BlockLoop
 from agent_core.builtin.transforms.buffer_scope import BufferScope
 from agent_core.builtin.transforms.coalesce import Coalesce
 from agent_core.builtin.transforms.engine import Engine
+from agent_core.builtin.transforms.fission import Fission
 from agent_core.builtin.transforms.forward import Forward
 from agent_core.builtin.transforms.fuse import Fuse
 from agent_core.builtin.transforms.hoist import Hoist
 from agent_core.builtin.transforms.interchange import Interchange
 from agent_core.builtin.transforms.intrinsic import Intrinsic
+from agent_core.builtin.transforms.peel import Peel
 from agent_core.builtin.transforms.tile_size import TileSize
 from agent_core.builtin.transforms.widen import Widen
 
@@ -23,6 +25,7 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         Hoist(),
         Widen(),
         Coalesce(),
+        Fission(),
         BlockLoop(),
         TileSize(),
         Interchange(),
@@ -31,5 +34,6 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         Forward(),
         Intrinsic(),
         BufferScope(),
+        Peel(),
     )
 }

@@ -1,0 +1,152 @@
+"""Index arithmetic as text: names replaced by what they stand for, and sums written as short as they get.
+
+Sums are simplified over whatever their terms are: `start + size - start` is `size`, also where `start` is
+a product. All of it is about integers, as indices and sizes are.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+Terms = dict[str, tuple[int, ast.expr]]
+"""By the source of a term: how often it is added, and its syntax."""
+
+
+def substituted(code: str, meanings: Mapping[str, str]) -> str:
+    """An expression with names and whole subexpressions replaced, simplified; `meanings` are sources."""
+    tree = ast.parse(code.strip(), mode="eval").body
+    tree = _Substitute(meanings).visit(tree)
+    return ast.unparse(_simple(tree) if _is_integral(tree) else tree)
+
+
+def _is_integral(node: ast.expr) -> bool:
+    """Whether it is free of floats, whose sums must stay in their order."""
+    parts = list(ast.walk(node))
+    floats = any(isinstance(item, ast.Constant) and isinstance(item.value, float) for item in parts)
+    return not floats and not any(isinstance(item, ast.Div) for item in parts)
+
+
+def names_in(code: str) -> frozenset[str]:
+    """The names that an expression reads."""
+    return frozenset(node.id for node in ast.walk(ast.parse(code.strip())) if isinstance(node, ast.Name))
+
+
+class _Substitute(ast.NodeTransformer):
+    def __init__(self, meanings: Mapping[str, str]) -> None:
+        self._meanings = meanings
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._meaning(node.id) or node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        found = self._meaning(ast.unparse(node))
+        if found is not None:
+            return found
+        self.generic_visit(node)
+        return node
+
+    def _meaning(self, code: str) -> ast.expr | None:
+        text = self._meanings.get(code)
+        return None if text is None else ast.parse(text, mode="eval").body
+
+
+def _simple(node: ast.expr) -> ast.expr:
+    """The expression with its sums simplified, the outermost one last."""
+    for name, child in ast.iter_fields(node):
+        if isinstance(child, ast.expr):
+            setattr(node, name, _simple(child))
+        elif isinstance(child, list):
+            setattr(node, name, [_simple(item) if isinstance(item, ast.expr) else item for item in child])
+    return _sum(node) if _is_sum(node) else node
+
+
+def _is_sum(node: ast.expr) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub)
+
+
+def _sum(node: ast.expr) -> ast.expr:
+    plain = _collected(node, expand=False)
+    expanded = _collected(node, expand=True)
+    return _written(_remainders(expanded if len(expanded) < len(plain) else plain))
+
+
+def _collected(node: ast.expr, *, expand: bool) -> Terms:
+    found: Terms = {}
+    for factor, term in _terms(node, expand=expand):
+        text = _key(term)
+        found[text] = (found.get(text, (0, term))[0] + factor, found.get(text, (0, term))[1])
+    return {text: item for text, item in found.items() if item[0]}
+
+
+def _key(term: ast.expr) -> str:
+    """The same text for the factors of a product in any order."""
+    return " * ".join(sorted(ast.unparse(item) for item in _factors(term)))
+
+
+def _factors(term: ast.expr) -> list[ast.expr]:
+    if isinstance(term, ast.BinOp) and isinstance(term.op, ast.Mult):
+        return [*_factors(term.left), *_factors(term.right)]
+    return [term]
+
+
+def _terms(node: ast.expr, *, expand: bool) -> list[tuple[int, ast.expr]]:
+    """An expression as a sum of (integer, term); `expand` multiplies products of sums out."""
+    match node:
+        case ast.Constant(value=int() as number) if not isinstance(number, bool):
+            return [(number, ast.Constant(1))]
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as op, right=right):
+            sign = 1 if isinstance(op, ast.Add) else -1
+            rest = [(sign * factor, term) for factor, term in _terms(right, expand=expand)]
+            return [*_terms(left, expand=expand), *rest]
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            return [(-factor, term) for factor, term in _terms(inner, expand=expand)]
+        case ast.BinOp(left=left, op=ast.Mult(), right=right) if expand:
+            return [
+                (a * b, _product(first, second))
+                for a, first in _terms(left, expand=True)
+                for b, second in _terms(right, expand=True)
+            ]
+    return [(1, node)]
+
+
+def _product(first: ast.expr, second: ast.expr) -> ast.expr:
+    for one, other in ((first, second), (second, first)):
+        if isinstance(one, ast.Constant) and one.value == 1:
+            return other
+    return ast.BinOp(first, ast.Mult(), second)
+
+
+def _remainders(terms: Terms) -> Terms:
+    """x - x // t * t is x % t."""
+    for text, (factor, term) in terms.items():
+        for other, (count, product) in terms.items():
+            if factor != 1 or count != -1 or not isinstance(product, ast.BinOp):
+                continue
+            match _factors(product):
+                case [ast.BinOp(left=whole, op=ast.FloorDiv(), right=part), by] if ast.unparse(
+                    whole
+                ) == text and ast.unparse(part) == ast.unparse(by):
+                    rest = ast.BinOp(term, ast.Mod(), by)
+                    left = {key: item for key, item in terms.items() if key not in {text, other}}
+                    return {ast.unparse(rest): (1, rest), **left}
+    return terms
+
+
+def _written(terms: Terms) -> ast.expr:
+    """The terms as a sum, what is added before what is taken away."""
+    ordered = sorted(terms.values(), key=lambda item: item[0] < 0)
+    sum_: ast.expr | None = None
+    for factor, term in ordered:
+        size = _times(abs(factor), term)
+        if sum_ is None:
+            sum_ = size if factor > 0 else ast.UnaryOp(ast.USub(), size)
+        else:
+            sum_ = ast.BinOp(sum_, ast.Add() if factor > 0 else ast.Sub(), size)
+    return sum_ if sum_ is not None else ast.Constant(0)
+
+
+def _times(factor: int, term: ast.expr) -> ast.expr:
+    if isinstance(term, ast.Constant) and term.value == 1:
+        return ast.Constant(factor)
+    return term if factor == 1 else ast.BinOp(ast.Constant(factor), ast.Mult(), term)
