@@ -1,0 +1,151 @@
+"""Coalescing: stores, drains and copies of several iterations become one, unless something is in the way."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.kernels import HEADER, Sample, error
+from tests.support.rewriting import only, refusal, rewritten
+
+PRODUCT = """
+P = 128
+TILE = 256
+
+
+@nki.jit
+def kernel(a, b):
+    m, k = a.shape
+    n = b.shape[1]
+    out = nl.ndarray((m, n), dtype=a.dtype, buffer=nl.shared_hbm)
+    right = nl.ndarray((P, k // P, n), dtype=b.dtype, buffer=nl.sbuf)
+    for q in nl.affine_range(k // P):
+        nisa.dma_copy(dst=right[:, q, :], src=b[q * P : (q + 1) * P, 0:n])
+    for i in nl.affine_range(m // P):
+        rows = nl.ndarray((P, k), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=rows, src=a[i * P : (i + 1) * P, 0:k])
+        left = nl.ndarray((P, k // P, P), dtype=a.dtype, buffer=nl.sbuf)
+        for q in nl.affine_range(k // P):
+            # One block of a, turned.
+            turned = nl.ndarray((P, P), dtype=a.dtype, buffer=nl.psum)
+            nisa.nc_transpose(dst=turned, data=rows[:, q * P : (q + 1) * P])
+            nisa.tensor_copy(dst=left[:, q, :], src=turned)
+
+        for j in nl.affine_range(n // TILE):
+            acc = nl.ndarray((P, TILE), dtype=nl.float32, buffer=nl.psum)
+            for q in nl.affine_range(k // P):
+                nisa.nc_matmul(
+                    dst=acc, stationary=left[:, q, :], moving=right[:, q, j * TILE : (j + 1) * TILE]
+                )
+            done_tile = nl.ndarray((P, TILE), dtype=out.dtype, buffer=nl.sbuf)
+            nisa.tensor_copy(dst=done_tile, src=acc)
+            # Out it goes.
+            nisa.dma_copy(dst=out[i * P : (i + 1) * P, j * TILE : (j + 1) * TILE], src=done_tile)
+    return out
+"""
+SHAPES = ((128, 512), (512, 1024))
+
+
+def sample(*changes: tuple[str, str]) -> Sample:
+    source = HEADER + PRODUCT
+    for old, new in changes:
+        assert old in source
+        source = source.replace(old, new)
+    return Sample(source, SHAPES, lambda a, b: a @ b)
+
+
+STORE = "dma_copy to out over j"
+TURNED = "tensor_copy to left over q#2"
+
+
+def test_stores_of_all_iterations_become_one():
+    source = only(sample(), "coalesce", STORE, {"iterations": 4})
+    assert (
+        """
+        done_tiles = nl.ndarray((P, n // TILE * TILE), dtype=out.dtype, buffer=nl.sbuf)
+        for j in nl.affine_range(n // TILE):
+"""
+        in source
+    )
+    assert "nisa.tensor_copy(dst=done_tiles[:, j * TILE : (j + 1) * TILE], src=acc)" in source
+    assert (
+        """
+        # Out it goes.
+        nisa.dma_copy(dst=out[i * P : (i + 1) * P, :], src=done_tiles)
+    return out
+"""
+        in source
+    )
+
+
+def test_copies_of_turned_tiles_share_a_bank():
+    source = only(sample(), "coalesce", TURNED, {"iterations": 2})
+    assert "MOVE_Q = 2  # iterations over q moved at once\n" in source
+    assert (
+        """
+        for q_block in nl.affine_range(k // P // MOVE_Q):
+            # One block of a, turned.
+            turned_wide = nl.ndarray((P, MOVE_Q, P), dtype=a.dtype, buffer=nl.psum)
+            for q in nl.affine_range(q_block * MOVE_Q, (q_block + 1) * MOVE_Q):
+                nisa.nc_transpose(dst=turned_wide[:, q % MOVE_Q, :], data=rows[:, q * P : (q + 1) * P])
+            nisa.tensor_copy(dst=left[:, q_block * MOVE_Q : (q_block + 1) * MOVE_Q, :], src=turned_wide)
+"""
+        in source
+    )
+
+
+def test_a_drain_waits_for_the_store_to_be_coalesced_first():
+    first = only(sample(), "coalesce", STORE, {"iterations": 4})
+    second = Sample(first, SHAPES, sample().meaning)
+    source = only(second, "coalesce", "tensor_copy to done_tiles over j", {"iterations": 2})
+    assert "acc_wide = nl.ndarray((P, MOVE_J * TILE), dtype=nl.float32, buffer=nl.psum)" in source
+    assert "acc_wide[:, (j % MOVE_J) * TILE : ((j % MOVE_J) + 1) * TILE]" in source
+    goal = "done_tiles[:, j_block * MOVE_J * TILE : (j_block + 1) * MOVE_J * TILE]"
+    assert f"nisa.tensor_copy(dst={goal}, src=acc_wide)" in source
+    assert error(second, source) < 2e-5
+
+
+@pytest.mark.parametrize("site", [STORE, TURNED])
+def test_every_choice_computes_the_same(site: str):
+    found = rewritten(sample(), "coalesce")[site]
+    assert [choice["iterations"] for choice, _ in found] == [4, 2]
+    assert all(error(sample(), source) < 2e-5 for _, source in found)
+
+
+COPY = "            nisa.tensor_copy(dst=done_tile, src=acc)\n"
+BODY = "            # Out it goes.\n"
+TRAPS = {
+    "the tile outlives its iteration": (
+        ("            done_tile = nl.ndarray((P, TILE), dtype=out.dtype, buffer=nl.sbuf)\n", ""),
+        (
+            "    right =",
+            "    done_tile = nl.ndarray((P, TILE), dtype=out.dtype, buffer=nl.sbuf)\n    right =",
+        ),
+        "done_tile is not a tile of one iteration over j",
+    ),
+    "the destination is read in the loop": (
+        (COPY, COPY + "            nisa.dma_copy(dst=done_tile, src=out[0:P, 0:TILE])\n"),
+        (BODY, ""),
+        "dma_copy in the loop over j also uses out",
+    ),
+    "the parts are not neighbours": (
+        ("j * TILE : (j + 1) * TILE], src=done_tile", "(3 - j) * TILE : (4 - j) * TILE], src=done_tile"),
+        (BODY, ""),
+        "iterations over j do not write neighbouring parts of out",
+    ),
+    "the tile changes after it was stored": (
+        ("src=done_tile)\n", "src=done_tile)\n            nisa.memset(dst=done_tile, value=0.0)\n"),
+        (BODY, ""),
+        "memset writes done_tile after dma_copy has moved it",
+    ),
+    "only part of the tile is stored": (
+        ("j * TILE : (j + 1) * TILE], src=done_tile", "j * TILE : j * TILE + 128], src=done_tile[:, 0:128]"),
+        (BODY, ""),
+        "dma_copy takes part of done_tile, or rearranges it",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(TRAPS))
+def test_it_says_why_not(name: str):
+    *changes, reason = TRAPS[name]
+    assert refusal(sample(*changes), "coalesce", STORE) == reason

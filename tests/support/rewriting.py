@@ -1,0 +1,35 @@
+"""What a transformation makes of a small kernel, and what it says when it does not apply."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agent_core.builtin.explore import explore
+from agent_core.builtin.reader import read
+from agent_core.builtin.transforms.base import Choice
+from agent_core.builtin.transforms.catalogue import TRANSFORMS
+from tests.support.kernels import TARGET, Sample
+
+
+def rewritten(sample: Sample, technique: str) -> dict[str, list[tuple[Choice, str]]]:
+    """By site, every choice with the source it leads to."""
+    kernel = read(sample.source, sample.arguments, TARGET)
+    children, _ = explore(kernel, sample.arguments, TARGET, transforms=[TRANSFORMS[technique]])
+    found: dict[str, list[tuple[Choice, str]]] = {}
+    for child in children:
+        found.setdefault(child.site, []).append((child.choice, child.source))
+    return found
+
+
+def only(sample: Sample, technique: str, site: str, wanted: Mapping[str, int | str]) -> str:
+    """The source for one choice at one site."""
+    (source,) = [source for choice, source in rewritten(sample, technique)[site] if choice == wanted]
+    return source
+
+
+def refusal(sample: Sample, technique: str, site: str) -> str:
+    """Why the transformation does not apply at a site."""
+    kernel = read(sample.source, sample.arguments, TARGET)
+    _, refusals = explore(kernel, sample.arguments, TARGET, transforms=[TRANSFORMS[technique]])
+    (reason, *_) = [item.partition(": ")[2] for item in refusals if item.startswith(f"{technique} {site}: ")]
+    return reason
