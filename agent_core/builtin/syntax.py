@@ -5,11 +5,14 @@ Rewrites say what becomes of each node of the tree; everything they do not menti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import libcst as cst
 
 from agent_core.builtin.model import Kernel, Node, Statement
+
+CALL_WIDTH = 90
+"""Characters of a call, without its indentation, that stay on one line."""
 
 Emit = Callable[[Node], "list[cst.BaseStatement] | None"]
 """What a node becomes; None leaves it, and descends into a loop."""
@@ -62,6 +65,13 @@ def statement(code: str) -> cst.SimpleStatementLine:
     parsed = cst.parse_statement(code)
     assert isinstance(parsed, cst.SimpleStatementLine)
     return parsed
+
+
+def call(function: str, words: Mapping[str, str]) -> cst.SimpleStatementLine:
+    """A call with keyword arguments as a statement, on several lines where one would be too long."""
+    inner = ", ".join(f"{name}={text}" for name, text in words.items())
+    code = f"{function}({inner})"
+    return statement(code if len(code) <= CALL_WIDTH else f"{function}(\n    {inner}\n)")
 
 
 def expression(code: str) -> cst.BaseExpression:

@@ -12,10 +12,15 @@ from agent_core.builtin.transforms.engine import Engine
 from agent_core.builtin.transforms.fission import Fission
 from agent_core.builtin.transforms.forward import Forward
 from agent_core.builtin.transforms.fuse import Fuse
+from agent_core.builtin.transforms.fuse_reduction import FuseReduction
 from agent_core.builtin.transforms.hoist import Hoist
 from agent_core.builtin.transforms.interchange import Interchange
 from agent_core.builtin.transforms.intrinsic import Intrinsic
 from agent_core.builtin.transforms.peel import Peel
+from agent_core.builtin.transforms.place import Place
+from agent_core.builtin.transforms.rephrase import Rephrase
+from agent_core.builtin.transforms.split_reduction import SplitReduction
+from agent_core.builtin.transforms.stack import Stack
 from agent_core.builtin.transforms.tile_size import TileSize
 from agent_core.builtin.transforms.widen import Widen
 
@@ -31,9 +36,14 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         Interchange(),
         Engine(),
         Fuse(),
+        FuseReduction(),
+        SplitReduction(),
         Forward(),
         Intrinsic(),
         BufferScope(),
         Peel(),
+        Stack(),
+        Rephrase(),
+        Place(),
     )
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import ClassVar, NamedTuple
 
@@ -12,7 +11,7 @@ from agent_core.builtin import syntax
 from agent_core.builtin.elementwise import is_plain, sole_writer
 from agent_core.builtin.model import Kernel, Node, Statement
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
-from agent_core.builtin.values import Affine, Symbol
+from agent_core.builtin.values import Symbol
 from nki_sim.targets import Target
 
 
@@ -48,13 +47,13 @@ class Fuse(Transform[Pair]):
         del target, choice
         first, second = place
         _check_pair(kernel, first, second)
-        fused, keeps_tile = _RULES[first.op, second.op](kernel, place)
+        fused = _RULES[first.op, second.op](kernel, place)
         dst = first.access("dst")
         assert dst is not None
         declared = kernel.declarations[dst.tensor.id]
 
         def emit(node: Node) -> list[cst.BaseStatement] | None:
-            if node is first or (node is declared and not keeps_tile):
+            if node in (first, declared):
                 return []
             return [fused] if node is second else None
 
@@ -95,7 +94,7 @@ def _is_reversed(item: Statement) -> bool:
     return bool(item.arguments.get("reverse0") or item.arguments.get("reverse1"))
 
 
-def _scale_into_activation(kernel: Kernel, pair: Pair) -> tuple[cst.BaseStatement, bool]:
+def _scale_into_activation(kernel: Kernel, pair: Pair) -> cst.BaseStatement:
     """activation(op, data * scale + bias)"""
     del kernel
     first, second = pair
@@ -108,10 +107,10 @@ def _scale_into_activation(kernel: Kernel, pair: Pair) -> tuple[cst.BaseStatemen
     changes["scale" if ops[0] == "multiply" else "bias"] = first.texts["operand0"]
     if ops[1]:
         changes["bias"] = first.texts["operand1"]
-    return syntax.with_arguments(second.node, changes), False
+    return syntax.with_arguments(second.node, changes)
 
 
-def _two_scalars(kernel: Kernel, pair: Pair) -> tuple[cst.BaseStatement, bool]:
+def _two_scalars(kernel: Kernel, pair: Pair) -> cst.BaseStatement:
     """tensor_scalar with two operators costs what one with one does."""
     first, second = pair
     if "op1" in first.texts or "op1" in second.texts:
@@ -126,55 +125,11 @@ def _two_scalars(kernel: Kernel, pair: Pair) -> tuple[cst.BaseStatement, bool]:
     }
     for old, item, new in (("reverse0", first, "reverse0"), ("reverse0", second, "reverse1")):
         changes[new] = item.texts.get(old)
-    return syntax.with_arguments(second.node, changes), False
+    return syntax.with_arguments(second.node, changes)
 
 
-def _square_and_sum(kernel: Kernel, pair: Pair) -> tuple[cst.BaseStatement, bool]:
-    """x * x and its sum are one activation_reduce(square)."""
-    first = pair.first
-    left, right = first.access("data1"), first.access("data2")
-    if left is None or right is None or left.view != right.view or _symbol(first, "op") != "multiply":
-        raise Refused("the product is no square")
-    return _activation_reduce(kernel, pair, f"{kernel.nl}.square", first.texts["data1"], {}), True
-
-
-def _activation_and_sum(kernel: Kernel, pair: Pair) -> tuple[cst.BaseStatement, bool]:
-    first = pair.first
-    extra = {name: first.texts[name] for name in ("bias", "scale") if name in first.texts}
-    function = f"{kernel.nl}.{_symbol(first, 'op')}"
-    return _activation_reduce(kernel, pair, function, first.texts["data"], extra), True
-
-
-def _activation_reduce(
-    kernel: Kernel, pair: Pair, function: str, data: str, extra: Mapping[str, str]
-) -> cst.BaseStatement:
-    first, second = pair
-    made, result = first.access("dst"), second.access("dst")
-    assert made is not None
-    assert result is not None
-    if re.search(r"\breduce_(cmd|res)\b", kernel.unread):
-        raise Refused("the kernel may keep sums in the engine's registers, which this would overwrite")
-    if not is_plain(second):
-        raise Refused(f"{second.op} has arguments that an activation has no place for")
-    if _symbol(second, "op") != "add" or second.arguments.get("negate"):
-        raise Refused("an activation reduces by adding")
-    axis = second.arguments.get("axis")
-    if len(made.tensor.shape) != 2 or axis not in {Affine(1), (Affine(1),)} or result.view.shape[1:] != (1,):
-        raise Refused("the sum is not over the whole free dimension")
-    if result.tensor.dtype != "float32":
-        raise Refused("the sum is not float32")
-    words = {"dst": first.texts["dst"], "op": function, "data": data, **extra}
-    words |= {"reduce_op": f"{kernel.nl}.add", "reduce_res": second.texts["dst"]}
-    code = ", ".join(f"{name}={text}" for name, text in words.items())
-    return syntax.at_front(
-        syntax.statement(f"{kernel.nisa}.activation_reduce({code})"), syntax.leading(second.node)
-    )
-
-
-_RULES: dict[tuple[str, str], Callable[[Kernel, Pair], tuple[cst.BaseStatement, bool]]] = {
+_RULES: dict[tuple[str, str], Callable[[Kernel, Pair], cst.BaseStatement]] = {
     ("tensor_scalar", "activation"): _scale_into_activation,
     ("tensor_scalar", "activation_reduce"): _scale_into_activation,
     ("tensor_scalar", "tensor_scalar"): _two_scalars,
-    ("tensor_tensor", "tensor_reduce"): _square_and_sum,
-    ("activation", "tensor_reduce"): _activation_and_sum,
 }

@@ -379,7 +379,7 @@ def _tail(body: _Body, rows: int, n: int) -> Drawn:
 
 
 def _grid(body: _Body, rows: int, n: int) -> Drawn:
-    """Element-wise work on tiles of rows and columns; the first tile may be one for a row of them."""
+    """Element-wise work on tiles of rows and columns, some with few rows; the first may be one for a row."""
     window = "[i * P : (i + 1) * P, j * T : (j + 1) * T]"
     source = body.tile("x_tile", "(P, T)")
     outside = [body.lines.pop()] if body.random.random() < 0.5 else []
@@ -387,7 +387,8 @@ def _grid(body: _Body, rows: int, n: int) -> Drawn:
     source = _steps(body, source, "(P, T)", "")
     body.add(f"nisa.dma_copy(dst=out{window}, src={source})")
     loops = ["i in nl.affine_range(m // P)", "j in nl.affine_range(n // T)"]
-    return Drawn(_source(body, loops, outside), ((rows, n), (n, n)), narrow=False)
+    partitions = body.random.choice([P, P // 2, P // 4])
+    return Drawn(_source(body, loops, outside, partitions), ((rows, n), (n, n)), narrow=False)
 
 
 def _steps(body: _Body, source: str, shape: str, at: str) -> str:
@@ -400,11 +401,11 @@ def _steps(body: _Body, source: str, shape: str, at: str) -> str:
     return source
 
 
-def _source(body: _Body, loops: list[str], outside: Sequence[str] = ()) -> str:
+def _source(body: _Body, loops: list[str], outside: Sequence[str] = (), partitions: int = P) -> str:
     """The module; `outside` are lines in front of the innermost loop."""
     head = ["m, n = x.shape", "out = nl.ndarray((m, n), dtype=x.dtype, buffer=nl.shared_hbm)"]
     nest = [f"{'    ' * depth}for {loop}:" for depth, loop in enumerate(loops)]
     nest[-1:-1] = [f"{'    ' * (len(loops) - 1)}{line}" for line in outside]
     inner = [f"{'    ' * len(loops)}{line}" for line in body.lines]
     text = textwrap.indent("\n".join([*head, *nest, *inner, "return out"]), "    ")
-    return f"{HEADER}\nP = {P}\nT = {CHUNK}\n\n\n@nki.jit\ndef kernel(x, w):\n{text}\n"
+    return f"{HEADER}\nP = {partitions}\nT = {CHUNK}\n\n\n@nki.jit\ndef kernel(x, w):\n{text}\n"

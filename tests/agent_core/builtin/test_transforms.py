@@ -269,17 +269,6 @@ def test_fuse_moves_a_scale_into_the_activation():
     assert "half" not in fused
 
 
-def test_fuse_squares_and_sums_in_one():
-    source = rows(f"""
-        {tile("y")}
-        nisa.tensor_tensor(dst=y, data1=x, data2=x, op=nl.multiply)
-        {tile("total", "(128, 1)")}
-        nisa.tensor_reduce(dst=total, op=nl.add, data=y, axis=1)
-    """).replace("src=y)", "src=x)")
-    (fused,) = sites(source, "fuse")["tensor_tensor to y with tensor_reduce"]
-    assert "nisa.activation_reduce(dst=y, op=nl.square, data=x, reduce_op=nl.add, reduce_res=total)" in fused
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -1,0 +1,172 @@
+"""Split reductions: what a loop makes part by part is also reduced part by part, and the results at the end.
+
+The reduction of all of a tile has to wait until the last part is there. Reduced in the loop that makes the
+parts, each part is read while the next one is made, and no second pass over the tile is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import libcst as cst
+
+from agent_core.builtin import syntax
+from agent_core.builtin.model import Access, Kernel, Kind, Loop, Node, Statement
+from agent_core.builtin.reductions import free_axes, reduces_rows
+from agent_core.builtin.staging import shape_texts
+from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.values import Affine, View
+from nki_sim.dtypes import DTYPES
+from nki_sim.targets import Target
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """`reduction` reads the tile that `producer` fills part by part in the nest of `loops`."""
+
+    reduction: Statement
+    producer: Statement
+    part: Access
+    loops: tuple[Loop, ...]
+
+
+class SplitReduction(Transform[Statement]):
+    """Moves a reduction along rows into the loop that makes them."""
+
+    id: ClassVar[str] = "split_reduction"
+    counter: ClassVar[str] = "total_time"
+    keeps: ClassVar[str] = (
+        "the parts are all of the tile and do not change before it is reduced; the largest of the parts' "
+        "maxima is the maximum, a sum or product in float32 is the same but for the order of its terms"
+    )
+
+    def places(self, kernel: Kernel, target: Target) -> Mapping[str, Statement]:
+        del target
+        found: dict[str, Statement] = {}
+        for item in kernel.operations():
+            dst = item.access("dst")
+            if item.op == "tensor_reduce" and dst is not None:
+                found.setdefault(f"{item.op} to {kernel.label(dst.tensor)}", item)
+        return found
+
+    def choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
+        del target
+        _plan(kernel, place)
+        return ({},)
+
+    def apply(self, kernel: Kernel, target: Target, place: Statement, choice: Choice) -> str:
+        del target, choice
+        plan = _plan(kernel, place)
+        result = place.access("dst")
+        assert result is not None
+        name = kernel.fresh(f"{result.tensor.name}_parts")
+        declared = kernel.declarations[plan.part.tensor.id]
+        sizes = [shape_texts(kernel, declared)[0], _product([loop.count_text for loop in plan.loops])]
+        line = syntax.statement(
+            f"{name} = {kernel.nl}.ndarray(({', '.join(sizes)}), dtype={kernel.nl}.float32, "
+            f"buffer={kernel.nl}.sbuf)"
+        )
+        index = _index(plan.loops)
+        words = {
+            "dst": f"{name}[:, {index} : {index} + 1]",
+            "op": place.texts["op"],
+            "data": plan.producer.texts["dst"],
+            "axis": free_axes(plan.part.view),
+        }
+        partial = syntax.call(f"{kernel.nisa}.tensor_reduce", words)
+        last = syntax.with_arguments(place.node, {"data": name, "axis": "1"})
+
+        def emit(node: Node) -> list[cst.BaseStatement] | None:
+            if node is place:
+                return [last]
+            if node is plan.producer:
+                return [node.node, partial]
+            if node is plan.loops[0]:
+                body = syntax.rebuild(plan.loops[0].body, emit)
+                front = syntax.leading(node.node)
+                return [syntax.at_front(line, front), syntax.at_front(syntax.with_body(node.node, body), [])]
+            return None
+
+        return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+
+
+def _plan(kernel: Kernel, reduction: Statement) -> Split:
+    data, result = reduction.access("data"), reduction.access("dst")
+    assert data is not None
+    assert result is not None
+    tile = data.tensor
+    if not reduces_rows(reduction):
+        raise Refused("it does not reduce all of the free axes")
+    if not (data.view.whole and data.view.plain) or tile.copies or tile.id in kernel.escaping:
+        raise Refused(f"it does not reduce all of {tile.name}")
+    for tensor in (tile, result.tensor):
+        if DTYPES[tensor.dtype].kind != "float":
+            raise Refused(f"{tensor.name} does not hold floating-point numbers")
+    writers = [item for item in kernel.users(tile) if item.writes(tile)]
+    declared = kernel.declarations.get(tile.id)
+    if declared is None or len(writers) != 1:
+        raise Refused(f"{len(writers)} instructions write {tile.name}, not one in a loop")
+    producer = writers[0]
+    loops = producer.path[len(reduction.path) :]
+    if (
+        producer.path[: len(reduction.path)] != reduction.path
+        or not loops
+        or producer.order > reduction.order
+    ):
+        raise Refused(f"{tile.name} is not made part by part by a loop in front of the reduction")
+    if declared.path != reduction.path or {*producer.guards, *declared.guards, *reduction.guards}:
+        raise Refused(f"{tile.name} is declared elsewhere, or made under a condition")
+    part = next(access for access in producer.accesses if access.writes and access.tensor.id == tile.id)
+    _check_part(kernel, producer, part, loops)
+    return Split(reduction, producer, part, loops)
+
+
+def _check_part(kernel: Kernel, producer: Statement, part: Access, loops: Sequence[Loop]) -> None:
+    """The parts must be distinct, in order, and all of the tile; each is written whole and left alone."""
+    tile = part.tensor
+    if part.role != "dst" or part.reads or not part.view.plain:
+        raise Refused(f"{producer.op} does not simply write its part of {tile.name}")
+    if any(loop.index_text is None for loop in loops):
+        raise Refused(f"the loop over {loops[0].var} does not count by one")
+    if not covers(part.view, loops):
+        raise Refused(f"the parts that {producer.op} writes do not make up {tile.name}")
+    walls = [item for item in kernel.statements if item.kind is Kind.OPAQUE and loops[0] in item.path]
+    if walls:
+        raise Refused(f"the loop over {loops[0].var} holds what cannot be read: {walls[0].reason}")
+
+
+def covers(view: View, loops: Sequence[Loop]) -> bool:
+    """Whether the iterations of a nest write each element of a tensor once.
+
+    Along every dimension the loops that walk it count like the digits of a number, and their parts touch.
+    """
+    trips = {loop.id: loop.trips for loop in loops}
+    used: list[str] = []
+    for item, count in zip(view.box, view.tensor.shape, strict=True):
+        reach = item.size
+        for name, step in sorted(item.start.terms, key=lambda term: term[1]):
+            if name not in trips or step != reach:
+                return False
+            used.append(name)
+            reach *= trips[name]
+        if item.step != 1 or item.start.const or reach != count:
+            return False
+    return sorted(used) == sorted(trips) and not view.within
+
+
+def _product(counts: Sequence[str]) -> str:
+    factors = [syntax.grouped(text, first=not number) for number, text in enumerate(counts)]
+    return " * ".join(factors) if len(factors) > 1 else counts[0]
+
+
+def _index(loops: Sequence[Loop]) -> str:
+    """The number of the part: the loops' indices as digits, or the one index that counts them all."""
+    number, text = Affine(0), ""
+    for loop in loops:
+        number = number.scaled(loop.trips) + Affine(0, ((loop.id, 1),))
+        digit = str(loop.index_text)
+        text = f"{syntax.grouped(text)} * {syntax.grouped(loop.count_text)} + {digit}" if text else digit
+    whole = (loop.var for loop in loops if loop.start + Affine(0, ((loop.id, loop.step),)) == number)
+    return next(whole, text)
