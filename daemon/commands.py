@@ -8,7 +8,7 @@ file seen again after a crash either has its answer, and nothing happens, or sti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -20,6 +20,7 @@ from pydantic import JsonValue
 import remote
 import seeds
 from agent_core.proposers import ProposerError
+from daemon import wording
 from daemon.amend import JUDGED_BY, amended, changes, run_keys
 from daemon.config import ConfigError
 from daemon.errors import BadFile, CommandRefused, UnknownEvent, UnknownRun
@@ -143,7 +144,7 @@ class Commands:
         caused: list[NewEvent] = []
         if isinstance(command, Submit):
             created = create(command, self._workers)
-            run, carried = run_id(id_, created.problem.name), _submitted(command, created)
+            run, carried = run_id(id_, created.problem.name), self._submitted(command, created)
         elif isinstance(command, Fork):
             state, last = self._look(command.run)
             run, carried = self._fork(id_, command, state, last=last)
@@ -161,14 +162,15 @@ class Commands:
     def _fork(self, id_: str, command: Fork, parent: RunState, *, last: int) -> tuple[str, Carried]:
         """Return a fork's id, and how it begins."""
         cut = self._cut(command, last)
-        events = first_events(command, cut, self._log, self._workers)
+        prompts = wording.in_force(self._log)
+        events = first_events(command, cut, self._log, self._workers, prompts=prompts)
         rebase = events[0].rebase if isinstance(events[0], RunForked) else None
         problem = rebase.problem if rebase else cut.state.problem
         run = run_id(id_, problem.name)
         rewound = RunPaused(reason=f"rewound to event {cut.run_seq}: {run} goes on in its place")
         return run, Carried(
             events,
-            tuple(command.files.values()) if command.files else (),
+            (*(command.files.values() if command.files else ()), *self._told(events)),
             {
                 "parent": cut.run,
                 "seq": cut.run_seq,
@@ -177,6 +179,17 @@ class Commands:
             },
             parent=(rewound,) if command.rewind and parent.status is RunStatus.RUNNING else (),
         )
+
+    def _submitted(self, command: Submit, created: RunCreated) -> Carried:
+        prompts = wording.in_force(self._log)
+        blobs = (*command.files.values(), _kernel(command), *wording.missing(self._log, prompts))
+        return Carried((created.model_copy(update={"prompts": prompts}),), blobs)
+
+    def _told(self, events: Iterable[Event]) -> Iterator[bytes]:
+        """Yield the prompts that a fork's first events name and the log does not have."""
+        for event in events:
+            if isinstance(event, ConfigChanged) and event.prompts:
+                yield from wording.missing(self._log, event.prompts)
 
     def _cut(self, command: Fork, last: int) -> Cut:
         at = last if command.seq is None else command.seq
@@ -217,10 +230,6 @@ def create(command: Submit, workers: Workers) -> RunCreated:
         code_version=version("nki-kernel-agent"),
         pinned=command.pinned,
     )
-
-
-def _submitted(command: Submit, created: RunCreated) -> Carried:
-    return Carried((created,), (*command.files.values(), _kernel(command)))
 
 
 def _kernel(command: Submit) -> bytes:

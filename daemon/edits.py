@@ -1,48 +1,62 @@
-"""Edits of the configuration file while a process owns the home: picked up, checked as a whole, recorded.
+"""Edits of configuration file and prompts while a process owns the home: taken as a whole, recorded.
 
-A changed `[daemon]` counts at once where that is possible. What changed in `[run]` counts for runs to come,
-and from their next round on for those under way, but for keys that somebody set for a run, and for what
-kernels are judged by, which a run keeps. What changed is told by the log, which has what the file said when
-it was last taken: edits that were made while nobody owned the home are found when somebody does. A file
-with faults changes nothing: it is refused, with every fault, in the log and in the status, until it is
-right again. The file is looked at periodically, and taken only when two looks in a row find the same: editors
-write in steps.
+A changed `[daemon]` counts at once. What changed in `[run]` counts for runs to come, and from their next
+round on for those under way, but for keys that somebody set for a run, and for what kernels are judged by,
+which a run keeps. Prompts count for all runs, from their next round on. What changed is told by the log,
+which has what was last taken: edits that were made while nobody owned the home are found when somebody does,
+and so are prompts that a new version of this program brings. An edit with faults changes nothing: it is
+refused, with every fault of every file, in the log and in the status, until all is right again. Files are
+looked at periodically, and taken only when two looks in a row find the same: editors write in steps.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import structlog
 from pydantic import ValidationError
 
+from agent_core.prompting import Prompts
+from daemon import wording
 from daemon.amend import JUDGED_BY, amended, changes
 from daemon.config import FILE_NAME, Config, ConfigError, DaemonConfig, load
+from daemon.forking import prompts_of
 from daemon.looking import append_seen
 from daemon.names import unknown
 from state.events import ConfigChanged, ConfigRefused, Event
 from state.fold import RunState
 from state.log import EventLog
-from state.model import SYSTEM_STREAM, ErrorInfo
+from state.model import SYSTEM_STREAM, Digest, ErrorInfo
 from state.records import NewEvent, Recorded
 
 LOOK_SECONDS = 1.0
 
-Stamp = tuple[int, int, int] | None
-"""When a file was written, its size and its inode; None where there is no file."""
+Stamp = tuple[tuple[str, int, int, int], ...]
+"""Of each file that is there: its path, when it was written, its size and its inode."""
 
-NEVER: Stamp = (-1, -1, -1)
-"""The stamp of no file: whatever is there was not taken yet."""
+NEVER: Stamp = (("", 0, 0, 0),)
+"""The stamp of no files: whatever is there was not taken yet."""
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("config")
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the files of a home say: `fresh` by itself, `effective` with the environment of this process."""
+
+    fresh: Config
+    effective: DaemonConfig
+    prompts: Prompts
+
+
 class Edits:
-    """Watches the configuration file of the home that is owned, and applies what changes in it."""
+    """Watches configuration file and prompts of the home that is owned, and applies what changes in them."""
 
     def __init__(
         self,
@@ -55,6 +69,7 @@ class Edits:
     ) -> None:
         """`turn` is held while settings are read and changed; `apply` puts the daemon's own into force."""
         self._log = event_log
+        self._home = event_log.home
         self._path = event_log.home / FILE_NAME
         self._turn = turn
         self._apply = apply
@@ -91,50 +106,88 @@ class Edits:
     def _at_start(self) -> DaemonConfig | None:
         """Return the process's settings that it began with, but for flags."""
         try:
-            return load(self._path.parent, self._env).config.daemon
+            return load(self._home, self._env).config.daemon
         except ConfigError:
             return None
 
     def _stamp(self) -> Stamp:
-        for follow in (True, False):  # a link that leads nowhere, or in a circle, is there too
-            with suppress(OSError):
-                found = self._path.stat(follow_symlinks=follow)
-                return found.st_mtime_ns, found.st_size, found.st_ino
-        return None
+        return tuple(_stamps((self._path, self._home / wording.FOLDER, *wording.paths(self._home))))
 
     async def _take(self) -> None:
         try:
-            fresh = load(self._path.parent, {}, look_up=unknown).config
-            effective = load(self._path.parent, self._env).config.daemon
-            if fresh == self._known and self._log.system().refused is None:
-                return
-            stored = await self._record(fresh)
+            found = self._read()
+            changed = await self._record(found)
         except ConfigError as error:
             await self._refuse(error)
             return
-        self._known = fresh
-        if effective != self._in_force:  # else flags of this process would be undone by edits of other keys
-            self._in_force = effective
-            self._apply(effective)
-        log.info("config_changed", file=str(self._path), runs=[one.stream for one in stored[1:]])
+        self._known = found.fresh
+        if found.effective != self._in_force:  # else flags of this process would be undone by other edits
+            self._in_force = found.effective
+            self._apply(found.effective)
+        if changed:
+            log.info(
+                "config_changed",
+                home=str(self._home),
+                runs=sorted({one.stream for one in changed} - {SYSTEM_STREAM}),
+            )
 
-    async def _record(self, fresh: Config) -> Sequence[Recorded]:
-        """Store what the file says now, and what that changes in the runs under way."""
-        changed = changes(self._known.run, fresh.run)
-        taken = NewEvent(SYSTEM_STREAM, ConfigChanged(config=fresh.model_dump(mode="json")))
+    def _read(self) -> Found:
+        """Return what the files say.
+
+        Raises:
+            ConfigError: naming every fault of every file.
+        """
+        faults: list[str] = []
+        try:
+            fresh = load(self._home, {}, look_up=unknown).config
+            effective = load(self._home, self._env).config.daemon
+        except ConfigError as error:
+            faults += error.faults
+        try:
+            prompts = wording.read(self._home)
+        except ConfigError as error:
+            faults += error.faults
+        if faults:
+            raise ConfigError(faults)
+        return Found(fresh, effective, prompts)
+
+    async def _record(self, found: Found) -> Sequence[Recorded]:
+        """Store what is new in the files, and what that changes in the runs under way.
+
+        Raises:
+            ConfigError: what it changes does not go with what a run has.
+        """
+        changed = changes(self._known.run, found.fresh.run)
+        system = self._log.system()
+        prompts = None if found.prompts.version == wording.in_force(self._log) else found.prompts.version
+        taken = ConfigChanged(config=found.fresh.model_dump(mode="json"), prompts=prompts)
+        news = found.fresh != self._known or prompts is not None or system.refused is not None
         return await append_seen(
-            self._log, self._log.runs(), lambda state: _edited(state, changed), with_=[taken]
+            self._log,
+            self._log.runs(),
+            lambda state: _edited(state, changed, found.prompts.version),
+            with_=[NewEvent(SYSTEM_STREAM, taken)] if news else (),
+            blobs=(found.prompts.to_json(),),
         )
 
     async def _refuse(self, error: ConfigError) -> None:
         if self._log.system().refused != str(error):
-            info = ErrorInfo(code=error.code, message=str(error), hint=f"correct {self._path}")
+            info = ErrorInfo(code=error.code, message=str(error), hint=f"correct it in {self._home}")
             await self._log.append([NewEvent(SYSTEM_STREAM, ConfigRefused(error=info))])
-        log.warning("config_refused", file=str(self._path), faults=list(error.faults))
+        log.warning("config_refused", home=str(self._home), faults=list(error.faults))
 
 
-def _edited(state: RunState, changed: Mapping[str, tuple[Any, Any]]) -> Event | None:
-    """Return what an edit changes in a run under way.
+def _stamps(paths: Iterable[Path]) -> Iterator[tuple[str, int, int, int]]:
+    for path in paths:
+        for follow in (True, False):  # a link that leads nowhere, or in a circle, is there too
+            with suppress(OSError):
+                found = path.stat(follow_symlinks=follow)
+                yield str(path), found.st_mtime_ns, found.st_size, found.st_ino
+                break
+
+
+def _edited(state: RunState, changed: Mapping[str, tuple[Any, Any]], prompts: Digest) -> Event | None:
+    """Return what an edit changes in a run under way; what it was told is not changed unless recorded.
 
     Raises:
         ConfigError: what it changes does not go with what the run has.
@@ -142,4 +195,7 @@ def _edited(state: RunState, changed: Mapping[str, tuple[Any, Any]]) -> Event | 
     settings = {key: new for key, (_, new) in changed.items() if key not in {*state.pinned, *JUDGED_BY}}
     before = state.pending_config or state.config
     after = amended(before, settings)
-    return ConfigChanged(config=after.model_dump(mode="json")) if after != before else None
+    other = None if prompts_of(state) in (None, prompts) else prompts
+    if after == before and other is None:
+        return None
+    return ConfigChanged(config=after.model_dump(mode="json"), prompts=other)

@@ -20,7 +20,7 @@ from seeds.problem import Problem
 from state.events import ConfigChanged, Event, RunForked
 from state.fold import RunState
 from state.log import EventLog
-from state.model import Rebase, RunConfig
+from state.model import Digest, Rebase, RunConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,10 @@ class Cut:
     state: RunState
 
 
-def first_events(command: Fork, cut: Cut, log: EventLog, workers: Workers) -> tuple[Event, ...]:
-    """Return the events that a fork begins with.
+def first_events(
+    command: Fork, cut: Cut, log: EventLog, workers: Workers, *, prompts: Digest
+) -> tuple[Event, ...]:
+    """Return the events that a fork begins with; it goes by `prompts`, those that count for runs to come.
 
     Raises:
         CommandRefused: what it would judge by, or a planner, is not one, and why.
@@ -54,9 +56,15 @@ def first_events(command: Fork, cut: Cut, log: EventLog, workers: Workers) -> tu
         rebase=rebase,
         pinned=tuple(run_keys(command.settings)),
     )
-    if rebase is None and changes(before, config):
-        return forked, ConfigChanged(config=config.model_dump(mode="json"))
+    other = None if prompts_of(cut.state) in (None, prompts) else prompts
+    if other or (rebase is None and changes(before, config)):
+        return forked, ConfigChanged(config=config.model_dump(mode="json"), prompts=other)
     return (forked,)
+
+
+def prompts_of(state: RunState) -> Digest | None:
+    """Return the version of the prompts that a run goes by from its next round on; None: not recorded."""
+    return state.pending_prompts or state.prompts
 
 
 def _settings(command: Fork) -> dict[str, object]:

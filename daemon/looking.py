@@ -17,8 +17,11 @@ async def append_seen(
     say: Callable[[RunState], Event | None],
     *,
     with_: Sequence[NewEvent] = (),
+    blobs: Sequence[bytes] = (),
 ) -> Sequence[Recorded]:
     """Append what `say` makes of each run that has not ended, together with `with_`, in one transaction.
+
+    `blobs` are stored with it.
 
     A run that moved on between look and append is looked at again: it may have ended, or been paused.
 
@@ -34,6 +37,6 @@ async def append_seen(
             return ()
         try:
             expect = {event.stream: seen[event.stream] for event in events}
-            return await log.append([*with_, *events], expect=expect)
+            return await log.append([*with_, *events], blobs=blobs, expect=expect)
         except StaleAppend:
             continue

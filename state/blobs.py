@@ -14,11 +14,13 @@ from state.errors import BlobMissing, BlobPruned, LogDamaged
 from state.events import (
     EVENT_TYPES,
     CommandReceived,
+    ConfigChanged,
     EffectStarted,
     EvaluationCompleted,
     Event,
     KernelProposed,
     ProfileRecorded,
+    RoundStarted,
     RunCreated,
 )
 from state.model import digest_of
@@ -116,8 +118,14 @@ def exists(connection: sqlite3.Connection, digest: str) -> bool:
     return connection.execute(query, (key,)).fetchone() is not None
 
 
+def _prompts(event: RunCreated | RoundStarted | ConfigChanged) -> tuple[str, ...]:
+    return () if event.prompts is None else (event.prompts,)
+
+
 _NAMES: dict[type[Event], Callable[[Any], tuple[str, ...]]] = {
-    RunCreated: lambda event: (event.kernel, *event.problem.files.values()),
+    RunCreated: lambda event: (event.kernel, *event.problem.files.values(), *_prompts(event)),
+    RoundStarted: _prompts,
+    ConfigChanged: _prompts,
     CommandReceived: lambda event: (event.payload,),
     KernelProposed: lambda event: (event.source,),
     EvaluationCompleted: lambda event: (event.evaluation.profile,) if event.evaluation.profile else (),

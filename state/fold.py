@@ -92,7 +92,8 @@ def apply(state: RunState | None, event: Event) -> RunState:
 
 def semantic(state: RunState) -> dict[str, Any]:
     """Return what two runs with the same history of decisions share, as JSON-like data."""
-    data = state.model_dump(mode="json", exclude=_NOT_SEMANTIC)
+    unset = {name for name in _ONLY_IF_SET if getattr(state, name) is None}
+    data = state.model_dump(mode="json", exclude=_NOT_SEMANTIC | unset)
     data["open"] = {key: value["request"] for key, value in data["open"].items()}
     late = [one[part] or {} for one in data["late"].values() for part in ("kernel", "judged")]
     for outcome in (*data["outcomes"].values(), *late):
@@ -116,6 +117,9 @@ _NOT_SEMANTIC = {
     "pinned",
 }
 
+_ONLY_IF_SET = ("prompts", "pending_prompts")
+"""What runs of before did not have: their hashes are as they were."""
+
 
 def _created(event: Event) -> RunState:
     if not isinstance(event, RunCreated):
@@ -127,6 +131,7 @@ def _created(event: Event) -> RunState:
         bounds=event.bounds,
         toolchain=event.toolchain,
         pinned=event.pinned,
+        prompts=event.prompts,
     )
 
 
@@ -184,7 +189,12 @@ def _completed(state: RunState, event: RunCompleted) -> RunState:
 
 
 def _config_changed(state: RunState, event: ConfigChanged) -> RunState:
-    return _pinned(evolve(state, pending_config=RunConfig.model_validate(event.config)), event.pinned)
+    changed = evolve(
+        state,
+        pending_config=RunConfig.model_validate(event.config),
+        pending_prompts=event.prompts or state.pending_prompts,
+    )
+    return _pinned(changed, event.pinned)
 
 
 def _pinned(state: RunState, keys: tuple[str, ...]) -> RunState:
@@ -209,6 +219,8 @@ def _round_started(state: RunState, event: RoundStarted) -> RunState:
         expired=False,
         config=state.pending_config or state.config,
         pending_config=None,
+        prompts=event.prompts,
+        pending_prompts=None,
     )
 
 

@@ -103,7 +103,8 @@ class RunState(Frozen):
     `rejudge` are the kernels of a fork's parent (the initial one, then the beam) that must be judged anew
     before anything else. `needs_approval` are the points at which the run waits for a person, `approved` the
     last one let pass of each kind; `pause_cause` is what ends the last pause. `pinned` are the keys of
-    settings that somebody set for this run.
+    settings that somebody set for this run. `prompts` is the version of the prompts that hold in the round,
+    `pending_prompts` that from the next round on, None where it is the same.
     `expired` says that the round's deadline passed, `late` are the places that were then in flight.
     `before` is the state before a record of decisions that has begun and not ended: a fork inside it begins
     there, so that the record is made whole.
@@ -144,6 +145,8 @@ class RunState(Frozen):
     needs_approval: tuple[str, ...] = ()
     approved: dict[str, str] = Field(default_factory=dict)
     pinned: tuple[str, ...] = ()
+    prompts: Digest | None = None
+    pending_prompts: Digest | None = None
     expired: bool = False
     late: dict[str, Late] = Field(default_factory=dict)
     before: RunState | None = None

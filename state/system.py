@@ -34,12 +34,14 @@ class PendingCommand(Frozen):
 class SystemState(Frozen):
     """What all runs share; `pending` is in order of arrival.
 
-    `config` is what the configuration file last said, `refused` what is wrong with it since.
+    `config` is what the configuration file last said, `prompts` the version of the prompts for runs to come
+    (None: nobody edited any), `refused` what is wrong with either since.
     """
 
     pending: dict[str, PendingCommand] = Field(default_factory=dict)
     answered: int = 0
     config: JsonValue = None
+    prompts: Digest | None = None
     refused: str | None = None
 
 
@@ -62,7 +64,8 @@ def apply(state: SystemState | None, event: Event) -> SystemState:
             rest = {id_: entry for id_, entry in state.pending.items() if id_ != event.id}
             return state.model_copy(update={"pending": rest, "answered": state.answered + 1})
         case ConfigChanged():
-            return state.model_copy(update={"config": event.config, "refused": None})
+            taken = {"config": event.config, "prompts": event.prompts or state.prompts, "refused": None}
+            return state.model_copy(update=taken)
         case ConfigRefused():
             return state.model_copy(update={"refused": event.error.message})
         case LogRewritten():
@@ -72,8 +75,8 @@ def apply(state: SystemState | None, event: Event) -> SystemState:
 
 
 def semantic(state: SystemState) -> dict[str, Any]:
-    """Return the state as JSON-like data."""
-    return state.model_dump(mode="json")
+    """Return the state as JSON-like data; without prompts it is as it was before there were any."""
+    return state.model_dump(mode="json", exclude={"prompts"} if state.prompts is None else None)
 
 
 def state_hash(state: SystemState) -> str:

@@ -40,7 +40,7 @@ def status(session: Session, run: str | None) -> None:
     process = _process(session)
     runs = _runs(session, run, owned=process["state"] == "running")
     refused = process["config_refused"]
-    told = [f"config.toml was refused: {refused}"] if refused else []
+    told = [f"an edit was refused, and changes nothing: {refused}"] if refused else []
     table = _table(runs) if runs else ["no runs"]
     text = [_process_line(process), *told, *table, *_approvals(runs)]
     session.emit({"daemon": process, "runs": runs}, "\n".join(text))
@@ -84,7 +84,7 @@ def _runs(session: Session, run: str | None, *, owned: bool) -> list[dict[str, A
     try:
         with LogReader.open(session.home) as reader:
             reader.check_end()
-            rows = [row for row in reader.runs() if run in (None, row["run"])]
+            rows = [row for row in reader.listed() if run in (None, row["run"])]
             if run is not None and not rows:
                 raise UnknownRun.among(run, reader.run_ids())
             return [_run(reader, row, owned=owned) for row in rows]

@@ -14,6 +14,7 @@ from state.model import (
     Candidate,
     Checkpoint,
     Credit,
+    Digest,
     Ending,
     ErrorInfo,
     Experience,
@@ -24,11 +25,16 @@ from state.model import (
 
 
 class RoundStarted(Event):
-    """A round begins; the learning state that its proposals read is frozen here."""
+    """A round begins; the learning state that its proposals read is frozen here.
 
+    `prompts` is the version of the prompts that hold in it, as in RunCreated.
+    """
+
+    version = 2
     type: Literal["RoundStarted"] = "RoundStarted"
     round: int = Field(ge=1)
     slots: tuple[SlotAssignment, ...]
+    prompts: Digest | None = None
 
 
 class RoundDeadlinePassed(Event):

@@ -24,9 +24,11 @@ class RunCreated(Event):
     """A run begins: the whole problem, the kernel to start from, and the effective configuration.
 
     `pinned` are the keys that somebody set for this run: edits of the configuration file leave them alone.
+    `prompts` is the version of the prompts that its LLM roles are given, which is their blob; None where that
+    was not recorded.
     """
 
-    version = 3
+    version = 4
     type: Literal["RunCreated"] = "RunCreated"
     config: RunConfig
     problem: ProblemRef
@@ -35,6 +37,7 @@ class RunCreated(Event):
     toolchain: str
     code_version: str
     pinned: tuple[str, ...] = ()
+    prompts: Digest | None = None
 
 
 class RunForked(Event):
@@ -93,17 +96,19 @@ class RunCompleted(Event):
 class ConfigChanged(Event):
     """New effective settings, of a run or, in the system stream, of the configuration file.
 
-    Those of a run count from its next RoundStarted on. `pinned` as in RunCreated.
+    Those of a run count from its next RoundStarted on. `pinned` and `prompts` as in RunCreated; no `prompts`
+    leaves them as they are.
     """
 
-    version = 3
+    version = 4
     type: Literal["ConfigChanged"] = "ConfigChanged"
     config: JsonValue
     pinned: tuple[str, ...] = ()
+    prompts: Digest | None = None
 
 
 class ConfigRefused(Event):
-    """The configuration file was edited and has faults; what was in force stays so."""
+    """The configuration file, or a prompt, was edited and has faults; what was in force stays so."""
 
     type: Literal["ConfigRefused"] = "ConfigRefused"
     error: ErrorInfo

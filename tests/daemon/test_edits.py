@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 
 import pytest
 from structlog.testing import capture_logs
 
+from agent_core.prompting import Prompts, builtin
+from daemon import wording
 from daemon.commands import Commands
 from daemon.config import FILE_NAME
 from daemon.edits import Edits
 from daemon.host import work_on
 from daemon.stop import Stop
-from daemon.verbs import Set, run_id
-from state.events import ConfigChanged, ConfigRefused, RunCancelled
+from daemon.verbs import Fork, Set, run_id
+from state.events import ConfigChanged, ConfigRefused, RoundStarted, RunCancelled, RunCreated
 from state.log import EventLog
 from state.model import RunStatus
 from state.records import NewEvent
+from state.verify import verify
 from tests.daemon import fakes
 
 
@@ -242,6 +246,163 @@ async def test_an_owner_picks_edits_up(home, event_log):
     assert event_log.system().config["run"]["search"]["beam"] == 7
 
 
+# --- prompts ---------------------------------------------------------------------------------------
+
+
+ASK = builtin().files["planner/ask.md"] + "Prefer what is simple.\n"
+
+
+def say(home, path: str = "planner/ask.md", text: str = ASK) -> None:
+    file = home / "prompts" / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+async def test_an_edited_prompt_is_recorded_and_counts_from_the_next_round(home, event_log, commands, edits):
+    run = await submit(commands)
+    assert event_log.state(run).prompts == builtin().version
+    assert Prompts.from_json(event_log.get_blob(builtin().version)) == builtin()
+    say(home)
+    await looked(edits)
+    version = event_log.system().prompts
+    assert Prompts.from_json(event_log.get_blob(version)).files["planner/ask.md"] == ASK
+    state = event_log.state(run)
+    assert (state.prompts, state.pending_prompts) == (builtin().version, version)
+    later = await submit(commands, "b")
+    assert event_log.state(later).prompts == version
+    await fakes.host_until_ended(event_log, run, later)
+    rounds = [item.event for item in event_log.read(stream=run, limit=10_000)]
+    assert {event.prompts for event in rounds if isinstance(event, RoundStarted)} == {version}
+    assert verify(home).ok
+
+
+async def test_a_round_under_way_keeps_its_prompts(home, event_log, commands, edits):
+    run = await submit(commands)
+    hosting = asyncio.create_task(fakes.host_until_ended(event_log, run))
+    async with asyncio.timeout(30):
+        while event_log.state(run).round < 1:  # noqa: ASYNC110 - no event says so
+            await asyncio.sleep(0)
+    say(home)
+    await looked(edits)
+    await hosting
+    rounds = [item.event for item in event_log.read(stream=run, limit=10_000)]
+    versions = [event.prompts for event in rounds if isinstance(event, RoundStarted)]
+    assert versions == [builtin().version, event_log.system().prompts]
+
+
+async def test_files_are_taken_together_or_not_at_all(home, event_log, commands, edits):
+    run = await submit(commands)
+    write(home, "[run.search]\nbeam = 7\n")
+    say(home, "planner/task.md", "{{kernal}}")
+    say(home, "planer/task.md")
+    await looked(edits)
+    assert event_log.state(run).pending_config is None
+    (event,) = recorded(event_log)
+    assert event.error.message.splitlines() == [
+        "prompts/planer/task.md: no such prompt; did you mean planner/task.md?",
+        "prompts/planner/task.md, line 1: {{kernal}}: no such value here; did you mean kernel?",
+    ]
+    write(home, "[run.search]\nbeem = 7\n")
+    await looked(edits)
+    assert event_log.system().refused.splitlines()[0].startswith("config.toml: run.search.beem")
+    assert len(event_log.system().refused.splitlines()) == 3
+    shutil.rmtree(home / "prompts")
+    write(home, "[run.search]\nbeam = 7\n")
+    await looked(edits)
+    assert event_log.system().refused is None
+    assert event_log.system().prompts is None
+    assert event_log.state(run).pending_config.search.beam == 7
+
+
+async def test_prompts_that_are_removed_mean_the_program_s_own_again(home, event_log, commands, edits):
+    say(home)
+    await looked(edits)
+    run = await submit(commands)
+    shutil.rmtree(home / "prompts")
+    await looked(edits)
+    assert event_log.system().prompts == builtin().version
+    assert event_log.state(run).pending_prompts == builtin().version
+    known = event_log.head.seq
+    await again(event_log, commands).look()
+    assert event_log.head.seq == known
+
+
+async def test_prompts_of_another_version_of_the_program_reach_runs_under_way(
+    event_log, commands, monkeypatch
+):
+    run = await submit(commands)
+    say(event_log.home)
+    with monkeypatch.context() as patch:  # what the program's own set would be after an upgrade
+        fresh = wording.read(event_log.home)
+        patch.setattr(wording, "builtin", lambda: fresh)
+        shutil.rmtree(event_log.home / "prompts")
+        patch.setattr(wording, "read", lambda _: fresh)
+        await again(event_log, commands).look()
+    assert event_log.state(run).pending_prompts == fresh.version
+    assert event_log.system().prompts is None
+
+
+async def test_a_run_of_before_prompts_were_recorded_is_left_alone(event_log, commands, edits):
+    run = await submit(commands)
+    created = event_log.read(stream=run)[0].event
+    old = created.model_copy(update={"prompts": None})
+    await event_log.append([NewEvent("old-run", old)])
+    say(event_log.home)
+    await looked(edits)
+    assert event_log.state("old-run").pending_prompts is None
+    assert event_log.state(run).pending_prompts is not None
+
+
+async def test_a_fork_goes_by_the_prompts_that_count_now(home, event_log, commands, edits):
+    run = await submit(commands)
+    say(home)
+    await looked(edits)
+    cut = next(item.run_seq for item in event_log.read(stream=run) if isinstance(item.event, RunCreated))
+    await commands.handle("f", Fork(run=run, seq=cut).model_dump_json().encode())
+    child = run_id("f", "silu")
+    state = event_log.state(child)
+    assert (state.prompts, state.pending_prompts) == (builtin().version, event_log.system().prompts)
+    await commands.handle("g", Fork(run=run).model_dump_json().encode())
+    assert event_log.run_seq(run_id("g", "silu")) == event_log.run_seq(run) + 1
+
+
+@pytest.mark.parametrize("name", [".task.md.swp", "task.md~", ".git/config"])
+async def test_what_editors_leave_behind_is_passed_over(home, event_log, edits, name):
+    say(home, f"planner/{name}", "left behind")
+    await looked(edits)
+    assert recorded(event_log) == []
+
+
+def _a_file(folder) -> None:
+    folder.write_text("no folder")
+
+
+def _a_pipe(folder) -> None:
+    (folder / "planner").mkdir(parents=True)
+    os.mkfifo(folder / "planner" / "task.md")
+
+
+def _many(folder) -> None:
+    folder.mkdir()
+    for number in range(wording.MOST_FILES + 1):
+        (folder / f"{number}.md").touch()
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (_a_file, "a folder was expected"),
+        (_a_pipe, "prompts/planner/task.md: cannot be read: not a regular file"),
+        (_many, "more than 200 files"),
+    ],
+)
+async def test_what_is_no_folder_of_prompts_is_refused(home, event_log, edits, make, words):
+    make(home / "prompts")
+    await looked(edits)
+    (event,) = recorded(event_log)
+    assert words in event.error.message
+
+
 def test_status_says_that_an_edit_was_refused(ctl, home):
     with EventLog.open(home) as log:
         commands = Commands(log, fakes.fake_workers(), touched=lambda *_: None)
@@ -249,5 +410,8 @@ def test_status_says_that_an_edit_was_refused(ctl, home):
         write(home, "[run.search]\nbeem = 7\n")
         asyncio.run(looked(edits))
     (home / FILE_NAME).unlink()
-    assert "config.toml was refused: config.toml: run.search.beem: no such key" in ctl("status").out
+    assert (
+        "an edit was refused, and changes nothing: config.toml: run.search.beem: no such key"
+        in ctl("status").out
+    )
     assert "beem" in ctl("status", "--json").json["daemon"]["config_refused"]
