@@ -13,9 +13,9 @@ The order in which outcomes arrive does not matter; the fold and `decide` see to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -125,11 +125,9 @@ class Supervisor:
         if self._failure is not None:
             raise self._failure
         while self._touched:  # this ends: nothing starts meanwhile, so ever less can happen
-            run = next(iter(self._touched))
-            del self._touched[run]
-            if self.focus is None or run in self.focus:
-                await self._consider(run)
-                self.turns.step()
+            runs = [run for run in self._touched if self.focus is None or run in self.focus]
+            self._touched.clear()
+            await _together(self._consider(run) for run in runs)
         await self._admit()
 
     # --- deciding ----------------------------------------------------------------------------------
@@ -148,6 +146,7 @@ class Supervisor:
             self._forget(run)
         elif state.status is not RunStatus.RUNNING and not lane.flying:
             self._leave(run)
+        self.turns.step()
 
     def _leave(self, run: str) -> None:
         """Give up the place of `run` to whoever waits."""
@@ -191,20 +190,23 @@ class Supervisor:
 
     async def _admit(self) -> None:
         """Start ready effects while there is room, each time one of the run that has had least."""
-        for run, chosen in self._choose().items():
-            lane = self._lanes[run]
-            starts = [ready.started(run) for ready, _ in chosen]
-            blobs = [blob for ready, _ in chosen for blob in ready.blobs]
-            try:
-                stored = await self._log.append(starts, blobs=blobs, expect={run: lane.seen})
-            except StaleAppend:
-                for ready, charge in chosen:
-                    self._shares[kind_of(ready.key.role)].end(run, charge, 0.0)
-                self.touch(run)  # the run moved on: its ready effects are derived anew
-                continue
-            lane.seen = stored[-1].run_seq
-            for (ready, charge), item in zip(chosen, stored, strict=True):
-                self._launch(run, lane, ready, charge, item.place)
+        await _together(self._start(run, chosen) for run, chosen in self._choose().items())
+
+    async def _start(self, run: str, chosen: list[tuple[Ready, float]]) -> None:
+        """Append that effects of `run` start, and launch them."""
+        lane = self._lanes[run]
+        starts = [ready.started(run) for ready, _ in chosen]
+        blobs = [blob for ready, _ in chosen for blob in ready.blobs]
+        try:
+            stored = await self._log.append(starts, blobs=blobs, expect={run: lane.seen})
+        except StaleAppend:
+            for ready, charge in chosen:
+                self._shares[kind_of(ready.key.role)].end(run, charge, 0.0)
+            self.touch(run)  # the run moved on: its ready effects are derived anew
+            return
+        lane.seen = stored[-1].run_seq
+        for (ready, charge), item in zip(chosen, stored, strict=True):
+            self._launch(run, lane, ready, charge, item.place)
 
     def _choose(self) -> dict[str, list[tuple[Ready, float]]]:
         """Take ready effects up to the limits, with what their runs are charged for them."""
@@ -273,6 +275,13 @@ class Supervisor:
 
     def _tasks(self) -> list[asyncio.Task[None]]:
         return [flight.task for lane in self._lanes.values() for flight in lane.flying.values()]
+
+
+async def _together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Do all of `works`, so that what they append shares commits; then raise what went wrong in the first."""
+    for result in await asyncio.gather(*works, return_exceptions=True):
+        if result is not None:
+            raise result
 
 
 async def _drop(tasks: Iterable[asyncio.Task[None]]) -> None:

@@ -122,6 +122,51 @@ async def test_runs_take_turns(event_log):
     assert all(Counter(first)[run] >= 2 for run in runs)
 
 
+async def test_what_runs_decide_and_start_is_stored_together(event_log, monkeypatch):
+    """Appends that wait at the same time share a commit: one run does not wait for the disk after another."""
+    runs = [await submit(event_log, id_) for id_ in "abc"]
+    append, waiting, most = event_log.append, Counter(), Counter()
+
+    async def watched(events, **options):
+        kind = next(
+            (kind for kind in (EffectStarted, EffectEnded) if isinstance(events[0].event, kind)), None
+        )
+        waiting[kind] += 1
+        most[kind] = max(most[kind], waiting[kind])
+        try:
+            return await append(events, **options)
+        finally:
+            waiting[kind] -= 1
+
+    monkeypatch.setattr(event_log, "append", watched)
+    async with running(supervisor_of(event_log, Gate(event_log), at_a_time=3)):
+        await until(lambda: all(fakes.has_ended(event_log, run) for run in runs))
+    assert most[EffectStarted] == 3
+    assert most[None] > 1  # what is decided: verdicts arrive one by one
+
+
+async def test_a_log_that_fails_under_one_run_ends_the_others_appends_too(event_log, monkeypatch):
+    """What was being appended beside it has ended when the supervisor gives up: nothing is left behind."""
+    runs = [await submit(event_log, id_) for id_ in "ab"]
+    append, under_way = event_log.append, Counter()
+
+    async def failing(events, **options):
+        under_way["now"] += 1
+        try:
+            await asyncio.sleep(0)
+            if events[0].stream == runs[0]:
+                raise StorageFull("no space")
+            await asyncio.sleep(0.01)
+            return await append(events, **options)
+        finally:
+            under_way["now"] -= 1
+
+    monkeypatch.setattr(event_log, "append", failing)
+    with pytest.raises(StorageFull):
+        await supervisor_of(event_log, Gate(event_log), at_a_time=2).run(Stop())
+    assert under_way["now"] == 0
+
+
 async def test_a_run_with_many_effects_does_not_starve_another(event_log):
     """The big run has 48 places a round, the small one has one: it is done long before the big one."""
     big = fakes.CONFIG.search.model_copy(update={"plans": 24, "beam": 2, "rounds": 1})
