@@ -156,6 +156,9 @@ _WORDS = {
     "activation": frozenset({"dst", "op", "data", "bias", "scale"}),
     "tensor_scalar": frozenset({"dst", "data", "op0", "operand0", "reverse0", "op1", "operand1", "reverse1"}),
     "tensor_tensor": frozenset({"dst", "data1", "data2", "op"}),
+    "scalar_tensor_tensor": frozenset(
+        {"dst", "data", "op0", "operand0", "op1", "operand1", "reverse0", "reverse1"}
+    ),
     "tensor_reduce": frozenset({"dst", "op", "data", "axis", "negate"}),
     "reciprocal": frozenset({"dst", "data"}),
     "tensor_copy": frozenset({"dst", "src"}),
