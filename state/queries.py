@@ -109,15 +109,21 @@ def beyond(connection: sqlite3.Connection, seq: int) -> tuple[int, bytes] | None
     return None if gap is None or gap.seq != seq else (gap.upto, gap.hash)
 
 
-def link_at(connection: sqlite3.Connection, stream: str, run_seq: int) -> Link | None:
-    """Return (run_seq, hash) of one event of a lineage, None when it has no such event."""
+def row_in(connection: sqlite3.Connection, stream: str, run_seq: int) -> Row | None:
+    """Return one row of a lineage, None when it has no such event."""
     for segment in lineage(connection, stream):
         if segment.after < run_seq <= segment.upto:
             found = connection.execute(
                 _SELECT + "WHERE stream = ? AND run_seq = ?", (segment.stream, run_seq)
             ).fetchone()
-            return None if found is None else (run_seq, row_of(found).hash)
+            return None if found is None else row_of(found)
     return None
+
+
+def link_at(connection: sqlite3.Connection, stream: str, run_seq: int) -> Link | None:
+    """Return (run_seq, hash) of one event of a lineage, None when it has no such event."""
+    row = row_in(connection, stream, run_seq)
+    return None if row is None else (run_seq, row.hash)
 
 
 def link_before(connection: sqlite3.Connection, row: Row) -> Link | None:

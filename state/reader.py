@@ -30,16 +30,8 @@ from state.upcast import decode
 POLL_S = 0.05
 """Pause between two looks of `wait`; a look costs microseconds."""
 
+_LISTED = "SELECT * FROM runs"
 _STANDINGS = "SELECT run, status, round, best_ms, predicted FROM runs WHERE ended = 0 ORDER BY first_seq"
-
-_RUNS = """
-SELECT r.*, r.initial_ms / r.best_ms AS speedup,
-       (SELECT coalesce(sum(cost_nano_usd), 0) / 1e9 FROM spend WHERE run = r.run) AS spent_usd,
-       (SELECT coalesce(sum(unknown), 0) FROM spend WHERE run = r.run) AS unknown_costs,
-       (SELECT count(*) FROM attempts WHERE run = r.run AND source IS NOT NULL) AS proposed,
-       (SELECT count(*) FROM attempts WHERE run = r.run AND verdict IS NOT NULL) AS evaluated,
-       (SELECT count(*) FROM attempts WHERE run = r.run AND verdict <> 'correct') AS failed
-FROM runs r ORDER BY r.first_seq DESC"""
 
 
 class Standing(NamedTuple):
@@ -127,6 +119,19 @@ class LogReader:
             row = queries.row_at(self._handle.connection(), seq)
         return None if row is None else recorded(row, decode(row))
 
+    def event_of(self, stream: str, run_seq: int) -> Recorded | None:
+        """Return one event of a run, or of what it continues, by its number; None where it has none.
+
+        Raises:
+            StreamUnknown: there is no such stream.
+        """
+        with self._mutex, sqlite_errors():
+            connection = self._handle.connection()
+            if not queries.lineage(connection, stream):
+                raise StreamUnknown(f"no run {stream}")
+            row = queries.row_in(connection, stream, run_seq)
+        return None if row is None else recorded(row, decode(row))
+
     def head(self) -> Head:
         """Return the last event's place and hash."""
         row = self._last(None)
@@ -210,6 +215,15 @@ class LogReader:
     def runs(self) -> list[dict[str, Any]]:
         """Return all runs, newest first, with their speed-up, spend in USD and counts of attempts."""
         return self._rows(family.RUNS)
+
+    def listed(self, run: str | None = None) -> list[dict[str, Any]]:
+        """Return all runs, newest first, or one (none, if there is no such run).
+
+        As `runs` does, but without what is counted over all attempts: that takes the longer the log is.
+        """
+        if run is not None:
+            return self._rows(f"{_LISTED} WHERE run = ?", run)
+        return self._rows(f"{_LISTED} ORDER BY first_seq DESC")
 
     def active_runs(self) -> tuple[str, ...]:
         """Return the ids of runs that have not ended, oldest first."""

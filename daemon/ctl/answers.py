@@ -92,7 +92,7 @@ def _problem(home: Path, command: Command) -> str | None:
             return seeds.from_files(command.files).name
         return None
     with LogReader.open(home) as reader:
-        return next((row["problem"] for row in reader.runs() if row["run"] == command.run), None)
+        return next((row["problem"] for row in reader.listed(command.run)), None)
 
 
 def head_seq(home: Path) -> int:

@@ -128,10 +128,10 @@ def known_run(reader: LogReader, run: str) -> dict[str, Any]:
     Raises:
         UnknownRun: the log has no such run.
     """
-    rows = {str(row["run"]): row for row in reader.runs()}
-    if run not in rows:
-        raise UnknownRun.among(run, rows)
-    return rows[run]
+    rows = reader.listed(run)
+    if not rows:
+        raise UnknownRun.among(run, reader.run_ids())
+    return rows[0]
 
 
 def last_run(reader: LogReader) -> str:
@@ -140,7 +140,7 @@ def last_run(reader: LogReader) -> str:
     Raises:
         UnknownRun: there is none.
     """
-    rows = reader.runs()
+    rows = reader.listed()
     if not rows:
         raise UnknownRun("there is no run in this home")
     return str(next((row for row in rows if not row["ended"]), rows[0])["run"])

@@ -36,7 +36,7 @@ def lineage(session: Session, run: str | None) -> None:
     """
     with LogReader.open(session.home) as reader:
         reader.check_end()
-        rows = {row["run"]: row for row in reversed(reader.runs())}
+        rows = {row["run"]: row for row in reversed(reader.listed())}
         roots = [name for name, row in rows.items() if row["parent"] is None]
         if run is not None:
             roots = [_root(rows, str(known_run(reader, run)["run"]))]

@@ -84,7 +84,7 @@ def _runs(session: Session, run: str | None, *, owned: bool) -> list[dict[str, A
     try:
         with LogReader.open(session.home) as reader:
             reader.check_end()
-            rows = [row for row in reader.listed() if run in (None, row["run"])]
+            rows = reader.listed(run)
             if run is not None and not rows:
                 raise UnknownRun.among(run, reader.run_ids())
             return [_run(reader, row, owned=owned) for row in rows]

@@ -109,7 +109,7 @@ class Wanted:
 
     def check(self, reader: LogReader) -> None:
         """Raise UnknownRun if there is no such run."""
-        if self.run not in (None, SYSTEM_STREAM) and all(row["run"] != self.run for row in reader.runs()):
+        if self.run not in (None, SYSTEM_STREAM) and not reader.listed(self.run):
             raise UnknownRun(f"unknown run {self.run!r}", hint=f"{typed('status')} lists the runs")
 
     def page(

@@ -80,6 +80,20 @@ def test_single_events_and_the_head(reader: LogReader, stored: list[Recorded]) -
     assert reader.run_seq("none") == 0
 
 
+def test_an_event_of_a_run_is_found_by_its_number(reader: LogReader, stored: list[Recorded]) -> None:
+    assert [reader.event_of(item.stream, item.run_seq) for item in stored] == stored
+    assert reader.event_of("first", 0) is reader.event_of("first", 10**30) is None
+    with pytest.raises(StreamUnknown, match="no run none"):
+        reader.event_of("none", 1)
+
+
+def test_runs_are_listed_newest_first_or_one_alone(reader: LogReader, stored: list[Recorded]) -> None:
+    second, first = reader.listed()
+    assert (first["run"], second["run"]) == ("first", "second")
+    assert (reader.listed("first"), reader.listed("none")) == ([first], [])
+    assert [{name: row[name] for name in first} for row in reader.runs()] == [second, first]
+
+
 def test_a_state_at_any_event_is_the_fold_up_to_it(reader: LogReader, stored: list[Recorded]) -> None:
     state = None
     for item in stored:
