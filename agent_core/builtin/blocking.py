@@ -23,7 +23,10 @@ from agent_core.builtin.values import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A loop that can be cut in blocks: the statements that depend on its index, the tiles to copy."""
+    """A loop that can be cut in blocks: the statements that depend on its index, the tiles to copy.
+
+    A tile to copy gets a place for each iteration of a block.
+    """
 
     kernel: Kernel
     loop: Loop
@@ -145,56 +148,66 @@ def emit_block(plan: Block, size: int, constant: str) -> str:
     Raises:
         Refused: the size does not divide the number of iterations.
     """
-    loop = plan.loop
-    if loop.trips % size:
-        raise Refused(f"{size} does not divide the {loop.trips} iterations over {loop.var}")
-    outer = plan.kernel.fresh(f"{loop.var}_block")
-    writer = _Writer(plan, outer, constant)
-    head = f"{writer.range_name}({writer.stop_text} // {constant})"
-
-    def visit(node: Node) -> list[cst.BaseStatement] | None:
-        if node is not loop:
-            return None
-        made = syntax.loop(outer, head, writer.block(loop.body))
-        return [syntax.at_front(made, syntax.leading(loop.node))]
-
-    line = f"{constant} = {size}  # iterations over {loop.var} that share what they load"
-    return syntax.source_of(plan.kernel, syntax.rebuild(plan.kernel.body, visit), [line])
+    writer = BlockWriter(plan, size, constant)
+    comment = f"iterations over {plan.loop.var} that share what they load"
+    return writer.source(writer.block(plan.loop.body), comment)
 
 
-class _Writer:
-    """Writes the body of a block."""
+class BlockWriter:
+    """Writes a loop over blocks of `size` iterations, and loops over the iterations of a block inside.
 
-    def __init__(self, plan: Block, outer: str, constant: str) -> None:
+    Raises:
+        Refused: the size does not divide the number of iterations.
+    """
+
+    def __init__(self, plan: Block, size: int, constant: str) -> None:
+        if plan.loop.trips % size:
+            raise Refused(f"{size} does not divide the {plan.loop.trips} iterations over {plan.loop.var}")
         self._plan = plan
+        self._size = size
         self._index = f"{plan.loop.var} % {constant}"
         self._constant = constant
-        self._inner = f"{outer} * {constant}, ({outer} + 1) * {constant}"
+        self._outer = plan.kernel.fresh(f"{plan.loop.var}_block")
+        self._inner = f"{self._outer} * {constant}, ({self._outer} + 1) * {constant}"
         code = plan.kernel.module.code_for_node
         assert isinstance(plan.loop.node.iter, cst.Call)
-        self.range_name = code(plan.loop.node.iter.func)
+        self._range = code(plan.loop.node.iter.func)
         stop = syntax.expression(plan.loop.stop)
         simple = not isinstance(stop, cst.BinaryOperation) or isinstance(
             stop.operator, cst.FloorDivide | cst.Multiply
         )
-        self.stop_text = plan.loop.stop if simple else f"({plan.loop.stop})"
+        self._stop = plan.loop.stop if simple else f"({plan.loop.stop})"
         self._copied = [
             item.tensor for item in plan.tainted if item.tensor is not None and item.tensor.id in plan.copied
         ]
 
+    def source(self, body: Sequence[cst.BaseStatement], comment: str) -> str:
+        """The module with the body of the loop over blocks, and its constant with a comment."""
+        plan = self._plan
+
+        def visit(node: Node) -> list[cst.BaseStatement] | None:
+            if node is not plan.loop:
+                return None
+            head = f"{self._range}({self._stop} // {self._constant})"
+            return [syntax.at_front(syntax.loop(self._outer, head, body), syntax.leading(plan.loop.node))]
+
+        line = f"{self._constant} = {self._size}  # {comment}"
+        return syntax.source_of(plan.kernel, syntax.rebuild(plan.kernel.body, visit), [line])
+
     def block(self, nodes: Sequence[Node]) -> list[cst.BaseStatement]:
+        """The body of a block: what depends on the index in loops over its iterations, the rest once."""
         out: list[cst.BaseStatement] = []
         for ours, run in groupby(nodes, key=lambda node: _whole(node, self._plan.tainted)):
             members = list(run)
-            if not ours:
-                out.extend(syntax.rebuild(members, self._shared))
-                continue
-            kept = syntax.rebuild(members, self._own)
-            out.extend(self._declaration(item) for item in members if self._is_copied(item))
-            if kept:
-                made = syntax.loop(self._plan.loop.var, f"{self.range_name}({self._inner})", kept)
-                out.append(made)
+            out.extend(self.stretch(members) if ours else syntax.rebuild(members, self._shared))
         return out
+
+    def stretch(self, members: Sequence[Node]) -> list[cst.BaseStatement]:
+        """A loop over the iterations of a block, behind the tiles that it leaves to later ones."""
+        kept = syntax.rebuild(members, self._own)
+        declared = [self._declaration(item) for item in members if self._is_copied(item)]
+        made = syntax.loop(self._plan.loop.var, f"{self._range}({self._inner})", kept) if kept else None
+        return [*declared, made] if made is not None else declared
 
     def _shared(self, node: Node) -> list[cst.BaseStatement] | None:
         if isinstance(node, Statement):

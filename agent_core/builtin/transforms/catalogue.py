@@ -8,6 +8,7 @@ from agent_core.builtin.transforms.base import Transform
 from agent_core.builtin.transforms.block import BlockLoop
 from agent_core.builtin.transforms.buffer_scope import BufferScope
 from agent_core.builtin.transforms.coalesce import Coalesce
+from agent_core.builtin.transforms.distribute import Distribute
 from agent_core.builtin.transforms.engine import Engine
 from agent_core.builtin.transforms.fission import Fission
 from agent_core.builtin.transforms.forward import Forward
@@ -21,6 +22,7 @@ from agent_core.builtin.transforms.place import Place
 from agent_core.builtin.transforms.rephrase import Rephrase
 from agent_core.builtin.transforms.split_reduction import SplitReduction
 from agent_core.builtin.transforms.stack import Stack
+from agent_core.builtin.transforms.tensor_sum import TensorSum
 from agent_core.builtin.transforms.tile_size import TileSize
 from agent_core.builtin.transforms.widen import Widen
 
@@ -31,6 +33,7 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         Widen(),
         Coalesce(),
         Fission(),
+        Distribute(),
         BlockLoop(),
         TileSize(),
         Interchange(),
@@ -45,5 +48,6 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         Stack(),
         Rephrase(),
         Place(),
+        TensorSum(),
     )
 }

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 import nki_sim
 from agent_core.builtin.estimate import breaches
+from agent_core.builtin.inlining import canonical
 from agent_core.builtin.model import ArrayArgument, Kernel, Kind
 from agent_core.builtin.reader import read
 from agent_core.builtin.transforms.base import Refused
@@ -88,7 +89,7 @@ def test_a_rewrite_refuses_or_keeps_the_meaning(seed: int):
     expected = computed(drawn, drawn.source)
     source, steps = drawn.source, list[str]()
     for _ in range(STEPS):
-        kernel = read(source, arguments(drawn), TARGET)
+        kernel = canonical(read(source, arguments(drawn), TARGET), TARGET)
         allowed = []
         for name in sorted(TRANSFORMS):
             for step, result in islice(results(name, kernel, random), SITES):
@@ -108,7 +109,7 @@ def test_every_entry_has_something_to_do():
     idle, refused = set(TRANSFORMS), Counter[str]()
     for seed in range(4 * len(SEEDS)):
         drawn, random = draw(seed), Random(seed)
-        kernel = read(drawn.source, arguments(drawn), TARGET)
+        kernel = canonical(read(drawn.source, arguments(drawn), TARGET), TARGET)
         for name in sorted(idle):
             found = [item for _, item in results(name, kernel, random)]
             refused[name] += sum(isinstance(item, Refused) for item in found)

@@ -1,0 +1,154 @@
+"""Loop distribution in blocks: several iterations do their first part, then all of them their second.
+
+Engines take instructions nearly in order. Where an iteration makes an engine wait for the others (scores,
+their softmax, the product with it), the first part of the next iteration can fill the gap, if it comes in
+front of the second part of this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from agent_core.builtin.blocking import Block, BlockWriter, check_independent
+from agent_core.builtin.estimate import ENGINES, estimate, tile_banks, tile_bytes
+from agent_core.builtin.model import Guard, Kernel, Kind, Loop, Node, Statement, walk
+from agent_core.builtin.splitting import block_sizes
+from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from nki_sim.targets import Target
+
+BUSY = 2
+"""Cuts are offered in front of what so many engines do, the busiest ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The body of a loop falls in two parts in front of its node number `at`."""
+
+    loop: Loop
+    at: int
+
+    def parts(self, kernel: Kernel) -> tuple[list[Node], list[Node]]:
+        """The nodes of both parts; a tile that the second part alone uses is declared there."""
+        early, late = self.loop.body[: self.at], self.loop.body[self.at :]
+        users = set(_statements(early))
+        moved = [
+            item
+            for item in early
+            if isinstance(item, Statement)
+            and item.tensor is not None
+            and users.isdisjoint(kernel.users(item.tensor))
+        ]
+        return [item for item in early if item not in moved], [*moved, *late]
+
+
+class Distribute(Transform[Cut]):
+    """Runs the first part of a loop's body for several iterations before their second part."""
+
+    id: ClassVar[str] = "distribute"
+    counter: ClassVar[str] = "total_time"
+    keeps: ClassVar[str] = (
+        "iterations touch disjoint data, so any order will do; what the second part needs of the first has a "
+        "place of its own for each iteration"
+    )
+
+    def places(self, kernel: Kernel, target: Target) -> Mapping[str, Cut]:
+        busy = estimate(kernel, target).busy_ns
+        engines = sorted(set(ENGINES) - {"dma", "descriptor"}, key=lambda name: (-busy[name], name))[:BUSY]
+        found: dict[str, Cut] = {}
+        for loop in kernel.loops:
+            for at in range(1, len(loop.body)):
+                cut = Cut(loop, at)
+                first = _leading(loop.body[at], engines)
+                if first is not None and _crossing(kernel, cut):
+                    found.setdefault(f"{kernel.label(loop)} before {_described(kernel, first)}", cut)
+        return found
+
+    def choices(self, kernel: Kernel, target: Target, place: Cut) -> tuple[Choice, ...]:
+        plan = _plan(kernel, place)
+        copied = [item.tensor for item in plan.tainted if item.tensor is not None]
+        copied = [tensor for tensor in copied if tensor.id in plan.copied]
+        sbuf = sum(tile_bytes(tensor) for tensor in copied if tensor.buffer == "sbuf")
+        banks = sum(tile_banks(tensor, target) for tensor in copied if tensor.buffer == "psum")
+        sizes = [
+            size
+            for size in block_sizes(place.loop)
+            if size * sbuf <= target.sbuf_usable_bytes and size * banks <= target.psum_banks
+        ]
+        if not sizes:
+            raise Refused(f"no block of iterations over {place.loop.var} divides them and fits on chip")
+        return tuple({"iterations": size} for size in sizes)
+
+    def apply(self, kernel: Kernel, target: Target, place: Cut, choice: Choice) -> str:
+        del target
+        plan = _plan(kernel, place)
+        var = place.loop.var
+        constant = kernel.fresh(f"AHEAD_{var.removeprefix('i_').upper()}")
+        writer = BlockWriter(plan, int(choice["iterations"]), constant)
+        first, second = place.parts(kernel)
+        body = [*writer.stretch(first), *writer.stretch(second)]
+        return writer.source(body, f"iterations over {var} whose first part runs ahead")
+
+
+def _leading(node: Node, engines: Sequence[str]) -> Statement | None:
+    """The first instruction in a node that is for one of these engines."""
+    items = (item for item in walk([node]) if isinstance(item, Statement))
+    return next((item for item in items if item.kind is Kind.OPERATE and item.engine in engines), None)
+
+
+def _described(kernel: Kernel, item: Statement) -> str:
+    dst = item.access("dst")
+    return item.op if dst is None else f"{item.op} to {kernel.label(dst.tensor)}"
+
+
+def _crossing(kernel: Kernel, cut: Cut) -> frozenset[int]:
+    """Ids of the tiles that the first part declares and the second uses."""
+    first, second = map(_statements, cut.parts(kernel))
+    declared = [item.tensor for item in first if item.tensor is not None]
+    return frozenset(tensor.id for tensor in declared if not set(second).isdisjoint(kernel.users(tensor)))
+
+
+def _plan(kernel: Kernel, cut: Cut) -> Block:
+    loop, crossing = cut.loop, _crossing(kernel, cut)
+    if loop.index_text != loop.var:
+        raise Refused(f"the loop over {loop.var} does not count 0, 1, ...")
+    nodes = list(walk(loop.body))
+    for node in nodes:
+        if isinstance(node, Guard) and node.loop is loop:
+            raise Refused(f"a condition picks out one iteration over {loop.var}")
+        if isinstance(node, Loop) and loop.id in node.start.loops:
+            raise Refused(f"the bounds of the loop over {node.var} depend on {loop.var}")
+    statements = [node for node in nodes if isinstance(node, Statement)]
+    for item in statements:
+        if item.kind is Kind.OPAQUE:
+            raise Refused(f"the loop over {loop.var} holds what cannot be read: {item.reason}")
+        if item.tensor is not None and item.tensor.id in crossing:
+            _check_copied(kernel, cut, item)
+    check_independent(kernel, loop)
+    _check_names(kernel, cut)
+    return Block(kernel, loop, frozenset(statements), crossing)
+
+
+def _check_copied(kernel: Kernel, cut: Cut, item: Statement) -> None:
+    assert item.tensor is not None
+    name = item.tensor.name
+    if item not in cut.loop.body:
+        raise Refused(f"{name} is declared in a loop or under a condition, and used after it")
+    if item.tensor.id in kernel.escaping:
+        raise Refused(f"{name} has a second name or is used by what cannot be read")
+    twins = [other for other in kernel.statements if name in other.binds and cut.loop in other.path]
+    if len(twins) > 1:
+        raise Refused(f"{name} is the name of several things in the loop over {cut.loop.var}")
+
+
+def _check_names(kernel: Kernel, cut: Cut) -> None:
+    first, second = map(_statements, cut.parts(kernel))
+    used = frozenset().union(*(item.uses for item in second))
+    bound = frozenset().union(*(item.binds for item in first if item.kind is Kind.BIND))
+    if bound & used:
+        raise Refused(f"{min(bound & used)} is bound in one part of the loop and used in the other")
+
+
+def _statements(nodes: Sequence[Node]) -> list[Statement]:
+    return [item for item in walk(list(nodes)) if isinstance(item, Statement)]

@@ -1,0 +1,105 @@
+"""Distribution in blocks: several iterations do their first part before any does its second."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.kernels import HEADER, Sample, error
+from tests.support.rewriting import only, refusal
+
+ROWS = """
+P = 128
+
+@nki.jit
+def kernel(x):
+    m, n = x.shape
+    out = nl.ndarray((m, n), dtype=x.dtype, buffer=nl.shared_hbm)
+    {outside}
+    for i in nl.affine_range(m // P):
+        rows = nl.ndarray((P, n), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=rows, src=x[i * P : (i + 1) * P, 0:n])
+        # Rows without their offset.
+        mean = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_reduce(dst=mean, op=nl.add, data=rows, axis=1)
+        {inside}
+        turned = nl.ndarray((P, n), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.activation(dst=turned, op=nl.tanh, data=rows, bias=mean)
+        nisa.dma_copy(dst=out[i * P : (i + 1) * P, 0:n], src=turned)
+    return out
+"""
+SITE = "i before activation to turned"
+
+
+def sample(outside: str = "pass", inside: str = "pass", trips: int = 4) -> Sample:
+    source = HEADER + ROWS.format(outside=outside, inside=inside)
+    return Sample(source, ((128 * trips, 64),), lambda x: np.tanh(x + x.sum(axis=1, keepdims=True)))
+
+
+def test_the_second_part_follows_the_first_of_all_iterations_of_a_block():
+    source = only(sample(), "distribute", SITE, {"iterations": 2})
+    assert (
+        """
+    for i_block in nl.affine_range(m // P // AHEAD_I):
+        rows = nl.ndarray((P, AHEAD_I, n), dtype=x.dtype, buffer=nl.sbuf)
+        # Rows without their offset.
+        mean = nl.ndarray((P, AHEAD_I, 1), dtype=nl.float32, buffer=nl.sbuf)
+        for i in nl.affine_range(i_block * AHEAD_I, (i_block + 1) * AHEAD_I):
+            nisa.dma_copy(dst=rows[:, i % AHEAD_I, :], src=x[i * P : (i + 1) * P, 0:n])
+            nisa.tensor_reduce(dst=mean[:, i % AHEAD_I, :], op=nl.add, data=rows[:, i % AHEAD_I, :], axis=1)
+            pass
+        for i in nl.affine_range(i_block * AHEAD_I, (i_block + 1) * AHEAD_I):
+            turned = nl.ndarray((P, n), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.activation("""
+        in source
+    )
+    assert "AHEAD_I = 2  # iterations over i whose first part runs ahead" in source
+    assert error(sample(), source) < 2e-5
+
+
+def test_tiles_in_psum_become_a_list():
+    product = sample(
+        inside="acc = nl.ndarray((P, 64), dtype=nl.float32, buffer=nl.psum)\n"
+        "        nisa.nc_matmul(dst=acc, stationary=ones, moving=rows)",
+        outside="ones = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.sbuf)\n"
+        "    nisa.memset(dst=ones, value=1.0)",
+    )
+    shifted = "tensor_scalar(dst=turned, data=acc, op0=nl.add, operand0=mean)"
+    source = product.source.replace("activation(dst=turned, op=nl.tanh, data=rows, bias=mean)", shifted)
+    product = Sample(source, product.shapes, lambda x: _of_tiles(x) + x.sum(axis=1, keepdims=True))
+    source = only(product, "distribute", "i before tensor_scalar to turned", {"iterations": 2})
+    assert "acc = [nl.ndarray((P, 64), dtype=nl.float32, buffer=nl.psum) for _ in range(AHEAD_I)]" in source
+    assert "data=acc[i % AHEAD_I]" in source
+    assert error(product, source) < 2e-5
+
+
+def _of_tiles(x: np.ndarray) -> np.ndarray:
+    tiles = x.reshape(-1, 128, x.shape[1]).sum(axis=1, keepdims=True)
+    return np.broadcast_to(tiles, (len(tiles), 128, x.shape[1])).reshape(x.shape)
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (sample(outside="turned = 1", inside="if m > 1:\n            pass"), "cannot be read"),
+        (
+            sample(inside="if i == 0:\n            nisa.memset(dst=mean, value=0.0)"),
+            "picks out one iteration",
+        ),
+        (sample(inside="other = mean"), "mean has a second name"),
+        (sample(inside="other = x[0:1, 0:1]\n        other = rows"), "rows has a second name"),
+        (sample(trips=3), "no block of iterations over i"),
+    ],
+)
+def test_it_says_why_not(bad: Sample, reason: str):
+    assert reason in refusal(bad, "distribute", SITE)
+
+
+def test_iterations_that_share_a_tile_stay_in_order():
+    shared = sample(outside="mean = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)")
+    shared = Sample(
+        shared.source.replace("        mean = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)\n", ""),
+        shared.shapes,
+        shared.meaning,
+    )
+    assert "share" in refusal(shared, "distribute", SITE)
