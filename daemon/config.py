@@ -48,6 +48,7 @@ DEFAULT = "default"
 
 
 def _cpus() -> int:
+    """the machine's CPUs"""
     return os.cpu_count() or 1
 
 
@@ -66,7 +67,9 @@ class DaemonConfig(Frozen):
     allow_weak_jail: bool = Field(
         default=False, description="run kernels where neither bubblewrap nor namespaces confine them"
     )
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="the least that agentd logs"
+    )
 
 
 class Config(Frozen):
@@ -160,6 +163,30 @@ def load(
         except ValidationError as error:  # values that are right one by one and wrong together
             faults = section_faults("", error)
     raise ConfigError(faults)
+
+
+def all_of(*reads: Callable[[], Any]) -> list[Any]:
+    """Return what each of `reads` gives.
+
+    Raises:
+        ConfigError: with the faults of all of them.
+    """
+    given: list[Any] = []
+    faults: list[str] = []
+    for read in reads:
+        try:
+            given.append(read())
+        except ConfigError as error:
+            faults += error.faults
+    if faults:
+        raise ConfigError(dict.fromkeys(faults))
+    return given
+
+
+def described() -> Iterator[tuple[str, FieldInfo, dict[str, Any]]]:
+    """Yield each key with what the models say of it, and the JSON schema of its values."""
+    for key, info in _schema().items():
+        yield key, info, _adapter(key).json_schema()
 
 
 def parse_setting(name: str, value: Any) -> tuple[str, Any]:

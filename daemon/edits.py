@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from agent_core.prompting import Prompts
 from daemon import wording
 from daemon.amend import JUDGED_BY, amended, changes
-from daemon.config import FILE_NAME, Config, ConfigError, DaemonConfig, load
+from daemon.config import FILE_NAME, Config, ConfigError, DaemonConfig, all_of, load
 from daemon.forking import prompts_of
 from daemon.looking import append_seen
 from daemon.names import unknown
@@ -137,18 +137,11 @@ class Edits:
         Raises:
             ConfigError: naming every fault of every file.
         """
-        faults: list[str] = []
-        try:
-            fresh = load(self._home, {}, look_up=unknown).config
-            effective = load(self._home, self._env).config.daemon
-        except ConfigError as error:
-            faults += error.faults
-        try:
-            prompts = wording.read(self._home)
-        except ConfigError as error:
-            faults += error.faults
-        if faults:
-            raise ConfigError(faults)
+        fresh, effective, prompts = all_of(
+            lambda: load(self._home, {}, look_up=unknown).config,
+            lambda: load(self._home, self._env).config.daemon,
+            lambda: wording.read(self._home),
+        )
         return Found(fresh, effective, prompts)
 
     async def _record(self, found: Found) -> Sequence[Recorded]:

@@ -44,6 +44,7 @@ VERBS = {
     "repair": "keep:repair",
     "migrate": "keep:migrate",
     "config": "settings:config",
+    "prompts": "prompts:prompts",
     "service": "service:service",
 }
 """Each verb's module in this package and its command there."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 
 import click
 
-from daemon.config import load, render_json, render_toml
+from daemon import keys as known
+from daemon import wording
+from daemon.config import all_of, load, render_json, render_toml
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.names import unknown
@@ -15,7 +18,7 @@ from daemon.names import unknown
 @click.group(epilog=exits.epilog())
 @common
 def config(session: Session) -> None:
-    """Show or check the configuration."""
+    """Show, check or explain the configuration."""
 
 
 @config.command(epilog=exits.epilog())
@@ -29,6 +32,14 @@ def show(session: Session) -> None:
 @config.command(epilog=exits.epilog())
 @common
 def check(session: Session) -> None:
-    """Report every unknown key, wrong value and unknown name at once."""
-    load(session.home, os.environ, look_up=unknown)
+    """Report every unknown key, wrong value and unknown name at once, and what is wrong with prompts."""
+    all_of(lambda: load(session.home, os.environ, look_up=unknown), lambda: wording.read(session.home))
     session.emit({"ok": True, "home": str(session.home)}, f"ok: {session.home}")
+
+
+@config.command(epilog=exits.epilog())
+@common
+def keys(session: Session) -> None:
+    """List every key as a Markdown table: values, default, unit, when a change counts, meaning."""
+    found = known.keys()
+    session.emit([asdict(key) for key in found], "\n".join(known.table(found)))

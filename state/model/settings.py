@@ -56,13 +56,19 @@ ApprovalPoint = Literal["before_round", "new_best", "completion"]
 class RunConfig(Frozen):
     """Everything that decides how a run goes; the effective values are part of RunCreated."""
 
-    problem: str = "rmsnorm_matmul"
-    size: Literal["full", "reduced"] = "full"
-    target: str = "trn2"
-    seed: int = Field(default=0, ge=0, lt=2**63)
-    evaluator: str = "sim"
-    planner: tuple[str, ...] = Field(default=("builtin",), min_length=1)
-    cap_usd: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    problem: str = Field(
+        default="rmsnorm_matmul", description="what is optimised: a name, a folder, or a file of NKIBench"
+    )
+    size: Literal["full", "reduced"] = Field(default="full", description="the problem's size")
+    target: str = Field(default="trn2", description="the device that kernels are for: trn1 or trn2")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="seed of every random draw")
+    evaluator: str = Field(default="sim", description="who judges and times kernels")
+    planner: tuple[str, ...] = Field(
+        default=("builtin",), min_length=1, description="who proposes, dealt to the beam's slots in turn"
+    )
+    cap_usd: float = Field(
+        default=0.0, ge=0, allow_inf_nan=False, description="what LLM calls of the run may cost"
+    )
     approval: tuple[ApprovalPoint, ...] = Field(
         default=(), description="where the run waits for `agentctl approve`"
     )

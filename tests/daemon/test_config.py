@@ -94,7 +94,10 @@ def test_all_faults_of_all_sources_are_reported_at_once(home):
         {"run.search.rounds": 0, "run.serach.plans": 1},
     )
     assert len(lines) == 8
-    assert lines[0] == "config.toml: run.seed = true: Input should be a valid integer"
+    assert (
+        lines[0]
+        == "config.toml: run.seed = true: Input should be a valid integer (seed of every random draw)"
+    )
     assert lines[1] == "config.toml: run.problm: no such key; did you mean run.problem?"
     assert lines[2].startswith('config.toml: run.search.beam = "6": Input should be a valid integer')
     assert "'debug', 'info', 'warning' or 'error'" in lines[3]
@@ -118,10 +121,13 @@ def test_a_wrong_value_is_reported_even_where_a_flag_overrides_it(home):
         ("[run.serch]\nbeam = 2", "config.toml: run.serch: no such key; did you mean run.search?"),
         ("[wholly]\nother = 2", "config.toml: wholly: no such key"),
         ("[run]\nx = 2", "config.toml: run.x: no such key"),
-        ("[run.seed]\nx = 2", 'config.toml: run.seed = {"x": 2}: Input should be a valid integer'),
+        (
+            "[run.seed]\nx = 2",
+            'config.toml: run.seed = {"x": 2}: Input should be a valid integer (seed of every random draw)',
+        ),
         (
             "[run]\nproblem = 2026-01-02T03:04:05\nseed = 2026-01-02",
-            'config.toml: run.seed = "2026-01-02": Input should be a valid integer',
+            'config.toml: run.seed = "2026-01-02": Input should be a valid integer (seed of every random draw)',
         ),
     ],
 )

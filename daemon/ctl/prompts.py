@@ -1,0 +1,121 @@
+"""`agentctl prompts`: the words that LLM roles are given, and which of them this home replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import click
+
+from agent_core.prompting import Lasts, Prompts, RenderError, builtin
+from daemon import wording
+from daemon.ctl import exits
+from daemon.ctl.app import Session, common
+from daemon.ctl.words import count, typed
+from state.errors import NoLog
+from state.reader import LogReader
+
+SHORT = 12
+"""Characters of a version that are shown."""
+
+_LASTS = {
+    Lasts.RELEASE: "always the same",
+    Lasts.RUN: "same for a run",
+    Lasts.ROUND: "same for a round",
+    Lasts.CANDIDATE: "same for a candidate",
+    Lasts.CALL: "other in each call",
+}
+
+
+@click.command(epilog=exits.epilog())
+@click.option("--show", "shown", metavar="ROLE|FILE", help="What a role is told, or one file, as text.")
+@click.option(
+    "--target", default="trn2", show_default=True, help="Whose guide a role is shown: trn1 or trn2."
+)
+@common
+def prompts(session: Session, shown: str | None, target: str) -> None:
+    """List the prompts of LLM roles, with those that this home replaces; check them as a whole.
+
+    A file of the same path in <home>/prompts/ replaces one of the program's own. Edits are picked up by
+    whoever owns the home, and count from each run's next round on.
+    """
+    found = wording.read(session.home)
+    if shown is None:
+        listed = _listed(found, session.home)
+        session.emit(listed, "\n".join(_lines(listed, session.home)))
+        return
+    text = _text(found, shown, target)
+    session.emit({"shown": shown, "version": found.version, "text": text}, text.rstrip("\n"))
+
+
+def _listed(found: Prompts, home: Path) -> dict[str, Any]:
+    """Return the set as JSON; `recorded` is the version that the log has for runs to come."""
+    return {
+        "version": found.version,
+        "recorded": _recorded(home),
+        "replaced": list(found.replaced()),
+        "targets": list(found.manifest.targets),
+        "roles": {role: list(_blocks(found, role)) for role in found.manifest.roles},
+    }
+
+
+def _blocks(found: Prompts, role: str) -> Iterator[dict[str, Any]]:
+    """Yield what a role is told, in order; where that depends on the target, of all targets."""
+    told = [found.templates(role, target) for target in found.manifest.targets]
+    for block in dict.fromkeys(block for same_place in zip(*told, strict=True) for block in same_place):
+        yield {
+            "file": block.path,
+            "bytes": len(block.text.encode()),
+            "lasts": block.lasts.name.lower(),
+            "replaced": block.path in found.replaced(),
+        }
+
+
+def _recorded(home: Path) -> str | None:
+    """Return the version that the log has for runs to come; None: nobody edited any, it is the program's."""
+    try:
+        with LogReader.open(home) as reader:
+            return reader.system().prompts
+    except NoLog:
+        return None
+
+
+def _lines(listed: dict[str, Any], home: Path) -> list[str]:
+    number = len(listed["replaced"])
+    there = f"{count(number, 'file')} replaced by {home / wording.FOLDER}" if number else "the program's own"
+    lines = [f"prompts {listed['version'][:SHORT]}: {there}", *_news(listed)]
+    for role, blocks in listed["roles"].items():
+        lines.append(f"{role}, in this order:")
+        lines += [
+            f"  {block['file']:20} {block['bytes']:>6} bytes  {_LASTS[Lasts[block['lasts'].upper()]]}"
+            + ("  replaced" if block["replaced"] else "")
+            for block in blocks
+        ]
+    return [*lines, f"read them with: {typed('prompts', '--show', 'planner')}"]
+
+
+def _news(listed: dict[str, Any]) -> list[str]:
+    """Say it where runs to come would still get another version than the files hold."""
+    told = listed["recorded"] or builtin().version
+    if told == listed["version"]:
+        return []
+    return [f"runs get {told[:SHORT]} until whoever owns this home has taken the edit"]
+
+
+def _text(found: Prompts, shown: str, target: str) -> str:
+    """Return a role's blocks, or one file.
+
+    Raises:
+        RenderError: there is no such role, file or target.
+    """
+    if shown in found.manifest.roles:
+        blocks = found.templates(shown, target)
+        return "\n".join(f"--- {block.path} ({_LASTS[block.lasts]})\n{block.text}" for block in blocks)
+    if shown in found.files:
+        return found.files[shown]
+    known = [*found.manifest.roles, *found.files]
+    close = get_close_matches(shown, known, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"roles are {', '.join(found.manifest.roles)}"
+    raise RenderError(f"no role or file {shown!r}; {hint}")

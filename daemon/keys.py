@@ -1,0 +1,109 @@
+"""The keys of the configuration, explained: all that is said of them is read off the models.
+
+A unit is the end of a name, as everywhere in this program. When a change counts follows from what a key
+decides: how the process works, how a run goes, or what its kernels are judged by.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from daemon.amend import JUDGED_BY
+from daemon.config import described
+
+UNITS = {
+    "seconds": "s",
+    "percent": "% (0 to 100)",
+    "usd": "US$",
+    "rounds": "rounds",
+    **dict.fromkeys(("ratio", "speedup", "pos", "neg"), "ratio"),
+}
+"""What the last word of a key's name says of its values."""
+
+AT_ONCE = "at once"
+NEXT_ROUND = "from a run's next round on"
+NEW_RUNS = "runs to come, and forks"
+
+_BOUNDS = {
+    "minimum": "at least {}",
+    "exclusiveMinimum": "above {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "below {}",
+    "minItems": "at least {} of them",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key: its values in words, its default as TOML spells it, its unit, and when a change counts."""
+
+    key: str
+    values: str
+    default: str
+    unit: str
+    counts: str
+    meaning: str
+
+
+def keys() -> list[Key]:
+    """Return all keys, section by section."""
+    return [
+        Key(
+            key=key,
+            values=", ".join(_values(schema)),
+            default=_default(info),
+            unit=UNITS.get(key.rpartition(".")[2].rpartition("_")[2], ""),
+            counts=_counts(key),
+            meaning=info.description or "",
+        )
+        for key, info, schema in described()
+    ]
+
+
+def table(found: Sequence[Key]) -> list[str]:
+    """Return keys as the lines of a Markdown table."""
+    return [
+        "| key | values | default | unit | a change counts | means |",
+        "|---|---|---|---|---|---|",
+        *(
+            f"| `{one.key}` | {one.values} | {one.default} | {one.unit} | {one.counts} | {one.meaning} |"
+            for one in found
+        ),
+    ]
+
+
+def _counts(key: str) -> str:
+    if key in JUDGED_BY:
+        return NEW_RUNS
+    return NEXT_ROUND if key.startswith("run.") else AT_ONCE
+
+
+def _default(info: FieldInfo) -> str:
+    if info.default_factory is not None:
+        return str(info.default_factory.__doc__)  # what it makes differs from machine to machine
+    if info.default is None or info.default is PydanticUndefined:
+        return "not set"
+    return f"`{json.dumps(info.default)}`"
+
+
+def _values(schema: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a JSON schema says that values may be, in words."""
+    if "anyOf" in schema:
+        for one in schema["anyOf"]:
+            yield from _values(one) if one.get("type") != "null" else ("or not set",)
+    elif "enum" in schema:
+        yield " or ".join(map(json.dumps, schema["enum"]))
+    else:
+        inner = f" of {' '.join(_values(schema['items']))}" if "items" in schema else ""
+        yield {"array": "list", "boolean": "true or false"}.get(schema["type"], schema["type"]) + inner
+    yield from (text.format(_number(schema[name])) for name, text in _BOUNDS.items() if name in schema)
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"

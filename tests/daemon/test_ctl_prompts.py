@@ -1,0 +1,87 @@
+"""`agentctl prompts` and `config check`: what LLM roles are told, what is replaced, what is wrong with it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from agent_core.prompting import builtin
+from daemon.commands import Commands
+from daemon.ctl import exits
+from daemon.edits import Edits
+from state.log import EventLog
+from tests.daemon import fakes
+
+ASK = builtin().files["planner/ask.md"] + "Prefer what is simple.\n"
+
+
+def replace(home, path: str, text: str) -> None:
+    file = home / "prompts" / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def take_edits(home) -> None:
+    with EventLog.open(home) as log:
+        commands = Commands(log, fakes.fake_workers(), touched=lambda *_: None)
+        asyncio.run(Edits(log, turn=commands.turn, apply=lambda _: None, env={}).look())
+
+
+def test_the_set_is_listed_role_by_role_in_the_order_it_is_told(ctl):
+    called = ctl("prompts")
+    assert called.out.startswith(
+        f"prompts {builtin().version[:12]}: the program's own\nplanner, in this order:\n"
+    )
+    found = ctl("prompts", "--json").json
+    assert list(found["roles"]) == ["planner", "executor", "repairer", "summarizer", "reflector"]
+    files = [block["file"] for block in found["roles"]["planner"]]
+    assert files[:4] == ["guide/role.md", "guide/trn1.md", "guide/trn2.md", "guide/api.md"]
+    assert files[-1] == "planner/ask.md"
+    assert (found["replaced"], found["recorded"]) == ([], None)
+
+
+def test_what_a_home_replaces_is_said_and_until_when_it_does_not_count(ctl, home):
+    replace(home, "planner/ask.md", ASK)
+    said = ctl("prompts").out
+    assert f"1 file replaced by {home / 'prompts'}" in said
+    assert f"runs get {builtin().version[:12]} until whoever owns this home has taken the edit" in said
+    assert "planner/ask.md" in next(line for line in said.splitlines() if line.endswith("replaced"))
+    take_edits(home)
+    assert "until" not in ctl("prompts").out
+    found = ctl("prompts", "--json").json
+    assert found["recorded"] == found["version"] != builtin().version
+
+
+def test_a_role_or_a_file_can_be_read(ctl, home):
+    replace(home, "planner/ask.md", ASK)
+    role = ctl("prompts", "--show", "planner", "--target", "trn1").out
+    assert "--- guide/trn1.md (always the same)\n# Hardware: Trainium1" in role
+    assert "trn2" not in role.splitlines()[0]
+    assert "Prefer what is simple." in role
+    assert ctl("prompts", "--show", "planner/ask.md").out == ASK
+    assert ctl("prompts", "--show", "planner/ask.md", "--json").json["text"] == ASK
+
+
+def test_what_is_not_there_is_named_with_the_nearest(ctl):
+    for words, said in (
+        (("--show", "plannr"), "did you mean planner?"),
+        (("--show", "planner/tsk.md"), "did you mean planner/task.md?"),
+        (("--show", "planner", "--target", "trn3"), "there are trn1, trn2"),
+    ):
+        called = ctl("prompts", *words)
+        assert called.status == exits.USAGE
+        assert said in called.err
+
+
+def test_faults_of_configuration_and_prompts_are_named_together(ctl, home):
+    replace(home, "planner/task.md", "{{kernal}}")
+    (home / "config.toml").write_text("[run.search]\nbeem = 7\n")
+    called = ctl("config", "check")
+    assert called.status == exits.USAGE
+    assert "config.toml: run.search.beem: no such key" in called.err
+    assert (
+        "prompts/planner/task.md, line 1: {{kernal}}: no such value here; did you mean kernel?" in called.err
+    )
+    assert ctl("prompts").status == exits.USAGE
+    (home / "config.toml").unlink()
+    replace(home, "planner/task.md", "Plan.")
+    assert ctl("config", "check").status == exits.OK
