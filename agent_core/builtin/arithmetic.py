@@ -16,7 +16,10 @@ Terms = dict[str, tuple[int, ast.expr]]
 def substituted(code: str, meanings: Mapping[str, str]) -> str:
     """An expression with names and whole subexpressions replaced, simplified; `meanings` are sources."""
     tree = ast.parse(code.strip(), mode="eval").body
+    before = ast.unparse(tree)
     tree = _Substitute(meanings).visit(tree)
+    if ast.unparse(tree) == before:
+        return code.strip()
     return ast.unparse(_simple(tree) if _is_integral(tree) else tree)
 
 

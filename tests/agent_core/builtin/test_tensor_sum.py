@@ -1,0 +1,97 @@
+"""Sums on the tensor engine: additions become products with the identity, and zeros a first product."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_core.builtin.explore import explore
+from agent_core.builtin.reader import read
+from agent_core.builtin.transforms.catalogue import TRANSFORMS
+from tests.support.kernels import HEADER, TARGET, Sample, error
+
+KERNEL = """
+T = {columns}
+
+
+@nki.jit
+def kernel(x):
+    m, n = x.shape
+    out = nl.ndarray((128, n), dtype=x.dtype, buffer=nl.shared_hbm)
+    for j in nl.affine_range(n // T):
+        total = nl.ndarray((128, T), dtype={dtype}, buffer=nl.sbuf)
+        nisa.memset(dst=total, value={start})
+        for i in nl.sequential_range(m // 128):
+            part = nl.ndarray((128, T), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=part, src=x[i * 128 : (i + 1) * 128, j * T : (j + 1) * T])
+            # All rows together.
+            {add}
+        nisa.dma_copy(dst=out[:, j * T : (j + 1) * T], src=total)
+    return out
+"""
+ADD = "nisa.tensor_tensor(dst=total, data1=total, data2=part, op=nl.add)"
+
+
+def sample(add: str = ADD, columns: int = 1024, start: str = "0.0", dtype: str = "nl.float32") -> Sample:
+    source = HEADER + KERNEL.format(add=add, columns=columns, start=start, dtype=dtype)
+    return Sample(source, ((384, 2 * columns),), lambda x: x.reshape(3, 128, -1).sum(axis=0))
+
+
+def rewritten(made: Sample) -> tuple[list[str], list[str]]:
+    """Sources, and reasons against."""
+    kernel = read(made.source, made.arguments, TARGET)
+    children, refusals = explore(kernel, made.arguments, TARGET, transforms=[TRANSFORMS["tensor_sum"]])
+    return [child.source for child in children], refusals
+
+
+@pytest.mark.parametrize("add", [ADD, ADD.replace("data1=total, data2=part", "data1=part, data2=total")])
+def test_a_sum_over_a_loop_is_added_up_in_psum(add: str):
+    made = sample(add)
+    ((source,), _) = rewritten(made)
+    assert error(made, source) < 1e-6
+    assert "total_sum = nl.ndarray((128, T), dtype=nl.float32, buffer=nl.psum)" in source
+    assert "# All rows together.\n            for i_bank in nl.affine_range(T // 512):" in source
+    assert "moving=part[:, i_bank * 512 : (i_bank + 1) * 512]" in source
+    assert "nisa.tensor_copy(dst=total, src=total_sum, engine=nisa.engine.scalar)" in source
+    assert source.index("affine_select") < source.index("for j in")
+    assert "nisa.tensor_tensor" not in source
+
+
+def test_one_bank_needs_no_loop():
+    made = sample(columns=256)
+    ((source,), _) = rewritten(made)
+    assert "nisa.nc_matmul(dst=total_sum, stationary=identity, moving=part," in source
+    assert error(made, source) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (sample(ADD.replace("add", "maximum")), "tensor_tensor does not add a tile to total"),
+        (sample(start="1.0"), "total does not begin as zeros"),
+        (sample(dtype="nl.bfloat16"), "total is no matrix of float32 in SBUF"),
+        (
+            sample(ADD.replace("total", "total[:, 0:256]").replace("=part", "=part[:, 0:256]")),
+            "total is added in part",
+        ),
+        (
+            sample(f"{ADD}\n            nisa.tensor_copy(dst=part, src=total)"),
+            "total is used before it is complete",
+        ),
+        (sample(columns=640), "the 640 columns of total are no multiple of the 512 of a bank of PSUM"),
+    ],
+)
+def test_what_is_no_such_sum_stays(made: Sample, reason: str):
+    assert rewritten(made) == ([], [f"tensor_sum total: {reason}"])
+
+
+def test_what_happens_to_the_sum_after_the_loop_stays():
+    store = "        nisa.dma_copy(dst=out"
+    twice = "        nisa.tensor_tensor(dst=total, data1=total, data2=total, op=nl.add)\n"
+    made = sample()
+    made = Sample(
+        made.source.replace(store, twice + store),
+        made.shapes,
+        lambda x: 2 * x.reshape(3, 128, -1).sum(axis=0),
+    )
+    ((source,), _) = rewritten(made)
+    assert error(made, source) < 1e-6
