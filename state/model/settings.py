@@ -61,7 +61,7 @@ class RunConfig(Frozen):
     )
     size: Literal["full", "reduced"] = Field(default="full", description="the problem's size")
     target: str = Field(default="trn2", description="the device that kernels are for: trn1 or trn2")
-    seed: int = Field(default=0, ge=0, lt=2**63, description="seed of every random draw")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="seed of all draws")
     evaluator: str = Field(default="sim", description="who judges and times kernels")
     planner: tuple[str, ...] = Field(
         default=("builtin",), min_length=1, description="who proposes, dealt to the beam's slots in turn"

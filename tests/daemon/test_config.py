@@ -94,10 +94,7 @@ def test_all_faults_of_all_sources_are_reported_at_once(home):
         {"run.search.rounds": 0, "run.serach.plans": 1},
     )
     assert len(lines) == 8
-    assert (
-        lines[0]
-        == "config.toml: run.seed = true: Input should be a valid integer (seed of every random draw)"
-    )
+    assert lines[0] == "config.toml: run.seed = true: Input should be a valid integer (seed of all draws)"
     assert lines[1] == "config.toml: run.problm: no such key; did you mean run.problem?"
     assert lines[2].startswith('config.toml: run.search.beam = "6": Input should be a valid integer')
     assert "'debug', 'info', 'warning' or 'error'" in lines[3]
@@ -123,11 +120,11 @@ def test_a_wrong_value_is_reported_even_where_a_flag_overrides_it(home):
         ("[run]\nx = 2", "config.toml: run.x: no such key"),
         (
             "[run.seed]\nx = 2",
-            'config.toml: run.seed = {"x": 2}: Input should be a valid integer (seed of every random draw)',
+            'config.toml: run.seed = {"x": 2}: Input should be a valid integer (seed of all draws)',
         ),
         (
             "[run]\nproblem = 2026-01-02T03:04:05\nseed = 2026-01-02",
-            'config.toml: run.seed = "2026-01-02": Input should be a valid integer (seed of every random draw)',
+            'config.toml: run.seed = "2026-01-02": Input should be a valid integer (seed of all draws)',
         ),
     ],
 )
