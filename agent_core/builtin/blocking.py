@@ -69,11 +69,16 @@ def check_independent(kernel: Kernel, loop: Loop) -> None:
     """No iteration may touch what another one writes: only tiles of its own and disjoint parts of others."""
     touched = [(item, access) for item in kernel.statements if inside(loop, item) for access in item.accesses]
     for item, written in touched:
-        if not written.writes or _private(kernel, loop, written.tensor):
+        if not written.writes:
             continue
         for _, other in touched:
-            if other.tensor.id == written.tensor.id and not _disjoint(kernel, loop, written, other):
+            if other.tensor.id == written.tensor.id and not apart(kernel, loop, written, other):
                 raise Refused(f"iterations over {loop.var} share {item.op}'s {written.tensor.name}")
+
+
+def apart(kernel: Kernel, loop: Loop, a: Access, b: Access) -> bool:
+    """Whether two accesses to one tensor never meet in different iterations of a loop."""
+    return _private(kernel, loop, a.tensor) or _disjoint(kernel, loop, a, b)
 
 
 def _private(kernel: Kernel, loop: Loop, tensor: Tensor) -> bool:

@@ -86,7 +86,8 @@ class Statement:
     @property
     def trips(self) -> int:
         """How often it runs: a guard lets one iteration of its loop through."""
-        free = [loop for loop in self.path if loop not in {guard.loop for guard in self.guards}]
+        fixed = {loop for guard in self.guards for loop in guard.loops}
+        free = [loop for loop in self.path if loop not in fixed]
         return prod(loop.trips for loop in free)
 
     @property
@@ -146,9 +147,9 @@ class Loop:
 
 @dataclass(frozen=True, eq=False)
 class Guard:
-    """`if var == value:` that lets through one iteration of a loop around it."""
+    """`if var == value:` that lets through one iteration of the loops around it that make up `var`."""
 
-    loop: Loop
+    loops: tuple[Loop, ...]
     tree: Tree = field(repr=False)
     place: Place
     path: tuple[Loop, ...]

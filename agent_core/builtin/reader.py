@@ -166,7 +166,7 @@ class _Reader:
         return loop
 
     def _guard(self, item: ast.If, place: Place) -> Guard | None:
-        """`if index == value:`, true in exactly one iteration of one loop around it."""
+        """`if index == value:`, true in exactly one iteration of the loops that make up the index."""
         test = item.test
         if item.orelse or not self._tree.indented(item.body):
             return None
@@ -180,23 +180,27 @@ class _Reader:
             return None
         if not isinstance(left, Affine) or not isinstance(right, Affine):
             return None
-        loop = self._only_iteration(left - right)
-        if loop is None:
+        loops = self._only_iteration(left - right)
+        if not loops:
             return None
-        guard = Guard(loop, self._tree, place, tuple(self._path))
+        guard = Guard(loops, self._tree, place, tuple(self._path))
         self._guards.append(guard)
         guard.body.extend(self._block(item.body, place))
         self._guards.pop()
         return guard
 
-    def _only_iteration(self, difference: Affine) -> Loop | None:
-        """The loop of which one iteration makes an affine form zero; None if it depends on others too."""
-        if len(difference.terms) != 1:
-            return None
-        ((name, factor),) = difference.terms
-        number, rest = divmod(-difference.const, factor)
-        loop = next((item for item in self._path if item.id == name), None)
-        return loop if loop is not None and rest == 0 and 0 <= number < loop.trips else None
+    def _only_iteration(self, difference: Affine) -> tuple[Loop, ...]:
+        """The loops of which one iteration makes an affine form zero; none if more may, or none does."""
+        around = {item.id: item for item in self._path}
+        if not difference.loops or not difference.loops <= around.keys():
+            return ()
+        loops = tuple(around[name] for name, _ in difference.terms)
+        if len(loops) == 1:
+            number, rest = divmod(-difference.const, difference.terms[0][1])
+            return loops if rest == 0 and 0 <= number < loops[0].trips else ()
+        low, high = difference.span(self._evaluator.trips)
+        at_an_end = len({factor > 0 for _, factor in difference.terms}) == 1 and 0 in {low, high}
+        return loops if at_an_end else ()
 
     def _opaque(self, line: Sequence[ast.stmt], place: Place, reason: str) -> Statement:
         names = _names(line)

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from agent_core.builtin.blocking import Block, BlockWriter, check_independent
+from agent_core.builtin.blocking import Block, BlockWriter, apart
 from agent_core.builtin.estimate import ENGINES, estimate, tile_banks, tile_bytes
-from agent_core.builtin.model import Guard, Kernel, Kind, Loop, Node, Statement, walk
+from agent_core.builtin.model import Kernel, Kind, Loop, Node, Statement, walk
 from agent_core.builtin.splitting import block_sizes
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
 from nki_sim.targets import Target
@@ -49,8 +49,8 @@ class Distribute(Transform[Cut]):
     id: ClassVar[str] = "distribute"
     counter: ClassVar[str] = "total_time"
     keeps: ClassVar[str] = (
-        "iterations touch disjoint data, so any order will do; what the second part needs of the first has a "
-        "place of its own for each iteration"
+        "the first part of an iteration touches nothing that the second part of another one writes; "
+        "what the second part needs of the first has a place of its own for each iteration"
     )
 
     def places(self, kernel: Kernel, target: Target) -> Mapping[str, Cut]:
@@ -115,8 +115,6 @@ def _plan(kernel: Kernel, cut: Cut) -> Block:
         raise Refused(f"the loop over {loop.var} does not count 0, 1, ...")
     nodes = list(walk(loop.body))
     for node in nodes:
-        if isinstance(node, Guard) and node.loop is loop:
-            raise Refused(f"a condition picks out one iteration over {loop.var}")
         if isinstance(node, Loop) and loop.id in node.start.loops:
             raise Refused(f"the bounds of the loop over {node.var} depend on {loop.var}")
     statements = [node for node in nodes if isinstance(node, Statement)]
@@ -125,9 +123,19 @@ def _plan(kernel: Kernel, cut: Cut) -> Block:
             raise Refused(f"the loop over {loop.var} holds what cannot be read: {item.reason}")
         if item.tensor is not None and item.tensor.id in crossing:
             _check_copied(kernel, cut, item)
-    check_independent(kernel, loop)
+    _check_order(kernel, cut)
     _check_names(kernel, cut)
     return Block(kernel, loop, frozenset(statements), crossing)
+
+
+def _check_order(kernel: Kernel, cut: Cut) -> None:
+    """What the second part of an iteration leaves, the first part of later ones must not touch, nor undo."""
+    first, second = map(_statements, cut.parts(kernel))
+    for a in (access for item in first for access in item.accesses):
+        for b in (access for item in second for access in item.accesses):
+            same = a.tensor.id == b.tensor.id and (a.writes or b.writes)
+            if same and not apart(kernel, cut.loop, a, b):
+                raise Refused(f"an iteration over {cut.loop.var} leaves {a.tensor.name} to the next one")
 
 
 def _check_copied(kernel: Kernel, cut: Cut, item: Statement) -> None:

@@ -82,10 +82,6 @@ def _of_tiles(x: np.ndarray) -> np.ndarray:
     ("bad", "reason"),
     [
         (sample(outside="turned = 1", inside="if m > 1:\n            pass"), "cannot be read"),
-        (
-            sample(inside="if i == 0:\n            nisa.memset(dst=mean, value=0.0)"),
-            "picks out one iteration",
-        ),
         (sample(inside="other = mean"), "mean has a second name"),
         (sample(inside="other = x[0:1, 0:1]\n        other = rows"), "rows has a second name"),
         (sample(trips=3), "no block of iterations over i"),
@@ -102,4 +98,21 @@ def test_iterations_that_share_a_tile_stay_in_order():
         shared.shapes,
         shared.meaning,
     )
-    assert "share" in refusal(shared, "distribute", SITE)
+    assert refusal(shared, "distribute", SITE) == "an iteration over i leaves mean to the next one"
+
+
+def test_what_one_iteration_of_the_second_part_makes_for_all_stays_there():
+    kept = "w = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)"
+    once = "if i == 0:\n            nisa.memset(dst=w, value=2.0)\n        "
+    made = sample(outside=kept, inside="pass")
+    scaled = "tensor_scalar(dst=turned, data=rows, op0=nl.multiply, operand0=w, op1=nl.add, operand1=mean)"
+    source = made.source.replace(
+        "nisa.activation(dst=turned, op=nl.tanh, data=rows, bias=mean)", f"{once}nisa.{scaled}"
+    )
+    made = Sample(source, made.shapes, lambda x: 2 * x + x.sum(axis=1, keepdims=True))
+    changed = only(made, "distribute", "i before memset to w", {"iterations": 2})
+    assert "if i == 0:" in changed
+    assert error(made, changed) < 2e-5
+    assert refusal(made, "distribute", "i before tensor_scalar to turned") == (
+        "an iteration over i leaves w to the next one"
+    )

@@ -113,9 +113,22 @@ def test_a_condition_on_one_iteration_is_a_guard():
             nisa.memset(dst=t, value=0.0)
     """)
     (guard,) = [node for node in found.nodes if isinstance(node, Guard)]
-    assert guard.loop is found.loops[0]
+    assert guard.loops == (found.loops[0],)
     (memset,) = found.operations()
     assert memset.trips == 1
+
+
+@pytest.mark.parametrize(("index", "known"), [("0", True), ("7", True), ("5", False), ("8", False)])
+def test_a_condition_on_an_index_of_two_loops_is_a_guard_at_its_ends(index: str, known: bool):
+    found = kernel(f"""
+        t = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.sbuf)
+        for j in range(i * 2, (i + 1) * 2):
+            if j == {index}:
+                nisa.memset(dst=t, value=0.0)
+    """)
+    guards = [node for node in found.nodes if isinstance(node, Guard)]
+    assert [set(guard.loops) for guard in guards] == ([set(found.loops)] if known else [])
+    assert [item.trips for item in found.operations()] == ([1] if known else [])
 
 
 @pytest.mark.parametrize(
