@@ -10,7 +10,6 @@ from agent_core.builtin.transforms.buffer_scope import BufferScope
 from agent_core.builtin.transforms.coalesce import Coalesce
 from agent_core.builtin.transforms.distribute import Distribute
 from agent_core.builtin.transforms.engine import Engine
-from agent_core.builtin.transforms.fission import Fission
 from agent_core.builtin.transforms.forward import Forward
 from agent_core.builtin.transforms.fuse import Fuse
 from agent_core.builtin.transforms.fuse_reduction import FuseReduction
@@ -32,7 +31,6 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         Hoist(),
         Widen(),
         Coalesce(),
-        Fission(),
         Distribute(),
         BlockLoop(),
         TileSize(),
