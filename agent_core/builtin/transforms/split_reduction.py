@@ -13,11 +13,12 @@ from typing import ClassVar
 import libcst as cst
 
 from agent_core.builtin import syntax
+from agent_core.builtin.arithmetic import names_in
 from agent_core.builtin.model import Access, Kernel, Kind, Loop, Node, Statement
 from agent_core.builtin.reductions import free_axes, reduces_rows
 from agent_core.builtin.staging import shape_texts
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
-from agent_core.builtin.values import Affine, View
+from agent_core.builtin.values import Affine, Tensor, View
 from nki_sim.dtypes import DTYPES
 from nki_sim.targets import Target
 
@@ -29,6 +30,7 @@ class Split:
     reduction: Statement
     producer: Statement
     part: Access
+    result: Tensor
     loops: tuple[Loop, ...]
 
 
@@ -59,37 +61,47 @@ class SplitReduction(Transform[Statement]):
     def apply(self, kernel: Kernel, target: Target, place: Statement, choice: Choice) -> str:
         del target, choice
         plan = _plan(kernel, place)
-        result = place.access("dst")
-        assert result is not None
-        name = kernel.fresh(f"{result.tensor.name}_parts")
-        declared = kernel.declarations[plan.part.tensor.id]
-        sizes = [shape_texts(kernel, declared)[0], _product([loop.count_text for loop in plan.loops])]
-        line = syntax.statement(
-            f"{name} = {kernel.nl}.ndarray(({', '.join(sizes)}), dtype={kernel.nl}.float32, "
-            f"buffer={kernel.nl}.sbuf)"
-        )
-        index = _index(plan.loops)
-        words = {
-            "dst": f"{name}[:, {index} : {index} + 1]",
-            "op": place.texts["op"],
-            "data": plan.producer.texts["dst"],
-            "axis": free_axes(plan.part.view),
-        }
-        partial = syntax.call(f"{kernel.nisa}.tensor_reduce", words)
-        last = syntax.with_arguments(place.node, {"data": name, "axis": "1"})
+        name = kernel.fresh(f"{plan.result.name}_parts")
+        outer = plan.loops[0]
 
         def emit(node: Node) -> list[cst.BaseStatement] | None:
             if node is place:
-                return [last]
+                return [_last(kernel, plan, name)]
             if node is plan.producer:
-                return [node.node, partial]
-            if node is plan.loops[0]:
-                body = syntax.rebuild(plan.loops[0].body, emit)
-                front = syntax.leading(node.node)
-                return [syntax.at_front(line, front), syntax.at_front(syntax.with_body(node.node, body), [])]
+                return [node.node, _partial(kernel, plan, name)]
+            if node is outer:
+                rest = syntax.with_body(outer.node, syntax.rebuild(outer.body, emit))
+                line = syntax.at_front(_declaration(kernel, plan, name), syntax.leading(outer.node))
+                return [line, syntax.at_front(rest, [])]
             return None
 
         return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+
+
+def _declaration(kernel: Kernel, plan: Split, name: str) -> cst.BaseStatement:
+    rows = shape_texts(kernel, kernel.declarations[plan.part.tensor.id])[0]
+    counts = _product([_count(kernel, plan, loop) for loop in plan.loops])
+    nl = kernel.nl
+    return syntax.statement(
+        f"{name} = {nl}.ndarray(({rows}, {counts}), dtype={nl}.float32, buffer={nl}.sbuf)"
+    )
+
+
+def _partial(kernel: Kernel, plan: Split, name: str) -> cst.BaseStatement:
+    index = _index(kernel, plan)
+    words = {
+        "dst": f"{name}[:, {index} : {index} + 1]",
+        "op": plan.reduction.texts["op"],
+        "data": plan.producer.texts["dst"],
+        "axis": free_axes(plan.part.view),
+    }
+    return syntax.call(f"{kernel.nisa}.tensor_reduce", words)
+
+
+def _last(kernel: Kernel, plan: Split, name: str) -> cst.BaseStatement:
+    words = {**plan.reduction.texts, "data": name, "axis": "1"}
+    made = syntax.call(f"{kernel.nisa}.tensor_reduce", words)
+    return syntax.at_front(made, syntax.leading(plan.reduction.node))
 
 
 def _plan(kernel: Kernel, reduction: Statement) -> Split:
@@ -120,7 +132,9 @@ def _plan(kernel: Kernel, reduction: Statement) -> Split:
         raise Refused(f"{tile.name} is declared elsewhere, or made under a condition")
     part = next(access for access in producer.accesses if access.writes and access.tensor.id == tile.id)
     _check_part(kernel, producer, part, loops)
-    return Split(reduction, producer, part, loops)
+    if kernel.rebinds(declared.texts["shape"], declared, reduction):
+        raise Refused(f"{declared.texts['shape']} means something else in front of the reduction")
+    return Split(reduction, producer, part, result.tensor, loops)
 
 
 def _check_part(kernel: Kernel, producer: Statement, part: Access, loops: Sequence[Loop]) -> None:
@@ -161,12 +175,23 @@ def _product(counts: Sequence[str]) -> str:
     return " * ".join(factors) if len(factors) > 1 else counts[0]
 
 
-def _index(loops: Sequence[Loop]) -> str:
+def _count(kernel: Kernel, plan: Split, loop: Loop) -> str:
+    """The number of a loop's iterations, as it can be said in front of the nest."""
+    inside = [item for item in kernel.statements if plan.loops[0] in item.path]
+    bound = {name for item in inside for name in item.binds} | {item.var for item in plan.loops}
+    return str(loop.trips) if names_in(loop.count_text) & bound else loop.count_text
+
+
+def _index(kernel: Kernel, plan: Split) -> str:
     """The number of the part: the loops' indices as digits, or the one index that counts them all."""
     number, text = Affine(0), ""
-    for loop in loops:
+    for loop in plan.loops:
         number = number.scaled(loop.trips) + Affine(0, ((loop.id, 1),))
         digit = str(loop.index_text)
-        text = f"{syntax.grouped(text)} * {syntax.grouped(loop.count_text)} + {digit}" if text else digit
-    whole = (loop.var for loop in loops if loop.start + Affine(0, ((loop.id, loop.step),)) == number)
-    return next(whole, text)
+        text = (
+            f"{syntax.grouped(text)} * {syntax.grouped(_count(kernel, plan, loop))} + {digit}"
+            if text
+            else digit
+        )
+    values = {loop.var: loop.start + Affine(0, ((loop.id, loop.step),)) for loop in plan.loops}
+    return next((name for name, value in values.items() if value == number), text)
