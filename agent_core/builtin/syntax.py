@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import libcst as cst
 
+from agent_core.builtin.layout import laid_out
 from agent_core.builtin.model import Kernel, Node, Statement
 
 CALL_WIDTH = 90
@@ -50,7 +51,8 @@ def source_of(kernel: Kernel, body: Sequence[cst.BaseStatement], before: Sequenc
     function = kernel.function.with_changes(body=kernel.function.body.with_changes(body=list(body)))
     items = [function if item is kernel.function else item for item in kernel.module.body]
     changed = kernel.module.with_changes(body=items)
-    return (_with_constants(changed, before) if before else changed).code
+    changed = _with_constants(changed, before) if before else changed
+    return laid_out(changed.code, kernel.tree.text)
 
 
 def _with_constants(module: cst.Module, lines: Sequence[str]) -> cst.Module:

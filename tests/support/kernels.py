@@ -6,6 +6,7 @@ how slices are written, what is done to a tile. The meaning is built beside the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -52,6 +53,11 @@ def error(sample: Sample, source: str) -> float:
     (found,) = numerics.run(program, list(arrays))
     expected = sample.meaning(*(item.astype(np.float64) for item in arrays))
     return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+
+
+def joined(source: str) -> str:
+    """A source with wrapped calls on one line, to look for parts of them."""
+    return re.sub(r",?\n\s*\)", ")", re.sub(r"(?<=[(,])\n\s*", " ", source)).replace("( ", "(")
 
 
 # -- element-wise ----------------------------------------------------------------------------------
