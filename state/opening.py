@@ -86,7 +86,8 @@ def open_appender(layout: Layout, *, full_check: bool = False) -> Appender:
         sqlite3.Error: as it comes.
     """
     if sqlite3.sqlite_version_info < SAFE_SQLITE:
-        _log.info("SQLite %s: safe here, as one connection alone writes", sqlite3.sqlite_version)
+        text = "SQLite %s has a defect when several connections write; here one alone does"
+        _log.debug(text, sqlite3.sqlite_version)
     anchor = read_head(layout.head)
     wal = has_wal(layout)  # before a connection makes one
     connection = schema.open_writer(layout.database)

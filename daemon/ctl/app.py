@@ -61,6 +61,11 @@ class Session:
     def home(self) -> Path:
         return resolve_home(self.home_option, os.environ)
 
+    @property
+    def home_words(self) -> tuple[str, ...]:
+        """What a command to type needs to mean the same home."""
+        return ("--home", str(self.home_option)) if self.home_option else ()
+
     def emit(self, value: Any, text: str | None = None) -> None:
         """Write `value` as one line of JSON if `--json` was given, else `text` (nothing when None)."""
         if self.json:

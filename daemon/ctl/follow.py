@@ -7,19 +7,24 @@ when another process does, this one looks on, and takes over should the other le
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 
 from daemon.config import DaemonConfig
 from daemon.ctl.answers import Sent, answer_to, owned
 from daemon.ctl.screen import Screen
 from daemon.ctl.tracker import Tracker
+from daemon.ctl.words import so_far
 from daemon.stop import Stop, first_of
 from state.errors import HomeLocked, NoLog, StreamUnknown
 from state.log import EventLog
 from state.reader import LogReader
+from state.records import Recorded
 
 LOOK_SECONDS = 0.1
 PAGE = 500
+BEGINNINGS = ("RunCreated", "RunForked")
+"""Events that name the run, so that they come before how it stands."""
 
 
 async def pursue(home: Path, tracker: Tracker, sent: Sent, screen: Screen, config: DaemonConfig) -> bool:
@@ -89,9 +94,11 @@ async def _follow(home: Path, tracker: Tracker, sent: Sent, screen: Screen, stop
         return
     with reader:
         answered = False
+        news = News(screen, after=sent.after)
         while not (tracker.ended or stop.requested.is_set()):
             answered = answered or answer_to(reader, sent) is not None
-            if not _catch_up(reader, tracker, screen):
+            if not _catch_up(reader, tracker, news):
+                news.standing(tracker)
                 screen.refresh(tracker)
                 await first_of(stop.requested, seconds=LOOK_SECONDS)
             await asyncio.sleep(0)
@@ -107,7 +114,34 @@ async def _open(home: Path, stop: Stop) -> LogReader | None:
     return None
 
 
-def _catch_up(reader: LogReader, tracker: Tracker, screen: Screen | None) -> bool:
+@dataclass(slots=True)
+class News:
+    """Shows what happens to a run from a global seq on; what was before is told in one line, once."""
+
+    screen: Screen
+    after: int
+    told: bool = False
+
+    def happened(self, item: Recorded, tracker: Tracker) -> None:
+        """Show an event that the tracker has just taken in, if it is new."""
+        if item.seq <= self.after:
+            return
+        first = item.type in BEGINNINGS
+        if not first:
+            self.standing(tracker)
+        self.screen.happened(item, tracker)
+        if first:
+            self.standing(tracker)
+
+    def standing(self, tracker: Tracker) -> None:
+        """Tell how the run stood when this process began to look."""
+        if tracker.state is not None and not self.told:
+            self.told = True
+            if (line := so_far(tracker)) is not None:
+                self.screen.say(line)
+
+
+def _catch_up(reader: LogReader, tracker: Tracker, news: News | None) -> bool:
     """Take in a page of events; return whether there were any."""
     try:
         page = reader.read(stream=tracker.run, after=tracker.position, limit=PAGE)
@@ -115,8 +149,8 @@ def _catch_up(reader: LogReader, tracker: Tracker, screen: Screen | None) -> boo
         return False
     for item in page:
         tracker.add(item)
-        if screen is not None:
-            screen.happened(item, tracker)
+        if news is not None:
+            news.happened(item, tracker)
     return bool(page)
 
 

@@ -12,7 +12,7 @@ from daemon.ctl.answers import send, wait_for_answer
 from daemon.ctl.app import Session, common
 from daemon.ctl.choices import assignments, event_number, known_run
 from daemon.ctl.seek import event_at
-from daemon.ctl.steer import queued
+from daemon.ctl.steer import naming, queued
 from daemon.ctl.words import count, typed
 from daemon.names import unknown
 from daemon.verbs import Fork, run_id
@@ -86,16 +86,16 @@ def fork(session: Session, place: str, settings: tuple[str, ...]) -> None:
     command, problem = fork_of(session, place, settings, rewind=False)
     sent = send(session.home, command)
     child = run_id(sent.id, problem)
-    answer = wait_for_answer(session.home, sent)
+    with naming(child):
+        answer = wait_for_answer(session.home, sent)
     if answer is None:
         queued(session, sent, "fork", run=child)
         return
     result: dict[str, Any] = answer.result if isinstance(answer.result, dict) else {}
-    home = ("--home", str(session.home_option)) if session.home_option else ()
     text = [f"forked: {child} from {result['parent']}@{result['seq']}"]
     if result["abandoned"]:
         text.append(f"{count(result['abandoned'], 'effect')} in flight there abandoned")
     if result["rejudged"]:
         text.append("its kernels are judged anew first")
-    hint = f"follow it with: {typed('resume', *home, child)}"
+    hint = f"follow it with: {typed('resume', *session.home_words, child)}"
     session.emit({"command": sent.id, "state": "done", **result}, ", ".join(text) + f"\n{hint}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from daemon.ctl.words import LEVELS, brief, count, ended, latency, ms, percentage, times
+from daemon.ctl.words import LEVELS, brief, count, discarded, ended, latency, ms, percentage, times
 from state.events import (
     BeamSelected,
     CommandCompleted,
@@ -139,7 +139,7 @@ def _discarded(event: KernelDiscarded) -> str:
         other = f", faster than {event.against} in only {percentage(event.wins_percent)} of draws that differ"
     if event.reason == "refuted" and event.verdict is not None:
         other = f", {event.verdict.value}"
-    return f"{event.candidate}: {event.reason}{other}"
+    return f"{event.candidate}: {discarded(event.reason)}{other}"
 
 
 def _refuted(event: KernelRefuted) -> str:

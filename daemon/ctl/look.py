@@ -14,7 +14,7 @@ from daemon.ctl.app import Session, common
 from daemon.ctl.choices import event_number
 from daemon.ctl.seek import event_at
 from daemon.ctl.tracker import summary
-from daemon.ctl.words import LEVELS, status_word, times, typed, usd
+from daemon.ctl.words import INTERRUPTED, LEVELS, count, status_word, times, typed, usd
 from daemon.errors import UnknownRun
 from daemon.inbox import waiting
 from daemon.main import INSTANCE
@@ -24,6 +24,9 @@ from state.home import Layout, require_directory
 from state.lock import owner
 from state.model import Level
 from state.reader import LogReader
+
+NAMED = 3
+"""Runs that are named in a line of the status; of more, how many they are is said."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -42,7 +45,7 @@ def status(session: Session, run: str | None) -> None:
     refused = process["config_refused"]
     told = [f"an edit was refused, and changes nothing: {refused}"] if refused else []
     table = _table(runs) if runs else ["no runs"]
-    text = [_process_line(process), *told, *table, *_approvals(runs)]
+    text = [_process_line(process), *told, *table, *_approvals(runs), *_interrupted(session, runs)]
     session.emit({"daemon": process, "runs": runs}, "\n".join(text))
 
 
@@ -50,6 +53,18 @@ def _approvals(runs: list[dict[str, Any]]) -> list[str]:
     """Return a line for each run that waits for a person."""
     waits = [run for run in runs if run["needs_approval"]]
     return [f"{run['id']} {run['reason']}; let it go on with: {typed('approve', run['id'])}" for run in waits]
+
+
+def _interrupted(session: Session, runs: list[dict[str, Any]]) -> list[str]:
+    """Return how to carry on with runs that nobody drives."""
+    waits = [run["id"] for run in runs if run["state"] == INTERRUPTED]
+    if not waits:
+        return []
+    one = typed("resume", *session.home_words, waits[0])
+    return [
+        f"interrupted, as nobody owns this home: carry on with: {one}"
+        + (f", or with all {len(waits)} by starting agentd" if len(waits) > 1 else "")
+    ]
 
 
 def _process(session: Session) -> dict[str, Any]:
@@ -132,12 +147,23 @@ def _table(runs: list[dict[str, Any]]) -> list[str]:
 
 
 def _levels(runs: list[dict[str, Any]]) -> list[str]:
-    """Return on how much of their outputs the best kernels were found correct, the most first."""
+    """Return on how much of their outputs the best kernels were found correct, the most first.
+
+    Of what is not finished some are named: most of a long table is compared whole.
+    """
     return [
-        f"best found correct on {LEVELS[level]}: {', '.join(names)}"
+        f"best found correct on {LEVELS[level]}: {_some(names, all_=level is Level.WHOLE)}"
         for level in reversed(Level)
         if (names := [run["id"] for run in runs if run["best_level"] == level])
     ]
+
+
+def _some(names: list[str], *, all_: bool) -> str:
+    """Return names, or their number where they are many."""
+    if len(names) <= NAMED:
+        return ", ".join(names)
+    number = count(len(names), "run")
+    return number if all_ else f"{number}, such as {', '.join(names[:NAMED])}"
 
 
 def _run_line(run: dict[str, Any]) -> str:
@@ -182,10 +208,17 @@ def show(session: Session, place: str, want_state: bool) -> None:
     }  # fmt: skip
     text = [
         f"{item.stream}@{item.run_seq} {item.type} {head['time']} (seq {item.seq})",
-        json.dumps(event, indent=2),
+        json.dumps(_once(event, blobs), indent=2),
     ]
     text += [f"\nblob {digest}\n{content}" for digest, content in blobs.items()]
     session.emit({**head, "event": event, "blobs": blobs}, "\n".join(text))
+
+
+def _once(event: dict[str, Any], blobs: dict[str, str]) -> dict[str, Any]:
+    """Return an event without the counters that its profile, shown below it, has too."""
+    if "counters" not in event or event.get("profile") not in blobs:
+        return event
+    return {**event, "counters": f"({len(event['counters'])}, in the profile below)"}
 
 
 def _digests(value: Any) -> dict[str, None]:

@@ -113,7 +113,8 @@ class Manager:
         )
         if check and done.returncode:
             said = (done.stderr or done.stdout).strip()
-            raise ServiceFailed(f"{program} {' '.join(arguments)}: {said or f'status {done.returncode}'}")
+            words = " ".join(word for word in arguments if not word.startswith("-"))
+            raise ServiceFailed(f"{program} {words}: {said or f'status {done.returncode}'}")
         return done
 
 

@@ -137,11 +137,29 @@ def _finish(session: Session, tracker: Tracker, output: Path | None, *, hosted: 
         session.emit({**known, "state": how})
         so_far = f": {standing(tracker.state)}" if tracker.state else ""
         click.echo(f"\nrun {tracker.run} {how}{so_far}", err=True)
-        home = ("--home", str(session.home_option)) if session.home_option else ()
-        click.echo(f"{verb} with: {typed('resume', *home, tracker.run)}", err=True)
+        click.echo(f"{verb} with: {typed('resume', *session.home_words, tracker.run)}", err=True)
         return exits.INTERRUPTED
     with LogReader.open(session.home) as reader:
         kernel_file = write_best(reader, session.home, tracker.run, tracker.state, output)
+        others = _left(reader, tracker.run) if hosted else []
     session.emit(as_json(tracker, kernel_file), as_text(tracker, kernel_file, flag))
+    if others:
+        _tell_left(session, others)
     found = tracker.state.status is RunStatus.COMPLETED and tracker.state.best is not None
     return exits.OK if found else exits.FAILURE
+
+
+def _left(reader: LogReader, run: str) -> list[str]:
+    """Return the runs besides `run` that nobody drives any more when this process, their host, leaves."""
+    return [
+        str(row["run"])
+        for row in reader.listed()
+        if row["run"] != run and not row["ended"] and row["status"] == RunStatus.RUNNING
+    ]
+
+
+def _tell_left(session: Session, others: list[str]) -> None:
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    go = typed("resume", *session.home_words, others[0])
+    all_ = ", or start agentd" if more else ""
+    click.echo(f"interrupted, as this process leaves: {others[0]}{more}; carry on with: {go}{all_}", err=True)

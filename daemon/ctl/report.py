@@ -14,6 +14,7 @@ from daemon.ctl.words import (
     ROUNDING,
     brief,
     count,
+    discarded,
     duration,
     ended,
     impossible,
@@ -107,9 +108,10 @@ def _found(tracker: Tracker, state: RunState, initial: Candidate, best: Candidat
     tight = percentage(percent(state.bounds.tight_ms, best.latency_ms))
     doubt = impossible(state)
     gained = times(initial.latency_ms / best.latency_ms) + sure(best.benchmark, initial.benchmark)
+    rounds = count(state.round, "round") + _before(tracker, "rounds")
     return [
         f"Run {tracker.run}: {_ending(state)}",
-        f"  {count(state.round, 'round')}, {duration(tracker.elapsed_seconds)}",
+        f"  {rounds}, {duration(tracker.elapsed_seconds)} since it began",
         f"  initial  {latency(initial.benchmark)}",
         f"  best     {latency(best.benchmark)}, {gained}",
         f"           {peak} of the NKIBench roofline, {tight} of the tight bound",
@@ -122,8 +124,15 @@ def _found(tracker: Tracker, state: RunState, initial: Candidate, best: Candidat
 
 
 def _discarded(tracker: Tracker) -> list[str]:
-    counted = [f"{number} {reason.replace('_', ' ')}" for reason, number in tracker.discarded.most_common()]
-    return [f"  discarded {tracker.discarded.total()}: {', '.join(counted)}"] if counted else []
+    counted = [f"{number} {discarded(reason)}" for reason, number in tracker.discarded.most_common()]
+    total = f"{tracker.discarded.total()}{_before(tracker, 'discarded')}"
+    return [f"  discarded {total}: {', '.join(counted)}"] if counted else []
+
+
+def _before(tracker: Tracker, what: str) -> str:
+    """Return, to follow a count, how much of it a fork has from its parent."""
+    number = getattr(tracker.inherited, what, 0)
+    return f" ({number} before the fork)" if number else ""
 
 
 def _ending(state: RunState) -> str:

@@ -25,6 +25,17 @@ from state.reader import LogReader
 
 PAGE = 500
 COUNTER = "counter:"
+UNITS = {
+    "_percent": "%",
+    "_time": "s",
+    "_bytes": "B",
+    "_size": "B",
+    **dict.fromkeys(("_cycles", "_cycle_count"), "cycles"),
+    "_flops": "flop",
+    "_intensity": "flop/B",
+    "_ratio": "flop/B",
+}
+"""What a counter is in, by how its name ends; others are numbers of things."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +160,10 @@ def _percentile(percent: int) -> Objective:
 
 
 def _counter(name: str) -> Objective:
-    return Objective(f"counter {name}", lambda one: one.counters.get(name), lambda value: f"{value:.6g}")
+    unit = next((f" {unit}" for ending, unit in UNITS.items() if name.endswith(ending)), "")
+    return Objective(
+        f"counter {name}", lambda one: one.counters.get(name), lambda value: f"{value:.6g}{unit}"
+    )
 
 
 def _kernels(reader: LogReader, run: str) -> list[Kernel]:

@@ -12,7 +12,7 @@ import click
 from daemon.config import load, resolve_home
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
-from daemon.ctl.manager import SYSUSERS, Manager, write
+from daemon.ctl.manager import SYSUSERS, Manager, ServiceFailed, write
 from daemon.ctl.words import typed
 from daemon.unit import NAME, USER, BadUnit, Scope, Unit, closed_places
 from state.home import prepare
@@ -23,6 +23,8 @@ _HELP = {
     Scope.USER: "Your own service (the default, but for root).",
     Scope.SYSTEM: "A service of the whole system, with a user of its own (the default for root).",
 }
+
+_OWNERS = {Scope.USER: "this user", Scope.SYSTEM: "the system"}
 
 
 def _scoped(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -113,9 +115,18 @@ def uninstall(session: Session, scope: str | None) -> int:
 @_scoped
 @common
 def status(session: Session, scope: str | None) -> int:
-    """Show how the service is doing; status 3 unless it is active."""
+    """Show how the service is doing; status 3 unless it is active, also where no systemd answers."""
     manager = _manager(scope)
-    found = manager.properties()
+    try:
+        found = manager.properties()
+    except ServiceFailed as error:
+        there = f"installed at {manager.path}" if manager.path.exists() else "not installed"
+        session.emit(
+            {"ActiveState": "unknown", "unit": str(manager.path), "installed": manager.path.exists(),
+             "reason": str(error)},
+            f"{NAME}: {there}; no systemd of {_OWNERS[manager.scope]} answers: {error}",
+        )  # fmt: skip
+        return exits.NOT_THERE
     session.emit(found, "\n".join(_told(found)))
     return exits.OK if found["ActiveState"] == "active" else exits.NOT_THERE
 

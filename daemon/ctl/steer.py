@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from daemon.ctl.app import Session, common
 from daemon.ctl.choices import assignments, effective, read_source, run_options, submission
 from daemon.ctl.lines import as_line
 from daemon.ctl.words import typed
+from daemon.errors import NotAnswered
 from daemon.verbs import Approve, Cancel, Pause, Propose, Set, Steering, Submit, run_id
 
 reason_option = click.option("--reason", default="asked for", show_default=True, help="Kept in the log.")
@@ -97,8 +100,7 @@ def propose(session: Session, run: str, kernel: Path, note: str, wait: bool) -> 
     result: dict[str, Any] = answer.result if isinstance(answer.result, dict) else {}
     said = f"proposed: {run} as {result['candidate']} in round {result['round']}"
     if not wait:
-        home = ("--home", str(session.home_option)) if session.home_option else ()
-        hint = typed("tail", *home, "-f", "--after", str(sent.after), "--run", run)
+        hint = typed("tail", *session.home_words, "-f", "--after", str(sent.after), "--run", run)
         session.emit({"command": sent.id, "state": "done", **result}, f"{said}\nsee its fate with: {hint}")
         return exits.OK
     fate = wait_for_fate(session.home, run, result["candidate"], sent.after)
@@ -129,16 +131,32 @@ def _steer(session: Session, command: Submit | Steering, done: str) -> None:
     if not isinstance(command, Submit):
         refuse_early(session.home, command)
     sent = send(session.home, command)
-    answer = wait_for_answer(session.home, sent)
+    made = run_id(sent.id, command.config.problem) if isinstance(command, Submit) else None
+    with naming(made):
+        answer = wait_for_answer(session.home, sent)
     if answer is None:
-        run = {"run": run_id(sent.id, command.config.problem)} if command.verb == "submit" else {}
-        queued(session, sent, command.verb, **run)
+        queued(session, sent, command.verb, **({"run": made} if made else {}))
         return
     result = answer.result if isinstance(answer.result, dict) else {}
     session.emit({"command": sent.id, "state": "done", **result}, f"{done}: {result.get('run')}")
 
 
+@contextmanager
+def naming(run: str | None) -> Iterator[None]:
+    """Name the run that a command will make, should its answer not come in time."""
+    try:
+        yield
+    except NotAnswered as error:
+        if run is not None:
+            error.hint = f"its run will be {run}"
+        raise
+
+
 def queued(session: Session, sent: Sent, verb: str, **known: str) -> None:
     """Say that a command waits for an owner of the home."""
     text = f"queued: {verb}; nobody owns this home now (its next owner takes it up)"
+    if "run" in known:
+        run = known["run"]
+        go = typed("resume", *session.home_words, run)
+        text = f"queued: {verb} as {run}; nobody owns this home now: agentd takes it up, or: {go}"
     session.emit({"command": sent.id, "state": "queued", **known}, text)

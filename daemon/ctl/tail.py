@@ -14,8 +14,9 @@ import click
 
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
+from daemon.ctl.choices import event_number
 from daemon.ctl.lines import as_line
-from daemon.ctl.seek import seq_before
+from daemon.ctl.seek import event_at, seq_before
 from daemon.ctl.words import typed
 from daemon.errors import UnknownRun
 from state.errors import HomeError, NoLog, StreamUnknown
@@ -71,6 +72,21 @@ def _since(context: click.Context, parameter: click.Parameter, value: str | None
         ) from error
 
 
+def _place(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> int | tuple[str, int] | None:
+    """Read `RUN@SEQ`, the place of an event, or a number that counts over the whole log."""
+    if value is None:
+        return None
+    run, mark, text = value.rpartition("@")
+    if not mark and text.isascii() and text.isdecimal():
+        return int(text)
+    number = event_number(text)
+    if not (run and number):
+        raise click.BadParameter(f"{value!r} is neither RUN@SEQ nor a number")
+    return run, number
+
+
 @click.command(epilog=exits.epilog())
 @click.option("-f", "--follow", is_flag=True, help="Wait for more; survives restarts of the owner.")
 @click.option(
@@ -81,13 +97,26 @@ def _since(context: click.Context, parameter: click.Parameter, value: str | None
 )
 @click.option("--type", "types", multiple=True, callback=_types, help="Families or event names, with commas.")
 @click.option("--since", callback=_since, help="From this time on: ISO 8601, or '10 min ago'.")
-@click.option("--after", type=click.IntRange(min=0), help="From after this seq on, with no gap or repeat.")
+@click.option(
+    "--after",
+    callback=_place,
+    metavar="RUN@SEQ|SEQ",
+    help="From after this event on, with no gap or repeat: as a line names it, or the `seq` of --json.",
+)
 @click.option("--run", "run", help="Events of this run only.")
 @common
-def tail(session: Session, *, follow: bool, lines: int | None, since: datetime | None, **chosen: Any) -> None:
+def tail(
+    session: Session,
+    *,
+    follow: bool,
+    lines: int | None,
+    since: datetime | None,
+    after: int | tuple[str, int] | None,
+    **chosen: Any,
+) -> None:
     """Show the end of the log, or all of it from a place on; one line an event."""
-    wanted = Wanted(**chosen)
     with _open(session, follow=follow) as reader:
+        wanted = Wanted(after=event_at(reader, *after).seq if isinstance(after, tuple) else after, **chosen)
         wanted.check(reader)
         if since is not None:
             wanted = replace(wanted, after=max(wanted.after or 0, seq_before(reader, since)))

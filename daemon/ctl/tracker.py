@@ -12,6 +12,14 @@ from state.model import Candidate
 from state.records import Recorded
 
 
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """What a fork has from its parent: rounds that were done, and kernels that were discarded in them."""
+
+    rounds: int
+    discarded: int
+
+
 @dataclass(slots=True)
 class Tracker:
     """Follows one run; `position` is the global seq up to which it has read."""
@@ -24,6 +32,7 @@ class Tracker:
     kept: dict[str, Candidate] = field(default_factory=dict)
     discarded: Counter[str] = field(default_factory=Counter)
     """How many kernels were discarded, by reason."""
+    inherited: Inherited | None = None
 
     def add(self, item: Recorded) -> None:
         """Take in the run's next event."""
@@ -46,6 +55,7 @@ class Tracker:
         if event.rebase is not None:
             self.kept.clear()
             self.discarded.clear()
+        self.inherited = Inherited(self.state.round if self.state else 0, self.discarded.total())
 
     @property
     def ended(self) -> bool:

@@ -51,6 +51,15 @@ LEVELS: dict[Level, str] = {
 """How much of a kernel was compared."""
 
 
+DISCARDED = {"slower": "not faster"}
+"""Reasons for which kernels are discarded, where their names say less than they mean: equal is no gain."""
+
+
+def discarded(reason: str) -> str:
+    """Return why a kernel was discarded, in words."""
+    return DISCARDED.get(reason, reason.replace("_", " "))
+
+
 def typed(*words: str) -> str:
     """Return an `agentctl` command as it can be typed here: by its path where it is not on PATH."""
     script = Path(sys.executable).with_name("agentctl")
@@ -159,7 +168,7 @@ def status_word(state: RunState, *, owned: bool) -> str:
 def standing(state: RunState) -> str:
     """Return how a run stands, in one line."""
     tally, best = state.tally, state.best
-    counts = f"{tally.proposed} proposed, {tally.evaluated} evaluated, {tally.failed} failed"
+    counts = f"in all {tally.proposed} proposed, {tally.evaluated} evaluated, {tally.failed} failed"
     if best is None or state.initial is None:
         return counts
     gain = times(state.initial.latency_ms / best.latency_ms)
@@ -168,6 +177,14 @@ def standing(state: RunState) -> str:
     doubt = impossible(state)
     shares = f"{peak} of the NKIBench roofline, {doubt or f'{tight} of the tight bound'}"
     return f"{counts}; best {brief(best.benchmark)}, {gain}, {shares}"
+
+
+def so_far(tracker: Tracker) -> str | None:
+    """Return how a run stood when this process began to look; None where there is nothing to tell."""
+    state = tracker.state
+    if state is None or not state.round:
+        return None
+    return f"  so far: {count(state.round, 'round')}, {standing(state)}"
 
 
 def candidate(one: Candidate) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import json
 import os
 import re
@@ -14,13 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from daemon.ctl import exits
+from daemon.ctl import exits, look
 from daemon.ctl.app import VERBS, agentctl
 from daemon.ctl.seek import event_at, seq_before
 from daemon.ctl.tail import moment
 from daemon.errors import DaemonError
 from daemon.inbox import drop, waiting
-from daemon.verbs import Cancel, Pause
+from daemon.stop import Stop
+from daemon.verbs import Cancel, Pause, run_id
 from state.events import FAMILIES
 from state.home import Layout
 from state.log import EventLog
@@ -54,6 +56,38 @@ def test_run_hosts_shows_progress_and_reports(ctl, home, fake_kernel):
     assert str(best) in called.out
     assert best.read_text() != fakes.KERNEL
     assert waiting(home) == []
+
+
+def test_a_process_that_leaves_says_what_nobody_drives_any_more(ctl, home, fake_kernel):
+    other = fakes.submit(home)
+    fakes.take_commands(home)
+    called = ctl("run", *FAKE, "--kernel", fake_kernel, "--rounds", 1)
+    assert called.status == exits.OK
+    assert f"interrupted, as this process leaves: {other}; carry on with: " in called.err
+    assert called.err.endswith(f"resume --home {home} {other}\n")
+    assert "interrupted" not in ctl("resume", other).err
+
+
+def test_resume_tells_what_was_before_in_one_line(ctl, home):
+    run = fakes.submit(home)
+    with EventLog.open(home) as log:
+        stop = Stop()
+
+        async def one_round() -> None:
+            hosting = asyncio.create_task(
+                fakes.work_on(log, fakes.daemon_config(), stop=stop, workers=fakes.fake_workers())
+            )
+            while not (log.run_seq(run) and log.state(run).round == 2):  # noqa: ASYNC110 - no event says so
+                await asyncio.sleep(0)
+            stop.request()
+            await hosting
+
+        asyncio.run(one_round())
+        assert not log.state(run).ended
+    lines = ctl("resume", run).out.splitlines()
+    assert lines[0].startswith("  so far: 2 rounds, in all ")
+    assert not any(line.startswith(("round 1", "initial kernel")) for line in lines)
+    assert any(line.startswith(f"run {run} completed") for line in lines)
 
 
 def test_run_as_json_prints_one_object_and_progress_elsewhere(ctl, home, fake_kernel, tmp_path):
@@ -174,9 +208,15 @@ def test_a_run_that_nobody_advances_is_interrupted(ctl, home, finished):
     run = fakes.submit(home)
     fakes.take_commands(home)
     assert [row["state"] for row in ctl("status", "--json").json["runs"]] == ["interrupted", "completed"]
-    assert "interrupted" in ctl("status", run).out
+    said = ctl("status", run).out
+    assert "interrupted, as nobody owns this home: carry on with: " in said
+    assert said.endswith(f"resume --home {home} {run}\n")
+    more = fakes.submit(home)
+    fakes.take_commands(home)
+    assert ctl("status").out.endswith(f"resume --home {home} {more}, or with all 2 by starting agentd\n")
     with EventLog.open(home):
         assert ctl("status", run, "--json").json["runs"][0]["state"] == "queued"
+        assert "carry on" not in ctl("status").out
 
 
 def test_status_names_the_owner_of_a_foreground_run(ctl, home):
@@ -193,6 +233,23 @@ def test_show_resolves_the_blobs_that_an_event_names(ctl, finished):
     text = ctl("show", f"{finished}@1").out
     assert "TILE_M = 128" in text
     assert "RunCreated" in text
+
+
+def test_show_gives_the_counters_of_a_profile_once(ctl, home, finished):
+    with LogReader.open(home) as reader:
+        (item, *_) = reader.read(stream=finished, types=("ProfileRecorded",))
+    place = f"{finished}@{item.run_seq}"
+    assert ctl("show", place).out.count("dma_active_time_percent") == 1
+    assert '"counters": "(1, in the profile below)"' in ctl("show", place).out
+    assert ctl("show", place, "--json").json["event"]["counters"] == item.event.counters
+
+
+def test_status_names_some_of_many_runs(ctl, home):
+    runs = [fakes.submit(home, fakes.CONFIG.model_copy(update={"seed": seed})) for seed in range(1, 5)]
+    fakes.finish(home, *runs)
+    assert "best found correct on whole outputs of every seed: 4 runs\n" in ctl("status").out
+    assert f"best found correct on whole outputs of every seed: {runs[0]}\n" in ctl("status", runs[0]).out
+    assert look._some(["a", "b", "c", "d"], all_=False) == "4 runs, such as a, b, c"
 
 
 def test_show_gives_the_state_at_an_event(ctl, home, finished):
@@ -255,13 +312,44 @@ def test_tail_narrows_by_run_and_type(ctl, finished):
     assert ctl("tail", "--run", "nobody").status == exits.NOT_THERE
 
 
+def test_tail_goes_on_from_an_event_as_its_line_names_it(ctl, home, finished):
+    other = fakes.submit(home, fakes.CONFIG.model_copy(update={"seed": 7}))
+    fakes.finish(home, other)
+    with LogReader.open(home) as reader:
+        seq = event_at(reader, other, 3).seq
+    by_place = ctl("tail", "--after", f"{other}@3").out
+    assert by_place == ctl("tail", "--after", seq).out
+    assert f" {other}@4 " in by_place.splitlines()[0]
+    assert (
+        ctl("tail", "--after", f"{finished}@1", "--run", finished, "-n", 1).out.split()[1] == f"{finished}@2"
+    )
+
+
+@pytest.mark.parametrize(
+    ("place", "status", "said"),
+    [
+        ("RUN@9999", exits.NOT_THERE, "has no event 9999 (its last is "),
+        ("RUNx@3", exits.NOT_THERE, "did you mean RUN?"),
+        ("RUN@0", exits.USAGE, "is neither RUN@SEQ nor a number"),
+        ("RUN@three", exits.USAGE, "is neither RUN@SEQ nor a number"),
+        ("@3", exits.USAGE, "is neither RUN@SEQ nor a number"),
+        ("-1", exits.USAGE, "is neither RUN@SEQ nor a number"),
+        ("RUN", exits.USAGE, "is neither RUN@SEQ nor a number"),
+    ],
+)
+def test_a_place_to_go_on_from_that_is_none(ctl, finished, place, status, said):
+    called = ctl("tail", "--after", place.replace("RUN", finished))
+    assert called.status == status
+    assert said.replace("RUN?", f"{finished}?") in called.err
+
+
 def test_tail_takes_numbers_of_any_size(ctl, home, finished):
     huge = 10**30
     with LogReader.open(home) as reader:
         events = reader.head().seq
     assert len(ctl("tail", "-n", huge).out.splitlines()) == events
     assert len(ctl("tail", "--after", 0, "-n", huge).out.splitlines()) == events
-    assert ctl("tail", "--after", huge).out == ""
+    assert (ctl("tail", "--after", huge).out, ctl("tail", "--after", huge).status) == ("", exits.OK)
     assert ctl("tail", "--run", finished, "--after", huge).out == ""
     for age in (f"{huge} d", "999999999 d", "99999999 h"):
         called = ctl("tail", "--since", age)
@@ -363,6 +451,11 @@ def test_without_an_owner_commands_are_queued(ctl, home, fake_kernel, monkeypatc
         assert called.status == 0
         assert "queued" in called.out
         assert len(waiting(home)) == number
+    made = run_id(waiting(home)[-1].stem, "silu")
+    assert called.out.startswith(
+        f"queued: submit as {made}; nobody owns this home now: agentd takes it up, or: "
+    )
+    assert called.out.endswith(f"resume --home {home} {made}\n")
     assert ctl("status", "--json").json["daemon"]["queued"] == 4
     payloads = [json.loads(path.read_bytes()) for path in waiting(home)]
     assert [payload["verb"] for payload in payloads] == ["pause", "cancel", "propose", "submit"]
@@ -378,6 +471,10 @@ def test_an_owner_that_does_not_answer(ctl, home, finished, monkeypatch):
     assert called.status == exits.TIMEOUT
     assert "stays queued" in called.err
     assert len(waiting(home)) == 1
+    with EventLog.open(home):
+        forked = ctl("fork", f"{finished}@20")
+    assert forked.status == exits.TIMEOUT
+    assert f"its run will be {run_id(waiting(home)[-1].stem, 'silu')}" in forked.err
 
 
 # --- config, try, verify --------------------------------------------------------------------------

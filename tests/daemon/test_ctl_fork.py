@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 
 import pytest
@@ -18,6 +19,8 @@ from state.model import Benchmark, Bounds
 from state.reader import LogReader
 from state.verify import verify
 from tests.daemon import fakes
+
+BOUNDS = Bounds(plain_ms=0.1, tight_ms=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +85,12 @@ def test_resume_at_an_event_rewinds_by_forking(ctl, home, finished):
         assert reader.read(stream=finished, limit=10_000) == before
         child, parent = reader.runs()
     assert (child["parent"], child["parent_seq"], parent["run"]) == (finished, 25, finished)
-    assert f"run {child['run']} continues {finished} from its event 25" in called.out
+    lines = called.out.splitlines()
+    assert lines[0] == f"run {child['run']} continues {finished} from its event 25"
+    assert lines[1].startswith("  so far: 1 round, in all ")
+    assert "round 1 of" not in called.out
+    assert "initial kernel:" not in called.out
+    assert re.search(r"3 rounds \(1 before the fork\), \d+:\d\d since it began", called.out)
     assert verify(home).ok
 
 
@@ -267,11 +275,26 @@ def test_each_objective_orders_kernels_its_way(objective, order):
         kernel("1", 1.5, (0.8, 1.6, 1.9), spills=5),
         kernel("2", 2.0, (0.7, 1.2, 2.9), spills=0),
     ]
-    chosen = rescore.objective_of(objective, Bounds(plain_ms=0.1, tight_ms=0.5), kernels)
+    chosen = rescore.objective_of(objective, BOUNDS, kernels)
     assert "".join(one.title for one, _ in rescore.rank(kernels, chosen)) == order
+
+
+@pytest.mark.parametrize(
+    ("name", "spelt"),
+    [
+        ("dma_active_time", "0.5 s"),
+        ("dma_active_time_percent", "0.5 %"),
+        ("hbm_read_bytes", "0.5 B"),
+        ("neuroncore_cycle_count", "0.5 cycles"),
+        ("dma_transfer_count", "0.5"),
+    ],
+)
+def test_a_counter_is_told_with_its_unit(name, spelt):
+    chosen = rescore.objective_of(f"counter:{name}", BOUNDS, [kernel("0", 1.0, **{name: 0.5})])
+    assert chosen.spell(0.5) == spelt
 
 
 def test_a_kernel_without_the_number_is_not_ranked():
     kernels = [kernel("0", 1.0), kernel("1", 2.0, (1.0, 2.0))]
-    chosen = rescore.objective_of("p90", Bounds(plain_ms=0.1, tight_ms=0.5), kernels)
+    chosen = rescore.objective_of("p90", BOUNDS, kernels)
     assert [(one.title, value) for one, value in rescore.rank(kernels, chosen)] == [("1", pytest.approx(1.9))]

@@ -94,7 +94,7 @@ PLAN = Plan(
             "by person: two lines",
         ),
         (KernelProposed(key=f"{PLACE}.executor", source="0" * 64), "by builtin"),
-        (KernelDiscarded(candidate=PLACE, reason="slower"), f"{PLACE}: slower"),
+        (KernelDiscarded(candidate=PLACE, reason="slower"), f"{PLACE}: not faster"),
         (
             KernelDiscarded(candidate=PLACE, reason="duplicate", duplicate_of="r1.b0.p0.k0.f0"),
             f"{PLACE}: duplicate of r1.b0.p0.k0.f0",

@@ -116,6 +116,29 @@ def test_status_tells_the_last_end_in_words(ctl, bare):
     assert "restarts 3" in done.out
 
 
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (None, "systemctl is not installed"),
+        (
+            "echo 'Failed to connect to bus: No medium found' >&2; exit 1",
+            "Failed to connect to bus: No medium found",
+        ),
+    ],
+)
+def test_where_no_systemd_answers_the_service_is_not_active(ctl, bare, program, said):
+    if program is not None:
+        systemd(bare, systemctl=program)
+    done = ctl("service", "status", "--user")
+    assert (done.status, done.err) == (exits.NOT_THERE, "")
+    assert done.out.startswith(f"{NAME}: not installed; no systemd of this user answers: ")
+    assert said in done.out
+    (bare / "config" / "systemd" / "user").mkdir(parents=True)
+    (bare / "config" / "systemd" / "user" / NAME).touch()
+    found = ctl("service", "status", "--user", "--json").json
+    assert (found["ActiveState"], found["installed"]) == ("unknown", True)
+
+
 @pytest.mark.parametrize("name", ["a b", "a:b", "%h", 'a"b', "a'b", "a\\b", "x${USER}"])
 def test_a_unit_names_no_path_that_systemd_would_read_otherwise(tmp_path, name):
     with pytest.raises(BadUnit, match="a unit cannot name"):
