@@ -14,6 +14,7 @@ from math import prod
 from agent_core.builtin.model import Kernel, Kind, Statement
 from agent_core.builtin.values import Tensor
 from nki_sim.dtypes import DTYPES
+from nki_sim.forms import Form
 from nki_sim.operators import OPERATORS
 from nki_sim.targets import Target
 
@@ -91,8 +92,12 @@ def _chains(kernel: Kernel, costs: Costs) -> list[float]:
 
 def statement_ns(statement: Statement, target: Target) -> dict[str, float]:
     """Busy nanoseconds of one execution, by engine."""
-    form = statement.form
-    assert form is not None
+    assert statement.form is not None
+    return form_ns(statement.form, target)
+
+
+def form_ns(form: Form, target: Target) -> dict[str, float]:
+    """Busy nanoseconds of one execution of an instruction, by engine."""
     cost = OPERATORS[form.op].cost(form, target)
     if form.engine != "dma":
         return {form.engine: cost.busy_ns}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from agent_core.builtin.transforms.balance import BalanceEngines
 from agent_core.builtin.transforms.base import Transform
 from agent_core.builtin.transforms.block import BlockLoop
 from agent_core.builtin.transforms.buffer_scope import BufferScope
@@ -36,6 +37,7 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         TileSize(),
         Interchange(),
         Engine(),
+        BalanceEngines(),
         Fuse(),
         FuseReduction(),
         SplitReduction(),

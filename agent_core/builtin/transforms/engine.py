@@ -32,13 +32,7 @@ class Engine(Transform[Statement]):
 
     def choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
         del kernel, target
-        others = [name for name in OPERATORS[place.op].engines if name != place.engine]
-        if place.op == "nc_transpose":
-            raise Refused("the vector engine transposes 32x32 blocks, not whole tiles")
-        wide = [access.tensor for access in place.accesses if access.tensor.dtype in {"int32", "uint32"}]
-        if wide:
-            raise Refused(f"{wide[0].name} holds integers, of which engines keep different numbers of bits")
-        return tuple({"engine": name} for name in others)
+        return tuple({"engine": name} for name in other_engines(place))
 
     def apply(self, kernel: Kernel, target: Target, place: Statement, choice: Choice) -> str:
         del target
@@ -46,3 +40,17 @@ class Engine(Transform[Statement]):
         return syntax.source_of(
             kernel, syntax.rebuild(kernel.body, lambda node: [new] if node is place else None)
         )
+
+
+def other_engines(item: Statement) -> tuple[str, ...]:
+    """The other engines that have an instruction.
+
+    Raises:
+        Refused: they do not compute the same.
+    """
+    if item.op == "nc_transpose":
+        raise Refused("the vector engine transposes 32x32 blocks, not whole tiles")
+    wide = [access.tensor for access in item.accesses if access.tensor.dtype in {"int32", "uint32"}]
+    if wide:
+        raise Refused(f"{wide[0].name} holds integers, of which engines keep different numbers of bits")
+    return tuple(name for name in OPERATORS[item.op].engines if name != item.engine)

@@ -35,12 +35,12 @@ class Place(Transform[Tensor]):
     def choices(self, kernel: Kernel, target: Target, place: Tensor) -> tuple[Choice, ...]:
         del target
         goal = OTHER[place.buffer]
-        _check(kernel, place, goal)
+        check_place(kernel, place, goal)
         return ({"memory": goal},)
 
     def apply(self, kernel: Kernel, target: Target, place: Tensor, choice: Choice) -> str:
         del target
-        _check(kernel, place, str(choice["memory"]))
+        check_place(kernel, place, str(choice["memory"]))
         declared = kernel.declarations[place.id]
         new = syntax.with_arguments(declared.node, {"buffer": f"{kernel.nl}.{choice['memory']}"})
 
@@ -55,7 +55,12 @@ def _is_moved(kernel: Kernel, tensor: Tensor) -> bool:
     return any(item.engine in {"dma", "tensor"} for item in kernel.users(tensor))
 
 
-def _check(kernel: Kernel, tensor: Tensor, goal: str) -> None:
+def check_place(kernel: Kernel, tensor: Tensor, goal: str) -> None:
+    """Check that a tile may lie in a memory, and may gain by it.
+
+    Raises:
+        Refused: an instruction cannot reach it there, or none is faster.
+    """
     if tensor.id in kernel.escaping:
         raise Refused(f"{tensor.name} has a second name or is used by what cannot be read")
     if tensor.dtype != "float32":
