@@ -16,6 +16,7 @@ import libcst as cst
 
 from agent_core.builtin import syntax
 from agent_core.builtin.model import Access, Guard, Kernel, Kind, Loop, Node, Statement, inside, walk
+from agent_core.builtin.splitting import range_name
 from agent_core.builtin.staging import shape_texts
 from agent_core.builtin.transforms.base import Refused
 from agent_core.builtin.values import Tensor
@@ -161,27 +162,24 @@ def emit_block(plan: Block, size: int, constant: str) -> str:
 class BlockWriter:
     """Writes a loop over blocks of `size` iterations, and loops over the iterations of a block inside.
 
+    A block of all iterations needs no loop around it.
+
     Raises:
         Refused: the size does not divide the number of iterations.
     """
 
     def __init__(self, plan: Block, size: int, constant: str) -> None:
-        if plan.loop.trips % size:
-            raise Refused(f"{size} does not divide the {plan.loop.trips} iterations over {plan.loop.var}")
-        self._plan = plan
-        self._size = size
-        self._index = f"{plan.loop.var} % {constant}"
-        self._constant = constant
-        self._outer = plan.kernel.fresh(f"{plan.loop.var}_block")
-        self._inner = f"{self._outer} * {constant}, ({self._outer} + 1) * {constant}"
-        code = plan.kernel.module.code_for_node
-        assert isinstance(plan.loop.node.iter, cst.Call)
-        self._range = code(plan.loop.node.iter.func)
-        stop = syntax.expression(plan.loop.stop)
-        simple = not isinstance(stop, cst.BinaryOperation) or isinstance(
-            stop.operator, cst.FloorDivide | cst.Multiply
-        )
-        self._stop = plan.loop.stop if simple else f"({plan.loop.stop})"
+        loop, code = plan.loop, plan.kernel.module.code_for_node
+        if loop.trips % size:
+            raise Refused(f"{size} does not divide the {loop.trips} iterations over {loop.var}")
+        self._plan, self._size = plan, size
+        self._whole = size == loop.trips
+        self._index, self._count, self._inner = str(loop.index_text), loop.count_text, code(loop.node.iter)
+        if not self._whole:
+            name, outer = range_name(plan.kernel, loop), plan.kernel.fresh(f"{loop.var}_block")
+            self._index, self._count, self._outer = f"{loop.var} % {constant}", constant, outer
+            self._head = f"{name}({syntax.grouped(loop.stop, first=True)} // {constant})"
+            self._inner = f"{name}({outer} * {constant}, ({outer} + 1) * {constant})"
         self._copied = [
             item.tensor for item in plan.tainted if item.tensor is not None and item.tensor.id in plan.copied
         ]
@@ -193,11 +191,13 @@ class BlockWriter:
         def visit(node: Node) -> list[cst.BaseStatement] | None:
             if node is not plan.loop:
                 return None
-            head = f"{self._range}({self._stop} // {self._constant})"
-            return [syntax.at_front(syntax.loop(self._outer, head, body), syntax.leading(plan.loop.node))]
+            front = syntax.leading(plan.loop.node)
+            if self._whole:
+                return [syntax.at_front(body[0], [*front, *syntax.leading(body[0])]), *body[1:]]
+            return [syntax.at_front(syntax.loop(self._outer, self._head, body), front)]
 
-        line = f"{self._constant} = {self._size}  # {comment}"
-        return syntax.source_of(plan.kernel, syntax.rebuild(plan.kernel.body, visit), [line])
+        lines = [] if self._whole else [f"{self._count} = {self._size}  # {comment}"]
+        return syntax.source_of(plan.kernel, syntax.rebuild(plan.kernel.body, visit), lines)
 
     def block(self, nodes: Sequence[Node]) -> list[cst.BaseStatement]:
         """The body of a block: what depends on the index in loops over its iterations, the rest once."""
@@ -211,7 +211,7 @@ class BlockWriter:
         """A loop over the iterations of a block, behind the tiles that it leaves to later ones."""
         kept = syntax.rebuild(members, self._own)
         declared = [self._declaration(item) for item in members if self._is_copied(item)]
-        made = syntax.loop(self._plan.loop.var, f"{self._range}({self._inner})", kept) if kept else None
+        made = syntax.loop(self._plan.loop.var, self._inner, kept) if kept else None
         return [*declared, made] if made is not None else declared
 
     def _shared(self, node: Node) -> list[cst.BaseStatement] | None:
@@ -235,10 +235,10 @@ class BlockWriter:
         nl = self._plan.kernel.nl
         if _as_list(node.tensor):
             old = self._plan.kernel.module.code_for_node(_assigned(node))
-            made = f"{node.tensor.name} = [{old} for _ in range({self._constant})]"
+            made = f"{node.tensor.name} = [{old} for _ in range({self._count})]"
         else:
             sizes = shape_texts(self._plan.kernel, node)
-            grown = ", ".join([sizes[0], self._constant, *sizes[1:]])
+            grown = ", ".join([sizes[0], self._count, *sizes[1:]])
             made = f"{node.tensor.name} = {nl}.ndarray(({grown}), {words})"
         return syntax.at_front(syntax.statement(made), syntax.leading(node.node))
 

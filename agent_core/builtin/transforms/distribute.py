@@ -73,11 +73,11 @@ class Distribute(Transform[Cut]):
         banks = sum(tile_banks(tensor, target) for tensor in copied if tensor.buffer == "psum")
         sizes = [
             size
-            for size in block_sizes(place.loop)
+            for size in (*block_sizes(place.loop), place.loop.trips)
             if size * sbuf <= target.sbuf_usable_bytes and size * banks <= target.psum_banks
         ]
         if not sizes:
-            raise Refused(f"no block of iterations over {place.loop.var} divides them and fits on chip")
+            raise Refused(f"no block of iterations over {place.loop.var} fits on chip")
         return tuple({"iterations": size} for size in sizes)
 
     def apply(self, kernel: Kernel, target: Target, place: Cut, choice: Choice) -> str:
@@ -111,8 +111,8 @@ def _crossing(kernel: Kernel, cut: Cut) -> frozenset[int]:
 
 def _plan(kernel: Kernel, cut: Cut) -> Block:
     loop, crossing = cut.loop, _crossing(kernel, cut)
-    if loop.index_text != loop.var:
-        raise Refused(f"the loop over {loop.var} does not count 0, 1, ...")
+    if loop.index_text is None:
+        raise Refused(f"the loop over {loop.var} does not count by one")
     nodes = list(walk(loop.body))
     for node in nodes:
         if isinstance(node, Loop) and loop.id in node.start.loops:

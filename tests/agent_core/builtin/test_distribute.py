@@ -57,6 +57,22 @@ def test_the_second_part_follows_the_first_of_all_iterations_of_a_block():
     assert error(sample(), source) < 2e-5
 
 
+def test_a_block_of_all_iterations_needs_no_loop_around_it():
+    source = only(sample(trips=3), "distribute", SITE, {"iterations": 3})
+    assert "    mean = nl.ndarray((P, m // P, 1), dtype=nl.float32, buffer=nl.sbuf)" in source
+    assert source.count("    for i in nl.affine_range(m // P):") == 2
+    assert "bias=mean[:, i, :])" in source
+    assert error(sample(trips=3), source) < 2e-5
+
+
+def test_parts_of_a_block_are_distributed_further():
+    twice = only(sample(), "distribute", "i before tensor_reduce to mean", {"iterations": 2})
+    block = Sample(twice, sample().shapes, sample().meaning)
+    source = only(block, "distribute", "i#2 before activation to turned", {"iterations": 2})
+    assert source.count("for i in nl.affine_range(i_block * AHEAD_I, (i_block + 1) * AHEAD_I):") == 3
+    assert error(block, source) < 2e-5
+
+
 def test_tiles_in_psum_become_a_list():
     product = sample(
         inside="acc = nl.ndarray((P, 64), dtype=nl.float32, buffer=nl.psum)\n"
@@ -84,7 +100,6 @@ def _of_tiles(x: np.ndarray) -> np.ndarray:
         (sample(outside="turned = 1", inside="if m > 1:\n            pass"), "cannot be read"),
         (sample(inside="other = mean"), "mean has a second name"),
         (sample(inside="other = x[0:1, 0:1]\n        other = rows"), "rows has a second name"),
-        (sample(trips=3), "no block of iterations over i"),
     ],
 )
 def test_it_says_why_not(bad: Sample, reason: str):
