@@ -26,15 +26,7 @@ MOST_BYTES = 1 << 20
 
 def paths(home: Path) -> list[Path]:
     """Return the files that replace prompts, sorted, one more than `MOST_FILES` at most."""
-    return sorted(islice(_walk(home / FOLDER), MOST_FILES + 1))
-
-
-def _walk(folder: Path) -> Iterator[Path]:
-    for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (
-            Path(place, name) for name in names if not name.startswith(".") and not name.endswith("~")
-        )
+    return sorted(islice(_walk(home / FOLDER, []), MOST_FILES + 1))
 
 
 def read(home: Path) -> Prompts:
@@ -43,27 +35,42 @@ def read(home: Path) -> Prompts:
     Raises:
         ConfigError: naming every fault of every file.
     """
-    found = paths(home)
-    if (home / FOLDER).exists() and not (home / FOLDER).is_dir():
-        raise ConfigError([f"{FOLDER}: a folder was expected, this is a file"])
+    unread: list[OSError] = []
+    found = sorted(islice(_walk(home / FOLDER, unread), MOST_FILES + 1))
+    faults = [f"{_said(home, Path(error.filename))}: cannot be read: {error.strerror}" for error in unread]
     if len(found) > MOST_FILES:
-        raise ConfigError([f"{FOLDER}: more than {MOST_FILES} files"])
+        faults.append(f"{FOLDER}: more than {MOST_FILES} files")
+        raise ConfigError(faults)
     files: dict[str, bytes] = {}
-    faults: list[str] = []
     for path in found:
         try:
             files[path.relative_to(home / FOLDER).as_posix()] = read_regular(path, most=MOST_BYTES)
-        except FileNotFoundError:
-            continue  # an editor is writing it
         except OSError as error:
-            faults.append(f"{FOLDER}/{path.relative_to(home / FOLDER)}: cannot be read: {error.strerror}")
+            if path.is_symlink() or not isinstance(error, FileNotFoundError):  # else an editor is at it
+                faults.append(f"{_said(home, path)}: cannot be read: {error.strerror}")
     try:
         prompts = assemble(files)
     except PromptsInvalid as error:
-        faults += (f"{FOLDER}/{fault}" if fault else fault for fault in error.faults)
+        faults += (f"{FOLDER}/{fault}" for fault in error.faults)
     if faults:
         raise ConfigError(faults)
     return prompts
+
+
+def _walk(folder: Path, unread: list[OSError]) -> Iterator[Path]:
+    """Yield the files of a folder, and note what of it cannot be read; none that is not there."""
+    if not folder.exists() and not folder.is_symlink():
+        return
+    for place, folders, names in os.walk(folder, onerror=unread.append):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (
+            Path(place, name) for name in names if not name.startswith(".") and not name.endswith("~")
+        )
+
+
+def _said(home: Path, path: Path) -> str:
+    """Return a path as people find it in the home; not every name is UTF-8."""
+    return ascii(str(path.relative_to(home)))[1:-1]
 
 
 def in_force(log: EventLog) -> Digest:

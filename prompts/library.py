@@ -42,8 +42,15 @@ class Prompts:
 
     @classmethod
     def from_json(cls, data: bytes) -> Prompts:
-        """Read back what `to_json` wrote."""
-        return cls(json.loads(data))
+        """Read back what `to_json` wrote.
+
+        Raises:
+            ValueError: it is no set of prompts.
+        """
+        files = json.loads(data)
+        if not isinstance(files, dict) or manifest.NAME not in files:
+            raise ValueError(f"not a set of prompts: it has no {manifest.NAME}")
+        return cls(files)
 
     def to_json(self) -> bytes:
         """Return the set as bytes: equal sets give equal bytes."""

@@ -45,6 +45,8 @@ from state.model import JUDGES, ErrorInfo, Role
 from state.records import Recorded
 
 WIDTH = 160
+SHORT = 12
+"""Characters of a version of prompts that are shown."""
 
 
 def as_line(item: Recorded) -> str:
@@ -147,6 +149,10 @@ def _refuted(event: KernelRefuted) -> str:
     return f"{event.candidate}: {event.verdict.value}, best now {best}: {_failed(event.error)}"
 
 
+def _prompts(version: str | None) -> list[str]:
+    return [] if version is None else [f"prompts {version[:SHORT]}"]
+
+
 def _ended(event: RunCompleted) -> str:
     level = f"; best correct on {LEVELS[event.level]}" if event.level else ""
     return ended(event.reason, event.detail) + level
@@ -178,7 +184,7 @@ _TELL: dict[type[Event], Callable[[Any], str]] = {
     RunForked: lambda event: f"from {event.parent}@{event.parent_seq}",
     RunPaused: lambda event: event.reason,
     RunResumed: lambda event: event.reason,
-    ConfigChanged: lambda event: ", ".join(event.pinned),
+    ConfigChanged: lambda event: ", ".join([*event.pinned, *_prompts(event.prompts)]),
     ConfigRefused: lambda event: _failed(event.error),
     RunCancelled: lambda event: event.reason,
     RunCompleted: _ended,
@@ -186,7 +192,13 @@ _TELL: dict[type[Event], Callable[[Any], str]] = {
     CommandCompleted: _answered,
     CommandRejected: lambda event: f"{event.id}: {_failed(event.error)}",
     LogRewritten: lambda event: f"{event.verb}: {event.detail}",
-    RoundStarted: lambda event: f"round {event.round}, {count(len(event.slots), 'slot')}",
+    RoundStarted: lambda event: ", ".join(
+        [
+            f"round {event.round}",
+            count(len(event.slots), "slot"),
+            *_prompts(event.prompts),
+        ]
+    ),
     BeamSelected: _selected,
     RoundCompleted: lambda event: f"round {event.round}, {count(len(event.attempts), 'attempt')}",
     EffectStarted: _started,

@@ -28,6 +28,9 @@ from state.reader import LogReader
 NAMED = 3
 """Runs that are named in a line of the status; of more, how many they are is said."""
 
+PROMPTS = "prompts"
+"""The field that names a set of prompts: long, the same in most events, and shown by `agentctl prompts`."""
+
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -225,7 +228,9 @@ def _digests(value: Any) -> dict[str, None]:
     """Return all strings in a JSON value that could name a blob, each once, in order."""
     if isinstance(value, str):
         return {value: None} if _DIGEST.fullmatch(value) else {}
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if isinstance(value, dict):
+        value = [item for name, item in value.items() if name != PROMPTS]
+    items = value if isinstance(value, list) else ()
     return {digest: None for item in items for digest in _digests(item)}
 
 

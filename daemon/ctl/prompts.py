@@ -13,12 +13,11 @@ from agent_core.prompting import Lasts, Prompts, RenderError, builtin
 from daemon import wording
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
+from daemon.ctl.lines import SHORT
 from daemon.ctl.words import count, typed
-from state.errors import NoLog
+from daemon.errors import DaemonError
+from state.errors import BlobMissing, NoLog
 from state.reader import LogReader
-
-SHORT = 12
-"""Characters of a version that are shown."""
 
 _LASTS = {
     Lasts.RELEASE: "always the same",
@@ -34,20 +33,36 @@ _LASTS = {
 @click.option(
     "--target", default="trn2", show_default=True, help="Whose guide a role is shown: trn1 or trn2."
 )
+@click.option("--version", metavar="DIGEST", help="A version that the log holds, as RoundStarted names it.")
 @common
-def prompts(session: Session, shown: str | None, target: str) -> None:
+def prompts(session: Session, shown: str | None, target: str, version: str | None) -> None:
     """List the prompts of LLM roles, with those that this home replaces; check them as a whole.
 
     A file of the same path in <home>/prompts/ replaces one of the program's own. Edits are picked up by
     whoever owns the home, and count from each run's next round on.
     """
-    found = wording.read(session.home)
+    found = wording.read(session.home) if version is None else _logged(session.home, version)
     if shown is None:
         listed = _listed(found, session.home)
         session.emit(listed, "\n".join(_lines(listed, session.home)))
         return
     text = _text(found, shown, target)
     session.emit({"shown": shown, "version": found.version, "text": text}, text.rstrip("\n"))
+
+
+def _logged(home: Path, version: str) -> Prompts:
+    """Return the set of a version that the log holds.
+
+    Raises:
+        DaemonError: there is no such set in it.
+    """
+    with LogReader.open(home) as reader:
+        try:
+            return Prompts.from_json(reader.blob(version))
+        except (BlobMissing, ValueError) as error:
+            hint = "agentctl show RUN@SEQ of a RoundStarted names the whole version"
+            text = f"no prompts {version!r} in this log"
+            raise DaemonError(text, code="unknown_prompts", hint=hint) from error
 
 
 def _listed(found: Prompts, home: Path) -> dict[str, Any]:

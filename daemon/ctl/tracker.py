@@ -112,6 +112,7 @@ def summary(run: str, state: RunState) -> dict[str, Any]:
         "reverts": state.tally.reverts,
         "in_flight": len(state.open),
         "needs_approval": list(state.needs_approval),
+        "prompts": state.prompts,
         "spent_usd": None if state.unknown_cost else state.spent_usd,
         "state_hash": state_hash(state),
         "decision_digest": state.decision_digest,

@@ -9,6 +9,7 @@ from daemon.commands import Commands
 from daemon.ctl import exits
 from daemon.edits import Edits
 from state.log import EventLog
+from state.reader import LogReader
 from tests.daemon import fakes
 
 ASK = builtin().files["planner/ask.md"] + "Prefer what is simple.\n"
@@ -70,6 +71,39 @@ def test_what_is_not_there_is_named_with_the_nearest(ctl):
         called = ctl("prompts", *words)
         assert called.status == exits.USAGE
         assert said in called.err
+
+
+def test_a_version_that_the_log_holds_can_be_read(ctl, home):
+    run = fakes.submit(home)
+    fakes.finish(home, run)
+    version = ctl("status", run, "--json").json["runs"][0]["prompts"]
+    assert version == builtin().version
+    assert f"prompts {version[:12]}" in ctl("tail", "--type", "RoundStarted").out
+    with LogReader.open(home) as reader:
+        kernel = reader.read(stream=run)[0].event.kernel
+    replace(home, "planner/ask.md", ASK)
+    take_edits(home)
+    assert (
+        ctl("prompts", "--version", version, "--show", "planner/ask.md").out
+        == builtin().files["planner/ask.md"]
+    )
+    assert (
+        f"prompts {ctl('prompts', '--json').json['version'][:12]}"
+        in ctl("tail", "--type", "ConfigChanged").out
+    )
+    for other in ("0" * 64, "nonsense", kernel):
+        called = ctl("prompts", "--version", other)
+        assert called.status == exits.NOT_THERE
+        assert f"no prompts '{other}' in this log" in called.err
+
+
+def test_show_names_prompts_and_does_not_print_them(ctl, home):
+    run = fakes.submit(home)
+    fakes.finish(home, run)
+    shown = ctl("show", f"{run}@1", "--json").json
+    assert shown["event"]["prompts"] == builtin().version
+    assert builtin().version not in shown["blobs"]
+    assert shown["event"]["kernel"] in shown["blobs"]
 
 
 def test_faults_of_configuration_and_prompts_are_named_together(ctl, home):

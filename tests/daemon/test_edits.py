@@ -17,6 +17,8 @@ from daemon.edits import Edits
 from daemon.host import work_on
 from daemon.stop import Stop
 from daemon.verbs import Fork, Set, run_id
+from state.archive import archive
+from state.compact import compact
 from state.events import ConfigChanged, ConfigRefused, RoundStarted, RunCancelled, RunCreated
 from state.log import EventLog
 from state.model import RunStatus
@@ -366,6 +368,23 @@ async def test_a_fork_goes_by_the_prompts_that_count_now(home, event_log, comman
     assert event_log.run_seq(run_id("g", "silu")) == event_log.run_seq(run) + 1
 
 
+async def test_prompts_outlive_the_runs_that_were_told_them(home, commands, edits, tmp_path, event_log):
+    say(home)
+    await looked(edits)
+    run = await submit(commands)
+    await fakes.host_until_ended(event_log, run)
+    event_log.close()
+    archive(home, run, tmp_path / "a.gz")
+    compact(home, [tmp_path / "a.gz"])
+    with EventLog.open(home) as log:
+        assert log.runs() == log.run_ids() == ()
+        fresh = Prompts.from_json(log.get_blob(log.system().prompts))
+        assert fresh.files["planner/ask.md"] == ASK
+        later = Commands(log, fakes.fake_workers(), touched=lambda *_: None)
+        assert log.state(await submit(later, "z")).prompts == fresh.version
+    assert verify(home).ok
+
+
 @pytest.mark.parametrize("name", [".task.md.swp", "task.md~", ".git/config"])
 async def test_what_editors_leave_behind_is_passed_over(home, event_log, edits, name):
     say(home, f"planner/{name}", "left behind")
@@ -375,6 +394,11 @@ async def test_what_editors_leave_behind_is_passed_over(home, event_log, edits, 
 
 def _a_file(folder) -> None:
     folder.write_text("no folder")
+
+
+def _a_link(folder) -> None:
+    (folder / "planner").mkdir(parents=True)
+    (folder / "planner" / "task.md").symlink_to("nowhere")
 
 
 def _a_pipe(folder) -> None:
@@ -391,7 +415,8 @@ def _many(folder) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (_a_file, "a folder was expected"),
+        (_a_file, "prompts: cannot be read: Not a directory"),
+        (_a_link, "prompts/planner/task.md: cannot be read: No such file or directory"),
         (_a_pipe, "prompts/planner/task.md: cannot be read: not a regular file"),
         (_many, "more than 200 files"),
     ],
