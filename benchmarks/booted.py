@@ -24,6 +24,8 @@ TARGET = "booted.target"
 BOOT_SECONDS = 60.0
 COMMAND_SECONDS = 120.0
 CGROUPS = Path("/sys/fs/cgroup")
+CONTROLLERS = ("memory", "pids")
+"""What MemoryMax and TasksMax of a unit take."""
 
 _TARGET = """[Unit]
 Description=What there is to boot
@@ -57,9 +59,20 @@ def why_not() -> str | None:
 
 def _cgroup_homes() -> list[Path]:
     """Return where systemd keeps its cgroups: the one hierarchy, or its own beside those of controllers."""
-    if (CGROUPS / "cgroup.procs").exists():
+    if _unified():
         return [CGROUPS]
     return [home for home in (CGROUPS / "systemd", CGROUPS / "unified") if home.is_dir()]
+
+
+def _unified() -> bool:
+    return (CGROUPS / "cgroup.procs").exists()
+
+
+def _controller_homes() -> list[Path]:
+    """Return where this process is in the hierarchies of CONTROLLERS, where each has its own (cgroup v1)."""
+    lines = (line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines())
+    homes = [CGROUPS / name / path.lstrip("/") for _, name, path in lines if name in CONTROLLERS]
+    return [home for home in homes if os.access(home, os.W_OK)]
 
 
 class Booted:
@@ -97,6 +110,11 @@ class Booted:
         """Return properties of a unit."""
         text = self.run("systemctl", "show", unit, f"--property={','.join(properties)}").stdout
         return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+    def cgroup(self, unit: str, controller: str) -> Path:
+        """Return the cgroup of a running unit in the hierarchy of a controller, as a path inside."""
+        hierarchy = CGROUPS if _unified() else CGROUPS / controller
+        return hierarchy / self.show(unit, "ControlGroup")["ControlGroup"].lstrip("/")
 
     def journal(self, unit: str) -> list[dict[str, str]]:
         """Return the journal's entries of a unit, oldest first."""
@@ -162,8 +180,8 @@ def _overlay(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def _cgroup(name: str) -> Iterator[Callable[[], None]]:
-    """Make a cgroup of its own where systemd keeps its own; yield what moves a process into it."""
-    groups = [home / name for home in _cgroup_homes()]
+    """Make a cgroup of its own in each hierarchy that systemd uses; yield what moves a process into them."""
+    groups = [home / name for home in (*_cgroup_homes(), *_controller_homes())]
     for group in groups:
         group.mkdir()
 
@@ -207,6 +225,7 @@ def _boot(root: Path, console: Path, binds: Sequence[Path], enter: Callable[[], 
         )
     try:
         pid = _first_process(process, console)
+        _hand_over_controllers(Booted(root, pid))
         yield pid
     finally:
         with suppress(UnboundLocalError, ProcessLookupError):
@@ -235,6 +254,15 @@ def _first_process(process: subprocess.Popen[bytes], console: Path) -> int:
     except TimeoutError as error:
         raise RuntimeError(f"{error}: {console.read_text(errors='replace')[-2000:]}") from error
     return found[0]
+
+
+def _hand_over_controllers(machine: Booted) -> None:
+    """Let systemd use what systemd-nspawn mounts read-only, although it is the machine's own part alone."""
+    for home in _controller_homes():
+        hierarchy = CGROUPS / home.relative_to(CGROUPS).parts[0]
+        machine.run("mount", "-o", "remount,rw,bind", hierarchy)
+    machine.run("systemctl", "daemon-reexec")  # it looks for controllers when it starts
+    machine.run("systemctl", "is-system-running", "--wait", check=False)
 
 
 def _name(pid: int) -> str:
