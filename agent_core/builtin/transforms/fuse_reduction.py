@@ -38,10 +38,10 @@ class FuseReduction(Transform[Pair]):
         del target
         found: dict[str, Pair] = {}
         for reduction in (item for item in kernel.operations() if item.op == "tensor_reduce"):
-            maker, result = _maker(kernel, reduction), reduction.access("dst")
-            if maker is not None and result is not None:
-                base = f"{maker.op} and {reduction.op} to {kernel.label(result.tensor)}"
-                found.setdefault(base, Pair(maker, reduction))
+            pair, result = pair_of(kernel, reduction), reduction.access("dst")
+            if pair is not None and result is not None:
+                base = f"{pair.maker.op} and {reduction.op} to {kernel.label(result.tensor)}"
+                found.setdefault(base, pair)
         return found
 
     def choices(self, kernel: Kernel, target: Target, place: Pair) -> tuple[Choice, ...]:
@@ -75,8 +75,8 @@ class FuseReduction(Transform[Pair]):
         return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
 
 
-def _maker(kernel: Kernel, reduction: Statement) -> Statement | None:
-    """The last instruction before a reduction that writes the tile it reduces."""
+def pair_of(kernel: Kernel, reduction: Statement) -> Pair | None:
+    """A reduction with the last instruction before it that writes the tile it reduces, if that may fuse."""
     data = reduction.access("data")
     if data is None:
         return None
@@ -84,7 +84,7 @@ def _maker(kernel: Kernel, reduction: Statement) -> Statement | None:
     last = max(
         (item for item in before if item.writes(data.tensor)), key=lambda item: item.order, default=None
     )
-    return last if last is not None and last.op in _MAKERS else None
+    return Pair(last, reduction) if last is not None and last.op in _MAKERS else None
 
 
 def _check(kernel: Kernel, pair: Pair) -> None:

@@ -15,12 +15,17 @@ import libcst as cst
 from agent_core.builtin import syntax
 from agent_core.builtin.arithmetic import names_in
 from agent_core.builtin.model import Access, Kernel, Kind, Loop, Node, Statement
+from agent_core.builtin.reader import read
 from agent_core.builtin.reductions import free_axes, reduces_rows
 from agent_core.builtin.staging import shape_texts
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
-from agent_core.builtin.values import Affine, Tensor, View
+from agent_core.builtin.transforms.fuse_reduction import FuseReduction, Pair, pair_of
+from agent_core.builtin.values import Affine, View
 from nki_sim.dtypes import DTYPES
 from nki_sim.targets import Target
+
+FUSED = FuseReduction()
+"""What reduces a part and makes it in one, where there is an instruction for both."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +35,8 @@ class Split:
     reduction: Statement
     producer: Statement
     part: Access
-    result: Tensor
+    name: str
+    """Of the tile with the parts' results."""
     loops: tuple[Loop, ...]
 
 
@@ -54,43 +60,57 @@ class SplitReduction(Transform[Statement]):
         return found
 
     def choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
-        del target
-        _plan(kernel, place)
-        return ({},)
+        plan = _plan(kernel, place)
+        try:
+            fused = FUSED.choices(*self._split(kernel, target, plan))
+        except Refused:
+            return ({},)
+        return (*fused, {})
 
     def apply(self, kernel: Kernel, target: Target, place: Statement, choice: Choice) -> str:
-        del target, choice
         plan = _plan(kernel, place)
-        name = kernel.fresh(f"{plan.result.name}_parts")
-        outer = plan.loops[0]
+        return FUSED.apply(*self._split(kernel, target, plan), choice) if choice else _emit(kernel, plan)
 
-        def emit(node: Node) -> list[cst.BaseStatement] | None:
-            if node is place:
-                return [_last(kernel, plan, name)]
-            if node is plan.producer:
-                return [node.node, _partial(kernel, plan, name)]
-            if node is outer:
-                rest = syntax.with_body(outer.node, syntax.rebuild(outer.body, emit))
-                line = syntax.at_front(_declaration(kernel, plan, name), syntax.leading(outer.node))
-                return [line, syntax.at_front(rest, [])]
-            return None
-
-        return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+    def _split(self, kernel: Kernel, target: Target, plan: Split) -> tuple[Kernel, Target, Pair]:
+        """The kernel after the split, with the pair that may be fused there."""
+        child = read(_emit(kernel, plan), kernel.arguments, target)
+        made = (item for item in child.operations() if item.texts.get("dst", "").startswith(f"{plan.name}["))
+        pair = pair_of(child, next(made))
+        if pair is None:
+            raise Refused(f"no instruction does what {plan.producer.op} does and reduces")
+        return child, target, pair
 
 
-def _declaration(kernel: Kernel, plan: Split, name: str) -> cst.BaseStatement:
+def _emit(kernel: Kernel, plan: Split) -> str:
+    outer = plan.loops[0]
+
+    def emit(node: Node) -> list[cst.BaseStatement] | None:
+        if node is plan.reduction:
+            return [_last(kernel, plan)]
+        if node is plan.producer:
+            return [node.node, _partial(kernel, plan)]
+        if node is outer:
+            rest = syntax.with_body(outer.node, syntax.rebuild(outer.body, emit))
+            line = syntax.at_front(_declaration(kernel, plan), syntax.leading(outer.node))
+            return [line, syntax.at_front(rest, [])]
+        return None
+
+    return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+
+
+def _declaration(kernel: Kernel, plan: Split) -> cst.BaseStatement:
     rows = shape_texts(kernel, kernel.declarations[plan.part.tensor.id])[0]
     counts = _product([_count(kernel, plan, loop) for loop in plan.loops])
     nl = kernel.nl
     return syntax.statement(
-        f"{name} = {nl}.ndarray(({rows}, {counts}), dtype={nl}.float32, buffer={nl}.sbuf)"
+        f"{plan.name} = {nl}.ndarray(({rows}, {counts}), dtype={nl}.float32, buffer={nl}.sbuf)"
     )
 
 
-def _partial(kernel: Kernel, plan: Split, name: str) -> cst.BaseStatement:
+def _partial(kernel: Kernel, plan: Split) -> cst.BaseStatement:
     index = _index(kernel, plan)
     words = {
-        "dst": f"{name}[:, {index} : {index} + 1]",
+        "dst": f"{plan.name}[:, {index} : {index} + 1]",
         "op": plan.reduction.texts["op"],
         "data": plan.producer.texts["dst"],
         "axis": free_axes(plan.part.view),
@@ -98,8 +118,8 @@ def _partial(kernel: Kernel, plan: Split, name: str) -> cst.BaseStatement:
     return syntax.call(f"{kernel.nisa}.tensor_reduce", words)
 
 
-def _last(kernel: Kernel, plan: Split, name: str) -> cst.BaseStatement:
-    words = {**plan.reduction.texts, "data": name, "axis": "1"}
+def _last(kernel: Kernel, plan: Split) -> cst.BaseStatement:
+    words = {**plan.reduction.texts, "data": plan.name, "axis": "1"}
     made = syntax.call(f"{kernel.nisa}.tensor_reduce", words)
     return syntax.at_front(made, syntax.leading(plan.reduction.node))
 
@@ -134,7 +154,7 @@ def _plan(kernel: Kernel, reduction: Statement) -> Split:
     _check_part(kernel, producer, part, loops)
     if kernel.rebinds(declared.texts["shape"], declared, reduction):
         raise Refused(f"{declared.texts['shape']} means something else in front of the reduction")
-    return Split(reduction, producer, part, result.tensor, loops)
+    return Split(reduction, producer, part, kernel.fresh(f"{result.tensor.name}_parts"), loops)
 
 
 def _check_part(kernel: Kernel, producer: Statement, part: Access, loops: Sequence[Loop]) -> None:

@@ -115,6 +115,7 @@ def test_what_is_made_at_once_is_not_split():
 def test_a_copy_finds_the_maximum_on_its_way():
     split = after(softmax(), only(softmax(), "split_reduction", SPLIT, {}))
     source = only(split, "fuse_reduction", FUSED, BY_VECTOR)
+    assert source == only(softmax(), "split_reduction", SPLIT, BY_VECTOR)
     assert (
         """
             nisa.tensor_scalar_reduce(
