@@ -96,7 +96,7 @@ def status_lines(tracker: Tracker, elapsed_seconds: float) -> str:
     spent = usd(None if state.unknown_cost else state.spent_usd)
     return (
         f"round {state.round}/{state.config.search.rounds}, {len(state.open)} in flight, "
-        f"{duration(elapsed_seconds)} elapsed, spent {spent}\n{standing(state)}"
+        f"{duration(elapsed_seconds)} since it began, spent {spent}\n{standing(state)}"
     )
 
 

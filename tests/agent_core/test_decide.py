@@ -545,6 +545,22 @@ def test_a_changed_setting_counts_from_the_next_round_also_for_stopping():
     assert world.state.round == 3
 
 
+def test_a_round_names_the_prompts_that_hold_in_it():
+    """Those that arrive while it is under way count from the next one on."""
+    old, new = digest_of(b"old"), digest_of(b"new")
+    config = small(rounds=3).model_dump(mode="json")
+    world = World(small(rounds=3))
+    world.append(ConfigChanged(config=config, prompts=old))
+    world.finish(until=in_round(1))
+    world.append(ConfigChanged(config=config, prompts=new))
+    assert (world.state.prompts, world.state.pending_prompts) == (old, new)
+    world.append(ConfigChanged(config=config))
+    assert world.state.pending_prompts == new
+    world.finish()
+    assert [event.prompts for event in world.of(RoundStarted)] == [old, new, new]
+    assert (world.state.prompts, world.state.pending_prompts) == (new, None)
+
+
 def test_the_last_record_of_a_run_names_the_reason():
     world = World(small(rounds=1)).finish()
     (ended,) = world.of(RunCompleted)

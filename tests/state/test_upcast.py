@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state import upcast
+from state import system, upcast
 from state.chain import GENESIS
 from state.errors import LogDamaged, LogTooNew
-from state.events import EVENT_TYPES, RunPaused, idempotency_key
-from state.fold import RunState, apply, state_hash
+from state.events import EVENT_TYPES, RoundStarted, RunPaused, idempotency_key
+from state.fold import RunState, apply, semantic, state_hash
 from state.log import EventLog
 from state.model import PauseCause
 from state.records import NewEvent, Recorded, Row
@@ -160,6 +160,18 @@ def test_kinds_are_checked_before_anything_is_folded() -> None:
     newer = EVENT_TYPES["RunPaused"].version + 1
     with pytest.raises(LogTooNew, match=f"RunPaused version {newer}"):
         check([("RunCreated", 1), ("RunPaused", newer)])
+
+
+def test_a_run_of_before_prompts_were_recorded_hashes_as_it_did() -> None:
+    old = upcast.decode(row(type="RoundStarted", sv=1, payload='{"round":1,"slots":[]}'))
+    assert isinstance(old, RoundStarted)
+    assert old.prompts is None
+    first = golden(HISTORIES[0])[0]
+    created = upcast.decode(row(type=first["type"], sv=first["sv"], payload=first["payload"]))
+    state = apply(None, created)
+    assert "prompts" not in semantic(state)
+    assert semantic(state.model_copy(update={"prompts": "0" * 64}))["prompts"] == "0" * 64
+    assert "prompts" not in system.semantic(system.SystemState())
 
 
 def test_a_pause_of_before_causes_were_stored_waits_for_a_person() -> None:
