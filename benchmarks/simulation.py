@@ -4,10 +4,10 @@
     .venv/bin/python benchmarks/simulation.py --hours 8 --jobs 2     # as many as there is time for
     .venv/bin/python benchmarks/simulation.py --seed 17              # one, with every event as it is stored
 
-The host, its supervisor, runner, commands and event log are the real ones; time, who answers, the disk's
-errors and kills of the process come from the seed (`tests/support/simulation`). After every event the
-invariants are looked at, and where everything that went wrong should have left no trace, the run is compared
-with its undisturbed twin. Exit status 1 when a seed failed.
+The host, its supervisor, runner, commands and event log are the real ones; time, who answers, the disk, what
+people do and kills of the process come from the seed (`tests/support/simulation`). After every event the
+invariants are looked at, and where everything that went wrong should have left no trace, the runs are
+compared with their undisturbed twins. What happened is counted by kind. Exit status 1 when a seed failed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that both spellings work
 
-from tests.support.simulation.running import Outcome, simulate  # noqa: E402 - the path is set above
+from tests.support.simulation.running import KINDS, Outcome, simulate  # noqa: E402 - the path is set above
 
 FAST = Path("/dev/shm")
 SAY_SECONDS = 10.0
@@ -40,35 +40,44 @@ def folder() -> Path | None:
 
 @dataclass(slots=True)
 class Tally:
-    """What came of seeds: how many, their events and mishaps, and why some failed."""
+    """What came of seeds: how many, their events and what happened in them, and why some failed."""
 
     begun: float = field(default_factory=time.monotonic)
     seeds: int = 0
     events: int = 0
     virtual_seconds: float = 0.0
-    mishaps: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
     failed: dict[int, str] = field(default_factory=dict)
 
-    def add(self, outcome: Outcome) -> None:
+    def take(self, seed: int, outcome: Outcome | str) -> None:
+        """Add what came of a seed; say so at once where it failed."""
         self.seeds += 1
+        if isinstance(outcome, str):
+            self.failed[seed] = outcome
+            print(f"seed {seed} failed: {outcome}\n{_again(seed)}", flush=True)
+            return
         self.events += outcome.events
         self.virtual_seconds += outcome.seconds
-        self.mishaps.update(outcome.mishaps)
+        self.counts.update(outcome.counts)
 
-    def fail(self, seed: int, why: str) -> None:
-        self.seeds += 1
-        self.failed[seed] = why
-        print(
-            f"seed {seed} failed: {why}\n  again: python benchmarks/simulation.py --seed {seed}", flush=True
-        )
+    def again(self) -> str:
+        """Return the commands that show the seeds that failed."""
+        return "\n".join(map(_again, self.failed))
 
     def line(self) -> str:
         rate = self.seeds / (time.monotonic() - self.begun)
-        mishaps = ", ".join(f"{count:,} {what}" for what, count in sorted(self.mishaps.items()))
         return (
             f"{self.seeds:,} seeds ({rate:.1f}/s), {self.events:,} events, {self.virtual_seconds / 3600:.1f} "
-            f"hours of virtual time, mishaps: {mishaps or 'none'}; {len(self.failed)} failed"
+            f"hours of virtual time; {len(self.failed)} failed"
         )
+
+    def table(self) -> str:
+        """Return how often each thing happened that can; what never did is there with its nought."""
+        return "\n".join(f"  {self.counts[kind]:9,} {kind}" for kind in KINDS)
+
+
+def _again(seed: int) -> str:
+    return f"  again: python benchmarks/simulation.py --seed {seed}"
 
 
 def one(seed: int) -> Outcome | str:
@@ -83,10 +92,7 @@ def many(seeds: Iterable[int], *, jobs: int, seconds: float) -> Tally:
     """Simulate seeds, `jobs` at a time, until they or the seconds are used up; say how it goes."""
     tally, said = Tally(), time.monotonic()
     for seed, outcome in _outcomes(iter(seeds), jobs, tally.begun + seconds):
-        if isinstance(outcome, str):
-            tally.fail(seed, outcome)
-        else:
-            tally.add(outcome)
+        tally.take(seed, outcome)
         if time.monotonic() - said > SAY_SECONDS:
             said = time.monotonic()
             print(tally.line(), flush=True)
@@ -131,7 +137,7 @@ def main() -> int:
     seeds = range(asked.first, asked.first + count) if count else itertools.count(asked.first)
     seconds = float("inf") if asked.hours is None else asked.hours * 3600
     tally = many(seeds, jobs=asked.jobs, seconds=seconds)
-    print(tally.line())
+    print(tally.line(), tally.table(), sep="\n")
     return 1 if tally.failed else 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
 
@@ -30,6 +31,11 @@ class Stop:
 
 async def first_of(*events: asyncio.Event, seconds: float | None = None) -> None:
     """Return when any of `events` is set, or after `seconds`."""
+    if len(events) == 1:  # what waits periodically needs no task for it
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await events[0].wait()
+        return
     tasks = [asyncio.ensure_future(event.wait()) for event in events]
     try:
         await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

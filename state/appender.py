@@ -225,9 +225,13 @@ class Appender:
 
     def _tip_in(self, plan: _Plan, stream: str) -> Tip:
         found = plan.tips.get(stream) or self._tips.get(stream)
-        if found is None:
-            found = snapshots.load(self.connection, stream) or Tip(stream, 0, GENESIS, None)
-        return found
+        if found is not None:
+            return found
+        stored = snapshots.load(self.connection, stream)
+        if stored is None:
+            return Tip(stream, 0, GENESIS, None)
+        self._tips.put(stored)
+        return stored
 
     def _begin(self, plan: _Plan, line: Line) -> Tip:
         event = line.event

@@ -24,12 +24,14 @@ from state.events import (
     EvaluationCompleted,
     EvaluationFailed,
     ExecutionFailed,
+    ExperienceRecorded,
     KernelDiscarded,
     KernelKept,
     KernelProposed,
     KernelRefuted,
     PlanFailed,
     PlanProposed,
+    ReflectionRecorded,
     RoundStarted,
     RunCancelled,
     RunCompleted,
@@ -42,7 +44,7 @@ from state.model import SYSTEM_STREAM, EffectKey, Role, RunStatus
 from state.records import Recorded
 from state.schema import get_meta, set_meta, transaction
 
-VERSION = 3
+VERSION = 4
 """Raised with any change of tables or handlers; an older log's read models are rebuilt when it is opened."""
 
 NANO = 1_000_000_000
@@ -91,8 +93,14 @@ def _upsert(*columns: str) -> str:
 STATEMENTS = {
     "run": """INSERT INTO runs VALUES (?, NULL, NULL, 0, ?, ?, ?, ?, ?, ?, ?, 'running', '', 0, 0,
         NULL, NULL, NULL, NULL, ?, ?)""",
-    "fork": """INSERT INTO runs SELECT ?, run, ?, 0, problem, size, target, toolchain, seed, plain_ms,
-        tight_ms, 'running', '', 0, 0, NULL, NULL, NULL, NULL, ?, ? FROM runs WHERE run = ?""",
+    "fork": """WITH RECURSIVE line(run, parent, parent_seq) AS (
+          SELECT run, parent, parent_seq FROM runs WHERE run = ?2
+          UNION ALL
+          SELECT up.run, up.parent, up.parent_seq
+          FROM line JOIN runs up ON up.run = line.parent WHERE line.parent_seq >= ?3)
+        INSERT INTO runs SELECT ?1, ?2, ?3, 0, problem, size, target, toolchain, seed, plain_ms,
+          tight_ms, 'running', '', 0, 0, NULL, NULL, NULL, NULL, ?4, ?5
+        FROM runs WHERE run = (SELECT run FROM line WHERE parent IS NULL OR parent_seq < ?3)""",
     "rebased": """UPDATE runs SET rebased = 1, problem = ?, size = ?, target = ?, toolchain = ?, seed = ?,
         plain_ms = ?, tight_ms = ? WHERE run = ?""",
     "status": "UPDATE runs SET status = ?, reason = ?, ended = ? WHERE run = ?",
@@ -116,7 +124,8 @@ STATEMENTS = {
     "standing": """WITH RECURSIVE line(run, upto, told) AS (
           SELECT ?1, 9223372036854775807, 1
           UNION ALL
-          SELECT at.parent, min(at.parent_seq, line.upto), line.told AND NOT at.rebased
+          SELECT at.parent, min(at.parent_seq, line.upto),
+            line.told AND NOT (at.rebased AND line.upto > at.parent_seq)
           FROM line JOIN runs at ON at.run = line.run WHERE at.parent IS NOT NULL),
         before AS (SELECT kept.* FROM line JOIN kept ON kept.run = line.run AND kept.run_seq <= line.upto
           WHERE line.told)
@@ -133,6 +142,7 @@ STATEMENTS = {
 """In the order in which they are executed for one commit."""
 
 Change = tuple[str, tuple[Any, ...]]
+Batches = dict[str, list[tuple[Any, ...]]]
 
 
 def changes(item: Recorded) -> Iterable[Change]:
@@ -143,13 +153,20 @@ def changes(item: Recorded) -> Iterable[Change]:
 
 def write(connection: sqlite3.Connection, wanted: Iterable[Change]) -> None:
     """Make the changes of a group of events, in the transaction under way."""
-    batches: dict[str, list[tuple[Any, ...]]] = {}
+    batches: Batches = {}
     for name, parameters in wanted:
+        if name == "fork":  # it copies what an earlier event of the group may have changed
+            _execute(connection, batches)
+            batches = {}
         batches.setdefault(name, []).append(parameters)
     if batches:
-        for name, statement in STATEMENTS.items():
-            if name in batches:
-                connection.executemany(statement, batches[name])
+        _execute(connection, batches)
+
+
+def _execute(connection: sqlite3.Connection, batches: Batches) -> None:
+    for name, statement in STATEMENTS.items():
+        if name in batches:
+            connection.executemany(statement, batches[name])
 
 
 def create(connection: sqlite3.Connection) -> None:
@@ -216,7 +233,7 @@ def _run(item: Recorded, event: RunCreated) -> Iterator[Change]:
 
 
 def _fork(item: Recorded, event: RunForked) -> Iterator[Change]:
-    yield "fork", (item.stream, event.parent_seq, item.seq, item.ts_us, event.parent)
+    yield "fork", (item.stream, event.parent, event.parent_seq, item.seq, item.ts_us)
     yield "standing", (item.stream,)
     if event.rebase is not None:
         config, bounds = event.rebase.config, event.rebase.bounds
@@ -353,6 +370,8 @@ _HANDLERS: dict[type, Callable[[Recorded, Any], Iterator[Change]]] = {
     ExecutionFailed: _unproposed,
     EvaluationCompleted: _judged,
     EvaluationFailed: _unproposed,
+    ExperienceRecorded: _spent,
+    ReflectionRecorded: _spent,
     KernelKept: _kept,
     KernelRefuted: _refuted,
     KernelDiscarded: _discarded,

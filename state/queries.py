@@ -8,7 +8,7 @@ between pages: a reader that holds one would keep the writer from checkpointing.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from state import schema
@@ -147,8 +147,15 @@ def log_rows(connection: sqlite3.Connection, *, after: int, upto: int | None = N
 def stream_rows(
     connection: sqlite3.Connection, stream: str, *, after: int, upto: int | None = None
 ) -> Iterator[Row]:
+    """Yield the rows of a stream and its ancestors with run_seq in (after, upto], in order."""
+    return lineage_rows(connection, lineage(connection, stream), after=after, upto=upto)
+
+
+def lineage_rows(
+    connection: sqlite3.Connection, segments: Iterable[Segment], *, after: int, upto: int | None = None
+) -> Iterator[Row]:
     """Yield a lineage's rows with run_seq in (after, upto], in order."""
-    for segment in lineage(connection, stream):
+    for segment in segments:
         end = segment.upto if upto is None else min(segment.upto, upto)
         yield from segment_rows(connection, Segment(segment.stream, max(after, segment.after), end))
 

@@ -33,6 +33,7 @@ class ReadOnly:
             NoLog, HomeUnreadable, LogTooNew, LogDamaged: as `LogReader.open` lists them.
         """
         self._layout = layout
+        self._database = str(layout.database)
         self._copy: tempfile.TemporaryDirectory[str] | None = None
         self._frozen: _Stamp | None = None
         self._file: tuple[int, int] | None = None
@@ -40,7 +41,7 @@ class ReadOnly:
             self._connection = self._open()
 
     def connection(self) -> sqlite3.Connection:
-        if self._file != _file(self._layout.database) or (
+        if self._file != _file(self._database) or (
             self._frozen is not None and self._frozen != self._stamp()
         ):
             self.close()
@@ -56,7 +57,7 @@ class ReadOnly:
     def _open(self) -> sqlite3.Connection:
         self._frozen = None
         _require_readable(self._layout)
-        self._file = _file(self._layout.database)  # a rewritten log is another file of the same name
+        self._file = _file(self._database)  # a rewritten log is another file of the same name
         uri = self._layout.database.resolve().as_uri()
         try:
             return _connect(f"{uri}?mode=ro", self._layout)
@@ -73,9 +74,9 @@ class ReadOnly:
         return tuple(_identity(path) for path in (self._layout.database, self._layout.wal))
 
 
-def _file(path: Path) -> tuple[int, int] | None:
+def _file(path: str) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        found = os.stat(path)  # noqa: PTH116 - asked before each read
     except FileNotFoundError:
         return None
     return (found.st_dev, found.st_ino)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from state.errors import LogDamaged
 from state.events import Event
 from state.fold import FOLD_VERSION, IllegalEvent, RunState
 from state.model import SYSTEM_STREAM
-from state.queries import lineage, link_at, stream_rows
+from state.queries import Segment, lineage, lineage_rows, link_at
 from state.records import Row, Shape
 from state.system import SystemState
 from state.upcast import decode
@@ -148,9 +148,9 @@ def load(
     segments = lineage(connection, stream)
     if not segments:
         return None
-    tip = _newest(connection, stream, upto) if snapshots else None
-    tip = tip or Tip(stream, 0, GENESIS, None)
-    for row in stream_rows(connection, stream, after=tip.run_seq, upto=upto):
+    saved = _newest(connection, segments, upto) if snapshots else None
+    tip = Tip(stream, 0, GENESIS, None) if saved is None else saved._replace(stream=stream)
+    for row in lineage_rows(connection, segments, after=tip.run_seq, upto=upto):
         tip = tip._replace(run_seq=row.run_seq, hash=row.hash, state=replay(tip.state, row))
     return tip if upto in (None, tip.run_seq) else None
 
@@ -169,17 +169,15 @@ def replay(state: State | None, row: Row, event: Event | None = None) -> State:
         raise LogDamaged(what, seq=row.seq, stream=row.stream, run_seq=row.run_seq) from error
 
 
-def _newest(connection: sqlite3.Connection, stream: str, upto: int | None) -> Tip | None:
+def _newest(connection: sqlite3.Connection, segments: Sequence[Segment], upto: int | None) -> Tip | None:
     limit = 2**63 - 1 if upto is None else upto
-    for segment in reversed(lineage(connection, stream)):
+    for segment in reversed(segments):
         rows = connection.execute(_NEWEST, (segment.stream, min(segment.upto, limit), FOLD_VERSION))
         for row in rows:
             try:
-                tip = restore(connection, _saved_of(row))
+                return restore(connection, _saved_of(row))
             except (ValueError, LogDamaged) as error:
                 _log.warning("snapshot of %s@%s is ignored: %s", row[0], row[1], error)
-            else:
-                return tip._replace(stream=stream)
     return None
 
 

@@ -137,17 +137,44 @@ def test_a_fork_that_goes_another_way_is_told_of_by_its_own_words(
     assert rows["child"][candidate]["technique"] == rows["parent"][candidate]["technique"]
 
 
-def test_latencies_of_before_another_target_are_history(log: EventLog, history: list[Recorded]) -> None:
-    events = [item.event for item in history]
-    store(log, "parent", events)
+def for_another_target(log: EventLog) -> Rebase:
     state = log.state("parent")
-    rebase = Rebase(
+    return Rebase(
         config=state.config.model_copy(update={"target": "trn1"}),
         problem=state.problem,
         bounds=state.bounds,
         toolchain="sim-2",
     )
-    fork(log, "child", "parent", len(events), rebase)
+
+
+def test_a_fork_is_listed_by_what_held_where_it_was_cut(log: EventLog, history: list[Recorded]) -> None:
+    """Of a parent that changed its target, before and after that; also when all is projected at once."""
+    events = [item.event for item in history]
+    store(log, "parent", events)
+    fork(log, "child", "parent", len(events), for_another_target(log))
+    fork(log, "after", "child", len(events) + 1)
+    fork(log, "before", "child", len(events))
+    fork(log, "early", "child", 1)
+    with LogReader.open(log.home) as reader:
+        rows = {row["run"]: row for row in reader.runs()}
+    assert {run: row["target"] for run, row in rows.items()} == {
+        "parent": "trn2",
+        "child": "trn1",
+        "after": "trn1",
+        "before": "trn2",
+        "early": "trn2",
+    }
+    for run in ("after", "before", "early"):
+        best = log.state(run).best
+        assert rows[run]["best"] == (best and best.id)
+    assert sound(log.home)
+
+
+def test_latencies_of_before_another_target_are_history(log: EventLog, history: list[Recorded]) -> None:
+    events = [item.event for item in history]
+    store(log, "parent", events)
+    state = log.state("parent")
+    fork(log, "child", "parent", len(events), for_another_target(log))
     with LogReader.open(log.home) as reader:
         (row,) = [row for row in reader.runs() if row["run"] == "child"]
         assert (row["target"], row["toolchain"], row["rebased"]) == ("trn1", "sim-2", 1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,21 +16,29 @@ from benchmarks.workload import Script, append_run
 from state import projections
 from state.events import (
     BudgetSpent,
+    EffectEnded,
     EvaluationCompleted,
     EvaluationFailed,
     EvaluationStarted,
+    ExperienceRecorded,
     KernelDiscarded,
     KernelKept,
     KernelProposed,
     PlanFailed,
     PlanStarted,
+    ReflectionRecorded,
     RunPaused,
     RunResumed,
 )
 from state.log import EventLog
-from state.model import ErrorInfo, Usage, digest_of
+from state.model import ErrorInfo, Grade, Reflection, Usage, digest_of
 from state.reader import LogReader
 from state.records import NewEvent, Recorded
+
+REFLECTION = Reflection(
+    operator="o", bottleneck="b", technique="t", predicted_speedup=1.0, actual_speedup=None,
+    grade=Grade.FAILED, lesson="none",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -160,6 +170,21 @@ def test_money_lost_in_a_crash_is_spend(log: EventLog, reader: LogReader) -> Non
     (row,) = reader.spend("r")
     assert (row["role"], row["calls"], row["cost_usd"]) == ("planner", 2, 0.5)
     assert reader.runs()[0]["spent_usd"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("role", "event"),
+    [
+        ("summarizer", partial(ExperienceRecorded, experience=None)),
+        ("reflector", partial(ReflectionRecorded, reflection=REFLECTION)),
+    ],
+)
+def test_what_learning_costs_is_spend(role: str, event: Callable[..., EffectEnded]) -> None:
+    told = event(key=f"r1.b0.p0.k0.f0.{role}", usage=Usage(cost_usd=0.25))
+    with closing(sqlite3.connect(":memory:")) as connection:
+        projections.create(connection)
+        projections.project_all(connection, [Recorded(1, "r", 1, 0, told, None, "", None)])
+        assert connection.execute("SELECT role, cost_nano_usd FROM spend").fetchall() == [(role, 250_000_000)]
 
 
 def test_free_calls_leave_no_spend(log: EventLog, reader: LogReader) -> None:

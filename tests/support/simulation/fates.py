@@ -1,7 +1,8 @@
 """What process and disk are dealt: kills at any moment, errors at commits; and a writer without a thread.
 
 A kill is what SIGKILL leaves: the files as the system has them at that moment, taken as a copy, on which
-the world goes on. What the old process does while it is wound up happens to files that nobody looks at again.
+the world goes on; a commit that was being written may be there in part. What the old process does while it
+is wound up happens to files that nobody looks at again.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import sqlite3
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,14 +20,41 @@ from state.errors import LogClosed
 from state.turns import Turns
 
 DISK_ERRORS = (
-    ("log.before_commit", sqlite3.SQLITE_FULL),
-    ("log.before_commit", sqlite3.SQLITE_IOERR),
-    ("log.after_commit", sqlite3.SQLITE_IOERR),
+    ("log.before_commit", sqlite3.SQLITE_FULL, "no space, once"),
+    ("log.before_commit", sqlite3.SQLITE_IOERR, "I/O error at a commit"),
+    ("log.after_commit", sqlite3.SQLITE_IOERR, "I/O error after a commit"),
 )
+KILLED_AT = {
+    "log.before_commit": "kill before a commit",
+    "log.after_commit": "kill after a commit",
+    "open": "kill in a start",
+    "migrate": "kill in a start",
+    "snapshot": "kill at a snapshot",
+    "head": "kill at HEAD",
+    "host": "kill between a command and its run",
+}
+"""What a kill counts as, by the crash point or what its name begins with."""
+
+TORN = "kill in a commit"
+"""With a part of what it was to write."""
+
+REFUSED = "commit without space"
+"""On a disk that is full for a while."""
+
+ANY_MOMENT = "kill at any moment"
+STOP = "polite stop"
+DISK = (*(what for _, _, what in DISK_ERRORS), REFUSED)
+"""Why a daemon may fail."""
+
+KINDS = (*dict.fromkeys(KILLED_AT.values()), TORN, ANY_MOMENT, STOP, *DISK)
+"""All that a world can come to here, as it is counted."""
+
+TORN_SHARE = 0.5
+
 PAUSES_S = (0, 0.001, 0.05, 0.5)
 """How long appends gather before they are stored."""
 
-RARE = 10
+RARE = 4
 """How much likelier a kill is at places that are passed seldom: all but those of the commits."""
 
 
@@ -43,7 +72,12 @@ class Fates:
         self._save = save
         self.left = mishaps
         self.ghost = False
-        self.counts = {"kill": 0, "disk": 0, "stop": 0}
+        self.counts: Counter[str] = Counter()
+        self.full: Callable[[], bool] = lambda: False
+        """Whether the disk has no space for a commit."""
+        self.tear: Callable[[], None] = lambda: None
+        """Called before a commit of which a kill is to leave a part."""
+        self._doomed = False
 
     def spend(self, what: str) -> bool:
         """Count a mishap; return whether there was one left to happen."""
@@ -53,9 +87,9 @@ class Fates:
         self.counts[what] += 1
         return True
 
-    def kill(self) -> None:
+    def kill(self, what: str = ANY_MOMENT) -> None:
         """Kill the process here."""
-        if self.spend("kill"):
+        if self.spend(what):
             self._save()
             self.ghost = True
             raise Killed
@@ -64,14 +98,36 @@ class Fates:
         """Pass a crash point."""
         if self.ghost:
             return
-        rare = 1 if name.startswith("log.") else RARE
-        if self.chosen.random() < rare * self._odds["kill"]:
-            self.kill()
-        codes = [code for place, code in DISK_ERRORS if place == name]
-        if codes and self.chosen.random() < self._odds["disk"] and self.spend("disk"):
-            error = sqlite3.OperationalError("the simulated disk failed")
-            error.sqlite_errorcode = self.chosen.choice(codes)
-            raise error
+        if name == "log.before_commit" and self.full():
+            self.counts[REFUSED] += 1
+            raise _failed(sqlite3.SQLITE_FULL)
+        if self.left:
+            self._kill_at(name)
+            self._fail_at(name)
+
+    def _kill_at(self, name: str) -> None:
+        doomed, self._doomed = self._doomed, False
+        if doomed:
+            self.kill(TORN)
+        at_commit = name.startswith("log.")
+        if self.chosen.random() < (1 if at_commit else RARE) * self._odds["kill"]:
+            self.kill(KILLED_AT[name if at_commit else name.partition(".")[0]])
+        if name == "log.before_commit" and self.chosen.random() < TORN_SHARE * self._odds["kill"]:
+            self._doomed = True
+            self.tear()
+
+    def _fail_at(self, name: str) -> None:
+        found = [(code, what) for place, code, what in DISK_ERRORS if place == name]
+        if found and self.chosen.random() < self._odds["disk"]:
+            code, what = self.chosen.choice(found)
+            if self.spend(what):
+                raise _failed(code)
+
+
+def _failed(code: int) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError("the simulated disk failed")
+    error.sqlite_errorcode = code
+    return error
 
 
 class SteppedWriter(writer.Writer):

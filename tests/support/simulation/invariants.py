@@ -1,36 +1,29 @@
-"""What must hold after every event of every history, told apart from how the fold comes to it.
+"""What must hold after every event of every run, told apart from how the fold comes to it.
 
-`Watch` follows all that a log stores, in a memory of its own that outlives the process. Each check gets the
-trail of the run before the event, the event and the fold's state after it, and returns what is wrong.
+Each check gets the trail of the run before the event, the event and the fold's state after it, and returns
+what is wrong. `watch` says what must hold of the whole log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from state import fold, queries, system
-from state.appender import Appender
 from state.events import (
     BudgetSpent,
-    CommandCompleted,
-    CommandReceived,
-    CommandRejected,
     EffectEnded,
     EffectStarted,
     Event,
     KernelRefuted,
     RoundCompleted,
     RoundDeadlinePassed,
+    RoundStarted,
+    RunCompleted,
     RunForked,
     effect_key,
 )
-from state.model import SYSTEM_STREAM, Role, RunStatus
-from state.reader import LogReader
-from state.records import Row
+from state.model import PERSON_SLOT, EffectKey, Role, RunStatus, SlotAssignment
 from state.run import RunState, by_person
-from state.upcast import decode
 
 
 class Violation(AssertionError):
@@ -46,7 +39,11 @@ class Trail:
     started: dict[str, EffectStarted] = field(default_factory=dict)
     over: dict[int, int] = field(default_factory=dict)
     """When each round took no more results, by the event's number."""
+    dealt: dict[int, tuple[SlotAssignment, ...]] = field(default_factory=dict)
+    """What each round may start."""
     spent_usd: float = 0.0
+    generation: int = 0
+    """How many forks led here."""
 
     def cut(self, at: int) -> Trail:
         """Return the trail of a run that continues this one from its event number `at`.
@@ -59,7 +56,9 @@ class Trail:
             states=self.states[:at],
             ended={} if self.states[at - 1].status is RunStatus.COMPLETED else kept,
             over={round_: seq for round_, seq in self.over.items() if seq <= at},
+            dealt=dict(self.dealt),
             spent_usd=self.states[at - 1].spent_usd,
+            generation=self.generation + 1,
         )
 
     def _cancelled(self, seq: int) -> bool:
@@ -76,10 +75,15 @@ class Trail:
                 self.spent_usd += usage.cost_usd or 0.0
             case BudgetSpent(amount_usd=amount):
                 self.spent_usd += amount
+            case RoundStarted(round=round_, slots=slots):
+                self.dealt[round_] = slots
             case RoundDeadlinePassed(round=round_) | RoundCompleted(round=round_):
                 self.over.setdefault(round_, number)
-            case RunForked():
+            case RunForked(rebase=rebase):
                 self.spent_usd = state.spent_usd
+                if rebase is not None:  # what was judged is history, and the round under way is given up
+                    self.ended.clear()
+                    self.over = {round_: seq for round_, seq in self.over.items() if round_ <= state.round}
 
 
 Check = Callable[[Trail, Event, RunState], str | None]
@@ -95,6 +99,12 @@ def outcomes_were_asked_for(trail: Trail, event: Event, after: RunState) -> str 
     if isinstance(event, EffectEnded) and event.key not in trail.started and not by_person(event):
         return f"{event.key} has an outcome and no start"
     return None
+
+
+def no_outcome_is_lost(trail: Trail, event: Event, after: RunState) -> str | None:
+    """A run that is over has an outcome for all that it started, however often that was begun again."""
+    left = [key for key in trail.started if key not in trail.ended]
+    return f"{', '.join(left)} never ended" if left and isinstance(event, RunCompleted) else None
 
 
 def redelivered_as_logged(trail: Trail, event: Event, after: RunState) -> str | None:
@@ -122,7 +132,7 @@ def best_only_improves(trail: Trail, event: Event, after: RunState) -> str | Non
 
 def late_results_stay_out(trail: Trail, event: Event, after: RunState) -> str | None:
     """A round that is over takes no more results; a late kernel has a place of its own."""
-    if not isinstance(event, EffectEnded) or by_person(event):
+    if not isinstance(event, EffectEnded) or by_person(event) or trail.states[-1].rejudge:
         return None
     key = effect_key(event)
     proposing = key.role in (Role.PLANNER, Role.EXECUTOR, Role.EVALUATOR)
@@ -142,9 +152,39 @@ def nothing_starts_in_a_run_that_rests(trail: Trail, event: Event, after: RunSta
     return None
 
 
-def pauses_have_a_reason(trail: Trail, event: Event, after: RunState) -> str | None:
-    if after.status is RunStatus.PAUSED and not after.status_reason:
-        return "the run is paused for no reason"
+def runs_rest_for_a_reason(trail: Trail, event: Event, after: RunState) -> str | None:
+    """And so does an end."""
+    if after.status is not RunStatus.RUNNING and not after.status_reason:
+        return f"the run is {after.status} for no reason"
+    return None
+
+
+def rounds_keep_to_their_budget(trail: Trail, event: Event, after: RunState) -> str | None:
+    """No round begins when the money is spent, none with more plans than there are, nor beyond the last."""
+    if not isinstance(event, RoundStarted):
+        return None
+    config, plans = after.config, sum(slot.plans for slot in event.slots)
+    if after.spent_usd > 0 and after.spent_usd + after.reserved_usd >= config.cap_usd:
+        return f"${after.spent_usd} of ${config.cap_usd} are spent"
+    if plans > config.search.beam * config.search.plans:
+        return f"{plans} plans for {config.search.beam} kernels, {config.search.plans} each"
+    if plans and event.round > config.search.rounds:
+        return f"round {event.round} of {config.search.rounds}"
+    return None
+
+
+def only_what_was_dealt_starts(trail: Trail, event: Event, after: RunState) -> str | None:
+    """Candidates are counted by place: no place outside of what the round dealt is ever started."""
+    if not isinstance(event, EffectStarted) or after.rejudge:
+        return None
+    key = EffectKey.parse(event.key)
+    if key.round == 0 or key.slot == PERSON_SLOT:
+        return None
+    slot = next((slot for slot in trail.dealt.get(key.round, ()) if slot.slot == key.slot), None)
+    if slot is None or key.plan >= slot.plans:
+        return f"{key} was not dealt"
+    if key.implementation >= slot.implementations or key.repair > slot.repairs:
+        return f"{key} is beyond {slot.implementations} implementations and {slot.repairs} repairs"
     return None
 
 
@@ -162,103 +202,13 @@ def money_adds_up(trail: Trail, event: Event, after: RunState) -> str | None:
 CHECKS: tuple[Check, ...] = (
     one_outcome,
     outcomes_were_asked_for,
+    no_outcome_is_lost,
     redelivered_as_logged,
     best_only_improves,
     late_results_stay_out,
     nothing_starts_in_a_run_that_rests,
-    pauses_have_a_reason,
+    runs_rest_for_a_reason,
+    rounds_keep_to_their_budget,
+    only_what_was_dealt_starts,
     money_adds_up,
 )
-
-
-@dataclass(slots=True)
-class Watch:
-    """All that was ever seen stored, over the whole life of a world."""
-
-    say: Callable[[str, Row], None] = lambda stream, row: None
-    rows: list[tuple[int, bytes]] = field(default_factory=list)
-    trails: dict[str, Trail] = field(default_factory=dict)
-    system: system.SystemState | None = None
-    commands: int = 0
-    """Events of the system stream."""
-    received: dict[str, str] = field(default_factory=dict)
-    answered: set[str] = field(default_factory=set)
-
-    def look(self, appender: Appender) -> None:
-        """Take in what was stored since the last look, and compare what the log holds in memory."""
-        moved = self._take(queries.log_rows(appender.connection, after=len(self.rows)))
-        for stream in moved:
-            tip = appender.tip(stream)
-            if tip is not None and tip.run_seq == self._last(stream)[0]:
-                self._same(stream, tip.state, "the writer's state")
-
-    def opened(self, appender: Appender) -> None:
-        """Check a log that was opened again: all that was seen is there, and folds to what it was."""
-        if self.rows:
-            seq, hash_ = self.rows[-1]
-            row = queries.row_at(appender.connection, seq)
-            if row is None or row.hash != hash_:
-                raise Violation(f"event {seq} was stored and is lost")
-        self._take(queries.log_rows(appender.connection, after=len(self.rows)))
-
-    def folded(self, reader: LogReader) -> None:
-        """Compare each state that a reader derives, by whatever snapshots there are, with the fold."""
-        for stream in self.trails:
-            self._same(stream, reader.state(stream), "the stored state")
-        if self.system is not None:
-            self._same(SYSTEM_STREAM, reader.system(), "the stored state")
-
-    def _take(self, rows: Iterable[Row]) -> dict[str, None]:
-        moved: dict[str, None] = {}
-        for row in rows:
-            self.rows.append((row.seq, row.hash))
-            self.say(row.stream, row)
-            event = decode(row)
-            if row.stream == SYSTEM_STREAM:
-                self._command(event)
-            else:
-                self._step(row.stream, event, row.run_seq)
-            moved[row.stream] = None
-        return moved
-
-    def _step(self, stream: str, event: Event, run_seq: int) -> None:
-        trail = self.trails.get(stream)
-        if trail is None:
-            trail = self.trails[stream] = self._begin(event)
-        if run_seq != len(trail.states) + 1:
-            raise Violation(f"{stream}: event {run_seq} follows {len(trail.states)}")
-        after = fold.apply(trail.states[-1] if trail.states else None, event)
-        for check in CHECKS:
-            wrong = check(trail, event, after)
-            if wrong is not None:
-                raise Violation(f"{stream}@{run_seq} {type(event).__name__}: {check.__name__}: {wrong}")
-        trail.note(event, after)
-
-    def _begin(self, event: Event) -> Trail:
-        return self.trails[event.parent].cut(event.parent_seq) if isinstance(event, RunForked) else Trail()
-
-    def _command(self, event: Event) -> None:
-        self.system = system.apply(self.system, event)
-        self.commands += 1
-        match event:
-            case CommandReceived(id=id_):
-                if id_ in self.received:
-                    raise Violation(f"command {id_} was taken in twice")
-                self.received[id_] = event.payload
-            case CommandCompleted(id=id_) | CommandRejected(id=id_):
-                if id_ in self.answered:
-                    raise Violation(f"command {id_} has two answers")
-                self.answered.add(id_)
-
-    def _last(self, stream: str) -> tuple[int, Any]:
-        """Return a stream's last event's number and the state after it."""
-        if stream == SYSTEM_STREAM:
-            return self.commands, self.system
-        states = self.trails[stream].states
-        return len(states), states[-1]
-
-    def _same(self, stream: str, state: Any, what: str) -> None:
-        number, known = self._last(stream)
-        hashed = system.state_hash if stream == SYSTEM_STREAM else fold.state_hash
-        if state != known and hashed(state) != hashed(known):  # equal states have equal hashes
-            raise Violation(f"{stream}@{number}: {what} is not the fold of its events")

@@ -23,6 +23,12 @@ from state.model import Usage
 from tests.daemon import fakes
 
 HANGS_SECONDS = 1e5
+TROUBLES = {"lost": "host lost", "hangs": "answer that hangs"}
+NEVER = "host never judges"
+BUG = "bug of a proposer"
+KINDS = (*TROUBLES.values(), NEVER, BUG)
+"""What can go wrong outside, as it is counted."""
+
 TROUBLED_SHARE = 0.03
 PRICE_USD = 1 / 64
 """A sum of these is exact in floating point."""
@@ -35,6 +41,7 @@ class Outside:
         self.seed = seed
         self.usage = Usage(cost_usd=PRICE_USD) if priced else Usage()
         self.delivered: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
 
     def draw(self, *parts: object) -> random.Random:
         """Return the draws that belong to `parts`, the same whenever they are asked for."""
@@ -66,6 +73,7 @@ class Proposer(Scripted):
         draw = self._outside.draw(request.model_dump_json())
         await asyncio.sleep(draw.expovariate(1.0))
         if draw.random() < TROUBLED_SHARE:
+            self._outside.counts[BUG] += 1
             raise ValueError("the simulated proposer has a bug")
         return replace(await ask(), usage=self._outside.usage)
 
@@ -86,10 +94,13 @@ class Judge:
         self._outside.delivered[what] += 1
         dealt = Dealt.of(self._outside.draw(what))
         trouble = dealt.trouble if self._outside.delivered[what] <= dealt.times else None
+        if trouble is not None:
+            self._outside.counts[TROUBLES[trouble]] += 1
         await asyncio.sleep(HANGS_SECONDS if trouble == "hangs" else dealt.seconds)
         if trouble == "lost":
             raise InfrastructureError("host_lost", "the simulated host is gone")
         if dealt.never:
+            self._outside.counts[NEVER] += 1
             raise InfrastructureError("bad_host", "the simulated host never judges this one", retryable=False)
         return fakes.judge(blobs.get_blob(request.source), request.target, request.level, fakes.LATE)
 
@@ -110,7 +121,7 @@ class Dealt:
     def of(cls, draw: random.Random) -> Dealt:
         return cls(
             seconds=draw.expovariate(0.7),
-            trouble=draw.choices((None, "lost", "hangs"), (8, 2, 1))[0],
+            trouble=draw.choices((None, "lost", "hangs"), (16, 4, 1))[0],
             times=draw.randint(1, RetryPolicy().tries - 1),
             never=draw.random() < TROUBLED_SHARE,
         )

@@ -1,0 +1,263 @@
+"""Each invariant of the simulated worlds is broken on purpose, in the program itself, and has to notice."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from agent_core import stop
+from benchmarks import simulation
+from daemon import lanes
+from daemon.runner import Runner
+from state import fold, projections, snapshots
+from state.errors import EventRefused
+from state.events import (
+    EffectEnded,
+    EffectStarted,
+    ExperienceRecorded,
+    KernelDiscarded,
+    KernelKept,
+    RoundDeadlinePassed,
+    RoundStarted,
+    RunPaused,
+    idempotency_key,
+)
+from state.late import taken
+from state.model import SYSTEM_STREAM, Role
+from state.run import evolve
+from tests.support.simulation import machine, running
+
+SEARCHED = 100
+
+
+def found(what: str, *, first: int = 0) -> bool:
+    """Return whether one of some seeds fails with `what`; `first` is where it is known to be near."""
+    outcomes = map(simulation.one, range(first, first + SEARCHED))
+    return any(isinstance(outcome, str) and what in outcome for outcome in outcomes)
+
+
+@pytest.fixture
+def folding(monkeypatch):
+    """Let events of a kind be folded by `change`: of what folds them rightly, the state and the event."""
+
+    def put(kind: type, change) -> None:
+        for type_, handler in fold._HANDLERS.items():
+            if issubclass(type_, kind):
+                monkeypatch.setitem(fold._HANDLERS, type_, partial(change, handler))
+
+    return put
+
+
+@pytest.fixture
+def hurried(monkeypatch) -> None:
+    """See early that a run never ends."""
+    monkeypatch.setattr(running, "PATIENCE_SECONDS", 600.0)
+
+
+# --- effects ---
+
+
+def test_an_effect_with_two_outcomes(monkeypatch, folding):
+    async def twice(self, run, outcome) -> None:
+        await record(self, run, outcome)
+        await record(self, run, outcome)
+
+    record = Runner._record
+    monkeypatch.setattr(Runner, "_record", twice)
+    monkeypatch.setattr(
+        "state.appender.idempotency_key",
+        lambda event: None if isinstance(event, EffectEnded) else idempotency_key(event),
+    )
+    folding(EffectEnded, lambda rightly, state, event: rightly(evolve(state, outcomes={}), event))
+    monkeypatch.setattr(fold, "by_person", lambda event: True)
+    assert found("one_outcome")
+
+
+def test_an_outcome_that_nobody_asked_for(monkeypatch):
+    async def elsewhere(self, run, key, request) -> None:
+        await perform(self, run, key._replace(implementation=9), request)
+
+    perform = Runner.perform
+    monkeypatch.setattr(Runner, "perform", elsewhere)
+    monkeypatch.setattr(fold, "by_person", lambda event: True)
+    assert found("outcomes_were_asked_for")
+
+
+def test_an_outcome_that_is_lost(monkeypatch, folding):
+    """A plan that is late is forgotten, and what comes of it thrown away."""
+
+    def forgetting(rightly, state, event):
+        after = rightly(state, event)
+        return evolve(after, open={key: one for key, one in after.open.items() if Role.PLANNER not in key})
+
+    async def careless(self, run, outcome) -> None:
+        with suppress(EventRefused):
+            await record(self, run, outcome)
+
+    record = Runner._record
+    folding(RoundDeadlinePassed, forgetting)
+    monkeypatch.setattr(Runner, "_record", careless)
+    assert found("no_outcome_is_lost")
+
+
+def test_requests_made_anew_instead_of_as_logged(monkeypatch, folding):
+    """What is asked again after a kill must be what was asked before."""
+
+    def anew(self, state, decisions):
+        for key, ready in due(self, state, decisions):
+            again = isinstance(ready, lanes.Ready)
+            yield key, lanes.Ready(key, f"{ready.delivery:064d}", ready.delivery) if again else ready
+
+    def any_request(rightly, state, event):
+        before = state.open.get(event.key)
+        return rightly(
+            state, event if before is None else event.model_copy(update={"request": before.request})
+        )
+
+    due = lanes.Lane._due
+    monkeypatch.setattr(lanes.Lane, "_due", anew)
+    folding(EffectStarted, any_request)
+    assert found("redelivered_as_logged")
+
+
+def test_late_results_that_count(monkeypatch):
+    monkeypatch.setattr(
+        fold,
+        "taken",
+        lambda state, event: taken(state, event) or {"outcomes": {**state.outcomes, event.key: event}},
+    )
+    assert found("late_results_stay_out")
+
+
+def test_more_in_flight_than_there_are_slots(monkeypatch):
+    monkeypatch.setattr("daemon.supervisor.Supervisor._room", lambda self, kind: 8)
+    assert found("in flight")
+
+
+# --- runs ---
+
+
+def test_a_start_that_overlooks_a_pause(monkeypatch):
+    """Nobody looks whether a run moved on between the decision and its append."""
+    monkeypatch.setattr("state.appender.Appender._check_expected", lambda self, plan, expect: None)
+    monkeypatch.setattr(fold, "require_live", lambda state, event: None)
+    assert found("nothing_starts_in_a_run_that_rests")
+
+
+def test_a_best_kernel_that_gets_worse(folding):
+    folding(KernelKept, lambda rightly, state, event: evolve(rightly(state, event), best=event.candidate))
+    assert found("best_only_improves")
+
+
+def test_a_pause_without_a_reason(folding):
+    folding(RunPaused, lambda rightly, state, event: evolve(rightly(state, event), status_reason=""))
+    assert found("runs_rest_for_a_reason")
+
+
+def test_a_run_that_waits_for_space_for_ever(monkeypatch, hurried):
+    async def never(self) -> None:
+        pass
+
+    monkeypatch.setattr("daemon.space.Space._resume", never)
+    assert found("have not ended")
+
+
+# --- budgets ---
+
+
+@pytest.mark.parametrize(
+    ("rule", "what"), [(stop._budget, "are spent"), (stop._rounds, "rounds_keep_to_their")]
+)
+def test_a_round_beyond_the_budget(monkeypatch, rule, what):
+    monkeypatch.setattr(stop, "_RULES", tuple(one for one in stop._RULES if one[1] is not rule))
+    assert found(what)
+
+
+def test_a_candidate_that_was_not_dealt(folding):
+    def generous(rightly, state, event):
+        after = rightly(state, event)
+        more = [slot.model_copy(update={"plans": slot.plans + 1}) for slot in after.slots]
+        return evolve(after, slots=tuple(more))
+
+    folding(RoundStarted, generous)
+    assert found("only_what_was_dealt_starts")
+
+
+def test_money_that_is_charged_twice(monkeypatch):
+    charged = fold._charged
+    monkeypatch.setattr(fold, "_charged", lambda state, usage: charged(charged(state, usage), usage))
+    assert found("money_adds_up")
+
+
+# --- the log ---
+
+
+def test_commands_that_are_taken_in_twice(monkeypatch):
+    monkeypatch.setattr("state.appender.idempotency_key", lambda event: None)
+    assert found("received already")
+
+
+def test_acknowledged_events_that_are_not_stored(monkeypatch):
+    def forgetful(connection, wanted) -> None:
+        write(connection, wanted)
+        connection.execute("ROLLBACK")
+        connection.execute("BEGIN")
+
+    write = projections.write
+    monkeypatch.setattr(projections, "write", forgetful)
+    assert found("acknowledged and is not stored")
+
+
+def test_stored_events_that_a_kill_loses(monkeypatch, tmp_path):
+    """After its second kill a home is what it was after the first: sound in itself, and too old."""
+
+    def copied(home: Path, after: Path, **options) -> None:
+        first = tmp_path / home.parent.name
+        if not first.exists():
+            copytree(home, first, **options)
+        copytree(first, after)
+
+    copytree = shutil.copytree
+    monkeypatch.setattr(machine.shutil, "copytree", copied)
+    assert found("stored and is lost")
+
+
+def test_a_state_in_memory_that_is_not_the_fold(monkeypatch):
+    def inexact(stream, state, event):
+        after = advance(stream, state, event)
+        counted = isinstance(event, KernelDiscarded)
+        return evolve(after, tally=after.tally._replace(reverts=7)) if counted else after
+
+    advance = snapshots.advance
+    monkeypatch.setattr(snapshots, "advance", inexact)
+    assert found("the writer's state is not the fold")
+
+
+def test_a_snapshot_that_is_not_the_fold(monkeypatch):
+    def inexact(connection, saved):
+        tip = restore(connection, saved)
+        return tip if tip.stream == SYSTEM_STREAM else tip._replace(state=evolve(tip.state, selected=True))
+
+    restore = snapshots.restore
+    monkeypatch.setattr(snapshots, "restore", inexact)
+    assert found("the stored state is not the fold")
+
+
+def test_read_models_that_say_something_else(monkeypatch):
+    monkeypatch.delitem(projections._HANDLERS, ExperienceRecorded)
+    assert found("the read model")
+
+
+def test_a_trace_of_what_went_wrong(folding):
+    """Runs that should end as their undisturbed twins count how often an effect was delivered."""
+
+    def counting(rightly, state, event):
+        after = rightly(state, event)
+        return evolve(after, tally=after.tally._replace(reverts=after.tally.reverts + event.delivery - 1))
+
+    folding(EffectStarted, counting)
+    assert found("otherwise than their twins")

@@ -1,0 +1,108 @@
+"""The undisturbed twin of a world: what its runs come to when nothing goes wrong and no time passes.
+
+There is no daemon here, no log and no disk: a loop over `decide` and the fold that performs one effect after
+the other, in order. How a run ends must not depend on more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+from agent_core.decide import decide
+from agent_core.effects import Record
+from agent_core.prompting import builtin
+from daemon.commands import create, steer
+from daemon.lanes import Lane
+from daemon.runner import RetryPolicy, Runner
+from daemon.verbs import Approve, Resume, run_id
+from state.errors import BlobMissing
+from state.events import EvaluationCompleted, Event
+from state.fold import RunState, apply
+from state.model import Level, RunStatus, digest_of
+from state.records import NewEvent, Recorded
+from tests.support.simulation.clock import Clock, VirtualLoop
+from tests.support.simulation.machine import listening, memoised
+from tests.support.simulation.people import id_of
+from tests.support.simulation.scenario import Scenario, submission
+from tests.support.simulation.workers import Outside
+
+RUN = "twin"
+
+
+class Memory:
+    """What the runner needs of a log, for one run, in a dictionary."""
+
+    def __init__(self) -> None:
+        self.now: RunState | None = None
+        self._blobs: dict[str, bytes] = {}
+        self._judged: dict[str, dict[tuple[bool, Level], Recorded]] = {}
+
+    def state(self, run: str) -> RunState:
+        assert self.now is not None
+        return self.now
+
+    def get_blob(self, digest: str) -> bytes:
+        if digest not in self._blobs:
+            raise BlobMissing(digest)
+        return self._blobs[digest]
+
+    def known_evaluations(self, cache_key: str) -> list[Recorded]:
+        return [*self._judged.get(cache_key, {}).values()]
+
+    async def append(self, events: Sequence[NewEvent], *, blobs: Sequence[bytes] = ()) -> None:
+        self.take([new.event for new in events], blobs)
+
+    def take(self, events: Sequence[Event], blobs: Sequence[bytes] = ()) -> None:
+        self._blobs |= {digest_of(data): data for data in blobs}
+        for event in events:
+            self.now = apply(self.now, event)
+            if isinstance(event, EvaluationCompleted) and event.cached_from is None:
+                said = event.evaluation
+                known = self._judged.setdefault(event.cache_key, {})
+                known.setdefault((said.correct, said.level), Recorded(0, RUN, 0, 0, event, None, "", None))
+
+
+def last_states(world: Scenario) -> dict[str, RunState]:
+    """Return the last state of each run that a world submits, by the run's id."""
+    submits = [deed for deed in world.deeds if deed.what == "submit"]
+    clock = Clock()
+    loop = VirtualLoop(clock)
+    try:
+        with clock.told(), listening([]), memoised():
+            return {
+                run_id(id_of(place), world.runs[deed.whom].problem): loop.run_until_complete(
+                    _ended(world, deed.whom)
+                )
+                for place, deed in enumerate(submits, 1)
+            }
+    finally:
+        loop.close()
+
+
+async def _ended(world: Scenario, number: int) -> RunState:
+    workers, memory = Outside(world.seed, priced=world.priced).workers(), Memory()
+    asked = submission(world, number)
+    created = create(asked, workers).model_copy(update={"prompts": builtin().version})
+    memory.take([created], [*asked.files.values(), (asked.kernel or "").encode()])
+    runner = Runner(memory, workers, retry=RetryPolicy(deadline_seconds=world.daemon.evaluation_seconds))
+    while not (state := memory.state(RUN)).ended:
+        if state.status is RunStatus.PAUSED:
+            let_go = Approve(run=RUN) if state.needs_approval else Resume(run=RUN)
+            memory.take(steer(RUN, state, let_go).events)
+            continue
+        await _step(memory, runner, state)
+    return memory.state(RUN)
+
+
+async def _step(memory: Memory, runner: Runner, state: RunState) -> None:
+    """Record what is decided, or else perform what is asked for."""
+    decisions = decide(state)
+    records = [item for item in decisions if isinstance(item, Record)]
+    for record in records:
+        memory.take(record.events)
+    lane = Lane()
+    lane.fill(state, () if records else decisions, most=len(decisions))
+    for ready in chain.from_iterable(lane.ready.values()):
+        memory.take([ready.started(RUN).event], ready.blobs)
+        await runner.perform(RUN, ready.key, ready.request)
