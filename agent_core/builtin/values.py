@@ -215,6 +215,8 @@ def _bounds(key: Value, count: int) -> tuple[Affine, int, int]:
         return (key if not key.is_const or key.const >= 0 else Affine(count + key.const)), 1, 1
     if isinstance(key, Slice):
         start = key.start or Affine(0)
+        if start.is_const and start.const < 0:
+            start = Affine(count + start.const)
         left = count - start.const if start.is_const else None
         size = key.size if key.size is not None else left
         if size is None:

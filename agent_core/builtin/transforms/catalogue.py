@@ -20,6 +20,7 @@ from agent_core.builtin.transforms.intrinsic import Intrinsic
 from agent_core.builtin.transforms.peel import Peel
 from agent_core.builtin.transforms.place import Place
 from agent_core.builtin.transforms.rephrase import Rephrase
+from agent_core.builtin.transforms.share import Share
 from agent_core.builtin.transforms.split_reduction import SplitReduction
 from agent_core.builtin.transforms.stack import Stack
 from agent_core.builtin.transforms.tensor_sum import TensorSum
@@ -38,6 +39,7 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         Interchange(),
         Engine(),
         BalanceEngines(),
+        Share(),
         Fuse(),
         FuseReduction(),
         SplitReduction(),

@@ -54,6 +54,18 @@ def test_windows_are_the_same_however_they_are_written(window: str):
     assert load.trips == 4
 
 
+@pytest.mark.parametrize(
+    ("window", "first", "size"), [("-32:", 224, 32), ("-32:-8", 224, 24), ("-1", 255, 1)]
+)
+def test_columns_are_counted_from_the_end(window: str, first: int, size: int):
+    (fill,) = kernel(f"""
+        t = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.memset(dst=t[:, {window}], value=0.0)
+    """).operations()
+    columns = fill.accesses[0].view.box[1]
+    assert (columns.start, columns.size) == (Affine(first), size)
+
+
 def test_a_broadcast_row_touches_that_row_alone():
     found = kernel("""
         t = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.sbuf)
