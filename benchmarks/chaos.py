@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import statistics
 import sys
@@ -265,6 +266,7 @@ def report(chaos: Chaos) -> dict[str, Any]:
         "findings": [str(finding) for finding in verify(home).findings],
         "down_seconds": {"median": statistics.median(down), "max": max(down)},
         "repeated_seconds": {"median": statistics.median(repeated), "max": max(repeated)},
+        "load_average": os.getloadavg()[2],
         "struck": [asdict(one) for one in chaos.strikes],
     }
 
@@ -289,6 +291,7 @@ def lines(result: Mapping[str, Any]) -> list[str]:
         f"duplicate effects       {result['duplicate_effects']}",
         f"lost events             {result['lost_events']} of {result['events']}",
         f"findings of verify      {len(result['findings'])}",
+        f"load average            {result['load_average']:.1f} over the last 15 minutes",
     ]
 
 

@@ -165,7 +165,12 @@ def measure(home: Path, idle_seconds: float) -> dict[str, Any]:
         ready[f"ready_seconds_after_{name}"], ready[f"ready_cpu_seconds_after_{name}"] = map(
             min, zip(*took, strict=True)
         )
-    return {"events": events, **ready, **(idling(home, idle_seconds) if idle_seconds else {})}
+    return {
+        "load_average": os.getloadavg()[1],
+        "events": events,
+        **ready,
+        **(idling(home, idle_seconds) if idle_seconds else {}),
+    }
 
 
 def lines(result: dict[str, Any]) -> list[str]:
@@ -181,6 +186,7 @@ def lines(result: dict[str, Any]) -> list[str]:
     if "idle_cpu_percent" in result:
         idle = f"{result['idle_cpu_percent']:.2f} % of a core, {result['idle_resident_mb']:.0f} MB"
         found.append(f"idle                   {idle}")
+    found.append(f"load average           {result['load_average']:.1f} over the last 5 minutes")
     return found
 
 
