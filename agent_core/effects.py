@@ -15,6 +15,7 @@ from state.events import (
     Event,
     ExecutionStarted,
     PlanStarted,
+    PredictionStarted,
     ReflectionStarted,
     SummaryStarted,
 )
@@ -35,6 +36,7 @@ from state.model import (
     ProblemRef,
     Reflection,
     Role,
+    Step,
 )
 
 
@@ -45,6 +47,51 @@ class LearningContext(Frozen):
     reflections: tuple[Reflection, ...]
     attempts: tuple[Attempt, ...]
     credits: dict[str, Credit]
+
+
+class LookAheadRequest(Frozen):
+    """Asks a planner to search over sequences of changes to one parent, by predictions alone.
+
+    It returns `variants` of them, best first, none of a code in `known`. Its work is limited by counts: at
+    most `predictions` kernels, of `instructions` instructions in all, in sequences of `depth` changes,
+    looking further from `width` kernels at a time. `draw` seeds all its chances.
+    """
+
+    key: str
+    role: str
+    draw: int
+    problem: ProblemRef
+    size: str
+    target: str
+    toolchain: str
+    parent: Candidate
+    known: tuple[Digest, ...]
+    context: Digest
+    """Blob of a LearningContext."""
+    variants: int
+    depth: int
+    width: int
+    predictions: int
+    instructions: int
+
+
+class Variant(Frozen):
+    """A kernel found by looking ahead: the changes that lead to it, its source, its predicted latency."""
+
+    steps: tuple[Step, ...]
+    source: Digest
+    latency_ms: float
+
+
+class Variants(Frozen):
+    """What looking ahead found worth judging, best first; `parent_ms` is the parent as predicted there.
+
+    `reasons` say why there are not more.
+    """
+
+    parent_ms: float
+    found: tuple[Variant, ...]
+    reasons: tuple[str, ...] = ()
 
 
 class PlanRequest(Frozen):
@@ -62,6 +109,8 @@ class PlanRequest(Frozen):
     best_ms: float
     context: Digest
     """Blob of a LearningContext."""
+    variants: Digest | None = None
+    """Blob of the Variants that looking ahead from the parent found; None where nobody did."""
 
 
 class ImplementRequest(Frozen):
@@ -112,9 +161,12 @@ class ReflectRequest(Frozen):
     confidence_percent: float = 0.0
 
 
-Request = PlanRequest | ImplementRequest | EvaluationRequest | SummarizeRequest | ReflectRequest
+Request = (
+    LookAheadRequest | PlanRequest | ImplementRequest | EvaluationRequest | SummarizeRequest | ReflectRequest
+)
 
 REQUESTS: dict[Role, type[Frozen]] = {
+    Role.PREDICTOR: LookAheadRequest,
     Role.PLANNER: PlanRequest,
     Role.EXECUTOR: ImplementRequest,
     Role.EVALUATOR: EvaluationRequest,
@@ -126,6 +178,7 @@ REQUESTS: dict[Role, type[Frozen]] = {
 """The request type of each role, by which recovery reads a logged request back."""
 
 STARTED: dict[Role, type[EffectStarted]] = {
+    Role.PREDICTOR: PredictionStarted,
     Role.PLANNER: PlanStarted,
     Role.EXECUTOR: ExecutionStarted,
     Role.EVALUATOR: EvaluationStarted,

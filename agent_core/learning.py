@@ -139,6 +139,7 @@ def _attempts(state: RunState, places: Sequence[Place]) -> Iterator[Attempt]:
             speedup=reflexion.speedup_of(place.parent, tried.evaluation),
             gained=tried.key.candidate in gained,
             round=tried.key.round,
+            shares=place.plan.shares if place.plan and place.plan.steps else {},
         )
 
 

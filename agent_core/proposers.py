@@ -32,14 +32,18 @@ class MissingProposer(ProposerError):  # noqa: N818
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """Where a proposer's `create()` is (None: not in this version) and whether it repairs refused kernels."""
+    """Where a proposer's `create()` is (None: not in this version).
+
+    `repairs`: it repairs refused kernels. `looks_ahead`: it searches by predictions before it plans.
+    """
 
     module: str | None
     repairs: bool
+    looks_ahead: bool = False
 
 
 _KNOWN = {
-    "builtin": _Entry("agent_core.builtin", repairs=False),
+    "builtin": _Entry("agent_core.builtin", repairs=False, looks_ahead=True),
     "scripted": _Entry("agent_core.roles.scripted", repairs=True),
     "anthropic": _Entry(None, repairs=True),
     "openai": _Entry(None, repairs=True),
@@ -54,6 +58,11 @@ def names() -> tuple[str, ...]:
 def repairs(name: str) -> bool:
     """Return whether the proposer repairs refused kernels; False for a name that is not known."""
     return name in _KNOWN and _KNOWN[name].repairs
+
+
+def looks_ahead(name: str) -> bool:
+    """Return whether the proposer searches by predictions before it plans; False for an unknown name."""
+    return name in _KNOWN and _KNOWN[name].looks_ahead
 
 
 def create(name: str) -> Proposer:

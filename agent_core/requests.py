@@ -13,9 +13,11 @@ from agent_core.effects import (
     FailedTry,
     ImplementRequest,
     LearningContext,
+    LookAheadRequest,
     PlanRequest,
 )
-from agent_core.survey import Place
+from agent_core.survey import Place, seen_ahead
+from stability.history import tried_codes
 from state.events import KernelProposed
 from state.fold import RunState
 from state.model import (
@@ -47,8 +49,12 @@ def effects_of(state: RunState, places: list[Place]) -> list[Effect]:
     """Return the effects that `places` wait for, each once, in key order; effects in flight are left out."""
     wanted = {place.waits_for: place for place in places if place.waits_for is not None}
     missing = sorted(key for key in wanted if str(key) not in state.open)
-    context = _context(state) if any(key.role is Role.PLANNER for key in missing) else b""
+    context = _context(state) if any(key.role in _LEARNED for key in missing) else b""
     return [_MAKERS[key.role](state, key, wanted[key], context) for key in missing]
+
+
+_LEARNED = frozenset({Role.PREDICTOR, Role.PLANNER})
+"""Who is told what the run has learnt."""
 
 
 def _context(state: RunState) -> bytes:
@@ -56,6 +62,30 @@ def _context(state: RunState) -> bytes:
         memory=state.memory, reflections=state.reflections, attempts=state.attempts, credits=state.credits
     )
     return canonical_json(frozen.model_dump(mode="json"))
+
+
+def _look_ahead(state: RunState, key: EffectKey, place: Place, context: bytes) -> Effect:
+    assert place.slot is not None
+    search = state.config.search
+    codes = {parent.code for parent in state.parents.values()} | tried_codes(state.attempts)
+    request = LookAheadRequest(
+        key=str(key),
+        role=key.role,
+        draw=draw_seed(state.config.seed, key),
+        problem=state.problem,
+        size=state.config.size,
+        target=state.config.target,
+        toolchain=state.toolchain,
+        parent=place.parent,
+        known=tuple(sorted(codes)),
+        context=digest_of(context),
+        variants=place.slot.plans,
+        depth=search.lookahead_depth,
+        width=search.lookahead_width,
+        predictions=search.lookahead_predictions,
+        instructions=search.lookahead_instructions,
+    )
+    return Effect(key, request, (context,))
 
 
 def _plan(state: RunState, key: EffectKey, place: Place, context: bytes) -> Effect:
@@ -73,6 +103,7 @@ def _plan(state: RunState, key: EffectKey, place: Place, context: bytes) -> Effe
         parent=place.parent,
         best_ms=state.best.latency_ms,
         context=digest_of(context),
+        variants=seen_ahead(state, place.slot),
     )
     return Effect(key, request, (context,))
 
@@ -129,6 +160,7 @@ def evaluation(
 
 
 _MAKERS: dict[Role, Callable[[RunState, EffectKey, Place, bytes], Effect]] = {
+    Role.PREDICTOR: _look_ahead,
     Role.PLANNER: _plan,
     Role.EXECUTOR: _implement,
     Role.EVALUATOR: _evaluate,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from agent_core.proposers import looks_ahead
 from state.events import (
     EvaluationCompleted,
     EvaluationFailed,
@@ -17,6 +18,7 @@ from state.events import (
     KernelProposed,
     PlanFailed,
     PlanProposed,
+    PredictionBatch,
     effect_key,
 )
 from state.fold import RunState
@@ -134,6 +136,10 @@ def _refused(state: RunState) -> Refused:
 
 def _slot_places(state: RunState, slot: SlotAssignment, refused: Refused) -> Iterator[Place]:
     parent = state.parents[slot.parent]
+    looking = looking_ahead(state, slot)
+    if looking is not None and str(looking) not in state.outcomes:
+        yield Place(parent, slot, waits_for=looking)
+        return
     for number in range(slot.plans):
         key = EffectKey(state.round, slot.slot, number, 0, 0, Role.PLANNER)
         planned = state.outcomes.get(str(key))
@@ -145,6 +151,19 @@ def _slot_places(state: RunState, slot: SlotAssignment, refused: Refused) -> Ite
                 first = key._replace(implementation=implementation, role=Role.EXECUTOR)
                 tries, waits_for = _follow(state, first, slot.repairs, refused)
                 yield Place(parent, slot, planned.plan, tries, waits_for)
+
+
+def looking_ahead(state: RunState, slot: SlotAssignment) -> EffectKey | None:
+    """Return the key of looking ahead from the slot's parent; None where its planner does not, or may not."""
+    may = slot.plans > 0 and state.config.search.lookahead_predictions > 0 and looks_ahead(slot.planner)
+    return EffectKey(state.round, slot.slot, 0, 0, 0, Role.PREDICTOR) if may else None
+
+
+def seen_ahead(state: RunState, slot: SlotAssignment) -> Digest | None:
+    """Return the blob of what looking ahead from the slot's parent found; None where there is none."""
+    looking = looking_ahead(state, slot)
+    found = state.outcomes.get(str(looking)) if looking is not None else None
+    return found.variants if isinstance(found, PredictionBatch) else None
 
 
 def _late_places(state: RunState, refused: Refused) -> Iterator[Place]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from agent_core.effects import REQUESTS, STARTED, Decision, Effect
+from agent_core.effects import REQUESTS, STARTED, Decision, Effect, LookAheadRequest
 from state.fold import RunState
 from state.model import EffectKey, EvaluationRequest, Role, digest_of
 from state.records import NewEvent
@@ -21,8 +21,12 @@ class Kind(Enum):
     PROPOSAL = "proposal"
 
 
+_SIMULATES = frozenset({EvaluationRequest, LookAheadRequest})
+"""Requests whose answer is the evaluator's work, nearly all of it."""
+
+
 def kind_of(role: Role) -> Kind:
-    return Kind.EVALUATION if REQUESTS[role] is EvaluationRequest else Kind.PROPOSAL
+    return Kind.EVALUATION if REQUESTS[role] in _SIMULATES else Kind.PROPOSAL
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,21 @@ fail has an outcome; only a failing log, or being cancelled, leaves an effect op
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import structlog
 
-from agent_core.effects import REQUESTS, ImplementRequest, PlanRequest, ReflectRequest, SummarizeRequest
+from agent_core.effects import (
+    REQUESTS,
+    ImplementRequest,
+    LookAheadRequest,
+    PlanRequest,
+    ReflectRequest,
+    SummarizeRequest,
+)
 from agent_core.roles import RoleError
 from agent_core.roles.mechanical import reflection_of
 from daemon.profiles import counters_of
@@ -23,7 +30,7 @@ from daemon.workers import Workers
 from remote.cache import cache_key as evaluation_key
 from remote.cache import code_digest, serving
 from remote.errors import InfrastructureError
-from remote.evaluator import EvaluationAnswer, Evaluator
+from remote.evaluator import EvaluationAnswer, Evaluator, PredictionRequest
 from state.errors import StateError
 from state.events import (
     EvaluationCompleted,
@@ -34,12 +41,26 @@ from state.events import (
     KernelProposed,
     PlanFailed,
     PlanProposed,
+    PredictionBatch,
     ProfileRecorded,
     ReflectionRecorded,
 )
 from state.log import EventLog
-from state.model import JUDGES, EffectKey, ErrorInfo, Evaluation, EvaluationRequest, Role, Usage, digest_of
+from state.model import (
+    JUDGES,
+    EffectKey,
+    ErrorInfo,
+    Evaluation,
+    EvaluationRequest,
+    Predicted,
+    Role,
+    Usage,
+    canonical_json,
+    digest_of,
+)
 from state.records import NewEvent
+
+T = TypeVar("T")
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("runner")
 
@@ -78,6 +99,7 @@ class Runner:
         self.retry = retry or RetryPolicy()
         self._judging: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._roles: dict[Role, Callable[[str, EffectKey, Any], Awaitable[Outcome]]] = {
+            Role.PREDICTOR: self._look_ahead,
             Role.PLANNER: self._plan,
             Role.EXECUTOR: self._implement,
             Role.SUMMARIZER: self._summarize,
@@ -137,6 +159,41 @@ class Runner:
         answer = await self._proposer(run, key).reflect(asked, self._log.get_blob)
         return Outcome((ReflectionRecorded(key=str(key), reflection=answer.reflection, usage=answer.usage),))
 
+    # --- looking ahead -----------------------------------------------------------------------------
+
+    async def _look_ahead(self, run: str, key: EffectKey, asked: LookAheadRequest) -> Outcome:
+        """Let a planner search by predictions; of all that it looks at, only what it found is logged."""
+        proposer = self._proposer(run, key)
+        with self._workers.judging(self._log.state(run).config.evaluator) as evaluator:
+
+            async def predict(sources: Sequence[str]) -> Sequence[Predicted]:
+                return await self._predicted(key, evaluator, _prediction(asked, proposer.name, sources))
+
+            answer = await proposer.look_ahead(asked, self._log.get_blob, predict)
+        variants = canonical_json(answer.variants.model_dump(mode="json"))
+        found = answer.variants.found
+        batch = PredictionBatch(
+            key=str(key),
+            variants=digest_of(variants),
+            best_ms=min((one.latency_ms for one in found), default=None),
+            count=len(found),
+            predicted=answer.predicted,
+            failed=answer.failed,
+            instructions=answer.instructions,
+            usage=answer.usage,
+        )
+        return Outcome((batch,), (variants, *(answer.sources[one.source] for one in found)))
+
+    async def _predicted(
+        self, key: EffectKey, evaluator: Evaluator, request: PredictionRequest
+    ) -> Sequence[Predicted]:
+        answer, _ = await self._persist(key, lambda: evaluator.predict(request, self._log))
+        if isinstance(answer, Trouble):
+            raise RoleError(answer.error)
+        found = sum(one.latency_ms is not None for one in answer)
+        log.info("kernels_predicted", key=str(key), predicted=found, failed=len(answer) - found)
+        return answer
+
     # --- evaluation --------------------------------------------------------------------------------
 
     async def _evaluate(self, run: str, key: EffectKey, request: EvaluationRequest) -> None:
@@ -167,22 +224,31 @@ class Runner:
     async def _judge(
         self, key: EffectKey, evaluator: Evaluator, request: EvaluationRequest, cache_key: str
     ) -> Outcome:
-        """Evaluate, trying again when the infrastructure failed in a way that may pass."""
+        """Evaluate, with as many tries as it may take."""
+
+        async def ask() -> EvaluationAnswer:
+            return _as_asked(await evaluator.evaluate(request, self._log), request)
+
+        answer, tries = await self._persist(key, ask)
+        if isinstance(answer, Trouble):
+            return Outcome((EvaluationFailed(key=str(key), error=answer.error, tries=tries),))
+        return _judged(key, cache_key, answer)
+
+    async def _persist(self, key: EffectKey, ask: Callable[[], Awaitable[T]]) -> tuple[T | Trouble, int]:
+        """Ask an evaluator, again when the infrastructure failed in a way that may pass; with the tries."""
         tried = 1
-        while isinstance(answer := await self._try(key, evaluator, request), Trouble):
+        while isinstance(answer := await self._try(key, ask), Trouble):
             if tried == self.retry.tries or not answer.retryable:
-                return Outcome((EvaluationFailed(key=str(key), error=answer.error, tries=tried),))
+                break
             log.warning("evaluation_retried", key=str(key), code=answer.error.code, tried=tried)
             await asyncio.sleep(self.retry.pause(tried))
             tried += 1
-        return _judged(key, cache_key, answer)
+        return answer, tried
 
-    async def _try(
-        self, key: EffectKey, evaluator: Evaluator, request: EvaluationRequest
-    ) -> EvaluationAnswer | Trouble:
+    async def _try(self, key: EffectKey, ask: Callable[[], Awaitable[T]]) -> T | Trouble:
         try:
             async with asyncio.timeout(self.retry.deadline_seconds):
-                return _as_asked(await evaluator.evaluate(request, self._log), request)
+                return await ask()
         except TimeoutError:
             text = f"no verdict within {self.retry.deadline_seconds:g} s"
             return Trouble(ErrorInfo(code="evaluation_deadline", message=text), retryable=True)
@@ -201,6 +267,17 @@ class Trouble:
 
     error: ErrorInfo
     retryable: bool
+
+
+def _prediction(asked: LookAheadRequest, author: str, sources: Sequence[str]) -> PredictionRequest:
+    return PredictionRequest(
+        author=author,
+        sources=tuple(sources),
+        problem=asked.problem,
+        size=asked.size,
+        target=asked.target,
+        toolchain=asked.toolchain,
+    )
 
 
 def _as_asked(answer: EvaluationAnswer, request: EvaluationRequest) -> EvaluationAnswer:
@@ -243,6 +320,10 @@ def _failed(key: EffectKey, asked: Any, error: ErrorInfo, usage: Usage) -> Outco
     return Outcome((_FAILED[key.role](key, asked, error, usage),))
 
 
+def _unseen(key: EffectKey, asked: LookAheadRequest, error: ErrorInfo, usage: Usage) -> Event:
+    return PredictionBatch(key=str(key), error=error, usage=usage)
+
+
 def _unplanned(key: EffectKey, asked: PlanRequest, error: ErrorInfo, usage: Usage) -> Event:
     return PlanFailed(key=str(key), error=error, usage=usage)
 
@@ -261,6 +342,7 @@ def _graded(key: EffectKey, asked: ReflectRequest, error: ErrorInfo, usage: Usag
 
 
 _FAILED: dict[Role, Callable[[EffectKey, Any, ErrorInfo, Usage], Event]] = {
+    Role.PREDICTOR: _unseen,
     Role.PLANNER: _unplanned,
     Role.EXECUTOR: _unproposed,
     Role.SUMMARIZER: _unsummarized,

@@ -4,7 +4,7 @@ Request: {"source", "filename", "entry", "args": [argument], "kwargs": {name: ar
 "limits": {"max_instructions"}}; all but the source may be left out. An argument is {"shape", "dtype"},
 {"value": null, boolean, number or text}, {"list": [argument]}, {"tuple": [argument]} or {"dict": {name:
 argument}}. Reply: magic, kind (P program, E error), u64 length, payload; nothing may follow. The reading
-side trusts none of it.
+side trusts none of it. Of several requests, asked one a line, the replies follow one another.
 """
 
 from __future__ import annotations
@@ -97,6 +97,19 @@ def error_reply(error: SimError) -> bytes:
     }
     payload = json.dumps(fields).encode()
     return _HEAD.pack(MAGIC, b"E", len(payload)) + payload
+
+
+def split_replies(data: bytes) -> list[bytes]:
+    """The replies to several requests, in order, as far as they are whole."""
+    found: list[bytes] = []
+    start = 0
+    while len(data) - start >= _HEAD.size:
+        end = start + _HEAD.size + _HEAD.unpack_from(data, start)[2]
+        if end > len(data):
+            break
+        found.append(data[start:end])
+        start = end
+    return found
 
 
 def parse_reply(data: bytes) -> Program:

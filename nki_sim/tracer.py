@@ -2,6 +2,10 @@
 
 It reads one request from standard input and writes one reply to a file descriptor of its own, because the
 kernel may print. It starts without NumPy. Exit status 0 with a program, 1 with an error in the reply.
+
+With `--batch` it reads requests, one a line, and answers each as soon as it is traced. All their kernels
+run in one process, so that one of them could change what is made of those after it: for kernels of which
+only a forecast is wanted.
 """
 
 from __future__ import annotations
@@ -30,12 +34,18 @@ def reply(text: str) -> tuple[int, bytes]:
 def main(argv: list[str] | None = None) -> int:
     """Answer the request on standard input."""
     parser = argparse.ArgumentParser(prog="python -m nki_sim.tracer", description=__doc__)
+    parser.add_argument("--batch", action="store_true", help="answer several requests, one a line")
     parser.add_argument("--out-fd", type=int, required=True, help="file descriptor for the reply")
     options = parser.parse_args(argv)
-    status, data = reply(sys.stdin.read())
+    text = sys.stdin.read()
+    worst = 0
     with os.fdopen(options.out_fd, "wb") as out:
-        out.write(data)
-    return status
+        for request in text.split("\n") if options.batch else [text]:
+            status, data = reply(request)
+            worst = max(worst, status)
+            out.write(data)
+            out.flush()
+    return worst
 
 
 if __name__ == "__main__":

@@ -6,11 +6,11 @@ and raises only InfrastructureError. `registry` makes one by name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from state.model import Digest, Evaluation, EvaluationRequest
+from state.model import Digest, Evaluation, EvaluationRequest, Predicted, ProblemRef
 
 
 class Blobs(Protocol):
@@ -31,6 +31,18 @@ class EvaluationAnswer:
     stage_ms: Mapping[str, float]
 
 
+@dataclass(frozen=True, slots=True)
+class PredictionRequest:
+    """Kernels of one author to be predicted, not judged: rewrites of one parent that a search looks at."""
+
+    author: str
+    sources: tuple[str, ...]
+    problem: ProblemRef
+    size: str
+    target: str
+    toolchain: str
+
+
 class Evaluator(Protocol):
     """Judges and times kernels somewhere."""
 
@@ -48,6 +60,16 @@ class Evaluator(Protocol):
 
         Raises:
             InfrastructureError: no verdict could be reached, through no fault of the kernel.
+        """
+        ...
+
+    async def predict(self, request: PredictionRequest, blobs: Blobs, /) -> Sequence[Predicted]:
+        """Predict the latency of each kernel by its program alone: no numerics, so it may well be wrong.
+
+        The answers are in the order of the sources. Cancelling ends all processes.
+
+        Raises:
+            InfrastructureError: the kernels could not be looked at, through no fault of theirs.
         """
         ...
 

@@ -7,7 +7,6 @@ worker that sees only the program. The reference's outputs come from a jail of t
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -21,16 +20,17 @@ from nki_sim import targets
 from nki_sim.errors import TargetError
 from remote.cache import needed
 from remote.errors import InfrastructureError
-from remote.evaluator import Blobs, EvaluationAnswer
+from remote.evaluator import Blobs, EvaluationAnswer, PredictionRequest
 from remote.judge import rules, suite
 from remote.judge.job import Job, Outcome
-from remote.judge.normalise import code_digest, parse
+from remote.judge.normalise import code_digest
 from remote.pool import WorkerLimits, WorkerPool
+from remote.predictions import Predictor
 from remote.references import ReferenceStore
 from remote.sandbox import JailResult, run_jailed
+from remote.tracing import trace_request
 from remote.walls import JailedProgram, JailStrength, Limits, jail_strength
 from seeds import Problem, SeedsError, from_files
-from seeds.folder import KERNEL
 from state.errors import BlobMissing
 from state.model import (
     TRUSTED_AUTHORS,
@@ -39,13 +39,11 @@ from state.model import (
     Evaluation,
     EvaluationRequest,
     Level,
+    Predicted,
     ProblemRef,
     Verdict,
     digest_of,
 )
-
-MAX_INSTRUCTIONS = 500_000
-"""Seven times what the largest plain kernel of NKIBench has; timing that many takes some ten seconds."""
 
 FULL = "full"
 LEVELS: Mapping[Level, int | None] = {Level.SLICES: 0, Level.ONE_SEED: 1, Level.WHOLE: None}
@@ -98,6 +96,7 @@ class LocalEvaluator:
         self._jail_limits = jail_limits or Limits()
         self._slots = asyncio.Semaphore(count)
         self._workers = WorkerPool(worker_limits or WorkerLimits.for_slots(count))
+        self._predictor = Predictor(self._workers)
         self._references = ReferenceStore(home, strength=self._strength, secret=secret)
 
     @property
@@ -122,6 +121,18 @@ class LocalEvaluator:
             outcome = await self._judge(run)
         return _answer(run, outcome, self.toolchain())
 
+    async def predict(self, request: PredictionRequest, blobs: Blobs, /) -> list[Predicted]:
+        """Predict kernels without judging them; cancelling it kills their jail and its worker.
+
+        Raises:
+            InfrastructureError: they could not be looked at.
+        """
+        problem = _problem(blobs, request.problem)
+        check_sizes(problem, request.size, request.target)
+        self._admit(request.author)
+        async with self._slots:
+            return await self._predictor.predict(request, problem, self._jailed)
+
     async def aclose(self) -> None:
         """Kill every worker."""
         await self._workers.aclose()
@@ -131,7 +142,7 @@ class LocalEvaluator:
             refused = _lint(run.source)
         if refused is not None:
             return refused
-        self._admit(run)
+        self._admit(run.request.author)
         async with run.at("jail"):
             result = await self._trace(run)
             if result.asleep:
@@ -147,7 +158,11 @@ class LocalEvaluator:
         return outcome
 
     async def _trace(self, run: _Run) -> JailResult:
-        return await run_jailed(self._tracer(), _trace_request(run), strength=self._strength)
+        asked = trace_request(run.source.decode(), run.problem, run.request.size, run.request.target)
+        return await self._jailed(asked)
+
+    async def _jailed(self, request: bytes, *flags: str) -> JailResult:
+        return await run_jailed(self._tracer(*flags), request, strength=self._strength)
 
     async def _compare(self, run: _Run, reply: bytes) -> Outcome:
         """Judge a traced program on what the level asks for."""
@@ -172,20 +187,20 @@ class LocalEvaluator:
         run.stage_ms.update(outcome.stage_ms)
         return outcome
 
-    def _admit(self, run: _Run) -> None:
-        trusted = run.request.author in TRUSTED_AUTHORS
+    def _admit(self, author: str) -> None:
+        trusted = author in TRUSTED_AUTHORS
         if self._strength is JailStrength.WEAK and not trusted and not self._allow_weak_jail:
             text = (
-                f"only a weak jail works here, so kernels written by {run.request.author} are not run; "
+                f"only a weak jail works here, so kernels written by {author} are not run; "
                 "install bubblewrap or set daemon.allow_weak_jail"
             )
             raise InfrastructureError("weak_jail", text, retryable=False)
 
-    def _tracer(self) -> JailedProgram:
+    def _tracer(self, *flags: str) -> JailedProgram:
         package = Path(nki_sim.__file__).parent
         return JailedProgram(
             "nki_sim.tracer",
-            ("--out-fd",),
+            (*flags, "--out-fd"),
             packages=(package,),
             site_packages=True,  # NumPy, which is loaded for kernels that import it
             fills_memory=True,
@@ -221,16 +236,8 @@ def _parsed(files: tuple[tuple[str, bytes], ...]) -> Problem:
 
 
 def _lint(source: bytes) -> Outcome | None:
-    try:
-        offences = rules.check(parse(source), source.decode())
-    except SyntaxError as error:
-        return _failed(Verdict.LINT_ERROR, "lint", "syntax_error", str(error.msg), line=error.lineno)
-    if not offences:
-        return None
-    first = offences[0]
-    more = f" (and {len(offences) - 1} more)" if len(offences) > 1 else ""
-    text = first.message + more
-    return _failed(Verdict.LINT_ERROR, "lint", first.code, text, line=first.line, hint=first.hint)
+    error = rules.offence(source)
+    return None if error is None else Outcome(verdict=Verdict.LINT_ERROR, stage="lint", error=error)
 
 
 def _failed(
@@ -242,29 +249,24 @@ def _failed(
 
 
 def _check_request(run: _Run) -> None:
-    spec, size = run.problem.spec, run.request.size
+    check_sizes(run.problem, run.request.size, run.request.target)
+
+
+def check_sizes(problem: Problem, size: str, target: str) -> None:
+    """Refuse a size or a target that a problem cannot be judged at.
+
+    Raises:
+        InfrastructureError: not_shape_generic, or the code of what is unknown.
+    """
+    spec = problem.spec
     if size != FULL and not spec.shape_generic:
         text = f"{spec.name} is not shape-generic: a verdict at size {size} says nothing about {FULL}"
         raise InfrastructureError("not_shape_generic", text, retryable=False)
     try:
         spec.dims(size)
-        targets.load(run.request.target)
+        targets.load(target)
     except (SeedsError, TargetError) as error:
         raise InfrastructureError(error.code, str(error), retryable=False) from error
-
-
-def _trace_request(run: _Run) -> bytes:
-    spec = run.problem.spec
-    dims = spec.dims(run.request.size)
-    arrays = [{"shape": item.passed(dims), "dtype": item.dtype} for item in spec.inputs]
-    fields = {
-        "source": run.source.decode(),
-        "filename": KERNEL,
-        "args": spec.arguments(arrays, lambda value: {"value": value}),
-        "target": run.request.target,
-        "limits": {"max_instructions": MAX_INSTRUCTIONS},
-    }
-    return json.dumps(fields).encode()
 
 
 def _ended_badly(result: JailResult) -> Outcome | None:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from remote import framing
 from remote.errors import InfrastructureError
-from remote.judge.job import Job, Outcome, Reply
+from remote.judge.job import Forecasts, Job, Outcome, Reply
 from remote.processes import end, start
+from state.model import Predicted
 
 _MESSAGE_LIMIT_BYTES = 1 << 20
 _LEAST_MEMORY_BYTES = 4 << 30  # address space; the largest problem's arrays and NumPy's own take about half
@@ -37,7 +38,7 @@ class WorkerLimits:
 
 
 class WorkerPool:
-    """Workers that judge one program at a time each; there are as many as jobs were given at once."""
+    """Workers that answer one job at a time each; there are as many as jobs were given at once."""
 
     def __init__(self, limits: WorkerLimits) -> None:
         self._limits = limits
@@ -55,20 +56,36 @@ class WorkerPool:
         Raises:
             InfrastructureError: worker_deadline, worker_died, worker_failed, bad_reference.
         """
+        answer = await self._ask(job, reply)
+        assert answer.outcome is not None
+        return answer.outcome
+
+    async def forecast(self, job: Forecasts, replies: bytes) -> tuple[Predicted, ...]:
+        """Have a worker predict the latencies of a tracer's programs.
+
+        Raises:
+            InfrastructureError: worker_deadline, worker_died, worker_failed.
+        """
+        answer = await self._ask(job, replies)
+        assert answer.forecasts is not None
+        return answer.forecasts
+
+    async def _ask(self, job: Job | Forecasts, payload: bytes) -> Reply:
         async with self._worker() as process:
             try:
                 async with asyncio.timeout(self._limits.wall_s):
-                    header, _ = await _exchange(process, framing.pack(job.model_dump_json().encode(), reply))
+                    header, _ = await _exchange(
+                        process, framing.pack(job.model_dump_json().encode(), payload)
+                    )
             except TimeoutError:
                 text = f"the worker did not answer within {self._limits.wall_s:g} s"
                 raise InfrastructureError("worker_deadline", text) from None
             except (asyncio.IncompleteReadError, ConnectionError):
                 raise InfrastructureError("worker_died", "the worker died while judging") from None
         answer = Reply.model_validate_json(header)
-        if answer.outcome is None:
-            assert answer.failure is not None
+        if answer.failure is not None:
             raise InfrastructureError(answer.failure.code, answer.failure.message)
-        return answer.outcome
+        return answer
 
     @contextlib.asynccontextmanager
     async def _worker(self) -> AsyncIterator[asyncio.subprocess.Process]:

@@ -11,9 +11,12 @@ import resource
 import signal
 import sys
 
+from pydantic import TypeAdapter
+
 from remote import framing
 from remote.judge.drawn import InputCache
-from remote.judge.job import Job, Reply
+from remote.judge.forecasts import forecasts
+from remote.judge.job import Forecasts, Job, Reply
 from remote.judge.numerics import BadReferenceError
 from remote.judge.program import judge
 from state.model import ErrorInfo
@@ -26,10 +29,16 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
 
 
+_JOB: TypeAdapter[Job | Forecasts] = TypeAdapter(Job | Forecasts)
+
+
 def answer(header: bytes, payload: bytes, inputs: InputCache) -> Reply:
     """Judge one job; whatever goes wrong that is not the kernel's fault is a failure, never a verdict."""
     try:
-        return Reply(outcome=judge(Job.model_validate_json(header), payload, inputs))
+        job = _JOB.validate_json(header)
+        if isinstance(job, Forecasts):
+            return Reply(forecasts=forecasts(job, payload))
+        return Reply(outcome=judge(job, payload, inputs))
     except BadReferenceError as error:
         return Reply(failure=ErrorInfo(code="bad_reference", message=str(error)))
     except Exception as error:  # noqa: BLE001  a defect of ours must not look like one of the kernel's

@@ -15,16 +15,18 @@ from state.model import Attempt, Credit, Digest, ErrorInfo, Evaluation
 def credited(credits_: Mapping[str, Credit], attempts: Iterable[Attempt]) -> dict[str, Credit]:
     """Return the credits after a round, by technique in alphabetical order.
 
-    Every attempt is a try; only those that gained add to `gains` and, with ln(speed-up), to `log_gain`.
+    Every attempt is a try; only those that gained add to `gains` and, with ln(speed-up), to `log_gain`. An
+    attempt of several techniques is a try of each, and each has its share of the gain.
     """
     ledger = dict(credits_)
     for attempt in attempts:
-        before = ledger.get(attempt.technique, Credit())
-        ledger[attempt.technique] = Credit(
-            tries=before.tries + 1,
-            gains=before.gains + attempt.gained,
-            log_gain=before.log_gain + _log_gain(attempt),
-        )
+        for technique, share in _shares(attempt).items():
+            before = ledger.get(technique, Credit())
+            ledger[technique] = Credit(
+                tries=before.tries + 1,
+                gains=before.gains + attempt.gained,
+                log_gain=before.log_gain + share * _log_gain(attempt),
+            )
     return dict(sorted(ledger.items()))
 
 
@@ -47,12 +49,16 @@ def retracted(
                 update={"verdict": evaluation.verdict, "error": error, "speedup": None, "gained": False}
             )
         )
-        if attempt.gained:
-            before = ledger[attempt.technique]
-            ledger[attempt.technique] = before.model_copy(
-                update={"gains": before.gains - 1, "log_gain": before.log_gain - _log_gain(attempt)}
+        for technique, share in _shares(attempt).items() if attempt.gained else ():
+            before = ledger[technique]
+            ledger[technique] = before.model_copy(
+                update={"gains": before.gains - 1, "log_gain": before.log_gain - share * _log_gain(attempt)}
             )
     return tuple(amended), ledger
+
+
+def _shares(attempt: Attempt) -> Mapping[str, float]:
+    return attempt.shares or {attempt.technique: 1.0}
 
 
 def _log_gain(attempt: Attempt) -> float:

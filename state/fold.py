@@ -37,6 +37,8 @@ from state.events import (
     PlanFailed,
     PlanProposed,
     PlanStarted,
+    PredictionBatch,
+    PredictionStarted,
     ReflectionRecorded,
     ReflectionStarted,
     RoundCompleted,
@@ -66,7 +68,7 @@ from state.tally import tallied
 
 __all__ = ["FOLD_VERSION", "IllegalEvent", "RunState", "apply", "fork", "semantic", "state_hash"]
 
-FOLD_VERSION = 6
+FOLD_VERSION = 7
 """Raised whenever the meaning of the state changes; snapshots of other versions are ignored."""
 
 FORMER = 16
@@ -387,11 +389,13 @@ _HANDLERS: dict[type[Event], Handler] = {
     GuardCheckpointed: _checkpointed,
     MemoryCurated: _curated,
     BudgetSpent: _spent,
+    PredictionStarted: _started,
     PlanStarted: _started,
     ExecutionStarted: _started,
     EvaluationStarted: _started,
     SummaryStarted: _started,
     ReflectionStarted: _started,
+    PredictionBatch: _ended,
     PlanProposed: _ended,
     PlanFailed: _ended,
     KernelProposed: _ended,

@@ -56,7 +56,7 @@ def _late(state: RunState, place: EffectKey) -> Late:
 
 
 _KERNEL = frozenset({Role.EXECUTOR, Role.EVALUATOR})
-_PROPOSING = frozenset({Role.PLANNER, *_KERNEL})
+_PROPOSING = frozenset({Role.PREDICTOR, Role.PLANNER, *_KERNEL})
 
 
 def taken(state: RunState, event: EffectEnded) -> dict[str, Any]:

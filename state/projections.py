@@ -31,6 +31,7 @@ from state.events import (
     KernelRefuted,
     PlanFailed,
     PlanProposed,
+    PredictionBatch,
     ReflectionRecorded,
     RoundStarted,
     RunCancelled,
@@ -44,7 +45,7 @@ from state.model import SYSTEM_STREAM, EffectKey, Role, RunStatus
 from state.records import Recorded
 from state.schema import get_meta, set_meta, transaction
 
-VERSION = 4
+VERSION = 5
 """Raised with any change of tables or handlers; an older log's read models are rebuilt when it is opened."""
 
 NANO = 1_000_000_000
@@ -61,6 +62,9 @@ TABLES = {
     "plans": """run TEXT, round INT, slot INT, plan INT, technique TEXT, site TEXT, title TEXT,
         predicted_speedup REAL, error_code TEXT, error_message TEXT, seq INT NOT NULL, run_seq INT NOT NULL,
         PRIMARY KEY(run, round, slot, plan)""",
+    "predictions": """run TEXT, round INT, slot INT, variants INT NOT NULL, predicted INT NOT NULL,
+        failed INT NOT NULL, instructions INT NOT NULL, best_ms REAL, error_code TEXT, run_seq INT NOT NULL,
+        PRIMARY KEY(run, round, slot)""",
     "attempts": """run TEXT, candidate TEXT, round INT NOT NULL, slot INT NOT NULL, plan INT NOT NULL,
         implementation INT NOT NULL, repair INT NOT NULL, source TEXT, author TEXT, note TEXT, verdict TEXT,
         stage TEXT, error_code TEXT, error_message TEXT, latency_ms REAL, lo_ms REAL, hi_ms REAL,
@@ -110,6 +114,7 @@ STATEMENTS = {
         WHERE run = ?4""",
     "slot": "INSERT INTO slots VALUES (?, ?, ?, ?, ?, ?, ?)",
     "plan": "INSERT OR REPLACE INTO plans VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    "predicted": "INSERT OR REPLACE INTO predictions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     "proposed": _upsert("source", "author", "note"),
     "unproposed": _upsert("error_code", "error_message", "judged_at"),
     "judged": _upsert(
@@ -261,6 +266,15 @@ def _round(item: Recorded, event: RoundStarted) -> Iterator[Change]:
         )
 
 
+def _predicted(item: Recorded, event: PredictionBatch) -> Iterator[Change]:
+    at, error = EffectKey.parse(event.key), event.error
+    yield "predicted", (
+        item.stream, at.round, at.slot, event.count, event.predicted, event.failed, event.instructions,
+        event.best_ms, error.code if error else None, item.run_seq,
+    )  # fmt: skip
+    yield from _spent(item, event)
+
+
 def _planned(item: Recorded, event: PlanProposed) -> Iterator[Change]:
     at, plan = EffectKey.parse(event.key), event.plan
     yield "plan", (
@@ -364,6 +378,7 @@ _HANDLERS: dict[type, Callable[[Recorded, Any], Iterator[Change]]] = {
     RunCancelled: _status(RunStatus.CANCELLED),
     RunCompleted: _status(RunStatus.COMPLETED),
     RoundStarted: _round,
+    PredictionBatch: _predicted,
     PlanProposed: _planned,
     PlanFailed: _unplanned,
     KernelProposed: _proposed,

@@ -19,6 +19,7 @@ from state.events import (
     KernelProposed,
     PlanFailed,
     PlanProposed,
+    PredictionBatch,
     ReflectionRecorded,
 )
 from state.model import (
@@ -45,7 +46,8 @@ from state.model import (
 )
 
 Outcome = Annotated[
-    PlanProposed
+    PredictionBatch
+    | PlanProposed
     | PlanFailed
     | KernelProposed
     | ExecutionFailed
@@ -91,6 +93,8 @@ class Tally(NamedTuple):
     failed: int = 0
     duplicates: int = 0
     reverts: int = 0
+    predicted: int = 0
+    """Kernels that were predicted and not judged."""
 
 
 class RunState(Frozen):

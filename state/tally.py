@@ -11,6 +11,7 @@ from state.events import (
     Event,
     ExecutionFailed,
     KernelProposed,
+    PredictionBatch,
     effect_key,
 )
 from state.model import (
@@ -43,8 +44,13 @@ def _count_evaluated(tally: Tally, event: EvaluationCompleted) -> Tally:
     return tally._replace(evaluated=tally.evaluated + first, failed=failed)
 
 
+def _count_predicted(tally: Tally, event: PredictionBatch) -> Tally:
+    return tally._replace(predicted=tally.predicted + event.predicted)
+
+
 _TALLIES: dict[type[Event], Callable[[Tally, Any], Tally]] = {
     KernelProposed: _count_proposed,
     ExecutionFailed: _count_unproposed,
     EvaluationCompleted: _count_evaluated,
+    PredictionBatch: _count_predicted,
 }

@@ -40,6 +40,15 @@ def _nothing_else(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
+def _no_looking_ahead(body: dict[str, Any]) -> dict[str, Any]:
+    """Before planners looked ahead, none did; runs of that time go on so."""
+    config = body.get("config")
+    search = config.get("search", {}) if isinstance(config, dict) else None
+    if not (isinstance(config, dict) and isinstance(search, dict)):
+        return body
+    return {**body, "config": {**config, "search": {"lookahead_predictions": 0, **search}}}
+
+
 def _by_person(body: dict[str, Any]) -> dict[str, Any]:
     """The cause of a pause stood in its reason only, which is no evidence: a person lets the run go on."""
     return {**body, "cause": PauseCause.PERSON}
@@ -49,6 +58,7 @@ UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("RunCreated", 1): _any_gain,
     ("RunCreated", 2): _nothing_else,
     ("RunCreated", 3): _nothing_else,
+    ("RunCreated", 4): _no_looking_ahead,
     ("RunForked", 1): _nothing_else,
     ("RunPaused", 1): _nothing_else,
     ("RunPaused", 2): _by_person,
@@ -56,6 +66,7 @@ UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("ConfigChanged", 1): _any_gain,
     ("ConfigChanged", 2): _nothing_else,
     ("ConfigChanged", 3): _nothing_else,
+    ("ConfigChanged", 4): _no_looking_ahead,
     ("RoundStarted", 1): _nothing_else,
     ("EvaluationCompleted", 1): _no_draws,
     ("EvaluationCompleted", 2): _nothing_else,
@@ -69,6 +80,8 @@ UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("GuardCheckpointed", 2): _nothing_else,
     ("RunCompleted", 1): _nothing_else,
     ("RoundCompleted", 1): _nothing_else,
+    ("RoundCompleted", 2): _nothing_else,
+    ("PlanProposed", 1): _nothing_else,
 }
 """(type, version) -> what makes version + 1 of it."""
 

@@ -36,6 +36,12 @@ class Estimate:
     unread: int
     """Statements that are not counted, as they cannot be read: only equals compare."""
 
+    @property
+    def busiest(self) -> str:
+        """The engine that is busy for longest, `dma` for both parts of a transfer."""
+        engine = max(ENGINES, key=lambda name: self.busy_ns[name])
+        return "dma" if engine == "descriptor" else engine
+
 
 def estimate(kernel: Kernel, target: Target) -> Estimate:
     """Estimate a kernel; unreadable statements cost nothing, in it and in its rewrites alike."""

@@ -43,7 +43,7 @@ def explore(
     for transform in transforms:
         for site, number, choice, result in _results(transform, kernel, target):
             try:
-                child = _checked(kernel, result, arguments, target, known)
+                child = checked(kernel, _done(result), arguments, target, known)
             except Refused as refusal:
                 refusals.append(f"{transform.id} {site}: {refusal}")
                 continue
@@ -68,24 +68,33 @@ def _results(
                 yield site, number, choice, refusal
 
 
-def _checked(
-    kernel: Kernel,
-    result: str | Refused,
-    arguments: Sequence[Argument],
-    target: Target,
-    known: frozenset[str],
-) -> Kernel:
-    """The kernel after a rewrite, if it can be read as well as before and breaks no rule that held."""
+def _done(result: str | Refused) -> str:
     if isinstance(result, Refused):
         raise result
+    return result
+
+
+def checked(
+    kernel: Kernel,
+    source: str,
+    arguments: Sequence[Argument],
+    target: Target,
+    known: frozenset[str] | None = None,
+) -> Kernel:
+    """The kernel after a rewrite; `known` are the rules that the kernel before it breaks already.
+
+    Raises:
+        Refused: it cannot be read as well as before, or breaks a rule that held.
+    """
     try:
-        child = read(result, arguments, target)
+        child = read(source, arguments, target)
     except SourceError as error:
         raise Refused(str(error)) from error
     walls = [item for item in child.statements if item.kind is Kind.OPAQUE]
     if len(walls) > sum(item.kind is Kind.OPAQUE for item in kernel.statements):
         raise Refused(f"the result could not be read again: {walls[0].reason}")
-    new = [item for item in breaches(child, target) if item not in known]
+    before = frozenset(breaches(kernel, target)) if known is None else known
+    new = [item for item in breaches(child, target) if item not in before]
     if new:
         raise Refused(new[0])
     return child

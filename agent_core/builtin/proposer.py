@@ -1,8 +1,9 @@
 """The built-in proposer: the four roles answered by the rewrite engine, without a model.
 
-Planning and rewriting run in a process pool. One ranking serves all plans of a parent in a round: it
-depends on the parent, its profile and the round's learning context only, so plan number n is its n-th
-entry, whichever plan is asked for first and however often.
+It looks ahead (`foresight`), and plan number n is then the n-th variant that this found. Where it did not,
+one ranking of single rewrites serves all plans of a parent in a round: it depends on the parent, its profile
+and the round's learning context only, so plan number n is its n-th entry, whichever plan is asked for first
+and however often. Planning and rewriting run in a process pool.
 """
 
 from __future__ import annotations
@@ -14,24 +15,29 @@ from collections import OrderedDict
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
+from agent_core.builtin import foresight
 from agent_core.builtin.pool import Pool
 from agent_core.effects import (
     ImplementRequest,
     LearningContext,
+    LookAheadRequest,
     PlanRequest,
     ReflectRequest,
     SummarizeRequest,
+    Variants,
 )
 from agent_core.roles import (
     ExperienceAnswer,
     KernelAnswer,
+    LookAheadAnswer,
     PlanAnswer,
+    Predict,
     ReadBlob,
     ReflectionAnswer,
     RoleError,
 )
 from agent_core.roles.mechanical import experience_of, reflection_of, speedup_of
-from state.model import EffectKey, ErrorInfo, ExperienceKind, Plan, Prediction, ProblemRef
+from state.model import EffectKey, ErrorInfo, ExperienceKind, Plan, Prediction, ProblemRef, digest_of
 
 RANKINGS = 64
 """Rankings kept: more than the beam slots of two rounds."""
@@ -56,13 +62,26 @@ class BuiltinProposer:
         self._pool = Pool(work, workers=count)
         self._rankings: OrderedDict[str, asyncio.Task[dict[str, Any]]] = OrderedDict()
 
-    async def plan(self, request: PlanRequest, read: ReadBlob) -> PlanAnswer:
-        """Plan number `key.plan` of the parent's ranking.
+    async def look_ahead(
+        self, request: LookAheadRequest, read: ReadBlob, predict: Predict
+    ) -> LookAheadAnswer:
+        """Search over sequences of rewrites by predictions.
 
         Raises:
-            RoleError: `nothing_applies` when the ranking is shorter; `unreadable_kernel`.
+            RoleError: `unreadable_kernel`, or what `predict` raises.
+        """
+        shapes = _shapes(request.problem, request.size, request.target, read)
+        return await foresight.look_ahead(request, read, predict, shapes, self._ask)
+
+    async def plan(self, request: PlanRequest, read: ReadBlob) -> PlanAnswer:
+        """Plan number `key.plan` of what looking ahead found, else of the parent's ranking.
+
+        Raises:
+            RoleError: `nothing_applies` when there are fewer; `unreadable_kernel`.
         """
         number = EffectKey.parse(request.key).plan
+        if request.variants is not None:
+            return PlanAnswer(_variant(request, number, Variants.model_validate_json(read(request.variants))))
         made = await asyncio.shield(self._ranking(_rank_request(request, read)))
         plans = made["plans"]
         if number >= len(plans):
@@ -79,6 +98,8 @@ class BuiltinProposer:
             RoleError: the rewrite does not apply, changes nothing or has no k-th choice.
         """
         detail = request.plan.detail
+        if request.plan.steps:
+            return await self._replay(request, read)
         if not isinstance(detail, dict) or not {"site", "choices"} <= detail.keys():
             raise _failure("no_detail", f"{request.plan.technique} was not planned by the built-in planner")
         choices = detail["choices"]
@@ -94,8 +115,25 @@ class BuiltinProposer:
             "choice": choices[number],
             **_shapes(request.problem, request.size, request.target, read),
         }
-        made = await self._ask(json.dumps(job, sort_keys=True))
+        made = await self._ask(job)
         return KernelAnswer(made["source"], f"{made['note']}: {made['keeps']}")
+
+    async def _replay(self, request: ImplementRequest, read: ReadBlob) -> KernelAnswer:
+        """Carry out a sequence again; what comes of it must be what was predicted."""
+        if EffectKey.parse(request.key).implementation > 0:
+            raise _failure("no_more_choices", "a sequence that was found by looking ahead has one form")
+        plan = request.plan
+        job = {
+            "job": "replay",
+            "source": read(request.parent.source).decode(),
+            "steps": [step.model_dump(mode="json") for step in plan.steps],
+            **_shapes(request.problem, request.size, request.target, read),
+        }
+        made = await self._ask(job)
+        if plan.detail != {"source": digest_of(made["source"].encode())}:
+            text = "the rewrites lead to another kernel than the one that was predicted"
+            raise _failure("not_reproduced", text)
+        return KernelAnswer(made["source"], plan.title)
 
     async def summarize(self, request: SummarizeRequest, read: ReadBlob) -> ExperienceAnswer:
         """The pair in one sentence, with what the plan expected."""
@@ -119,13 +157,16 @@ class BuiltinProposer:
         """The ranking for a request, made once; a failed one is not kept."""
         task = self._rankings.get(request)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
-            task = asyncio.create_task(self._ask(request))
+            task = asyncio.create_task(self._answered(request))
             self._rankings[request] = task
             while len(self._rankings) > RANKINGS and next(iter(self._rankings.values())).done():
                 self._rankings.popitem(last=False)
         return task
 
-    async def _ask(self, request: str) -> dict[str, Any]:
+    async def _ask(self, job: dict[str, Any]) -> dict[str, Any]:
+        return await self._answered(json.dumps(job, sort_keys=True))
+
+    async def _answered(self, request: str) -> dict[str, Any]:
         try:
             made = json.loads(await self._pool.run(request))
         except BrokenProcessPool as error:
@@ -166,6 +207,15 @@ def _rank_request(request: PlanRequest, read: ReadBlob) -> str:
         **_shapes(request.problem, request.size, request.target, read),
     }
     return json.dumps(job, sort_keys=True)
+
+
+def _variant(request: PlanRequest, number: int, seen: Variants) -> Plan:
+    if number >= len(seen.found):
+        reasons = "; ".join(seen.reasons) or "no sequence of rewrites is predicted to be faster"
+        raise _failure(
+            "nothing_applies", f"{len(seen.found)} variants found of {request.parent.id}: {reasons}"
+        )
+    return foresight.plan_of(seen.found[number], seen.parent_ms)
 
 
 def _plan(made: dict[str, Any]) -> Plan:

@@ -15,6 +15,7 @@ from random import Random
 
 from agent_core.builtin.estimate import Estimate, estimate
 from agent_core.builtin.explore import Child, explore
+from agent_core.builtin.lookahead import SIBLING, TEMPERATURE
 from agent_core.builtin.menu import menu
 from agent_core.builtin.model import Argument
 from agent_core.builtin.reader import read
@@ -27,12 +28,8 @@ EXPLORATION = 0.01
 """Bonus, in log speed-up, of a technique never tried."""
 OFF_BOTTLENECK = 0.6
 """Discount of a technique that does not address the bottleneck."""
-SIBLING = 0.8
-"""Discount of each further choice at one site."""
 WORTHWHILE = 0.95
 """Estimated speed-up below which a rewrite is not proposed: the estimate errs, but not by more."""
-TEMPERATURE = 0.02
-"""Log speed-up by which a rewrite is e times likelier than another to be drawn by exploration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +104,11 @@ def _rewrite(child: Child, before: Estimate, after: Estimate, evidence: Evidence
         reason=_reason(before, after, evidence.bottlenecks),
         value=_value(technique, log(speedup), evidence) * discount,
     )
+
+
+def expected(child: Child, before: Estimate, after: Estimate, evidence: Evidence) -> float:
+    """The logarithm of the speed-up that is expected of a rewrite."""
+    return _value(child.transform.id, log(before.total_ns / after.total_ns), evidence)
 
 
 def _value(technique: str, expected: float, evidence: Evidence) -> float:

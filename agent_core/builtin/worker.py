@@ -12,9 +12,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from agent_core.builtin.estimate import estimate
+from agent_core.builtin.explore import checked, explore
 from agent_core.builtin.inlining import canonical
 from agent_core.builtin.model import Argument, ArrayArgument
-from agent_core.builtin.rank import Evidence, chosen, ranked
+from agent_core.builtin.rank import Evidence, chosen, expected, ranked
 from agent_core.builtin.reader import read
 from agent_core.builtin.transforms.base import Refused
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
@@ -45,15 +47,22 @@ def answer(request: str) -> str:
     return json.dumps({"ok": made}, sort_keys=True)
 
 
-def _rank(values: dict[str, Any]) -> dict[str, Any]:
-    """The plans of one parent: `count` rewrites with their places, and why others do not apply."""
-    evidence = Evidence(
+def _evidence(values: dict[str, Any]) -> Evidence:
+    return Evidence(
         bottlenecks=_bottlenecks(values["bottleneck"], values["profile"]),
         tried=frozenset((technique, place) for technique, place in values["tried"]),
-        credits={name: (int(tries), float(gain)) for name, (tries, gain) in values["credits"].items()},
+        credits=_credits(values),
     )
+
+
+def _credits(values: dict[str, Any]) -> dict[str, tuple[int, float]]:
+    return {name: (int(tries), float(gain)) for name, (tries, gain) in values["credits"].items()}
+
+
+def _rank(values: dict[str, Any]) -> dict[str, Any]:
+    """The plans of one parent: `count` rewrites with their places, and why others do not apply."""
     target = targets.load(values["target"])
-    ranking, refusals = ranked(values["source"], _arguments(values), target, evidence)
+    ranking, refusals = ranked(values["source"], _arguments(values), target, _evidence(values))
     picked = chosen(ranking, values["count"], values["seed"])
     siblings = {
         item.place: [dict(other.choice) for other in ranking if _same_site(item, other)] for item in picked
@@ -73,23 +82,74 @@ def _same_site(item: Any, other: Any) -> bool:
     return bool(item is not other and (item.technique, item.site) == (other.technique, other.site))
 
 
+def _expand(values: dict[str, Any]) -> dict[str, Any]:
+    """All rewrites of a kernel, each carried out, with what is expected of it and its size."""
+    target = targets.load(values["target"])
+    kernel = read(values["source"], _arguments(values), target)
+    children, refusals = explore(kernel, _arguments(values), target)
+    before = estimate(kernel, target)
+    evidence = Evidence(bottlenecks=frozenset({before.busiest}), credits=_credits(values))
+    moves = [
+        {
+            "technique": child.transform.id,
+            "site": child.site,
+            "choice": dict(child.choice),
+            "title": child.transform.title(child.site, child.choice),
+            "source": child.source,
+            "value": expected(child, before, estimate(child.kernel, target), evidence),
+            "instructions": sum(item.trips for item in child.kernel.operations()),
+        }
+        for child in children
+    ]
+    return {"moves": moves, "reasons": refusals[:MAX_REASONS]}
+
+
+def _combine(values: dict[str, Any]) -> dict[str, Any]:
+    """The sources after more and more of several rewrites, without those that no longer apply."""
+    source, done, made = values["source"], [], []
+    for number, step in enumerate(values["steps"]):
+        try:
+            source = _rewritten(source, step, values)
+        except (Refused, SourceError, _JobError):
+            continue
+        done.append(number)
+        made.append({"steps": list(done), "source": source})
+    return {"made": made}
+
+
+def _replay(values: dict[str, Any]) -> dict[str, Any]:
+    """The source after a whole sequence of rewrites."""
+    source = values["source"]
+    for step in values["steps"]:
+        source = _rewritten(source, step, values)
+    return {"source": source}
+
+
 def _apply(values: dict[str, Any]) -> dict[str, Any]:
     """The source after one rewrite."""
-    transform = TRANSFORMS.get(values["technique"])
-    if transform is None:
-        raise _JobError("unknown_technique", f"no built-in transformation is called {values['technique']!r}")
-    target = targets.load(values["target"])
-    kernel = canonical(read(values["source"], _arguments(values), target), target)
-    place = transform.places(kernel, target).get(values["site"])
-    if place is None:
-        raise _JobError("does_not_apply", f"{transform.id}: the kernel has no site {values['site']!r}")
-    source = transform.apply(kernel, target, place, values["choice"])
-    _check_changed(values["source"], source)
+    source = _rewritten(values["source"], values, values)
+    transform = TRANSFORMS[values["technique"]]
     return {
         "source": source,
         "note": transform.title(values["site"], values["choice"]),
         "keeps": transform.keeps,
     }
+
+
+def _rewritten(source: str, step: dict[str, Any], values: dict[str, Any]) -> str:
+    """The source after a rewrite that leads to a kernel which is read and fits, as `explore` demands."""
+    transform = TRANSFORMS.get(step["technique"])
+    if transform is None:
+        raise _JobError("unknown_technique", f"no built-in transformation is called {step['technique']!r}")
+    target = targets.load(values["target"])
+    kernel = canonical(read(source, _arguments(values), target), target)
+    place = transform.places(kernel, target).get(step["site"])
+    if place is None:
+        raise _JobError("does_not_apply", f"{transform.id}: the kernel has no site {step['site']!r}")
+    new = transform.apply(kernel, target, place, step["choice"])
+    _check_changed(source, new)
+    checked(kernel, new, _arguments(values), target)
+    return new
 
 
 def _check_changed(before: str, after: str) -> None:
@@ -109,4 +169,10 @@ def _arguments(values: dict[str, Any]) -> list[Argument]:
     ]
 
 
-_JOBS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"rank": _rank, "apply": _apply}
+_JOBS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "rank": _rank,
+    "apply": _apply,
+    "expand": _expand,
+    "combine": _combine,
+    "replay": _replay,
+}

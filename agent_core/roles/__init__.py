@@ -7,15 +7,29 @@ serves tests; LLM providers come beside them. Open this file first, then `builti
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agent_core.effects import ImplementRequest, PlanRequest, ReflectRequest, SummarizeRequest
-from state.model import Digest, ErrorInfo, Experience, Plan, Reflection, Usage
+from agent_core.effects import (
+    ImplementRequest,
+    LookAheadRequest,
+    PlanRequest,
+    ReflectRequest,
+    SummarizeRequest,
+    Variants,
+)
+from state.model import Digest, ErrorInfo, Experience, Plan, Predicted, Reflection, Usage
 
 ReadBlob = Callable[[Digest], bytes]
 """Returns a blob's bytes by digest."""
+
+
+Predict = Callable[[Sequence[str]], Awaitable[Sequence[Predicted]]]
+"""Predicts the latencies of kernels by their sources, for the problem, size and target of the request.
+
+It raises RoleError when the infrastructure fails for good.
+"""
 
 
 class RoleError(Exception):
@@ -25,6 +39,21 @@ class RoleError(Exception):
         super().__init__(f"{info.code}: {info.message}")
         self.info = info
         self.usage = usage or Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class LookAheadAnswer:
+    """What looking ahead found, with the sources that it names, and the work it took.
+
+    `predicted` kernels got a latency, `failed` did not; `instructions` are those of all of them.
+    """
+
+    variants: Variants
+    sources: Mapping[Digest, bytes]
+    predicted: int
+    failed: int
+    instructions: int
+    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +83,14 @@ class ExperienceAnswer:
 class ReflectionAnswer:
     reflection: Reflection
     usage: Usage = field(default_factory=Usage)
+
+
+class Foreseer(Protocol):
+    """A planner that looks ahead before it plans; `proposers.looks_ahead` says who is one."""
+
+    async def look_ahead(
+        self, request: LookAheadRequest, read: ReadBlob, predict: Predict
+    ) -> LookAheadAnswer: ...
 
 
 class Planner(Protocol):

@@ -9,18 +9,30 @@ broken (its repair is the kernel that was meant), or that a repair breaks in the
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
-from agent_core.effects import ImplementRequest, PlanRequest, ReflectRequest, SummarizeRequest
+from agent_core.effects import (
+    ImplementRequest,
+    LookAheadRequest,
+    PlanRequest,
+    ReflectRequest,
+    SummarizeRequest,
+    Variant,
+    Variants,
+)
 from agent_core.roles import (
     ExperienceAnswer,
     KernelAnswer,
+    LookAheadAnswer,
     PlanAnswer,
+    Predict,
     ReadBlob,
     ReflectionAnswer,
     RoleError,
 )
 from agent_core.roles.mechanical import experience_of, reflection_of, speedup_of
-from state.model import EffectKey, ErrorInfo, Plan, Prediction
+from state.model import EffectKey, ErrorInfo, Plan, Prediction, Step, digest_of
 
 CONSTANT = re.compile(r"^([A-Z][A-Z0-9_]*) = (\d+)\b", re.MULTILINE)
 BROKEN = "\ndef broken(:\n"
@@ -39,7 +51,34 @@ class Scripted:
     name = "scripted"
     repairs = True
 
+    async def look_ahead(
+        self, request: LookAheadRequest, read: ReadBlob, predict: Predict
+    ) -> LookAheadAnswer:
+        """Predict every constant halved and doubled; the variants are the fastest of these."""
+        source = read(request.parent.source).decode()
+        constants = [(name, int(value)) for name, value in CONSTANT.findall(source)]
+        steps = [_step(name, value * 2, value) for name, value in constants]
+        steps += [_step(name, value // 2, value) for name, value in constants if value > 1]
+        made = [_with(source, step.choice) for step in steps[: request.predictions]]
+        answers = await predict(made)
+        found = sorted(
+            (one.latency_ms, number) for number, one in enumerate(answers) if one.latency_ms is not None
+        )
+        chosen = found[: request.variants]
+        variants = [
+            Variant(steps=(steps[n],), source=digest_of(made[n].encode()), latency_ms=ms) for ms, n in chosen
+        ]
+        return LookAheadAnswer(
+            variants=Variants(parent_ms=request.parent.latency_ms, found=tuple(variants)),
+            sources={digest_of(made[n].encode()): made[n].encode() for _, n in chosen},
+            predicted=len(found),
+            failed=len(answers) - len(found),
+            instructions=sum(one.instructions for one in answers),
+        )
+
     async def plan(self, request: PlanRequest, read: ReadBlob) -> PlanAnswer:
+        if request.variants is not None:
+            return PlanAnswer(_planned(request, Variants.model_validate_json(read(request.variants))))
         constants = CONSTANT.findall(read(request.parent.source).decode())
         if not constants or request.draw % PLAN_FAILS_ONE_IN == 0:
             raise _failure("nothing_applies", f"{request.parent.id}: no constant to change")
@@ -57,11 +96,9 @@ class Scripted:
 
     async def implement(self, request: ImplementRequest, read: ReadBlob) -> KernelAnswer:
         assert isinstance(request.plan.detail, dict)
-        name, value = request.plan.detail["name"], request.plan.detail["value"]
         if not request.failed and request.draw % KERNEL_FAILS_ONE_IN == 0:
             raise _failure("scripted_failure", f"{request.key}: the script says that this one fails")
-        line = re.compile(rf"^{name} = \d+\b", re.MULTILINE)
-        source = line.sub(f"{name} = {value}", read(request.parent.source).decode())
+        source = _with(read(request.parent.source).decode(), request.plan.detail)
         odds = REPAIR_BREAKS_ONE_IN if request.failed else KERNEL_BREAKS_ONE_IN
         if (request.draw >> 8) % odds == 0:
             source += BROKEN
@@ -79,6 +116,34 @@ class Scripted:
 
     async def aclose(self) -> None:
         """Nothing is held open."""
+
+
+def _step(name: str, value: int, before: int) -> Step:
+    technique = "double_constant" if value > before else "halve_constant"
+    choice: dict[str, int | str] = {"name": name, "value": value}
+    return Step(technique=technique, site=name, title=f"{name} = {before} -> {value}", choice=choice)
+
+
+def _planned(request: PlanRequest, seen: Variants) -> Plan:
+    number = EffectKey.parse(request.key).plan
+    if number >= len(seen.found):
+        raise _failure("nothing_applies", f"{request.parent.id}: {len(seen.found)} variants found")
+    one = seen.found[number]
+    (step,) = one.steps
+    speedup = seen.parent_ms / one.latency_ms
+    return Plan(
+        technique=step.technique,
+        site=step.site,
+        title=step.title,
+        prediction=Prediction(speedup=speedup, reason="the script looked ahead"),
+        detail=step.choice,
+        steps=(step,),
+    )
+
+
+def _with(source: str, change: Mapping[str, Any]) -> str:
+    line = re.compile(rf"^{change['name']} = \d+\b", re.MULTILINE)
+    return line.sub(f"{change['name']} = {change['value']}", source)
 
 
 def create() -> Scripted:

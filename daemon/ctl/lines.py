@@ -29,6 +29,7 @@ from state.events import (
     MemoryCurated,
     PlanFailed,
     PlanProposed,
+    PredictionBatch,
     ProfileRecorded,
     ReflectionRecorded,
     RoundCompleted,
@@ -129,6 +130,13 @@ def _evaluated(event: EvaluationCompleted) -> str:
     return text + (f"; known from {event.cached_from}" if event.cached_from else "")
 
 
+def _looked_ahead(event: PredictionBatch) -> str:
+    text = f"{count(event.predicted, 'kernel')} predicted, {event.failed} failed, "
+    text += f"{count(event.count, 'variant')} to judge"
+    text += f", the best {ms(event.best_ms)} predicted" if event.best_ms is not None else ""
+    return text + (f": {_failed(event.error)}" if event.error is not None else "")
+
+
 def _kept(event: KernelKept) -> str:
     one = event.candidate
     gain = "" if event.speedup is None else f", {times(event.speedup)} over its parent"
@@ -203,6 +211,7 @@ _TELL: dict[type[Event], Callable[[Any], str]] = {
     RoundCompleted: lambda event: f"round {event.round}, {count(len(event.attempts), 'attempt')}",
     EffectStarted: _started,
     PlanProposed: lambda event: f"{event.plan.title}, expects {times(event.plan.prediction.speedup)}",
+    PredictionBatch: _looked_ahead,
     PlanFailed: lambda event: _failed(event.error),
     KernelProposed: lambda event: f"by {event.author}" + (f": {event.note}" if event.note else ""),
     ExecutionFailed: lambda event: _failed(event.error),

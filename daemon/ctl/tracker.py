@@ -107,6 +107,7 @@ def summary(run: str, state: RunState) -> dict[str, Any]:
         "percent_of_tight_bound": percent(state.bounds.tight_ms, best_ms),
         "proposed": state.tally.proposed,
         "evaluated": state.tally.evaluated,
+        "looked_at": state.tally.predicted,
         "failed": state.tally.failed,
         "duplicates": state.tally.duplicates,
         "reverts": state.tally.reverts,

@@ -168,7 +168,8 @@ def status_word(state: RunState, *, owned: bool) -> str:
 def standing(state: RunState) -> str:
     """Return how a run stands, in one line."""
     tally, best = state.tally, state.best
-    counts = f"in all {tally.proposed} proposed, {tally.evaluated} evaluated, {tally.failed} failed"
+    looked = f"{tally.predicted} looked at, " if tally.predicted else ""
+    counts = f"in all {looked}{tally.proposed} proposed, {tally.evaluated} evaluated, {tally.failed} failed"
     if best is None or state.initial is None:
         return counts
     gain = times(state.initial.latency_ms / best.latency_ms)

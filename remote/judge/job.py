@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import ConfigDict, Field
 
 from seeds import ProblemSpec
-from state.model import Benchmark, ErrorInfo, Frozen, Identity, Verdict
+from state.model import Benchmark, ErrorInfo, Frozen, Identity, Predicted, Verdict
 
 
 class Job(Frozen):
@@ -31,6 +31,15 @@ class Job(Frozen):
     secret: str = Field(default="", repr=False)
 
 
+class Forecasts(Frozen):
+    """A job of another kind: what the model says of each program in a tracer's replies, and nothing more."""
+
+    spec: ProblemSpec
+    size: str
+    target: str
+    count: int
+
+
 class Outcome(Frozen):
     """A verdict on a program; `profile` is the text of the profile's blob."""
 
@@ -46,7 +55,8 @@ class Outcome(Frozen):
 
 
 class Reply(Frozen):
-    """An outcome, or why there can be none (`bad_reference`, `worker_failed`)."""
+    """An outcome, or forecasts, or why there can be none (`bad_reference`, `worker_failed`)."""
 
     outcome: Outcome | None = None
+    forecasts: tuple[Predicted, ...] | None = None
     failure: ErrorInfo | None = None

@@ -26,7 +26,7 @@ from remote.judge import effort
 from remote.judge.declared import as_declared
 from remote.judge.drawn import InputCache
 from remote.judge.identity.stage import identify
-from remote.judge.job import Job, Outcome
+from remote.judge.job import Forecasts, Job, Outcome
 from remote.judge.numerics import output_fault
 from remote.judge.rejection import RejectedError, failed
 from remote.judge.trials import Trials
@@ -64,7 +64,7 @@ class _Judgement:
     def run(self) -> Outcome:
         target = targets.load(self.job.target)
         with self.at("trace"):
-            program = _program(self.reply)
+            program = read_program(self.reply)
         with self.at("rules"):
             _obey_rules(program, target, self.job)
             declared = as_declared(program, self.job.spec, self.job.size)
@@ -73,8 +73,8 @@ class _Judgement:
         with self.at("identity"):
             identity = identify(declared, self.reply, self.job)
         with self.at("timing"):
-            predicted = _timed(lambda: forecast(program, target))
-            untimed = _untimed(program)
+            predicted = timed(lambda: forecast(program, target))
+            untimed = untimed_error(program)
             benchmark = None if untimed else _benchmark(predicted, self.job)
         with self.at("profile"):
             explanation = explain.explain(predicted)
@@ -111,7 +111,12 @@ def judge(job: Job, reply: bytes, inputs: InputCache) -> Outcome:
         return judgement.outcome(Verdict.RUNTIME_ERROR, error=error)
 
 
-def _program(reply: bytes) -> Program:
+def read_program(reply: bytes) -> Program:
+    """The program in a tracer's reply.
+
+    Raises:
+        RejectedError: there is none, or it is not valid.
+    """
     try:
         return protocol.parse_reply(reply)
     except KernelError as error:
@@ -166,14 +171,19 @@ def _inputs_untouched(program: Program) -> None:
             raise RejectedError(Verdict.INCORRECT, "input_modified", text, line, hint)
 
 
-def _timed(compute: Callable[[], T]) -> T:
+def timed(compute: Callable[[], T]) -> T:
+    """What a step of timing gives.
+
+    Raises:
+        RejectedError: the program does not fit on the chip.
+    """
     try:
         return compute()
     except ScheduleError as error:
         raise RejectedError(Verdict.COMPILE_ERROR, error.code, str(error)) from error
 
 
-def _untimed(program: Program) -> ErrorInfo | None:
+def untimed_error(program: Program) -> ErrorInfo | None:
     """Why the model cannot say how long a program takes; None when it can."""
     error = untimed(program)
     if error is None:
@@ -182,8 +192,8 @@ def _untimed(program: Program) -> ErrorInfo | None:
 
 
 def _benchmark(found: Forecast, job: Job) -> Benchmark:
-    predicted = _timed(lambda: uncertainty.interval(found))
-    _plausible(predicted.latency_ms, job)
+    predicted = timed(lambda: uncertainty.interval(found))
+    plausible(predicted.latency_ms, job)
     return Benchmark(
         latency_ms=predicted.latency_ms,
         lo_ms=predicted.lo_ms,
@@ -194,7 +204,7 @@ def _benchmark(found: Forecast, job: Job) -> Benchmark:
     )
 
 
-def _plausible(latency_ms: float, job: Job) -> None:
+def plausible(latency_ms: float, job: Job | Forecasts) -> None:
     """Refuse what no legal kernel can be: float32 products may be made of faster 16-bit ones."""
     work = replace(job.spec.work_at(job.size), matmul_dtype=FASTEST_PRODUCTS)
     bound_ms = tight_ms(work, job.target)

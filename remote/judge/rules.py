@@ -15,7 +15,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from string import Formatter
 
+from remote.judge.normalise import parse
 from remote.judge.vocabulary import BUILTINS, INTERNALS, MODULES, SPECIAL_METHODS
+from state.model import ErrorInfo
 
 _ALL_BUILTINS = frozenset(dir(builtins))
 
@@ -34,6 +36,19 @@ class Offence:
     message: str
     line: int
     hint: str
+
+
+def offence(source: bytes) -> ErrorInfo | None:
+    """What a kernel's text is refused for, its first offence; None for one that may run."""
+    try:
+        found = check(parse(source), source.decode())
+    except SyntaxError as error:
+        return ErrorInfo(code="syntax_error", message=str(error.msg), line=error.lineno)
+    if not found:
+        return None
+    first = found[0]
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return ErrorInfo(code=first.code, message=first.message + more, line=first.line, hint=first.hint)
 
 
 def check(tree: ast.Module, source: str) -> list[Offence]:

@@ -40,6 +40,8 @@ from state.events.effect import (
     PlanFailed,
     PlanProposed,
     PlanStarted,
+    PredictionBatch,
+    PredictionStarted,
     ProfileRecorded,
     ReflectionRecorded,
     ReflectionStarted,
@@ -102,6 +104,8 @@ __all__ = [
     "PlanFailed",
     "PlanProposed",
     "PlanStarted",
+    "PredictionBatch",
+    "PredictionStarted",
     "ProfileRecorded",
     "ReflectionRecorded",
     "ReflectionStarted",
@@ -125,6 +129,7 @@ AnyEvent = Annotated[
     | ConfigRefused
     | CommandReceived | CommandCompleted | CommandRejected | LogRewritten
     | RoundStarted | RoundDeadlinePassed | BeamSelected | RoundCompleted
+    | PredictionStarted | PredictionBatch
     | PlanStarted | PlanProposed | PlanFailed
     | ExecutionStarted | KernelProposed | ExecutionFailed
     | EvaluationStarted | EvaluationCompleted | EvaluationFailed | ProfileRecorded
@@ -154,7 +159,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "round": ("RoundStarted", "RoundDeadlinePassed", "BeamSelected", "RoundCompleted"),
     "plan": ("PlanStarted", "PlanProposed", "PlanFailed"),
     "execution": ("ExecutionStarted", "KernelProposed", "ExecutionFailed"),
-    "evaluation": ("EvaluationStarted", "EvaluationCompleted", "EvaluationFailed", "ProfileRecorded"),
+    "evaluation": (
+        "EvaluationStarted", "EvaluationCompleted", "EvaluationFailed", "ProfileRecorded",
+        "PredictionStarted", "PredictionBatch",
+    ),
     "decision": ("KernelKept", "KernelDiscarded", "KernelReverted", "KernelRefuted", "GuardCheckpointed"),
     "learning": (
         "SummaryStarted", "ExperienceRecorded", "MemoryCurated", "ReflectionStarted", "ReflectionRecorded",

@@ -59,7 +59,7 @@ class RoundCompleted(Event):
     judged in it, and why, so that another round would ask the same.
     """
 
-    version = 2
+    version = 3
     type: Literal["RoundCompleted"] = "RoundCompleted"
     round: int = Field(ge=1)
     attempts: tuple[Attempt, ...] = ()

@@ -10,11 +10,34 @@ from state.events.base import EffectEnded, EffectStarted, Event
 from state.model import Digest, ErrorInfo, Evaluation, Experience, Key, Plan, Reflection
 
 
+class PredictionStarted(EffectStarted):
+    type: Literal["PredictionStarted"] = "PredictionStarted"
+
+
+class PredictionBatch(EffectEnded):
+    """What looking ahead from a parent came to, before its plans are made: kernels predicted, none judged.
+
+    `variants` is the blob of what is worth judging, best first, `count` how many there are; None when there
+    is nothing to read, with `error` when looking ahead failed. `predicted` counts kernels with a predicted
+    latency, `failed` those without, `instructions` are those of all of them.
+    """
+
+    type: Literal["PredictionBatch"] = "PredictionBatch"
+    variants: Digest | None = None
+    best_ms: float | None = None
+    count: int = Field(default=0, ge=0)
+    predicted: int = Field(default=0, ge=0)
+    failed: int = Field(default=0, ge=0)
+    instructions: int = Field(default=0, ge=0)
+    error: ErrorInfo | None = None
+
+
 class PlanStarted(EffectStarted):
     type: Literal["PlanStarted"] = "PlanStarted"
 
 
 class PlanProposed(EffectEnded):
+    version = 2
     type: Literal["PlanProposed"] = "PlanProposed"
     plan: Plan
 

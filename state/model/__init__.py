@@ -31,6 +31,7 @@ from state.model.judgement import (
     EvaluationRequest,
     Identity,
     Level,
+    Predicted,
     ProblemRef,
     Verdict,
 )
@@ -52,6 +53,7 @@ from state.model.search import (
     Reflection,
     RunStatus,
     SlotAssignment,
+    Step,
     StopReason,
 )
 from state.model.settings import ApprovalPoint, Rebase, RunConfig, SearchConfig
@@ -92,6 +94,7 @@ __all__ = [
     "PauseCause",
     "Plan",
     "PositiveMs",
+    "Predicted",
     "Prediction",
     "ProblemRef",
     "Rebase",
@@ -101,6 +104,7 @@ __all__ = [
     "RunStatus",
     "SearchConfig",
     "SlotAssignment",
+    "Step",
     "StopReason",
     "Usage",
     "Verdict",

@@ -135,6 +135,19 @@ class Evaluation(Frozen):
         return self.verdict is Verdict.CORRECT
 
 
+class Predicted(Frozen):
+    """What the model says of a kernel that was traced and not judged: a latency, or why there is none.
+
+    `instructions` are those of the traced program, the measure of the work that predicting took. `code` is
+    the digest by which the judge knows duplicates.
+    """
+
+    latency_ms: PositiveMs | None = None
+    code: Digest | None = None
+    instructions: int = Field(default=0, ge=0)
+    error: ErrorInfo | None = None
+
+
 class ProblemRef(Frozen):
     """A problem as a run holds it: its name, the digest of all its files, and the files as blobs."""
 

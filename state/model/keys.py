@@ -14,6 +14,7 @@ from pydantic import StringConstraints
 class Role(StrEnum):
     """Who answers an effect."""
 
+    PREDICTOR = "predictor"
     PLANNER = "planner"
     EXECUTOR = "executor"
     EVALUATOR = "evaluator"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from math import log
 from typing import Annotated
 
 from pydantic import Field, JsonValue
@@ -24,14 +25,50 @@ class Prediction(Frozen):
     reason: str = ""
 
 
+class Step(Frozen):
+    """One rewrite of a sequence: a technique at a site, in words, and what it is predicted to bring.
+
+    `choice` are its parameters, `speedup` the factor over the kernel before it: below 1 for a step that
+    prepares another.
+    """
+
+    technique: str
+    site: str
+    title: str
+    choice: dict[str, int | str] = Field(default_factory=dict)
+    speedup: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+
+
 class Plan(Frozen):
-    """One intended change: a technique (menu id) at a site, in words, with its prediction."""
+    """One intended change: a technique (menu id) at a site, in words, with its prediction.
+
+    `steps` are the rewrites of a plan that is a sequence of them; its `technique` is then that of the step
+    that is predicted to bring most.
+    """
 
     technique: str
     site: str
     title: str
     prediction: Prediction
     detail: JsonValue = None
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """What part each technique has in the plan's gain, summing to 1.
+
+        Of a sequence these are the shares of the steps' predicted gains (in logarithms; equal where no step
+        gains anything).
+        """
+        if not self.steps:
+            return {self.technique: 1.0}
+        gains = [max(0.0, log(step.speedup)) for step in self.steps]
+        total = sum(gains)
+        parts = [gain / total for gain in gains] if total else [1 / len(gains)] * len(gains)
+        shares: dict[str, float] = {}
+        for step, part in zip(self.steps, parts, strict=True):
+            shares[step.technique] = round(shares.get(step.technique, 0.0) + part, 9)
+        return shares
 
 
 class Candidate(Frozen):
@@ -135,6 +172,8 @@ class Attempt(Frozen):
     gained: bool = False
     """Whether it counted as a gain: beyond noise, and no other kernel's code."""
     round: int
+    shares: dict[str, float] = Field(default_factory=dict)
+    """What part each technique of a sequence has in the gain; empty where `technique` has all of it."""
 
 
 class Credit(Frozen):

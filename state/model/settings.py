@@ -37,6 +37,24 @@ class SearchConfig(Frozen):
     t_neg: float = Field(
         default=1.15, gt=1, le=10, description="slow-down from which a pair is a negative one"
     )
+    lookahead_predictions: int = Field(
+        default=96,
+        ge=0,
+        le=10_000,
+        description="kernels predicted per slot and round before any is judged; 0: none",
+    )
+    lookahead_instructions: int = Field(
+        default=300_000,
+        ge=1,
+        le=1_000_000_000,
+        description="instructions that these predictions may have in all",
+    )
+    lookahead_depth: int = Field(
+        default=12, ge=1, le=1000, description="rewrites that a sequence found by looking ahead may have"
+    )
+    lookahead_width: int = Field(
+        default=3, ge=1, le=64, description="kernels looked further from at a time while looking ahead"
+    )
     round_seconds: float | None = Field(
         default=None, gt=0, le=604_800, description="close a round after so long; what is late competes next"
     )

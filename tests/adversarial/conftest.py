@@ -45,7 +45,7 @@ async def _start(start, python: str, *command: str, **options) -> Process:
 
 
 LIMITS = (
-    (remote.local, "MAX_INSTRUCTIONS", MAX_INSTRUCTIONS),
+    (remote.tracing, "MAX_INSTRUCTIONS", MAX_INSTRUCTIONS),
     (asleep, "LOOK_S", 0.1),
     (asleep, "LOOKS", 8),
     (remote.pool, "start", partial(_start, remote.pool.start)),

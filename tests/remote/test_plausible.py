@@ -23,13 +23,13 @@ def test_three_16_bit_products_for_one_of_float32_are_not_too_fast():
     overhead_ms = tight_ms(replace(WORK, matmul_flops=0, read_bytes=0, write_bytes=0), "trn2")
     honest_ms = 0.75 * (tight_ms(WORK, "trn2") - overhead_ms) + overhead_ms
     assert honest_ms < tight_ms(WORK, "trn2")
-    program._plausible(honest_ms, JOB)
+    program.plausible(honest_ms, JOB)
 
 
 def test_below_one_16_bit_product_for_each_of_float32_nothing_is_honest():
     least_ms = tight_ms(replace(WORK, matmul_dtype="bfloat16"), "trn2")
-    program._plausible(least_ms, JOB)
+    program.plausible(least_ms, JOB)
     with pytest.raises(RejectedError) as caught:
-        program._plausible(0.99 * least_ms, JOB)
+        program.plausible(0.99 * least_ms, JOB)
     assert caught.value.verdict is Verdict.RUNTIME_ERROR
     assert caught.value.error.code == "faster_than_bound"

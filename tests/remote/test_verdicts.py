@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-import remote.local
+import remote.tracing
 import seeds
 from remote.errors import InfrastructureError
 from remote.pool import WorkerLimits
@@ -131,7 +131,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 async def test_verdict(case, silu, make_evaluator, monkeypatch):
     verdict, stage, code, line, make = case
-    monkeypatch.setattr(remote.local, "MAX_INSTRUCTIONS", 5000)
+    monkeypatch.setattr(remote.tracing, "MAX_INSTRUCTIONS", 5000)
     evaluator = make_evaluator(jail_limits=Limits(cpu_s=2, memory_bytes=1 << 30, answer_bytes=1 << 21))
     answer = await evaluator.evaluate(silu.request(make(silu.kernel)), silu.blobs)
     found = answer.evaluation

@@ -65,12 +65,16 @@ def test_every_old_version_can_be_lifted_to_today_s() -> None:
     assert set(upcast.UPCASTERS) == wanted
 
 
+BLIND = {"lookahead_predictions": 0}
+"""What runs have that began before planners looked ahead."""
+
+
 @pytest.mark.parametrize(
     ("config", "lifted"),
     [
-        ({"search": {"beam": 2}}, {"search": {"beam": 2, "confidence_percent": 0.0}}),
-        ({"search": {"confidence_percent": 80.0}}, {"search": {"confidence_percent": 80.0}}),
-        ({}, {"search": {"confidence_percent": 0.0}}),
+        ({"search": {"beam": 2}}, {"search": {"beam": 2, "confidence_percent": 0.0, **BLIND}}),
+        ({"search": {"confidence_percent": 80.0}}, {"search": {"confidence_percent": 80.0, **BLIND}}),
+        ({}, {"search": {"confidence_percent": 0.0, **BLIND}}),
         (None, None),
     ],
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import math
 import random
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -28,6 +28,7 @@ from state.events import (
     KernelProposed,
     PlanFailed,
     PlanProposed,
+    PredictionBatch,
     ReflectionRecorded,
     RunCreated,
     RunForked,
@@ -45,6 +46,7 @@ from state.model import (
     Evaluation,
     EvaluationRequest,
     Level,
+    Predicted,
     ProblemRef,
     Rebase,
     Role,
@@ -327,6 +329,27 @@ class World:
         verdict = verdict.model_copy(update={"level": request.level})
         return EvaluationCompleted(key=str(key), evaluation=verdict, cache_key=verdict.code)
 
+    def _looked_ahead(self, key: str, request: Any) -> Event:
+        async def predict(sources: Sequence[str]) -> list[Predicted]:
+            return [self._predicted(source) for source in sources]
+
+        answer = at_once(self.proposer.look_ahead(request, self._read, predict))  # type: ignore[attr-defined]
+        self.blobs.update(answer.sources)
+        return PredictionBatch(
+            key=key,
+            variants=self.put(answer.variants.model_dump_json()),
+            count=len(answer.variants.found),
+            predicted=answer.predicted,
+            failed=answer.failed,
+            instructions=answer.instructions,
+        )
+
+    def _predicted(self, source: str) -> Predicted:
+        said = self.judge(source)
+        if said.benchmark is None:
+            return Predicted(instructions=1, code=said.code, error=said.error)
+        return Predicted(latency_ms=said.benchmark.latency_ms, instructions=1, code=said.code)
+
     def _planned(self, key: str, request: Any) -> Event:
         return PlanProposed(key=key, plan=at_once(self.proposer.plan(request, self._read)).plan)
 
@@ -347,13 +370,18 @@ class World:
 
 
 _ANSWERS: dict[Role, Callable[[World, str, Any], Event]] = {
+    Role.PREDICTOR: World._looked_ahead,
     Role.PLANNER: World._planned,
     Role.EXECUTOR: World._implemented,
     Role.SUMMARIZER: World._summarized,
     Role.REFLECTOR: World._reflected,
 }
 
-_FAILURES: dict[Role, Callable[..., Event]] = {Role.PLANNER: PlanFailed, Role.EXECUTOR: ExecutionFailed}
+_FAILURES: dict[Role, Callable[..., Event]] = {
+    Role.PREDICTOR: PredictionBatch,
+    Role.PLANNER: PlanFailed,
+    Role.EXECUTOR: ExecutionFailed,
+}
 
 
 def at_once(answer: Coroutine[Any, Any, T]) -> T:

@@ -1,0 +1,349 @@
+"""Looking ahead: a search over sequences of rewrites that is guided by predictions and judges nothing.
+
+It goes in generations. Of the kernels known so far a few are looked further from: the fastest, one that came
+by another technique, one drawn. Their rewrites are ranked by what is expected of them, and the first of the
+ranking are predicted. Then the rewrites that gained are carried out together, one after the other as far as
+they still apply, and what comes of that is predicted too: so that ten independent rewrites take one
+generation and not ten. A kernel may be slower than the fastest by `SLACK` and still be looked further from,
+because some rewrites only pay together.
+
+What is expected of a rewrite is what the same rewrite has brought elsewhere in this search, else the static
+estimate moved towards what its technique has measured in the run. All work is limited by counts, all chances
+are drawn from one seed, and nothing depends on the order in which answers arrive: equal questions get equal
+answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import exp, log
+from random import Random
+
+from agent_core.roles import Predict
+from state.model import Predicted, Step
+
+SIBLING = 0.8
+"""Discount of each further choice at one site."""
+TEMPERATURE = 0.02
+"""Log speed-up by which a rewrite is e times likelier than another to be drawn by exploration."""
+SLACK = 1.2
+"""How much slower than the fastest a kernel may be that is looked further from."""
+HOPE = 0.8
+"""Expected speed-up over the fastest kernel below which a rewrite is not predicted."""
+GENERATION = 6
+"""Rewrites predicted per kernel that is looked further from."""
+FIRST_SHARE = 0.4
+"""Share of all predictions that the parent's own rewrites may have: what they bring is known from then on."""
+DRAWN_SHARE = 0.25
+"""Share of a generation's predictions that is drawn, not taken from the top."""
+REPEATED = 0.9
+"""Discount of each further rewrite of one technique in a generation."""
+PATIENCE = 3
+"""Generations without a gain after which a search is over."""
+TOGETHER = 4
+"""Kernels predicted per generation that carry out several gains together."""
+GAIN = 1.002
+"""Predicted speed-up from which a rewrite counts as a gain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A rewrite of one kernel, carried out: its place, the new source, and what is thought of it before.
+
+    `value` is the expected logarithm of its speed-up, `instructions` how many its program has, as far as the
+    reader can count them.
+    """
+
+    technique: str
+    site: str
+    choice: Mapping[str, int | str]
+    title: str
+    source: str
+    value: float
+    instructions: int
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        return self.technique, self.site, repr(sorted(self.choice.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """All that one rewrite makes of a kernel, and why there is not more."""
+
+    moves: tuple[Move, ...]
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A kernel that was reached, by which steps, and how long it is predicted to take."""
+
+    source: str
+    steps: tuple[Step, ...]
+    latency_ms: float
+    instructions: int
+    code: str | None = None
+
+
+Expand = Callable[[str], Awaitable[Expansion]]
+"""The rewrites of a kernel, by its source."""
+Combine = Callable[[str, Sequence[Step]], Awaitable[Sequence[tuple[tuple[int, ...], str]]]]
+"""Carries out steps one after the other, leaving out those that no longer apply: after each that did, the
+numbers of all steps carried out so far, and the source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a search may do, in counts."""
+
+    predictions: int
+    instructions: int
+    depth: int
+    width: int
+
+
+@dataclass(eq=False)
+class Search:
+    """One search from one kernel. `best` first, then `found`, are what it came to."""
+
+    expand: Expand
+    combine: Combine
+    predict: Predict
+    limits: Limits
+    random: Random
+    found: dict[str, Found] = field(default_factory=dict)
+    reasons: tuple[str, ...] = ()
+    predicted: int = 0
+    failed: int = 0
+    instructions: int = 0
+    _seen: set[str] = field(default_factory=set)
+    _expanded: set[str] = field(default_factory=set)
+    _gains: dict[tuple[str, str, str], float] = field(default_factory=dict)
+
+    @property
+    def best(self) -> Found:
+        return min(self.found.values(), key=_order)
+
+    async def run(self, source: str, latency_ms: float) -> list[Found]:
+        """Search from a kernel with this latency; all kernels reached, the fastest first, without it."""
+        root = Found(source, (), latency_ms, 0)
+        self.found[source] = root
+        self._seen.add(source)
+        idle = 0
+        while idle < PATIENCE and (nodes := self._chosen()):
+            before_ms = self.best.latency_ms
+            expansions = await asyncio.gather(*(self.expand(node.source) for node in nodes))
+            self._expanded |= {node.source for node in nodes}
+            self.reasons = self.reasons or expansions[0].reasons
+            gained = await self._look(list(zip(nodes, expansions, strict=True)))
+            await self._join(gained)
+            idle = 0 if before_ms > GAIN * self.best.latency_ms else idle + 1
+        del self.found[source]
+        return sorted(self.found.values(), key=_order)
+
+    # --- which kernels to look further from ---------------------------------------------------------
+
+    def _chosen(self) -> list[Found]:
+        """The fastest, the fastest by other techniques, and one drawn; none when the work is used up."""
+        if self.predicted + self.failed >= self.limits.predictions:
+            return []
+        limit = self.best.latency_ms * SLACK
+        ready = sorted(
+            (
+                one
+                for one in self.found.values()
+                if one.source not in self._expanded
+                and len(one.steps) < self.limits.depth
+                and one.latency_ms <= limit
+                and self._affords(one.instructions)
+            ),
+            key=_order,
+        )
+        chosen: list[Found] = []
+        for one in ready:
+            if len(chosen) < max(1, self.limits.width - 1) and _last(one) not in map(_last, chosen):
+                chosen.append(one)
+        rest = [one for one in ready if one not in chosen]
+        drawn = [self.random.choice(rest)] if rest and len(chosen) < self.limits.width else []
+        return [*chosen, *drawn]
+
+    def _affords(self, instructions: int) -> bool:
+        return self.instructions + instructions <= self.limits.instructions
+
+    # --- which rewrites to predict ------------------------------------------------------------------
+
+    async def _look(self, grown: Sequence[tuple[Found, Expansion]]) -> list[tuple[Found, list[Step]]]:
+        """Predict the most promising rewrites; the gains of each kernel among them, largest first."""
+        wanted = [
+            (node, move) for node, made in grown for move in made.moves if move.source not in self._seen
+        ]
+        picked = self._picked(wanted, len(grown))
+        answers = await self._ask([move.source for _, move in picked])
+        gains: dict[str, list[tuple[float, Step]]] = {}
+        for (node, move), answer in zip(picked, answers, strict=True):
+            if answer.latency_ms is None:
+                continue
+            speedup = node.latency_ms / answer.latency_ms
+            self._gains[move.place] = log(speedup)
+            self._keep(node, [_step(move, speedup)], move.source, answer)
+            if speedup > GAIN:
+                gains.setdefault(node.source, []).append((speedup, _step(move, speedup)))
+        return [
+            (node, [step for _, step in sorted(gains[node.source], key=lambda one: -one[0])])
+            for node, _ in grown
+            if node.source in gains
+        ]
+
+    def _picked(self, wanted: list[tuple[Found, Move]], grown: int) -> list[tuple[Found, Move]]:
+        """The top of the ranking, and some drawn from the rest, as many as the limits leave."""
+        ranked = self._ranked(wanted)
+        first = len(self._expanded) == grown
+        share = int(self.limits.predictions * FIRST_SHARE) if first else GENERATION * grown
+        count = min(max(share, 1), self.limits.predictions - self.predicted - self.failed)
+        drawn = int(count * DRAWN_SHARE) if len(ranked) > count else 0
+        top, rest = ranked[: count - drawn], ranked[count - drawn :]
+        while rest and len(top) < count:
+            weights = [exp((value - rest[0][0]) / TEMPERATURE) for value, _ in rest]
+            top.append(rest.pop(self.random.choices(range(len(rest)), weights)[0]))
+        return self._within([pair for _, pair in top])
+
+    def _ranked(self, wanted: list[tuple[Found, Move]]) -> list[tuple[float, tuple[Found, Move]]]:
+        """Kernel and rewrite with the value expected of them, in logarithms over the fastest kernel."""
+        best_ms = self.best.latency_ms
+        sites: Counter[tuple[str, str, str]] = Counter()
+        techniques: Counter[str] = Counter()
+        sources: set[str] = set()
+        out = []
+        for node, move in sorted(wanted, key=lambda pair: -self._expected(pair[1])):
+            expected = self._expected(move)
+            reached = log(best_ms / node.latency_ms) + expected
+            if move.source in sources or reached < log(HOPE):
+                continue
+            sources.add(move.source)
+            site = (node.source, move.technique, move.site)
+            discount = SIBLING ** sites[site] * REPEATED ** techniques[move.technique]
+            sites[site] += 1
+            techniques[move.technique] += 1
+            out.append(
+                (reached - expected + (expected * discount if expected > 0 else expected), (node, move))
+            )
+        return sorted(out, key=lambda one: (-one[0], one[1][1].place, one[1][1].source))
+
+    def _expected(self, move: Move) -> float:
+        return self._gains.get(move.place, move.value)
+
+    def _within(self, picked: list[tuple[Found, Move]]) -> list[tuple[Found, Move]]:
+        """As many as there are instructions left for; always one, so that something is looked at."""
+        kept: list[tuple[Found, Move]] = []
+        total = self.instructions
+        for node, move in picked:
+            total += move.instructions
+            if kept and total > self.limits.instructions:
+                break
+            kept.append((node, move))
+        return kept
+
+    # --- several gains at once ----------------------------------------------------------------------
+
+    async def _join(self, gained: Sequence[tuple[Found, list[Step]]]) -> None:
+        """Predict what the gains of each kernel come to together."""
+        several = [(node, steps) for node, steps in gained if len(steps) > 1]
+        made = await asyncio.gather(*(self.combine(node.source, steps) for node, steps in several))
+        wanted: list[tuple[Found, list[Step], str]] = []
+        for (node, steps), prefixes in zip(several, made, strict=True):
+            fresh = [(n, s) for n, s in prefixes if len(n) > 1 and s not in self._seen]
+            wanted += [(node, [steps[i] for i in n], source) for n, source in _spread(fresh, TOGETHER)]
+        room = self.limits.predictions - self.predicted - self.failed
+        wanted = [one for one in wanted[:room] if self._affords(one[0].instructions)]
+        answers = await self._ask([source for _, _, source in wanted])
+        for (node, steps, source), answer in zip(wanted, answers, strict=True):
+            self._keep(node, steps, source, answer)
+
+    # --- asking ---------------------------------------------------------------------------------------
+
+    async def _ask(self, sources: Sequence[str]) -> Sequence[Predicted]:
+        if not sources:
+            return ()
+        answers = await self.predict(sources)
+        self._seen |= set(sources)
+        for one in answers:
+            self.predicted += one.latency_ms is not None
+            self.failed += one.latency_ms is None
+            self.instructions += one.instructions
+        return answers
+
+    def _keep(self, node: Found, steps: Sequence[Step], source: str, answer: Predicted) -> None:
+        if answer.latency_ms is None or len(node.steps) + len(steps) > self.limits.depth:
+            return
+        told = (*node.steps, *_scaled(steps, node.latency_ms / answer.latency_ms))
+        self.found[source] = Found(source, told, answer.latency_ms, answer.instructions, answer.code)
+
+
+def distinct(found: Sequence[Found], count: int, parent_ms: float, known: frozenset[str]) -> list[Found]:
+    """`count` kernels to be judged: faster than the parent, different from one another first.
+
+    None has a code in `known`, nor more steps than another that is as fast. Where there are not so many, one
+    slower kernel is among them: the way on may lead through it.
+    """
+    fresh = {one.code: one for one in reversed(found) if one.code not in known}
+    ordered = sorted(fresh.values(), key=_order)
+    faster = [one for one in ordered if one.latency_ms < parent_ms]
+    chosen: list[Found] = []
+    for one in faster:
+        if not any(_related(one, other) for other in chosen):
+            chosen.append(one)
+    rest = [one for one in faster if not any(_same(one, other) for other in chosen)]
+    slower = [one for one in ordered if parent_ms <= one.latency_ms <= SLACK * parent_ms]
+    return [*chosen, *rest, *slower[:1]][:count]
+
+
+def _related(one: Found, other: Found) -> bool:
+    """Whether the steps of one begin or contain those of the other."""
+    mine, theirs = ({(step.technique, step.site) for step in item.steps} for item in (one, other))
+    return mine <= theirs or theirs <= mine
+
+
+def _same(one: Found, other: Found) -> bool:
+    return _related(one, other) and max(one.latency_ms, other.latency_ms) < GAIN * min(
+        one.latency_ms, other.latency_ms
+    )
+
+
+def _spread(prefixes: Sequence[tuple[tuple[int, ...], str]], count: int) -> list[tuple[tuple[int, ...], str]]:
+    """At most `count` of them, the longest among them, evenly."""
+    if len(prefixes) <= count:
+        return list(prefixes)
+    return [prefixes[(number + 1) * len(prefixes) // count - 1] for number in range(count)]
+
+
+def _last(one: Found) -> tuple[str, str] | None:
+    return (one.steps[-1].technique, one.steps[-1].site) if one.steps else None
+
+
+def _scaled(steps: Sequence[Step], speedup: float) -> list[Step]:
+    """The steps with their gains scaled so that they multiply to what they came to together."""
+    total = sum(log(step.speedup) for step in steps)
+    power = log(speedup) / total if total > 0 and speedup > 1 else None
+    each = speedup ** (1 / len(steps))
+    return [
+        step.model_copy(update={"speedup": round(each if power is None else step.speedup**power, 9)})
+        for step in steps
+    ]
+
+
+def _step(move: Move, speedup: float) -> Step:
+    return Step(
+        technique=move.technique,
+        site=move.site,
+        title=move.title,
+        choice=dict(move.choice),
+        speedup=round(speedup, 9),
+    )
+
+
+def _order(one: Found) -> tuple[float, int, str]:
+    return one.latency_ms, len(one.steps), one.source

@@ -1,0 +1,43 @@
+"""What the model says of traced programs without judging them: a latency each, or why there is none.
+
+No numerics, no identity, and of the rules only what a forecast cannot do without: a program that is predicted
+fast may be wrong. What is to compete is judged.
+"""
+
+from __future__ import annotations
+
+from nki_sim import protocol, targets
+from nki_sim.timing.forecast import forecast
+from remote.judge.job import Forecasts
+from remote.judge.program import plausible, read_program, timed, untimed_error
+from remote.judge.rejection import RejectedError
+from state.model import ErrorInfo, Predicted
+
+NOT_TRACED = ErrorInfo(
+    code="not_traced",
+    message="tracing ended before this kernel's turn: its batch took too much time or memory",
+)
+
+
+def forecasts(job: Forecasts, replies: bytes) -> tuple[Predicted, ...]:
+    """One answer for each kernel of a batch, in order."""
+    told = [_forecast(job, reply) for reply in protocol.split_replies(replies)[: job.count]]
+    return (*told, *[Predicted(error=NOT_TRACED)] * (job.count - len(told)))
+
+
+def _forecast(job: Forecasts, reply: bytes) -> Predicted:
+    instructions = 0
+    try:
+        program = read_program(reply)
+        instructions = len(program.lines)
+        error = untimed_error(program)
+        if error is not None:
+            return Predicted(instructions=instructions, error=error)
+        latency_ms = timed(lambda: forecast(program, targets.load(job.target))).latency_ms
+        plausible(latency_ms, job)
+        return Predicted(latency_ms=latency_ms, instructions=instructions)
+    except RejectedError as rejected:
+        return Predicted(instructions=instructions, error=rejected.error)
+    except MemoryError:
+        text = "forecasting the kernel needs more memory than allowed"
+        return Predicted(instructions=instructions, error=ErrorInfo(code="out_of_memory", message=text))

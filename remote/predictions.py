@@ -1,0 +1,86 @@
+"""Predictions of many kernels at once, by their programs alone: what a search looks at before any is judged.
+
+The kernels of a batch are rewrites of one parent, and nothing comes of them but numbers that the judge checks
+for those that matter: so one jail traces them all, one after the other in one process. A kernel that is
+hostile to those after it can mislead the search, not the judge. What was predicted is remembered by source.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Sequence
+from typing import Protocol
+
+from remote.errors import InfrastructureError
+from remote.evaluator import PredictionRequest
+from remote.judge import rules
+from remote.judge.job import Forecasts
+from remote.judge.normalise import code_digest
+from remote.pool import WorkerPool
+from remote.sandbox import JailResult
+from remote.tracing import trace_request
+from seeds import Problem
+from state.model import Digest, Predicted, digest_of
+
+REMEMBERED = 8192
+"""Predictions kept, of some hundred bytes each."""
+
+Place = tuple[Digest, str, str, Digest]
+"""Problem, size, target and source."""
+
+
+class Jailed(Protocol):
+    def __call__(self, request: bytes, *flags: str) -> Awaitable[JailResult]:
+        """Run the tracer in a jail, with flags of its command line."""
+
+
+class Predictor:
+    """Predicts kernels by the workers of an evaluator."""
+
+    def __init__(self, workers: WorkerPool) -> None:
+        self._workers = workers
+        self._known: OrderedDict[Place, Predicted] = OrderedDict()
+
+    async def predict(self, request: PredictionRequest, problem: Problem, jailed: Jailed) -> list[Predicted]:
+        """Return a prediction for each source, in order.
+
+        Raises:
+            InfrastructureError: the jail or the worker failed.
+        """
+        places = [
+            (problem.digest, request.size, request.target, digest_of(source.encode()))
+            for source in request.sources
+        ]
+        fresh = dict(zip(places, request.sources, strict=True))
+        found = {place: self._known[place] for place in fresh if place in self._known}
+        found |= {place: refused for place in fresh.keys() - found if (refused := _refused(fresh[place]))}
+        asked = [place for place in fresh if place not in found]
+        made = await self._traced([fresh[place] for place in asked], request, problem, jailed)
+        for place, one in zip(asked, made, strict=True):
+            found[place] = one.model_copy(update={"code": code_digest(fresh[place].encode())})
+        self._remember(found)
+        return [found[place] for place in places]
+
+    async def _traced(
+        self, sources: Sequence[str], request: PredictionRequest, problem: Problem, jailed: Jailed
+    ) -> Sequence[Predicted]:
+        if not sources:
+            return ()
+        lines = [trace_request(source, problem, request.size, request.target) for source in sources]
+        result = await jailed(b"\n".join(lines), "--batch")
+        if result.killed:
+            raise InfrastructureError("jail_killed", "the jail was killed from outside (out of memory?)")
+        job = Forecasts(spec=problem.spec, size=request.size, target=request.target, count=len(sources))
+        return await self._workers.forecast(job, result.answer)
+
+    def _remember(self, found: dict[Place, Predicted]) -> None:
+        self._known |= found
+        for place in found:
+            self._known.move_to_end(place)
+        while len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+
+
+def _refused(source: str) -> Predicted | None:
+    error = rules.offence(source.encode())
+    return None if error is None else Predicted(error=error)
