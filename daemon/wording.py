@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 
 from agent_core.prompting import Prompts, PromptsInvalid, assemble, builtin
 from daemon.config import ConfigError
+from daemon.errors import DaemonError
 from daemon.reading import read_regular
 from state.errors import BlobMissing
 from state.log import EventLog
@@ -55,6 +57,30 @@ def read(home: Path) -> Prompts:
     if faults:
         raise ConfigError(faults)
     return prompts
+
+
+def copy(home: Path, path: str) -> Path:
+    """Put the program's own file `path` into the home, whole, to be edited there; return where.
+
+    Raises:
+        DaemonError: there is no such prompt, the home has a file of its own, or it cannot be written.
+    """
+    own = {name: text for name, text in builtin().files.items() if name.endswith(".md")}
+    if path not in own:
+        close = get_close_matches(path, own, n=1)
+        hint = f"did you mean {close[0]}?" if close else "agentctl prompts lists them"
+        raise DaemonError(f"no prompt {path!r}", code="unknown_prompts", hint=hint)
+    there = home / FOLDER / path
+    if there.exists() or there.is_symlink():
+        raise DaemonError(f"{there}: is there already", code="prompt_exists", hint="remove it first")
+    part = there.with_name(f".{there.name}.part")  # hidden: an owner of the home passes it over
+    try:
+        there.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(own[path], encoding="utf-8")
+        part.rename(there)
+    except OSError as error:
+        raise DaemonError(f"{there}: {error.strerror}", code="not_permitted") from error
+    return there
 
 
 def _walk(folder: Path, unread: list[OSError]) -> Iterator[Path]:

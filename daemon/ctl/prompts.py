@@ -17,6 +17,7 @@ from daemon.ctl.lines import SHORT
 from daemon.ctl.words import count, typed
 from daemon.errors import DaemonError
 from state.errors import BlobMissing, NoLog
+from state.home import prepare
 from state.reader import LogReader
 
 _LASTS = {
@@ -34,13 +35,20 @@ _LASTS = {
     "--target", default="trn2", show_default=True, help="Whose guide a role is shown: trn1 or trn2."
 )
 @click.option("--version", metavar="DIGEST", help="A version that the log holds, as RoundStarted names it.")
+@click.option("--copy", "copied", metavar="FILE", help="Put this file into the home, to be edited there.")
 @common
-def prompts(session: Session, shown: str | None, target: str, version: str | None) -> None:
+def prompts(
+    session: Session, shown: str | None, target: str, version: str | None, copied: str | None
+) -> None:
     """List the prompts of LLM roles, with those that this home replaces; check them as a whole.
 
     A file of the same path in <home>/prompts/ replaces one of the program's own. Edits are picked up by
     whoever owns the home, and count from each run's next round on.
     """
+    if copied is not None:
+        there = str(wording.copy(prepare(session.home, create=True).home, copied))
+        session.emit({"copied": copied, "file": there}, f"copied to {there}; edits of it count")
+        return
     found = wording.read(session.home) if version is None else _logged(session.home, version)
     if shown is None:
         listed = _listed(found, session.home)

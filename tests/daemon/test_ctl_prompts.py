@@ -62,6 +62,25 @@ def test_a_role_or_a_file_can_be_read(ctl, home):
     assert ctl("prompts", "--show", "planner/ask.md", "--json").json["text"] == ASK
 
 
+def test_a_file_is_copied_into_the_home_to_be_edited(ctl, home):
+    called = ctl("prompts", "--copy", "planner/ask.md")
+    there = home / "prompts" / "planner" / "ask.md"
+    assert (called.status, called.out) == (exits.OK, f"copied to {there}; edits of it count\n")
+    assert there.read_text() == builtin().files["planner/ask.md"]
+    assert [path.name for path in there.parent.iterdir()] == ["ask.md"]
+    assert ctl("prompts", "--json").json["replaced"] == []
+    there.write_text(ASK)
+    assert ctl("prompts", "--json").json["replaced"] == ["planner/ask.md"]
+    again = ctl("prompts", "--copy", "planner/ask.md")
+    assert (again.status, there.read_text()) == (exits.USAGE, ASK)
+    assert "is there already (remove it first)" in again.err
+    for path, said in (("planner/aks.md", "did you mean planner/ask.md?"), ("manifest.toml", "no prompt")):
+        assert ctl("prompts", "--copy", path).status == exits.NOT_THERE
+        assert said in ctl("prompts", "--copy", path).err
+    (home / "prompts" / "executor").write_text("")
+    assert "File exists" in ctl("prompts", "--copy", "executor/task.md").err
+
+
 def test_what_is_not_there_is_named_with_the_nearest(ctl):
     for words, said in (
         (("--show", "plannr"), "did you mean planner?"),
