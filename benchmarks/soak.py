@@ -2,6 +2,7 @@
 
     .venv/bin/python benchmarks/soak.py --out soak.json --svg docs/soak.svg
     .venv/bin/python benchmarks/soak.py --events 50000 --runs 12         # the same pace, for less long
+    .venv/bin/python benchmarks/soak.py --read soak.json --svg docs/soak.svg    # judge and draw it again
 
 The real host, supervisor, runner, commands, inbox and event log live through a week of virtual time in one
 process (`benchmarks/soaking/week.py`). At intervals it stands still and is measured: its memory, files and
@@ -118,17 +119,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     scaled = FULL.hours * given.events / FULL.events
     week = Week(given.events, given.runs, scaled if given.hours is None else given.hours, given.seed)
     try:
+        if given.read:
+            return _judged(_read(given.read), given.svg)
         with _interruptible(), tempfile.TemporaryDirectory(prefix="soak-", dir=folder()) as aside:
             home = given.home or Path(aside) / "home"
             keep = partial(_keep, week, given)
             samples = soak(week, home, Path(aside), intervals=given.intervals, keep=keep)
-        found = quantities(samples)
-        print("\n".join([head(samples), "", *table(found)]))
+        return _judged(samples, None)
     except (Failed, StateError, ValueError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _read(path: Path) -> list[Sample]:
+    """Return what `--out` wrote."""
+    return [Sample(**one) for one in json.loads(path.read_text(encoding="utf-8"))["samples"]]
+
+
+def _judged(samples: Sequence[Sample], drawn: Path | None) -> int:
+    """Print what samples come to, and draw them if asked to; return the exit status."""
+    found = quantities(samples)
+    print("\n".join([head(samples), "", *table(found)]))
+    if drawn:
+        drawn.write_text(svg(found, head(samples)), encoding="utf-8")
     return 0 if all(one.flat for one in found) else 1
 
 
@@ -138,9 +153,9 @@ def _keep(week: Week, given: argparse.Namespace, samples: Sequence[Sample]) -> N
         return
     found = quantities(samples)
     if given.out:
-        given.out.write_text(json.dumps(result(week, samples, found), indent=1) + "\n")
+        given.out.write_text(json.dumps(result(week, samples, found), indent=1) + "\n", encoding="utf-8")
     if given.svg:
-        given.svg.write_text(svg(found, head(samples)))
+        given.svg.write_text(svg(found, head(samples)), encoding="utf-8")
 
 
 @contextmanager
@@ -166,6 +181,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--intervals", type=int, default=INTERVALS, help="measurements (%(default)s)")
     parser.add_argument("--home", type=Path, help="keep the home here; it must not be there yet")
     parser.add_argument("--out", type=Path, help="write all that was measured, as JSON")
+    parser.add_argument("--read", type=Path, help="measure nothing: judge what --out wrote earlier")
     parser.add_argument("--svg", type=Path, help="draw it")
     given = parser.parse_args(arguments)
     if given.home is not None and given.home.exists():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import tempfile
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
@@ -182,6 +183,16 @@ def test_ctrl_c_ends_the_week_and_leaves_nothing_behind(folder: Path, monkeypatc
     monkeypatch.setattr(soak, "folder", lambda: folder)
     assert soak.main(["--events", "300", "--runs", "1", "--hours", "0.2"]) == 130
     assert list(folder.iterdir()) == []
+
+
+def test_what_was_measured_is_judged_and_drawn_again(tmp_path: Path, capsys):
+    out, drawn = tmp_path / "soak.json", tmp_path / "soak.svg"
+    for grows, status in ((0.0, 0), (0.3, 1)):
+        taken = samples(resident_bytes=grows)
+        out.write_text(json.dumps(soak.result(Week(), taken, quantities(taken))))
+        assert soak.main(["--read", str(out), "--svg", str(drawn)]) == status
+        assert ("not flat" in capsys.readouterr().out) is bool(status)
+        assert ET.parse(drawn).getroot().tag.endswith("svg")
 
 
 def test_a_home_that_is_there_is_not_taken(tmp_path: Path, capsys):
