@@ -8,7 +8,7 @@ each iteration of the block.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -19,7 +19,7 @@ from agent_core.builtin.model import Access, Guard, Kernel, Kind, Loop, Node, St
 from agent_core.builtin.splitting import range_name
 from agent_core.builtin.staging import shape_texts
 from agent_core.builtin.transforms.base import Refused
-from agent_core.builtin.values import Tensor
+from agent_core.builtin.values import Affine, Tensor, affine
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,15 +88,27 @@ def _private(kernel: Kernel, loop: Loop, tensor: Tensor) -> bool:
 
 
 def _disjoint(kernel: Kernel, loop: Loop, a: Access, b: Access) -> bool:
-    """Whether different iterations of the loop touch different parts: along some dimension both walk it."""
+    """Whether different iterations of the loop touch different parts: along some dimension both walk it.
+
+    The loops around it are at the same iteration for both, those inside at any for each.
+    """
+    around = frozenset(item.id for item in loop.path)
     for first, second in zip(a.view.box, b.view.box, strict=True):
         step = first.start.coefficient(loop.id)
         same = step == second.start.coefficient(loop.id)
-        low, high = (first.start - second.start).span(kernel.trips)
+        low, high = _along(first.start - second.start, around, const=True).span(kernel.trips)
+        inner = kernel.trips.keys() - around - {loop.id}
+        inside = [_along(item.start, inner).span(kernel.trips) for item in (first, second)]
+        low, high = low + inside[0][0] - inside[1][1], high + inside[0][1] - inside[1][0]
         reach = max(high + first.extent, second.extent - low)
         if same and step >= reach > 0:
             return True
     return False
+
+
+def _along(value: Affine, loops: Collection[str], *, const: bool = False) -> Affine:
+    """The part of a value that these loops make, with the constant or without."""
+    return affine(value.const if const else 0, {name: step for name, step in value.terms if name in loops})
 
 
 def _tainted(kernel: Kernel, loop: Loop, statements: Sequence[Statement]) -> frozenset[Statement]:

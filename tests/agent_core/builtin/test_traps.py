@@ -99,6 +99,18 @@ TRAPS = {
         ],
         lambda x: np.where(x > 0, x, 0.5 * x),
     ),
+    # Windows that different iterations write overlap, and the later one counts.
+    "overlapping windows": sample(
+        [
+            TILE.format("c"), "nisa.memset(dst=c, value=0.0)",
+            "for p in nl.sequential_range(2):",
+            "    for q in nl.sequential_range(2):",
+            "        nisa.tensor_copy(dst=c[:, (p + q) * 64 : (p + q + 1) * 64],"
+            " src=a[:, p * 128 + q * 64 : p * 128 + (q + 1) * 64])",
+            STORE.format("c"),
+        ],
+        lambda x: np.concatenate([x[:, :64], x[:, 128:], 0 * x[:, :64]], axis=1),
+    ),
     # Nobody knows before the kernel runs how often it doubles.
     "a loop on the device": sample(
         [
