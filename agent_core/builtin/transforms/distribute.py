@@ -61,7 +61,7 @@ class Distribute(Transform[Cut]):
             for at in range(1, len(loop.body)):
                 cut = Cut(loop, at)
                 first = _leading(loop.body[at], engines)
-                if first is not None and _crossing(kernel, cut):
+                if first is not None and _fills_a_gap(cut, first) and _crossing(kernel, cut):
                     found.setdefault(f"{kernel.label(loop)} before {_described(kernel, first)}", cut)
         return found
 
@@ -89,6 +89,12 @@ class Distribute(Transform[Cut]):
         first, second = place.parts(kernel)
         body = [*writer.stretch(first), *writer.stretch(second)]
         return writer.source(body, f"iterations over {var} whose first part runs ahead")
+
+
+def _fills_a_gap(cut: Cut, first: Statement) -> bool:
+    """Whether the engine that goes on behind the cut worked before it, and waits for another one at it."""
+    before = [item.engine for item in _statements(cut.loop.body[: cut.at]) if item.kind is Kind.OPERATE]
+    return first.engine in before and before[-1] != first.engine
 
 
 def _leading(node: Node, engines: Sequence[str]) -> Statement | None:

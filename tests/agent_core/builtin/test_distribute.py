@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.kernels import HEADER, Sample, error
-from tests.support.rewriting import only, refusal
+from tests.support.rewriting import only, refusal, rewritten
 
 ROWS = """
 P = 128
@@ -19,6 +19,8 @@ def kernel(x):
     for i in nl.affine_range(m // P):
         rows = nl.ndarray((P, n), dtype=x.dtype, buffer=nl.sbuf)
         nisa.dma_copy(dst=rows, src=x[i * P : (i + 1) * P, 0:n])
+        nisa.tensor_copy(dst=rows, src=rows)
+        nisa.activation(dst=rows, op=nl.copy, data=rows)
         # Rows without their offset.
         mean = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)
         nisa.tensor_reduce(dst=mean, op=nl.add, data=rows, axis=1)
@@ -46,6 +48,8 @@ def test_the_second_part_follows_the_first_of_all_iterations_of_a_block():
         mean = nl.ndarray((P, AHEAD_I, 1), dtype=nl.float32, buffer=nl.sbuf)
         for i in nl.affine_range(i_block * AHEAD_I, (i_block + 1) * AHEAD_I):
             nisa.dma_copy(dst=rows[:, i % AHEAD_I, :], src=x[i * P : (i + 1) * P, 0:n])
+            nisa.tensor_copy(dst=rows[:, i % AHEAD_I, :], src=rows[:, i % AHEAD_I, :])
+            nisa.activation(dst=rows[:, i % AHEAD_I, :], op=nl.copy, data=rows[:, i % AHEAD_I, :])
             nisa.tensor_reduce(dst=mean[:, i % AHEAD_I, :], op=nl.add, data=rows[:, i % AHEAD_I, :], axis=1)
             pass
         for i in nl.affine_range(i_block * AHEAD_I, (i_block + 1) * AHEAD_I):
@@ -66,8 +70,12 @@ def test_a_block_of_all_iterations_needs_no_loop_around_it():
 
 
 def test_parts_of_a_block_are_distributed_further():
-    twice = only(sample(), "distribute", "i before tensor_reduce to mean", {"iterations": 2})
-    block = Sample(twice, sample().shapes, sample().meaning)
+    made = sample(
+        inside="nisa.activation(dst=rows, op=nl.copy, data=rows)\n"
+        "        nisa.tensor_copy(dst=rows, src=rows)"
+    )
+    once = only(made, "distribute", "i before tensor_reduce to mean", {"iterations": 2})
+    block = Sample(once, made.shapes, made.meaning)
     source = only(block, "distribute", "i#2 before activation to turned", {"iterations": 2})
     assert source.count("for i in nl.affine_range(i_block * AHEAD_I, (i_block + 1) * AHEAD_I):") == 3
     assert error(block, source) < 2e-5
@@ -119,15 +127,20 @@ def test_iterations_that_share_a_tile_stay_in_order():
 def test_what_one_iteration_of_the_second_part_makes_for_all_stays_there():
     kept = "w = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)"
     once = "if i == 0:\n            nisa.memset(dst=w, value=2.0)\n        "
-    made = sample(outside=kept, inside="pass")
-    scaled = "tensor_scalar(dst=turned, data=rows, op0=nl.multiply, operand0=w, op1=nl.add, operand1=mean)"
-    source = made.source.replace(
-        "nisa.activation(dst=turned, op=nl.tanh, data=rows, bias=mean)", f"{once}nisa.{scaled}"
+    made = sample(outside=kept, inside="nisa.activation(dst=rows, op=nl.copy, data=rows)")
+    made = Sample(
+        made.source.replace(
+            "nisa.activation(dst=turned, op=nl.tanh, ",
+            f"{once}nisa.activation(dst=turned, op=nl.tanh, scale=w, ",
+        ),
+        made.shapes,
+        lambda x: np.tanh(2 * x + x.sum(axis=1, keepdims=True)),
     )
-    made = Sample(source, made.shapes, lambda x: 2 * x + x.sum(axis=1, keepdims=True))
     changed = only(made, "distribute", "i before memset to w", {"iterations": 2})
     assert "if i == 0:" in changed
     assert error(made, changed) < 2e-5
-    assert refusal(made, "distribute", "i before tensor_scalar to turned") == (
-        "an iteration over i leaves w to the next one"
-    )
+    assert refusal(made, "distribute", SITE) == "an iteration over i leaves w to the next one"
+
+
+def test_cuts_are_where_an_engine_that_has_worked_before_waits_for_another():
+    assert set(rewritten(sample(), "distribute")) == {SITE, "i before tensor_reduce to mean"}
