@@ -50,7 +50,12 @@ def _panel(one: Quantity) -> Iterator[str]:
     yield f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="1.6"/>'
     for value in (0.0, highest):
         yield (
-            f'<text x="{LEFT - 4}" y="{at(0, value)[1] + 4}" text-anchor="end" fill="#555">{value:.3g}</text>'
+            f'<text x="{LEFT - 4}" y="{at(0, value)[1] + 4}" text-anchor="end" fill="#555">'
+            f"{_number(value)}</text>"
         )
     yield f'<text x="{LEFT}" y="{HEIGHT - 8}" fill="#555">0</text>'
     yield (f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 8}" text-anchor="end" fill="#555">{last:,} events</text>')
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == 0 or value >= 100 else f"{value:.3g}"

@@ -60,7 +60,7 @@ _PLAIN: dict[str, Callable[[Sample], float]] = {
     "open files": lambda one: one.handles,
     "threads": lambda one: one.threads,
     "WAL, MB": lambda one: one.wal_bytes / MB,
-    "start to ready": lambda one: one.start_ratio,
+    "start, to its control": lambda one: one.start_ratio,
 }
 
 
@@ -72,7 +72,7 @@ def quantities(samples: Sequence[Sample]) -> list[Quantity]:
         for old, new in pairwise(samples)
     ]
     asked = [
-        Quantity(name, [(one.events, one.query_ratio[name]) for one in samples])
+        Quantity(f"{name}, to its control", [(one.events, one.query_ratio[name]) for one in samples])
         for name in samples[-1].query_ratio
     ]
     return [*found, Quantity("log, bytes per event", grown), *asked]
