@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import libcst as cst
@@ -10,7 +10,7 @@ import libcst as cst
 from agent_core.builtin import syntax
 from agent_core.builtin.model import Kernel, Loop, Node, Statement, inside
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
-from agent_core.builtin.values import Tensor
+from agent_core.builtin.values import Affine, Tensor, View, affine
 from nki_sim.targets import Target
 
 
@@ -59,16 +59,34 @@ def _check(kernel: Kernel, tensor: Tensor, loop: Loop) -> None:
         raise Refused(f"{tensor.name} is also used outside the loop over {loop.var}")
     if tensor.id in kernel.escaping:
         raise Refused(f"{tensor.name} has a second name or is used by what cannot be read")
+    if tensor.copies:
+        raise Refused(f"{tensor.name} is a list of tiles")
     first = users[0]
-    if (
-        first.path != (*kernel.declarations[tensor.id].path, loop)
-        or first.guards
-        or not _fills(first, tensor)
-    ):
+    if kernel.rebinds(kernel.declarations[tensor.id].texts["shape"], kernel.declarations[tensor.id], first):
+        raise Refused(f"the shape of {tensor.name} means something else in the loop over {loop.var}")
+    if not _fills(kernel, loop, first, tensor):
         raise Refused(f"iterations over {loop.var} do not start by filling {tensor.name}")
 
 
-def _fills(item: Statement, tensor: Tensor) -> bool:
-    mine = [access for access in item.accesses if access.tensor.id == tensor.id]
-    filled = all(access.writes and not access.reads and access.view.whole for access in mine)
-    return filled and not tensor.copies
+def _fills(kernel: Kernel, loop: Loop, first: Statement, tensor: Tensor) -> bool:
+    """Whether the first user in the loop, by itself or over loops of its own, writes all of the tensor."""
+    mine = [access for access in first.accesses if access.tensor.id == tensor.id]
+    inner = first.path[len(loop.path) + 1 :]
+    reading = [item for item in kernel.users(tensor) if item is not first and inner and inner[0] in item.path]
+    alone = first.path[: len(loop.path) + 1] == (*loop.path, loop) and not first.guards and not reading
+    return alone and all(item.writes and not item.reads and _covers(item.view, inner) for item in mine)
+
+
+def _covers(view: View, loops: Sequence[Loop]) -> bool:
+    """Whether the windows of all iterations of some loops, side by side, are the whole tensor."""
+    left = {loop.id: loop for loop in loops}
+    for window, size in zip(view.box, view.tensor.shape, strict=True):
+        if window.start == Affine(0) and window.size == size and window.step == 1:
+            continue
+        walked = [left.pop(name, None) for name in window.start.loops]
+        step = affine(0, {loop.id: window.size for loop in walked if loop is not None})
+        if len(walked) != 1 or window.start != step or window.step != 1:
+            return False
+        if walked[0] is None or walked[0].trips * window.size != size:
+            return False
+    return view.plain
