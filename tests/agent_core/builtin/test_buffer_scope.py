@@ -1,4 +1,4 @@
-"""Buffer scope: a buffer moves into a loop whose iterations begin by filling it, at once or window by window."""
+"""Buffer scope: a buffer moves into a loop that begins by filling it, at once or window by window."""
 
 from __future__ import annotations
 
