@@ -288,14 +288,7 @@ class Constant:
 
     name: str
     value: int
-    tree: Tree = field(repr=False)
     place: Place
-
-    @property
-    def node(self) -> cst.SimpleStatementLine:
-        found = self.tree.at(self.place)
-        assert isinstance(found, cst.SimpleStatementLine)
-        return found
 
 
 def walk(nodes: list[Node]) -> Iterator[Node]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Any
 
 from agent_core.builtin.evaluate import Evaluator, shape_of
 from agent_core.builtin.instructions import accesses_of, form_of, operator_of
@@ -156,7 +156,7 @@ class _Reader:
         loop = Loop(identity, name, start, step, trips, first, stop, self._tree, place, tuple(self._path))
         self._evaluator.trips[loop.id] = trips
         # Until the body binds them, its names hold what the iteration before left; after it, the last one.
-        bound = _bindings([item])
+        bound = self._tree.bindings(item)
         self._forget(bound)
         self._set(name, start + Affine(0, ((loop.id, step),)))
         self._path.append(loop)
@@ -206,10 +206,10 @@ class _Reader:
         names = _names(line)
         for name in names:
             self._bound[name] = self._bound.get(name, 0) + 1
-        self._forget(_bindings(line))
+        self._forget({name for one in line for name in self._tree.bindings(one)})
         return replace(self._statement(place, Kind.OPAQUE, names), binds=names, reason=reason)
 
-    def _forget(self, names: set[str]) -> None:
+    def _forget(self, names: AbstractSet[str]) -> None:
         """From here on these names mean something that is not known."""
         for name in names:
             self._evaluator.names.pop(name, None)
@@ -239,7 +239,7 @@ class _Reader:
         statement = self._statement(place, Kind.DECLARE if tensor else Kind.BIND, _names([node]))
         self._bind(node.targets[0], value)
         if isinstance(value, Affine) and value.is_const and isinstance(node.value, ast.Constant):
-            self._constants[names[0]] = Constant(names[0], value.const, self._tree, place)
+            self._constants[names[0]] = Constant(names[0], value.const, place)
         if tensor is None:
             decided = dict(self._evaluator.decided)
             return replace(
@@ -362,26 +362,3 @@ def _array_call(node: ast.expr) -> ast.Call:
 
 def _names(parsed: Sequence[ast.stmt]) -> frozenset[str]:
     return frozenset(node.id for item in parsed for node in ast.walk(item) if isinstance(node, ast.Name))
-
-
-def _bindings(parsed: Sequence[ast.stmt]) -> set[str]:
-    """Every name that statements bind, in whatever way."""
-    return {
-        name for item in parsed for node in ast.walk(item) for name in _BOUND.get(type(node), _none)(node)
-    }
-
-
-def _none(node: ast.AST) -> Sequence[str]:
-    del node
-    return ()
-
-
-_BOUND: dict[type[ast.AST], Callable[[Any], Sequence[str]]] = {
-    ast.Name: lambda node: () if isinstance(node.ctx, ast.Load) else (node.id,),
-    ast.FunctionDef: lambda node: (node.name,),
-    ast.ClassDef: lambda node: (node.name,),
-    ast.alias: lambda node: ((node.asname or node.name).partition(".")[0],),
-    ast.ExceptHandler: lambda node: (node.name,) if node.name else (),
-    ast.MatchAs: lambda node: (node.name,) if node.name else (),
-    ast.MatchStar: lambda node: (node.name,) if node.name else (),
-}

@@ -8,9 +8,10 @@ its index among the lines of the module, then in the blocks inside, outermost fi
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import libcst as cst
 
@@ -40,6 +41,7 @@ class Tree:
         except (SyntaxError, ValueError) as error:
             raise SourceError(f"the source does not parse: {getattr(error, 'msg', error)}") from error
         self._lines = text.encode().splitlines(keepends=True)
+        self._bindings: dict[int, frozenset[str]] = {}
 
     @cached_property
     def module(self) -> cst.Module:
@@ -62,6 +64,39 @@ class Tree:
             assert isinstance(inner, cst.BaseStatement)
             found = inner
         return found
+
+    def line(self, place: Place) -> list[ast.stmt]:
+        """The statements of the line at a place, as `ast` has them."""
+        body, line = self.body, list[ast.stmt]()
+        for number in place:
+            line = list(lines_of(body))[number]
+            body = getattr(line[0], "body", [])
+        return line
+
+    def with_text(self, node: ast.expr, text: str) -> str:
+        """The module's text with another one in place of an expression."""
+        (line, start), (last, end) = _start(node), _end(node)
+        front, back = self.segment((1, 0), (line, start)), self._lines[last - 1][end:]
+        return front + text + b"".join([back, *self._lines[last:]]).decode()
+
+    def bindings(self, item: ast.stmt) -> frozenset[str]:
+        """Every name that a statement binds, in whatever way."""
+        known = self._bindings.get(id(item))
+        if known is None:
+            known = self._bindings[id(item)] = frozenset(self._bound(item))
+        return known
+
+    def _bound(self, item: ast.stmt) -> Iterator[str]:
+        """Each part of a statement is looked at once; those of statements inside are known, or will be."""
+        parts: list[ast.AST] = [item]
+        while parts:
+            part = parts.pop()
+            yield from _BOUND.get(type(part), _none)(part)
+            for inner in ast.iter_child_nodes(part):
+                if isinstance(inner, ast.stmt):
+                    yield from self.bindings(inner)
+                else:
+                    parts.append(inner)
 
     def indented(self, body: Sequence[ast.stmt]) -> bool:
         """Whether a block is on lines of its own: not behind the colon, nor continued from its line."""
@@ -91,6 +126,22 @@ class Tree:
         text = self.segment(_start(value), _end(value))
         own = after.partition(",")[0].count(")") - (0 if "," in after else 1)
         return f"({text})" if own > 0 else text
+
+
+def _none(node: ast.AST) -> Sequence[str]:
+    del node
+    return ()
+
+
+_BOUND: Mapping[type[ast.AST], Callable[[Any], Sequence[str]]] = {
+    ast.Name: lambda node: () if isinstance(node.ctx, ast.Load) else (node.id,),
+    ast.FunctionDef: lambda node: (node.name,),
+    ast.ClassDef: lambda node: (node.name,),
+    ast.alias: lambda node: ((node.asname or node.name).partition(".")[0],),
+    ast.ExceptHandler: lambda node: (node.name,) if node.name else (),
+    ast.MatchAs: lambda node: (node.name,) if node.name else (),
+    ast.MatchStar: lambda node: (node.name,) if node.name else (),
+}
 
 
 def _start(node: ast.expr | ast.keyword) -> tuple[int, int]:

@@ -7,12 +7,10 @@ mixes elements along a dimension whose tiling changes, except where a product ac
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-import libcst as cst
-
-from agent_core.builtin import syntax
 from agent_core.builtin.model import Access, Constant, Kernel, Kind, Statement
 from agent_core.builtin.reader import read
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
@@ -70,11 +68,13 @@ def _values(value: int, kernel: Kernel) -> list[int]:
 
 
 def _with_value(kernel: Kernel, constant: Constant, value: int) -> str:
-    assign = constant.node.body[0]
-    assert isinstance(assign, cst.Assign)
-    changed = kernel.module.deep_replace(assign.value, syntax.expression(str(value)))
-    assert isinstance(changed, cst.Module)
-    return changed.code
+    found = [item for item in kernel.tree.line(constant.place) if isinstance(item, ast.Assign)]
+    (assign,) = [item for item in found if _binds(item, constant.name)]
+    return kernel.tree.with_text(assign.value, str(value))
+
+
+def _binds(item: ast.Assign, name: str) -> bool:
+    return any(isinstance(target, ast.Name) and target.id == name for target in item.targets)
 
 
 def check_same_tiling(old: Kernel, new: Kernel) -> None:
