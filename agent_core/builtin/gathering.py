@@ -61,7 +61,7 @@ def plan_gather(kernel: Kernel, loop: Loop, mover: Statement) -> Gather:
 
 def _check_others(kernel: Kernel, loop: Loop, mover: Statement, source: Access, goal: Access) -> None:
     """Nothing else in the loop may touch the destination, or change what the mover reads."""
-    if goal.reads or (source.reads is False):
+    if goal.reads:
         raise Refused(f"{mover.op} adds to what {goal.tensor.name} holds")
     for item in (item for item in kernel.statements if inside(loop, item) and item is not mover):
         if item.kind is Kind.OPAQUE:
@@ -89,6 +89,9 @@ def _check_tile(kernel: Kernel, loop: Loop, mover: Statement, tile: Tensor) -> N
             raise Refused(f"{tensor.name} has a second name or is used by what cannot be read")
     if tile.copies:
         raise Refused(f"{tile.name} is a list of tiles")
+    binds = [item for item in kernel.statements if inside(loop, item) and item.kind is Kind.BIND]
+    if declared.uses & {loop.var, *(name for item in binds for name in item.binds)}:
+        raise Refused(f"the shape of {tile.name} is only known in the loop over {loop.var}")
     late = [item for item in kernel.users(tile) if item.writes(tile) and item.order > mover.order]
     if late:
         raise Refused(f"{late[0].op} writes {tile.name} after {mover.op} has moved it")

@@ -48,10 +48,10 @@ def windows(kernel: Kernel, text: str, rank: int) -> list[Window]:
     """The windows of a subscripted tensor, dimension by dimension.
 
     Raises:
-        Refused: the source does not index every dimension.
+        Refused: the source does not index every dimension of a name.
     """
     node = syntax.expression(text)
-    if not isinstance(node, cst.Subscript) or len(node.slice) != rank:
+    if not isinstance(node, cst.Subscript) or not isinstance(node.value, cst.Name) or len(node.slice) != rank:
         raise Refused(f"{text} is not indexed in every dimension")
     return [_window(kernel, part.slice) for part in node.slice]
 

@@ -137,6 +137,19 @@ TRAPS = {
         (BODY, ""),
         "memset writes done_tile after dma_copy has moved it",
     ),
+    "the destination is a window of a window": (
+        (
+            "out[i * P : (i + 1) * P, j * TILE : (j + 1) * TILE], src",
+            "out[0:m, 512:1024][i * P : (i + 1) * P, j * TILE : (j + 1) * TILE], src",
+        ),
+        ("n // TILE", "n // TILE // 2"),
+        "out[0:m, 512:1024][i * P : (i + 1) * P, j * TILE : (j + 1) * TILE] is not indexed in every dimension",
+    ),
+    "the size of the tile is known in the loop alone": (
+        ("done_tile = nl.ndarray((P, TILE)", "done_tile = nl.ndarray((P, (j + 1) * TILE - j * TILE)"),
+        (BODY, ""),
+        "the shape of done_tile is only known in the loop over j",
+    ),
     "only part of the tile is stored": (
         ("j * TILE : (j + 1) * TILE], src=done_tile", "j * TILE : j * TILE + 128], src=done_tile[:, 0:128]"),
         (BODY, ""),
