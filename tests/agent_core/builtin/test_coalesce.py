@@ -143,7 +143,10 @@ TRAPS = {
             "out[0:m, 512:1024][i * P : (i + 1) * P, j * TILE : (j + 1) * TILE], src",
         ),
         ("n // TILE", "n // TILE // 2"),
-        "out[0:m, 512:1024][i * P : (i + 1) * P, j * TILE : (j + 1) * TILE] is not indexed in every dimension",
+        (
+            "out[0:m, 512:1024][i * P : (i + 1) * P, j * TILE : (j + 1) * TILE] "
+            "is not indexed in every dimension"
+        ),
     ),
     "the size of the tile is known in the loop alone": (
         ("done_tile = nl.ndarray((P, TILE)", "done_tile = nl.ndarray((P, (j + 1) * TILE - j * TILE)"),
