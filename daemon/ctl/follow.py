@@ -17,14 +17,13 @@ from daemon.ctl.tracker import Tracker
 from daemon.ctl.words import so_far
 from daemon.stop import Stop, first_of
 from state.errors import HomeLocked, NoLog, StreamUnknown
+from state.events import RunCreated, RunForked
 from state.log import EventLog
 from state.reader import LogReader
 from state.records import Recorded
 
 LOOK_SECONDS = 0.1
 PAGE = 500
-BEGINNINGS = ("RunCreated", "RunForked")
-"""Events that name the run, so that they come before how it stands."""
 
 
 async def pursue(home: Path, tracker: Tracker, sent: Sent, screen: Screen, config: DaemonConfig) -> bool:
@@ -116,7 +115,7 @@ async def _open(home: Path, stop: Stop) -> LogReader | None:
 
 @dataclass(slots=True)
 class News:
-    """Shows what happens to a run from a global seq on; what was before is told in one line, once."""
+    """Shows what happens to a run from a global seq on; what was before is told once, in two lines."""
 
     screen: Screen
     after: int
@@ -126,18 +125,19 @@ class News:
         """Show an event that the tracker has just taken in, if it is new."""
         if item.seq <= self.after:
             return
-        first = item.type in BEGINNINGS
-        if not first:
+        begins = isinstance(item.event, RunCreated | RunForked)
+        self.told = self.told or isinstance(item.event, RunCreated)  # which tells it all
+        if not begins:
             self.standing(tracker)
         self.screen.happened(item, tracker)
-        if first:
+        if begins:
             self.standing(tracker)
 
     def standing(self, tracker: Tracker) -> None:
         """Tell how the run stood when this process began to look."""
         if tracker.state is not None and not self.told:
             self.told = True
-            if (line := so_far(tracker)) is not None:
+            for line in so_far(tracker.run, tracker.state):
                 self.screen.say(line)
 
 

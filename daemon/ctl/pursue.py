@@ -22,7 +22,7 @@ from daemon.ctl.tracker import Tracker, summary
 from daemon.ctl.words import standing, typed
 from daemon.errors import CommandRefused
 from daemon.verbs import Resume, run_id
-from state.errors import ReadModelsStale
+from state.errors import NoLog, ReadModelsStale
 from state.model import RunStatus
 from state.output import check_output
 from state.reader import LogReader
@@ -138,28 +138,28 @@ def _finish(session: Session, tracker: Tracker, output: Path | None, *, hosted: 
         so_far = f": {standing(tracker.state)}" if tracker.state else ""
         click.echo(f"\nrun {tracker.run} {how}{so_far}", err=True)
         click.echo(f"{verb} with: {typed('resume', *session.home_words, tracker.run)}", err=True)
+        if hosted:
+            _tell_left(session, tracker.run)
         return exits.INTERRUPTED
     with LogReader.open(session.home) as reader:
         kernel_file = write_best(reader, session.home, tracker.run, tracker.state, output)
-        others = _left(reader, tracker.run) if hosted else []
     session.emit(as_json(tracker, kernel_file), as_text(tracker, kernel_file, flag))
-    if others:
-        _tell_left(session, others)
+    if hosted:
+        _tell_left(session, tracker.run)
     found = tracker.state.status is RunStatus.COMPLETED and tracker.state.best is not None
     return exits.OK if found else exits.FAILURE
 
 
-def _left(reader: LogReader, run: str) -> list[str]:
-    """Return the runs besides `run` that nobody drives any more when this process, their host, leaves."""
-    return [
-        str(row["run"])
-        for row in reader.listed()
-        if row["run"] != run and not row["ended"] and row["status"] == RunStatus.RUNNING
-    ]
-
-
-def _tell_left(session: Session, others: list[str]) -> None:
-    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-    go = typed("resume", *session.home_words, others[0])
-    all_ = ", or start agentd" if more else ""
-    click.echo(f"interrupted, as this process leaves: {others[0]}{more}; carry on with: {go}{all_}", err=True)
+def _tell_left(session: Session, run: str) -> None:
+    """Name the runs besides `run` that nobody drives any more when this process, their host, leaves."""
+    try:
+        with LogReader.open(session.home) as reader:
+            rows = reader.listed()
+    except NoLog:  # interrupted before there was one
+        return
+    others = [str(row["run"]) for row in rows if row["run"] != run and row["status"] == RunStatus.RUNNING]
+    if others:
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        go = typed("resume", *session.home_words, others[0]) + (", or start agentd" if more else "")
+        left = f"interrupted, as this process leaves: {others[0]}{more}"
+        click.echo(f"{left}; carry on with: {go}", err=True)

@@ -26,7 +26,17 @@ from state.events import (
     RunResumed,
 )
 from state.fold import RunState
-from state.model import RESOLUTION_RATIO, Benchmark, Candidate, Identity, Level, RunStatus, StopReason
+from state.model import (
+    RESOLUTION_RATIO,
+    Benchmark,
+    Bounds,
+    Candidate,
+    Identity,
+    Level,
+    RunConfig,
+    RunStatus,
+    StopReason,
+)
 
 ROUNDING = 1e-9
 """How far above 100 a percentage may be for being computed in floats."""
@@ -180,12 +190,10 @@ def standing(state: RunState) -> str:
     return f"{counts}; best {brief(best.benchmark)}, {gain}, {shares}"
 
 
-def so_far(tracker: Tracker) -> str | None:
-    """Return how a run stood when this process began to look; None where there is nothing to tell."""
-    state = tracker.state
-    if state is None or not state.round:
-        return None
-    return f"  so far: {count(state.round, 'round')}, {standing(state)}"
+def so_far(run: str, state: RunState) -> list[str]:
+    """Return what a run is about, and how it stands, as lines for who begins to look at it."""
+    past = [f"  so far: {count(state.round, 'round')}, {standing(state)}"] if state.round else []
+    return [_about(run, state.config, state.bounds), *past]
 
 
 def candidate(one: Candidate) -> str:
@@ -201,11 +209,10 @@ def narrate(event: Event, tracker: Tracker) -> str | None:
     return tell(event, tracker) if tell is not None and tracker.state is not None else None
 
 
-def _created(event: RunCreated, tracker: Tracker) -> str:
-    config = event.config
+def _about(run: str, config: RunConfig, bounds: Bounds) -> str:
     return (
-        f"run {tracker.run}: {config.problem} ({config.size}) on {config.target}, seed {config.seed}, "
-        f"at most {count(config.search.rounds, 'round')}; tight bound {ms(event.bounds.tight_ms)}"
+        f"run {run}: {config.problem} ({config.size}) on {config.target}, seed {config.seed}, "
+        f"at most {count(config.search.rounds, 'round')}; tight bound {ms(bounds.tight_ms)}"
     )
 
 
@@ -250,7 +257,7 @@ def _paused(event: RunPaused, tracker: Tracker) -> str:
 
 
 _TELL: dict[type[Event], Callable[[Any, Tracker], str | None]] = {
-    RunCreated: _created,
+    RunCreated: lambda event, tracker: _about(tracker.run, event.config, event.bounds),
     KernelKept: _kept,
     KernelDiscarded: _discarded,
     KernelRefuted: _refuted,

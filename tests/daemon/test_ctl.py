@@ -44,7 +44,8 @@ def test_run_hosts_shows_progress_and_reports(ctl, home, fake_kernel):
     called = ctl("run", *FAKE, "--kernel", fake_kernel, "--rounds", 2, "--seed", 0)
     assert called.status == 0, called.err
     (row,) = ctl("status", "--json").json["runs"]
-    assert f"run {row['id']}: silu (reduced) on trn2, seed 0, at most 2 rounds" in called.out
+    assert called.out.count(f"run {row['id']}: silu (reduced) on trn2, seed 0, at most 2 rounds") == 1
+    assert "so far" not in called.out
     assert "round 2 of at most 2" in called.out
     assert "proposed" in called.out
     assert "predicted" in called.out
@@ -85,7 +86,8 @@ def test_resume_tells_what_was_before_in_one_line(ctl, home):
         asyncio.run(one_round())
         assert not log.state(run).ended
     lines = ctl("resume", run).out.splitlines()
-    assert lines[0].startswith("  so far: 2 rounds, in all ")
+    assert lines[0].startswith(f"run {run}: silu (reduced) on trn2, seed 25, at most 2 rounds; tight bound ")
+    assert lines[1].startswith("  so far: 2 rounds, in all ")
     assert not any(line.startswith(("round 1", "initial kernel")) for line in lines)
     assert any(line.startswith(f"run {run} completed") for line in lines)
 

@@ -87,7 +87,8 @@ def test_resume_at_an_event_rewinds_by_forking(ctl, home, finished):
     assert (child["parent"], child["parent_seq"], parent["run"]) == (finished, 25, finished)
     lines = called.out.splitlines()
     assert lines[0] == f"run {child['run']} continues {finished} from its event 25"
-    assert lines[1].startswith("  so far: 1 round, in all ")
+    assert lines[1].startswith(f"run {child['run']}: silu (reduced) on trn2, seed 25, at most 2 rounds; ")
+    assert lines[2].startswith("  so far: 1 round, in all ")
     assert "round 1 of" not in called.out
     assert "initial kernel:" not in called.out
     assert re.search(r"3 rounds \(1 before the fork\), \d+:\d\d since it began", called.out)
