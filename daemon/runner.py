@@ -8,7 +8,7 @@ fail has an outcome; only a failing log, or being cancelled, leaves an effect op
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -166,8 +166,11 @@ class Runner:
         proposer = self._proposer(run, key)
         with self._workers.judging(self._log.state(run).config.evaluator) as evaluator:
 
-            async def predict(sources: Sequence[str]) -> Sequence[Predicted]:
-                return await self._predicted(key, evaluator, _prediction(asked, proposer.name, sources))
+            async def predict(
+                sources: Sequence[str], dims: Mapping[str, int] | None = None
+            ) -> Sequence[Predicted]:
+                wanted = _prediction(asked, proposer.name, sources, dims)
+                return await self._predicted(key, evaluator, wanted)
 
             answer = await proposer.look_ahead(asked, self._log.get_blob, predict)
         variants = canonical_json(answer.variants.model_dump(mode="json"))
@@ -269,7 +272,9 @@ class Trouble:
     retryable: bool
 
 
-def _prediction(asked: LookAheadRequest, author: str, sources: Sequence[str]) -> PredictionRequest:
+def _prediction(
+    asked: LookAheadRequest, author: str, sources: Sequence[str], dims: Mapping[str, int] | None
+) -> PredictionRequest:
     return PredictionRequest(
         author=author,
         sources=tuple(sources),
@@ -277,6 +282,7 @@ def _prediction(asked: LookAheadRequest, author: str, sources: Sequence[str]) ->
         size=asked.size,
         target=asked.target,
         toolchain=asked.toolchain,
+        dims=dims,
     )
 
 

@@ -33,7 +33,10 @@ class EvaluationAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PredictionRequest:
-    """Kernels of one author to be predicted, not judged: rewrites of one parent that a search looks at."""
+    """Kernels of one author to be predicted, not judged: rewrites of one parent that a search looks at.
+
+    `dims` are dimensions of the problem to predict at, where these are not those of its size.
+    """
 
     author: str
     sources: tuple[str, ...]
@@ -41,6 +44,7 @@ class PredictionRequest:
     size: str
     target: str
     toolchain: str
+    dims: Mapping[str, int] | None = None
 
 
 class Evaluator(Protocol):

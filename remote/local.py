@@ -158,7 +158,8 @@ class LocalEvaluator:
         return outcome
 
     async def _trace(self, run: _Run) -> JailResult:
-        asked = trace_request(run.source.decode(), run.problem, run.request.size, run.request.target)
+        dims = run.problem.spec.dims(run.request.size)
+        asked = trace_request(run.source.decode(), run.problem, dims, run.request.target)
         return await self._jailed(asked)
 
     async def _jailed(self, request: bytes, *flags: str) -> JailResult:

@@ -8,7 +8,7 @@ hostile to those after it can mislead the search, not the judge. What was predic
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Protocol
 
 from remote.errors import InfrastructureError
@@ -25,8 +25,8 @@ from state.model import Digest, Predicted, digest_of
 REMEMBERED = 8192
 """Predictions kept, of some hundred bytes each."""
 
-Place = tuple[Digest, str, str, Digest]
-"""Problem, size, target and source."""
+Place = tuple[Digest, tuple[tuple[str, int], ...], str, Digest]
+"""Problem, dimensions, target and source."""
 
 
 class Jailed(Protocol):
@@ -47,30 +47,37 @@ class Predictor:
         Raises:
             InfrastructureError: the jail or the worker failed.
         """
+        dims = request.dims or problem.spec.dims(request.size)
         places = [
-            (problem.digest, request.size, request.target, digest_of(source.encode()))
+            (problem.digest, tuple(sorted(dims.items())), request.target, digest_of(source.encode()))
             for source in request.sources
         ]
         fresh = dict(zip(places, request.sources, strict=True))
         found = {place: self._known[place] for place in fresh if place in self._known}
         found |= {place: refused for place in fresh.keys() - found if (refused := _refused(fresh[place]))}
         asked = [place for place in fresh if place not in found]
-        made = await self._traced([fresh[place] for place in asked], request, problem, jailed)
+        made = await self._traced([fresh[place] for place in asked], request, problem, dims, jailed)
         for place, one in zip(asked, made, strict=True):
             found[place] = one.model_copy(update={"code": code_digest(fresh[place].encode())})
         self._remember(found)
         return [found[place] for place in places]
 
     async def _traced(
-        self, sources: Sequence[str], request: PredictionRequest, problem: Problem, jailed: Jailed
+        self,
+        sources: Sequence[str],
+        request: PredictionRequest,
+        problem: Problem,
+        dims: Mapping[str, int],
+        jailed: Jailed,
     ) -> Sequence[Predicted]:
         if not sources:
             return ()
-        lines = [trace_request(source, problem, request.size, request.target) for source in sources]
+        lines = [trace_request(source, problem, dims, request.target) for source in sources]
         result = await jailed(b"\n".join(lines), "--batch")
         if result.killed:
             raise InfrastructureError("jail_killed", "the jail was killed from outside (out of memory?)")
-        job = Forecasts(spec=problem.spec, size=request.size, target=request.target, count=len(sources))
+        size = request.size if request.dims is None else None
+        job = Forecasts(spec=problem.spec, size=size, target=request.target, count=len(sources))
         return await self._workers.forecast(job, result.answer)
 
     def _remember(self, found: dict[Place, Predicted]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from seeds import Problem
 from seeds.folder import KERNEL
@@ -11,11 +12,10 @@ MAX_INSTRUCTIONS = 500_000
 """Seven times what the largest plain kernel of NKIBench has; timing that many takes some ten seconds."""
 
 
-def trace_request(source: str, problem: Problem, size: str, target: str) -> bytes:
+def trace_request(source: str, problem: Problem, dims: Mapping[str, int], target: str) -> bytes:
     """Return the request to trace a kernel, on one line."""
     spec = problem.spec
-    dims = spec.dims(size)
-    arrays = [{"shape": item.passed(dims), "dtype": item.dtype} for item in spec.inputs]
+    arrays = [{"shape": item.passed(dict(dims)), "dtype": item.dtype} for item in spec.inputs]
     fields = {
         "source": source,
         "filename": KERNEL,

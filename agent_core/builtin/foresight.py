@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from math import log
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, log
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent_core.builtin.lookahead import Expansion, Found, Limits, Move, Search, distinct
 from agent_core.effects import LearningContext, LookAheadRequest, Variant, Variants
 from agent_core.roles import LookAheadAnswer, Predict, ReadBlob
-from state.model import Plan, Prediction, Step, digest_of
+from state.model import Plan, Predicted, Prediction, Step, digest_of
+
+if TYPE_CHECKING:
+    from seeds import ProblemSpec
+
+FULL_SIZE = 24
+"""Predictions that must be affordable at the problem's own size; else they are made at a smaller one."""
 
 Ask = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 """Has a job done by the pool of the rewrite engine; raises RoleError."""
 
 
 async def look_ahead(
-    request: LookAheadRequest, read: ReadBlob, predict: Predict, shapes: dict[str, Any], ask: Ask
+    request: LookAheadRequest, read: ReadBlob, predict: Predict, spec: ProblemSpec, ask: Ask
 ) -> LookAheadAnswer:
     """Search from the request's parent.
 
@@ -25,21 +32,14 @@ async def look_ahead(
         RoleError: the parent cannot be read, or a pool or the evaluator failed.
     """
     context = LearningContext.model_validate_json(read(request.context))
-    credits_ = {name: (item.tries, item.log_gain) for name, item in context.credits.items()}
-
-    async def expand(source: str) -> Expansion:
-        made = await ask({"job": "expand", "source": source, "credits": credits_, **shapes})
-        return Expansion(tuple(Move(**one) for one in made["moves"]), tuple(made["reasons"]))
-
-    async def combine(source: str, steps: Sequence[Step]) -> list[tuple[tuple[int, ...], str]]:
-        told = [step.model_dump(mode="json") for step in steps]
-        made = await ask({"job": "combine", "source": source, "steps": told, **shapes})
-        return [(tuple(one["steps"]), one["source"]) for one in made["made"]]
-
+    parent = read(request.parent.source).decode()
+    scale = await _scaled(request, parent, predict, spec, ask)
+    engine = _Engine(request, context, scale, ask, shapes(spec, request.size, request.target))
     limits = Limits(request.predictions, request.instructions, request.depth, request.width)
-    search = Search(expand, combine, predict, limits, Random(request.draw))  # noqa: S311  a search, no secret
+    chances = Random(request.draw)  # noqa: S311  a search, no secret
+    search = Search(engine.expand, engine.combine, scale.predict, limits, chances)
     parent_ms = request.parent.latency_ms
-    found = await search.run(read(request.parent.source).decode(), parent_ms)
+    found = await search.run(parent, parent_ms)
     chosen = distinct(found, request.variants, parent_ms, frozenset(request.known))
     variants = Variants(parent_ms=parent_ms, found=tuple(map(_variant, chosen)), reasons=search.reasons)
     return LookAheadAnswer(
@@ -49,6 +49,87 @@ async def look_ahead(
         failed=search.failed,
         instructions=search.instructions,
     )
+
+
+def shapes(spec: ProblemSpec, size: str, target: str) -> dict[str, Any]:
+    """What a job of the rewrite engine is told of the problem: arguments at the size, and the target."""
+    dims = spec.dims(size)
+    arrays = [[list(item.passed(dims)), item.dtype] for item in spec.inputs]
+    return {"arguments": spec.arguments(arrays, lambda value: value), "target": target}
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """What predictions are made at, and how what they say there becomes what holds at the problem's size.
+
+    `parent` is the parent as it is predicted there, `counted` its instructions at the problem's size as far
+    as the reader can count them.
+    """
+
+    at: Predict
+    dims: dict[str, int] | None
+    parent: Predicted
+    parent_ms: float
+    counted: int
+
+    async def predict(
+        self, sources: Sequence[str], dims: Mapping[str, int] | None = None
+    ) -> Sequence[Predicted]:
+        """Predict at the scale's dimensions, with latencies as they would be at the problem's size."""
+        return [self._as_at_full_size(one) for one in await self.at(sources, dims or self.dims)]
+
+    def _as_at_full_size(self, one: Predicted) -> Predicted:
+        if one.latency_ms is None or self.parent.latency_ms is None:
+            return one
+        scaled = self.parent_ms * one.latency_ms / self.parent.latency_ms
+        return one.model_copy(update={"latency_ms": scaled})
+
+    def instructions(self, counted: int) -> int:
+        """How many instructions a kernel has there of which the reader counts so many at the full size."""
+        if not (counted and self.counted):
+            return self.parent.instructions
+        return ceil(self.parent.instructions * counted / self.counted)
+
+
+async def _scaled(
+    request: LookAheadRequest, parent: str, predict: Predict, spec: ProblemSpec, ask: Ask
+) -> _Scale:
+    """The problem's own size, or a smaller one where its kernels are too large to predict enough of them."""
+    job = {
+        "job": "proxy",
+        "source": parent,
+        "spec": spec.model_dump(mode="json"),
+        "dims": spec.dims(request.size),
+        "most": request.instructions // FULL_SIZE,
+        "target": request.target,
+    }
+    found = await ask(job)
+    (there,) = await predict([parent], found["dims"])
+    return _Scale(predict, found["dims"], there, request.parent.latency_ms, found["instructions"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    """The rewrite engine as a search asks it."""
+
+    request: LookAheadRequest
+    context: LearningContext
+    scale: _Scale
+    ask: Ask
+    shapes: dict[str, Any]
+
+    async def expand(self, source: str) -> Expansion:
+        credits_ = {name: (item.tries, item.log_gain) for name, item in self.context.credits.items()}
+        made = await self.ask({"job": "expand", "source": source, "credits": credits_, **self.shapes})
+        return Expansion(tuple(map(self._move, made["moves"])), tuple(made["reasons"]))
+
+    def _move(self, told: dict[str, Any]) -> Move:
+        return Move(**{**told, "instructions": self.scale.instructions(told["instructions"])})
+
+    async def combine(self, source: str, steps: Sequence[Step]) -> list[tuple[tuple[int, ...], str]]:
+        told = [step.model_dump(mode="json") for step in steps]
+        made = await self.ask({"job": "combine", "source": source, "steps": told, **self.shapes})
+        return [(tuple(one["steps"]), one["source"]) for one in made["made"]]
 
 
 def _variant(one: Found) -> Variant:

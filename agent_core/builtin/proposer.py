@@ -13,7 +13,7 @@ import json
 import os
 from collections import OrderedDict
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent_core.builtin import foresight
 from agent_core.builtin.pool import Pool
@@ -38,6 +38,9 @@ from agent_core.roles import (
 )
 from agent_core.roles.mechanical import experience_of, reflection_of, speedup_of
 from state.model import EffectKey, ErrorInfo, ExperienceKind, Plan, Prediction, ProblemRef, digest_of
+
+if TYPE_CHECKING:
+    from seeds import ProblemSpec
 
 RANKINGS = 64
 """Rankings kept: more than the beam slots of two rounds."""
@@ -70,8 +73,7 @@ class BuiltinProposer:
         Raises:
             RoleError: `unreadable_kernel`, or what `predict` raises.
         """
-        shapes = _shapes(request.problem, request.size, request.target, read)
-        return await foresight.look_ahead(request, read, predict, shapes, self._ask)
+        return await foresight.look_ahead(request, read, predict, _spec(request.problem, read), self._ask)
 
     async def plan(self, request: PlanRequest, read: ReadBlob) -> PlanAnswer:
         """Plan number `key.plan` of what looking ahead found, else of the parent's ranking.
@@ -181,13 +183,14 @@ def _failure(code: str, message: str) -> RoleError:
     return RoleError(ErrorInfo(code=code, message=message))
 
 
-def _shapes(problem: ProblemRef, size: str, target: str, read: ReadBlob) -> dict[str, Any]:
+def _spec(problem: ProblemRef, read: ReadBlob) -> ProblemSpec:
     from seeds import from_files
 
-    spec = from_files({path: read(digest) for path, digest in problem.files.items()}).spec
-    dims = spec.dims(size)
-    arrays = [[list(item.passed(dims)), item.dtype] for item in spec.inputs]
-    return {"arguments": spec.arguments(arrays, lambda value: value), "target": target}
+    return from_files({path: read(digest) for path, digest in problem.files.items()}).spec
+
+
+def _shapes(problem: ProblemRef, size: str, target: str, read: ReadBlob) -> dict[str, Any]:
+    return foresight.shapes(_spec(problem, read), size, target)
 
 
 def _rank_request(request: PlanRequest, read: ReadBlob) -> str:

@@ -16,12 +16,14 @@ from agent_core.builtin.estimate import estimate
 from agent_core.builtin.explore import checked, explore
 from agent_core.builtin.inlining import canonical
 from agent_core.builtin.model import Argument, ArrayArgument
+from agent_core.builtin.proxy import instructions, proxy
 from agent_core.builtin.rank import Evidence, chosen, expected, ranked
 from agent_core.builtin.reader import read
 from agent_core.builtin.transforms.base import Refused
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
 from agent_core.builtin.tree import SourceError
 from nki_sim import targets
+from seeds import ProblemSpec
 
 MAX_REASONS = 8
 _PERCENT = "_active_time_percent"
@@ -97,11 +99,18 @@ def _expand(values: dict[str, Any]) -> dict[str, Any]:
             "title": child.transform.title(child.site, child.choice),
             "source": child.source,
             "value": expected(child, before, estimate(child.kernel, target), evidence),
-            "instructions": sum(item.trips for item in child.kernel.operations()),
+            "instructions": instructions(child.kernel),
         }
         for child in children
     ]
     return {"moves": moves, "reasons": refusals[:MAX_REASONS]}
+
+
+def _proxy(values: dict[str, Any]) -> dict[str, Any]:
+    """The dimensions to predict at, smaller where the problem has too many instructions."""
+    spec, dims = ProblemSpec.model_validate(values["spec"]), values["dims"]
+    found = proxy(values["source"], spec, dims, targets.load(values["target"]), values["most"])
+    return {"dims": found.dims, "instructions": found.instructions}
 
 
 def _combine(values: dict[str, Any]) -> dict[str, Any]:
@@ -173,6 +182,7 @@ _JOBS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "rank": _rank,
     "apply": _apply,
     "expand": _expand,
+    "proxy": _proxy,
     "combine": _combine,
     "replay": _replay,
 }

@@ -7,7 +7,7 @@ serves tests; LLM providers come beside them. Open this file first, then `builti
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -25,11 +25,17 @@ ReadBlob = Callable[[Digest], bytes]
 """Returns a blob's bytes by digest."""
 
 
-Predict = Callable[[Sequence[str]], Awaitable[Sequence[Predicted]]]
-"""Predicts the latencies of kernels by their sources, for the problem, size and target of the request.
+class Predict(Protocol):
+    """Predicts the latencies of kernels by their sources, for the problem, size and target of the request."""
 
-It raises RoleError when the infrastructure fails for good.
-"""
+    async def __call__(
+        self, sources: Sequence[str], dims: Mapping[str, int] | None = None
+    ) -> Sequence[Predicted]:
+        """Return one prediction for each source; `dims` are other dimensions than those of the size.
+
+        Raises:
+            RoleError: the infrastructure failed for good.
+        """
 
 
 class RoleError(Exception):

@@ -34,7 +34,8 @@ def _forecast(job: Forecasts, reply: bytes) -> Predicted:
         if error is not None:
             return Predicted(instructions=instructions, error=error)
         latency_ms = timed(lambda: forecast(program, targets.load(job.target))).latency_ms
-        plausible(latency_ms, job)
+        if job.size is not None:
+            plausible(latency_ms, job.spec, job.size, job.target)
         return Predicted(latency_ms=latency_ms, instructions=instructions)
     except RejectedError as rejected:
         return Predicted(instructions=instructions, error=rejected.error)

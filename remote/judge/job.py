@@ -32,10 +32,13 @@ class Job(Frozen):
 
 
 class Forecasts(Frozen):
-    """A job of another kind: what the model says of each program in a tracer's replies, and nothing more."""
+    """A job of another kind: what the model says of each program in a tracer's replies, and nothing more.
+
+    `size` is None for programs at other dimensions than those of a size, which have no bounds.
+    """
 
     spec: ProblemSpec
-    size: str
+    size: str | None
     target: str
     count: int
 

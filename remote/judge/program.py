@@ -26,10 +26,11 @@ from remote.judge import effort
 from remote.judge.declared import as_declared
 from remote.judge.drawn import InputCache
 from remote.judge.identity.stage import identify
-from remote.judge.job import Forecasts, Job, Outcome
+from remote.judge.job import Job, Outcome
 from remote.judge.numerics import output_fault
 from remote.judge.rejection import RejectedError, failed
 from remote.judge.trials import Trials
+from seeds import ProblemSpec
 from state.model import Benchmark, ErrorInfo, Verdict, canonical_json
 
 T = TypeVar("T")
@@ -193,7 +194,7 @@ def untimed_error(program: Program) -> ErrorInfo | None:
 
 def _benchmark(found: Forecast, job: Job) -> Benchmark:
     predicted = timed(lambda: uncertainty.interval(found))
-    plausible(predicted.latency_ms, job)
+    plausible(predicted.latency_ms, job.spec, job.size, job.target)
     return Benchmark(
         latency_ms=predicted.latency_ms,
         lo_ms=predicted.lo_ms,
@@ -204,10 +205,10 @@ def _benchmark(found: Forecast, job: Job) -> Benchmark:
     )
 
 
-def plausible(latency_ms: float, job: Job | Forecasts) -> None:
+def plausible(latency_ms: float, spec: ProblemSpec, size: str, target: str) -> None:
     """Refuse what no legal kernel can be: float32 products may be made of faster 16-bit ones."""
-    work = replace(job.spec.work_at(job.size), matmul_dtype=FASTEST_PRODUCTS)
-    bound_ms = tight_ms(work, job.target)
+    work = replace(spec.work_at(size), matmul_dtype=FASTEST_PRODUCTS)
+    bound_ms = tight_ms(work, target)
     if latency_ms < bound_ms:
         text = f"predicted {latency_ms:.6g} ms, no honest kernel can be under {bound_ms:.6g} ms"
         raise RejectedError(Verdict.RUNTIME_ERROR, "faster_than_bound", text)

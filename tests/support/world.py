@@ -330,7 +330,7 @@ class World:
         return EvaluationCompleted(key=str(key), evaluation=verdict, cache_key=verdict.code)
 
     def _looked_ahead(self, key: str, request: Any) -> Event:
-        async def predict(sources: Sequence[str]) -> list[Predicted]:
+        async def predict(sources: Sequence[str], dims: object = None) -> list[Predicted]:
             return [self._predicted(source) for source in sources]
 
         answer = at_once(self.proposer.look_ahead(request, self._read, predict))  # type: ignore[attr-defined]
