@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 from agent_core.builtin.model import Kernel, Kind, Statement
+from agent_core.builtin.occupancy import peak
 from agent_core.builtin.values import Tensor
 from nki_sim.dtypes import DTYPES
 from nki_sim.forms import Form
@@ -20,6 +22,8 @@ from nki_sim.targets import Target
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "dma", "descriptor")
 """What has a busy time; `descriptor` is the hardware that writes DMA descriptors."""
+STARTS = (32, 64)
+"""Partitions that a tile may start at are multiples of the first of these that holds it, or 0."""
 NORM = 8.0
 """Exponent of the norm over engines: high enough to be near the maximum."""
 
@@ -30,8 +34,9 @@ class Estimate:
 
     busy_ns: Mapping[str, float]
     sbuf_bytes: int
-    """Per partition, one copy of every tile."""
+    """Per partition, of what is alive at once, without copies for iterations that overlap."""
     psum_banks: int
+    """As above."""
     total_ns: float
     unread: int
     """Statements that are not counted, as they cannot be read: only equals compare."""
@@ -53,8 +58,8 @@ def estimate(kernel: Kernel, target: Target) -> Estimate:
     busiest = max((name for name in ENGINES), key=busy.__getitem__)
     at_work = sum(value**NORM for value in (*busy.values(), *_chains(kernel, costs))) ** (1 / NORM)
     total: float = target.kernel_overhead_ns + at_work + _fill_ns(costs, busiest, target)
-    sbuf = sum(tile_bytes(tensor) for tensor in _tensors(kernel) if tensor.buffer == "sbuf")
-    banks = sum(tile_banks(tensor, target) for tensor in _tensors(kernel) if tensor.buffer == "psum")
+    sbuf = peak(kernel, "sbuf", partial(tile_room, target=target))
+    banks = peak(kernel, "psum", partial(tile_banks, target=target))
     unread = sum(item.kind is Kind.OPAQUE for item in kernel.statements)
     return Estimate(busy, sbuf, banks, total, unread)
 
@@ -140,6 +145,12 @@ def _broken(statement: Statement, target: Target) -> list[str]:
 def tile_bytes(tensor: Tensor) -> int:
     """Bytes per partition of all copies of an on-chip tensor."""
     return prod(tensor.copies) * prod(tensor.shape[1:]) * DTYPES[tensor.dtype].itemsize
+
+
+def tile_room(tensor: Tensor, target: Target) -> int:
+    """Bytes per partition that a tile takes of SBUF: tiles of few partitions lie above one another."""
+    high = next((step for step in STARTS if tensor.shape[0] <= step), target.partitions)
+    return tile_bytes(tensor) * high // target.partitions
 
 
 def tile_banks(tensor: Tensor, target: Target) -> int:
