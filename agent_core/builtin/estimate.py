@@ -1,8 +1,8 @@
 """A static estimate of a kernel's time and memory: the simulator's own cost table over counted loops.
 
-No schedule is made: every engine's busy time is summed, and the estimate is a norm over the engines, so
-that relieving the busiest one counts most and the others still count. It ranks rewrites of one kernel;
-a latency shown to anybody comes from the judge.
+No schedule is made: every engine's busy time is summed, and what it waits in each iteration (`waits.py`). The
+estimate is a norm over the engines, so that relieving the busiest one counts most and the others still
+count. It ranks rewrites of one kernel; a latency shown to anybody comes from the judge.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from math import prod
 from agent_core.builtin.model import Kernel, Kind, Statement
 from agent_core.builtin.occupancy import peak
 from agent_core.builtin.values import Tensor
+from agent_core.builtin.waits import with_waits
 from nki_sim.dtypes import DTYPES
 from nki_sim.forms import Form
 from nki_sim.operators import OPERATORS
@@ -56,7 +57,8 @@ def estimate(kernel: Kernel, target: Target) -> Estimate:
         for engine, nanoseconds in parts.items():
             busy[engine] += nanoseconds * statement.trips
     busiest = max((name for name in ENGINES), key=busy.__getitem__)
-    at_work = sum(value**NORM for value in (*busy.values(), *_chains(kernel, costs))) ** (1 / NORM)
+    spent = (busy | with_waits(kernel, costs, target)).values()
+    at_work = sum(value**NORM for value in (*spent, *_chains(kernel, costs))) ** (1 / NORM)
     total: float = target.kernel_overhead_ns + at_work + _fill_ns(costs, busiest, target)
     sbuf = peak(kernel, "sbuf", partial(tile_room, target=target))
     banks = peak(kernel, "psum", partial(tile_banks, target=target))
