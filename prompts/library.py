@@ -166,6 +166,8 @@ def _template_faults(known: Manifest, path: str, text: str) -> Iterator[str]:
     """Yield the values that a file names and some role that is told it does not have."""
     for line in template.stray(text):
         yield f"{path}, line {line}: '{{{{' and '}}}}' go around the name of a value, as in {{{{kernel}}}}"
+    for line in template.secret(text):
+        yield f"{path}, line {line}: looks like a secret key, and prompts are kept in the log for good"
     offered = sorted(set.intersection(*(set(known.roles[role].values) for role in known.users(path))))
     for line, name in template.names(text):
         if name not in offered:

@@ -10,6 +10,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 _MARK = re.compile(r"\{\{([a-z][a-z0-9_]*)\}\}", re.ASCII)
+_SECRET = re.compile(
+    r"\bsk-[A-Za-z0-9_-]{20,}"
+    r"|\bAKIA[0-9A-Z]{16}\b"
+    r"|\bgh[pousr]_[A-Za-z0-9]{30,}"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----",
+    re.ASCII,
+)
+"""How keys of LLM providers, AWS and GitHub begin, and private keys in PEM."""
+
 _BRACES = re.compile(r"\{\{|\}\}")
 
 
@@ -39,6 +48,13 @@ def stray(text: str) -> Iterator[int]:
     """Yield the lines that have double braces around no name."""
     for number, line in enumerate(text.split("\n"), start=1):
         if _BRACES.search(_MARK.sub("", line)):
+            yield number
+
+
+def secret(text: str) -> Iterator[int]:
+    """Yield the lines that have what looks like a key: whatever is told is kept for good."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if _SECRET.search(line):
             yield number
 
 

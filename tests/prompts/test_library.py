@@ -135,6 +135,22 @@ def test_all_faults_of_all_files_are_named_at_once():
     )
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        "sk-" + "ant-api03-" + "x" * 40,
+        "AKIA" + "Q" * 16,
+        "ghp_" + "a1" * 18,
+        "-----BEGIN " + "RSA PRIVATE KEY-----",
+    ],
+)
+def test_what_looks_like_a_key_is_not_taken_into_the_log(key):
+    (found,) = faults(executor__task=f"Write it.\nUse {key}.".encode())
+    assert found.startswith("executor/task.md, line 2: looks like a secret key")
+    assert key not in found
+    assert assemble({"executor/task.md": b"Use risk-free and task-oriented words, sk-short."})
+
+
 def test_the_manifest_cannot_be_replaced():
     with pytest.raises(PromptsInvalid, match=r"manifest\.toml: says what there must be"):
         assemble({"manifest.toml": b"roles = {}"})
