@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from agent_core.builtin.arithmetic import names_in
 from agent_core.builtin.blocking import Block, BlockWriter, apart
 from agent_core.builtin.estimate import ENGINES, estimate, tile_banks, tile_bytes
 from agent_core.builtin.model import Kernel, Kind, Loop, Node, Statement, walk
@@ -157,9 +158,11 @@ def _check_copied(kernel: Kernel, cut: Cut, item: Statement) -> None:
 
 
 def _check_names(kernel: Kernel, cut: Cut) -> None:
-    first, second = map(_statements, cut.parts(kernel))
-    used = frozenset().union(*(item.uses for item in second))
-    bound = frozenset().union(*(item.binds for item in first if item.kind is Kind.BIND))
+    first, second = cut.parts(kernel)
+    heads = [item for item in walk(second) if isinstance(item, Loop)]
+    used = frozenset().union(*(item.uses for item in _statements(second)))
+    used = used.union(*(names_in(f"{loop.first}, {loop.stop}") for loop in heads))
+    bound = frozenset().union(*(item.binds for item in _statements(first) if item.kind is Kind.BIND))
     if bound & used:
         raise Refused(f"{min(bound & used)} is bound in one part of the loop and used in the other")
 
