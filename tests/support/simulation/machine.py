@@ -22,6 +22,8 @@ import structlog
 
 import remote
 import seeds
+from agent_core.prompting import Prompts, builtin
+from daemon import wording
 from daemon.config import FILE_NAME
 from remote.cache import code_digest
 from state import log, writer
@@ -132,7 +134,10 @@ class Machine:
             if not fates.ghost:  # else nobody will look at its files
                 settled(event_log)
 
-        really, settled = writer._answer, log.EventLog._settle
+        def prompts_of(home: Path) -> Prompts:
+            return read(home) if (home / wording.FOLDER).exists() else builtin()
+
+        really, settled, read = writer._answer, log.EventLog._settle, wording.read
         stand_ins: Mapping[str, object] = {
             "state.log.Writer": lambda appender, head: SteppedWriter(appender, head, fates, stored),
             "state.writer._answer": answer,
@@ -143,6 +148,7 @@ class Machine:
             "daemon.space.free_bytes": self._free_bytes,
             "state.reserve.Reserve._allocate": lambda reserve: reserve._path.touch(),
             "state.home._refuse_network": lambda home: None,
+            "daemon.wording.read": prompts_of,
         }
         with ExitStack() as stack:
             stack.enter_context(self._clock.told())

@@ -115,7 +115,7 @@ def _config(chosen: random.Random, faithful: bool) -> RunConfig:
     search = SearchConfig(
         beam=chosen.randint(1, 2),
         plans=chosen.randint(1, 2),
-        rounds=chosen.choice((1, 1, 2, 2, 3)),
+        rounds=chosen.choice((1, 1, 1, 2, 2, 3)),
         explorers=chosen.randint(0, 1),
         repairs=chosen.randint(0, 1),
         explorer_depth=1,
