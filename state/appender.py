@@ -32,6 +32,7 @@ from state.errors import (
 )
 from state.events import Event, RunForked, idempotency_key
 from state.fold import FOLD_VERSION
+from state.folded import Folded
 from state.head import Head
 from state.records import NewEvent, Recorded, Row, recorded
 from state.snapshots import Tip, Tips
@@ -141,6 +142,7 @@ class Appender:
         self.connection = connection
         self._path = path
         self._suspect = False
+        self.folded = Folded()
         self._load_head()
 
     def _load_head(self) -> None:
@@ -227,7 +229,7 @@ class Appender:
         found = plan.tips.get(stream) or self._tips.get(stream)
         if found is not None:
             return found
-        stored = snapshots.load(self.connection, stream)
+        stored = self.folded.tip(self.connection, stream)
         if stored is None:
             return Tip(stream, 0, GENESIS, None)
         self._tips.put(stored)
@@ -269,6 +271,7 @@ class Appender:
     def _advance(self, tips: dict[str, Tip], head: Head) -> None:
         for tip in tips.values():
             self._tips.put(tip)
+            self.folded.forget(tip.stream)
         self.head = head
 
     def save_snapshots(self, *, every: int | None = None) -> int:

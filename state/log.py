@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from state.appender import Appender, Draft, draft
-from state.errors import StorageFailed, StorageFull, sqlite_errors
+from state.errors import StorageFailed, StorageFull, StreamUnknown, sqlite_errors
 from state.fold import RunState
 from state.head import Head
 from state.home import Layout
@@ -22,6 +22,7 @@ from state.model import SYSTEM_STREAM
 from state.opening import abandon, open_log, settle
 from state.reader import LogReader, Standing
 from state.records import NewEvent, Recorded
+from state.snapshots import Tip
 from state.system import SystemState
 from state.turns import Turns
 from state.writer import Request, Writer
@@ -137,10 +138,13 @@ class EventLog:
         Raises:
             StreamUnknown: there is no such run.
         """
-        tip = self._appender.tip(run)
-        if tip is not None and isinstance(tip.state, RunState):
-            return tip.state
-        return self._reader.state(run)
+        tip = self._tip(run)
+        if tip is None or not isinstance(tip.state, RunState):
+            raise StreamUnknown(f"no run {run}")
+        return tip.state
+
+    def _tip(self, stream: str) -> Tip | None:
+        return self._appender.tip(stream) or self._reader.tip(stream, self._appender.folded)
 
     def state_at(self, run: str, run_seq: int) -> RunState:
         """Return a run's state as it was after one of its events; raises StreamUnknown."""
@@ -157,10 +161,8 @@ class EventLog:
 
     def system(self) -> SystemState:
         """Return the system stream's state."""
-        tip = self._appender.tip(SYSTEM_STREAM)
-        if tip is not None and isinstance(tip.state, SystemState):
-            return tip.state
-        return self._reader.system()
+        tip = self._tip(SYSTEM_STREAM)
+        return tip.state if tip is not None and isinstance(tip.state, SystemState) else SystemState()
 
     def run_seq(self, stream: str) -> int:
         """Return the stream's last run_seq (what `expect` wants), 0 when it has no events."""

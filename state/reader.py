@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self
 from state import blobs, family, projections, queries, snapshots
 from state.errors import StreamUnknown, sqlite_errors
 from state.fold import RunState
+from state.folded import Folded
 from state.head import EMPTY, Head, read_head
 from state.home import Layout
 from state.model import SYSTEM_STREAM
@@ -24,6 +25,7 @@ from state.opening import check_anchor, check_wal
 from state.readonly import ReadOnly
 from state.records import Recorded, Row, recorded
 from state.replay import Replayed, replay
+from state.snapshots import Tip
 from state.system import SystemState
 from state.upcast import decode
 
@@ -162,6 +164,11 @@ class LogReader:
             return blobs.fetch(self._handle.connection(), digest)
 
     # --- states ---
+
+    def tip(self, stream: str, folded: Folded) -> Tip | None:
+        """Return where a stream is now; what `folded` knows of it is not folded again."""
+        with self._mutex, sqlite_errors():
+            return folded.tip(self._handle.connection(), stream)
 
     def state(self, run: str, to: int | None = None) -> RunState:
         """Return a run's state now, or as it was after run_seq `to`.
