@@ -21,7 +21,8 @@ def test_every_key_is_explained():
 def test_the_document_has_the_table_that_the_program_prints(ctl):
     printed = ctl("config", "keys").out.rstrip("\n")
     assert printed == "\n".join(table(keys()))
-    assert printed in DOCUMENT.read_text(encoding="utf-8")
+    here = printed in DOCUMENT.read_text(encoding="utf-8")
+    assert here, "put what `agentctl config keys` prints into docs/configuration.md"
     assert [row["key"] for row in ctl("config", "keys", "--json").json] == list(KEYS)
 
 
