@@ -109,9 +109,7 @@ def _round_started(state: RunState, config: RunConfig, *, plans: int) -> RoundSt
                 repairs=search.repairs if repairs(planner) else 0,
             )
         )
-    return RoundStarted(
-        round=state.round + 1, slots=tuple(slots), prompts=state.pending_prompts or state.prompts
-    )
+    return RoundStarted(round=state.round + 1, slots=tuple(slots), prompts=state.prompts_to_come)
 
 
 def _work(state: RunState) -> list[Decision]:

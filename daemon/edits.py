@@ -26,7 +26,6 @@ from agent_core.prompting import Prompts
 from daemon import wording
 from daemon.amend import JUDGED_BY, amended, changes
 from daemon.config import FILE_NAME, Config, ConfigError, DaemonConfig, all_of, load
-from daemon.forking import prompts_of
 from daemon.looking import append_seen
 from daemon.names import unknown
 from state.events import ConfigChanged, ConfigRefused, Event
@@ -188,7 +187,7 @@ def _edited(state: RunState, changed: Mapping[str, tuple[Any, Any]], prompts: Di
     settings = {key: new for key, (_, new) in changed.items() if key not in {*state.pinned, *JUDGED_BY}}
     before = state.pending_config or state.config
     after = amended(before, settings)
-    other = None if prompts_of(state) in (None, prompts) else prompts
+    other = None if state.prompts_to_come in (None, prompts) else prompts
     if after == before and other is None:
         return None
     return ConfigChanged(config=after.model_dump(mode="json"), prompts=other)

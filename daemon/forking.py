@@ -56,15 +56,10 @@ def first_events(
         rebase=rebase,
         pinned=tuple(run_keys(command.settings)),
     )
-    other = None if prompts_of(cut.state) in (None, prompts) else prompts
+    other = None if cut.state.prompts_to_come in (None, prompts) else prompts
     if other or (rebase is None and changes(before, config)):
         return forked, ConfigChanged(config=config.model_dump(mode="json"), prompts=other)
     return (forked,)
-
-
-def prompts_of(state: RunState) -> Digest | None:
-    """Return the version of the prompts that a run goes by from its next round on; None: not recorded."""
-    return state.pending_prompts or state.prompts
 
 
 def _settings(command: Fork) -> dict[str, object]:

@@ -156,6 +156,11 @@ class RunState(Frozen):
     before: RunState | None = None
 
     @property
+    def prompts_to_come(self) -> Digest | None:
+        """The version of the prompts that the run goes by from its next round on; None: not recorded."""
+        return self.pending_prompts or self.prompts
+
+    @property
     def in_round(self) -> bool:
         return bool(self.slots)
 

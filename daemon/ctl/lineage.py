@@ -13,6 +13,7 @@ from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.ctl.choices import known_run, numbered
 from daemon.ctl.fork import parse_place
+from daemon.ctl.lines import SHORT
 from daemon.ctl.seek import event_at
 from daemon.ctl.tracker import summary
 from daemon.ctl.words import count, ms, standing, status_word, times
@@ -20,7 +21,7 @@ from state.events import ConfigChanged, RunForked
 from state.fold import RunState
 from state.home import Layout
 from state.lock import owner
-from state.model import RunConfig
+from state.model import Rebase, RunConfig
 from state.reader import LogReader
 
 Rows = list[dict[str, Any]]
@@ -76,24 +77,36 @@ def _tree(reader: LogReader, rows: Mapping[str, dict[str, Any]], run: str, *, ow
 
 
 def _changed(reader: LogReader, row: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return what a fork changed of its parent's settings, and the toolchain where that is another."""
+    """Return what a fork changed of its parent's settings and prompts, and the toolchain if another."""
     if row["parent"] is None:
         return {}
     before = reader.state(row["parent"], row["parent_seq"])
-    settings = before.pending_config or before.config
     own = reader.read(stream=row["run"], after=row["first_seq"] - 1, limit=2)
-    first = own[0].event
-    assert isinstance(first, RunForked)
-    if first.rebase is not None:
-        found = changes(settings, first.rebase.config)
-        if first.rebase.problem.digest != before.problem.digest:
-            found.setdefault("run.problem", (before.problem.name, first.rebase.problem.name))
-        if first.rebase.toolchain != before.toolchain:
-            found["toolchain"] = (before.toolchain, first.rebase.toolchain)
-        return found
-    if len(own) > 1 and isinstance(own[1].event, ConfigChanged) and own[1].seq == own[0].seq + 1:
-        return changes(settings, RunConfig.model_validate(own[1].event.config))
-    return {}
+    forked = own[0].event
+    assert isinstance(forked, RunForked)
+    begun = own[1].event if len(own) > 1 and own[1].seq == own[0].seq + 1 else None
+    changed = begun if isinstance(begun, ConfigChanged) else None
+    found: dict[str, tuple[Any, Any]] = {}
+    if forked.rebase is not None:
+        found = _rebased(before, forked.rebase)
+    elif changed is not None:
+        found = changes(_settings(before), RunConfig.model_validate(changed.config))
+    if changed is not None and changed.prompts is not None:
+        found["prompts"] = (before.prompts_to_come, changed.prompts)
+    return found
+
+
+def _rebased(before: RunState, rebase: Rebase) -> dict[str, tuple[Any, Any]]:
+    found = changes(_settings(before), rebase.config)
+    if rebase.problem.digest != before.problem.digest:
+        found.setdefault("run.problem", (before.problem.name, rebase.problem.name))
+    if rebase.toolchain != before.toolchain:
+        found["toolchain"] = (before.toolchain, rebase.toolchain)
+    return found
+
+
+def _settings(state: RunState) -> RunConfig:
+    return state.pending_config or state.config
 
 
 def _drawn(tree: dict[str, Any], lead: str = "", branch: str = "") -> Iterator[str]:
@@ -109,8 +122,12 @@ def _line(tree: dict[str, Any]) -> str:
     if tree["best_ms"] is not None:
         kind = "predicted" if tree["predicted"] else "measured"
         said.append(f"best {ms(tree['best_ms'])} {kind}, {times(tree['speedup'])}")
-    said += [f"{key} {old} -> {new}" for key, (old, new) in tree["changed"].items()]
+    said += [f"{key} {_spelt(key, old)} -> {_spelt(key, new)}" for key, (old, new) in tree["changed"].items()]
     return "  ".join(said)
+
+
+def _spelt(key: str, value: Any) -> str:
+    return str(value)[:SHORT] if key == "prompts" else str(value)
 
 
 def _stands(state: RunState) -> str:

@@ -355,7 +355,7 @@ async def test_a_run_of_before_prompts_were_recorded_is_left_alone(event_log, co
     assert event_log.state(run).pending_prompts is not None
 
 
-async def test_a_fork_goes_by_the_prompts_that_count_now(home, event_log, commands, edits):
+async def test_a_fork_goes_by_the_prompts_that_count_now(home, event_log, commands, edits, ctl):
     run = await submit(commands)
     say(home)
     await looked(edits)
@@ -364,6 +364,10 @@ async def test_a_fork_goes_by_the_prompts_that_count_now(home, event_log, comman
     child = run_id("f", "silu")
     state = event_log.state(child)
     assert (state.prompts, state.pending_prompts) == (builtin().version, event_log.system().prompts)
+    found = ctl("lineage", run, "--json").json["runs"][0]["forks"][0]["changed"]
+    assert found == {"prompts": [builtin().version, event_log.system().prompts]}
+    said = ctl("lineage", run).out
+    assert f"prompts {builtin().version[:12]} -> {event_log.system().prompts[:12]}\n" in said
     await commands.handle("g", Fork(run=run).model_dump_json().encode())
     assert event_log.run_seq(run_id("g", "silu")) == event_log.run_seq(run) + 1
 
