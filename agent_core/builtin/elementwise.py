@@ -75,6 +75,8 @@ def expanded(kernel: Kernel, expression: Expression, at: Statement) -> Expressio
     writer = sole_writer(kernel, expression.view.tensor)
     if writer is None or writer.path != at.path or writer.order >= at.order:
         return expression
+    if expression.view.tensor.dtype != "float32":
+        return expression
     inner = computed(writer)
     if inner is None or not _unchanged(kernel, inner, writer, at):
         return expression
@@ -141,6 +143,15 @@ def _tensor_tensor(item: Statement) -> Expression | None:
     return None if first is None or second is None or function is None else Apply(function, (first, second))
 
 
+def _scalar_tensor_tensor(item: Statement) -> Expression | None:
+    data, scale, other = (_operand(item, role) for role in ("data", "operand0", "operand1"))
+    first, second = _symbol(item, "op0"), _symbol(item, "op1")
+    if data is None or scale is None or other is None or first is None or second is None:
+        return None
+    inner = Apply(first, (scale, data) if item.arguments.get("reverse0", False) else (data, scale))
+    return Apply(second, (other, inner) if item.arguments.get("reverse1", False) else (inner, other))
+
+
 def _reciprocal(item: Statement) -> Expression | None:
     data = _operand(item, "data")
     return None if data is None else Apply("reciprocal", (data,))
@@ -167,6 +178,7 @@ _RULES = {
     "activation": _activation,
     "tensor_scalar": _tensor_scalar,
     "tensor_tensor": _tensor_tensor,
+    "scalar_tensor_tensor": _scalar_tensor_tensor,
     "reciprocal": _reciprocal,
     "tensor_copy": _copy,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import pi, sqrt
 from typing import ClassVar
 
 import libcst as cst
@@ -11,6 +12,7 @@ import libcst as cst
 from agent_core.builtin import syntax
 from agent_core.builtin.elementwise import Apply, Expression, Leaf, computed, expanded, negated, unused_after
 from agent_core.builtin.model import Kernel, Node, Statement
+from agent_core.builtin.polynomials import Sum, as_sum, frozen, is_close
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
 from nki_sim.targets import Target
 
@@ -130,8 +132,39 @@ def _rsqrt(expression: Expression) -> tuple[str, Expression] | None:
     return None
 
 
+def _gelu(expression: Expression) -> tuple[str, Expression] | None:
+    """z times the normal distribution function, or one of the approximations that ScalarE has."""
+    leaf = _only_leaf(expression)
+    terms = as_sum(expression, leaf.view) if leaf is not None else None
+    if leaf is None or terms is None:
+        return None
+    found = frozen(terms)
+    return next(((name, leaf) for name, form in _GELUS.items() if is_close(found, frozen(form))), None)
+
+
+def _only_leaf(expression: Expression) -> Leaf | None:
+    """The view that an expression begins with."""
+    match expression:
+        case Leaf():
+            return expression
+        case Apply(_, operands):
+            return next((leaf for item in operands if (leaf := _only_leaf(item)) is not None), None)
+    return None
+
+
+_SLOPE = sqrt(2 / pi)
+_GELUS: dict[str, Sum] = {
+    "gelu": {("x",): 0.5, ("x", ("erf", frozen({("x",): sqrt(0.5)}))): 0.5},
+    "gelu_apprx_tanh": {
+        ("x",): 0.5,
+        ("x", ("tanh", frozen({("x",): _SLOPE, ("x", "x", "x"): _SLOPE * 0.044715}))): 0.5,
+    },
+    "gelu_apprx_sigmoid": {("x", ("sigmoid", frozen({("x",): 1.702}))): 1.0},
+}
+
+
 def _same(a: Expression, b: Expression) -> bool:
     return isinstance(a, Leaf) and isinstance(b, Leaf) and a.view == b.view
 
 
-_RULES = (_silu, _sigmoid, _rsqrt)
+_RULES = (_silu, _sigmoid, _rsqrt, _gelu)

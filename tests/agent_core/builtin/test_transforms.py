@@ -321,13 +321,63 @@ GATED = [
 ROOT = ["activation(dst={0}, op=nl.sqrt, data=x)", "reciprocal(dst={1}, data={0})"]
 
 
-@pytest.mark.parametrize(("lines", "function"), [(LOGISTIC, "sigmoid"), (GATED, "silu"), (ROOT, "rsqrt")])
+GELU = [
+    "activation(dst={0}, op=nl.erf, data=x, scale=0.70710678)",
+    "tensor_scalar(dst={1}, data={0}, op0=nl.add, operand0=1.0, op1=nl.multiply, operand1=0.5)",
+    "tensor_tensor(dst={2}, data1=x, data2={1}, op=nl.multiply)",
+]
+GELU_TANH = [
+    "activation(dst={0}, op=nl.square, data=x)",
+    "tensor_scalar(dst={1}, data={0}, op0=nl.multiply, operand0=0.044715, op1=nl.add, operand1=1.0)",
+    "tensor_tensor(dst={2}, data1={1}, data2=x, op=nl.multiply)",
+    "activation(dst={3}, op=nl.tanh, data={2}, scale=0.7978845608)",
+    "tensor_scalar(dst={4}, data={3}, op0=nl.add, operand0=1.0)",
+    "scalar_tensor_tensor(dst={5}, data={4}, op0=nl.multiply, operand0=0.5, op1=nl.multiply, operand1=x)",
+]
+GELU_SIGMOID = [
+    "activation(dst={0}, op=nl.sigmoid, data=x, scale=1.702)",
+    "tensor_tensor(dst={1}, data1={0}, data2=x, op=nl.multiply)",
+]
+FUNCTIONS = [
+    (LOGISTIC, "sigmoid"), (GATED, "silu"), (ROOT, "rsqrt"), (GELU, "gelu"),
+    (GELU_TANH, "gelu_apprx_tanh"), (GELU_SIGMOID, "gelu_apprx_sigmoid"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("lines", "function"), FUNCTIONS)
 def test_intrinsic_knows_its_functions(lines: list[str], function: str):
     names = [*(f"t{number}" for number in range(len(lines) - 1)), "y"]
     steps = [(tile(name), f"nisa.{line.format(*names)}") for name, line in zip(names, lines, strict=True)]
     (source,) = sites(rows("\n".join(line for step in steps for line in step)), "intrinsic")["y"]
     assert f"nisa.activation(dst=y, op=nl.{function}, data=x)" in source
     assert source.count("nisa.") == 3
+
+
+@pytest.mark.parametrize(
+    ("lines", "change"),
+    [
+        (GELU, ("0.70710678", "0.7071")),
+        (GELU, ("operand1=0.5", "operand1=0.6")),
+        (GELU_TANH, ("nl.square", "nl.abs")),
+        (GELU_TANH, ("0.044715", "0.0447")),
+        (GELU_SIGMOID, ("1.702", "1.7")),
+    ],
+)
+def test_intrinsic_is_not_fooled_by_other_numbers(lines: list[str], change: tuple[str, str]):
+    names = [*(f"t{number}" for number in range(len(lines) - 1)), "y"]
+    steps = [(tile(name), f"nisa.{line.format(*names)}") for name, line in zip(names, lines, strict=True)]
+    source = rows("\n".join(line for step in steps for line in step).replace(*change))
+    assert "no function that ScalarE has" in refusal(source, "intrinsic", "y")
+
+
+def test_intrinsic_leaves_what_is_rounded_on_the_way():
+    source = rows(f"""
+        {tile("gate").replace("float32", "bfloat16")}
+        nisa.activation(dst=gate, op=nl.sigmoid, data=x)
+        {tile("y")}
+        nisa.tensor_tensor(dst=y, data1=gate, data2=x, op=nl.multiply)
+    """)
+    assert "no function that ScalarE has" in refusal(source, "intrinsic", "y")
 
 
 def test_intrinsic_is_not_fooled_by_another_factor():
