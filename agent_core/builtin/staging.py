@@ -299,7 +299,8 @@ def _merged_load(plan: Stage, load: Statement, name: str, merged: Sequence[Loop]
     by_dim = {dim: loop for dim, loop in zip(dims, merged, strict=True) if dim is not None}
     rest = [":"] * (len(plan.tensor.shape) - 1)
     index = [":" if loop in merged else str(loop.index_text) for loop in plan.grown]
-    goal = f"{name}[{', '.join([':', *index, *rest])}]"
+    words = [":", *index, *rest]
+    goal = name if set(words) == {":"} else f"{name}[{', '.join(words)}]"
     return syntax.with_arguments(load.node, {"dst": goal, "src": _wide_source(plan, load, source, by_dim)})
 
 
