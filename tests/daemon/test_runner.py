@@ -8,8 +8,18 @@ import json
 import pytest
 
 from agent_core.decide import decide
-from agent_core.effects import STARTED, Effect, PlanRequest, Record, ReflectRequest, SummarizeRequest
+from agent_core.effects import (
+    STARTED,
+    Effect,
+    LookAheadRequest,
+    PlanRequest,
+    Record,
+    ReflectRequest,
+    SummarizeRequest,
+    Variants,
+)
 from agent_core.roles import KernelAnswer, PlanAnswer, RoleError
+from agent_core.roles.scripted import Scripted
 from daemon.commands import Commands
 from daemon.runner import RetryPolicy, Runner
 from daemon.verbs import run_id
@@ -24,6 +34,7 @@ from state.events import (
     KernelProposed,
     PlanFailed,
     PlanProposed,
+    PredictionBatch,
     ReflectionRecorded,
 )
 from state.log import EventLog
@@ -112,6 +123,60 @@ def workers_with(proposer=None, judge=None) -> Workers:
     return Workers(
         create_evaluator=lambda _: judge or fakes.FakeEvaluator(), create_proposer=lambda _: proposer
     )
+
+
+def look_ahead(event_log: EventLog, run: str) -> Effect:
+    """Return the effect of looking ahead from the initial kernel, as `decide` asks for it."""
+    state = event_log.state(run)
+    key = EffectKey(1, 0, 0, 0, 0, Role.PREDICTOR)
+    request = LookAheadRequest(
+        key=str(key), role=key.role, draw=1, problem=state.problem, size=state.config.size,
+        target=state.config.target, toolchain=state.toolchain, parent=state.initial, known=(),
+        context=digest_of(b""), variants=2, depth=4, width=2, predictions=9, instructions=99,
+    )  # fmt: skip
+    return Effect(key, request)
+
+
+async def test_looking_ahead_records_what_it_found_and_stores_the_kernels(event_log):
+    run, _ = await in_first_round(event_log)
+    effect = look_ahead(event_log, run)
+    batch = await perform(event_log, run, effect, Runner(event_log, workers_with(Scripted())))
+    assert isinstance(batch, PredictionBatch)
+    seen = Variants.model_validate_json(event_log.get_blob(batch.variants))
+    assert (batch.count, len(seen.found)) == (2, 2)
+    assert batch.best_ms == seen.found[0].latency_ms
+    assert batch.predicted + batch.failed == batch.instructions == 6
+    assert all(event_log.get_blob(one.source) for one in seen.found)
+
+
+class Oracle(fakes.FakeEvaluator):
+    """Predicts after as many failures as it is told."""
+
+    def __init__(self, *failures: Exception) -> None:
+        super().__init__()
+        self.failures = list(failures)
+
+    async def predict(self, request, blobs, /):
+        if self.failures:
+            raise self.failures.pop(0)
+        return await super().predict(request, blobs)
+
+
+@pytest.mark.parametrize(
+    ("failures", "code"),
+    [
+        ((InfrastructureError("host_lost", "gone"),), None),
+        ((InfrastructureError("host_lost", "gone"),) * 3, "host_lost"),
+        ((InfrastructureError("weak_jail", "no", retryable=False),), "weak_jail"),
+        ((KeyError("a bug"),), "internal"),
+    ],
+)
+async def test_predictions_are_tried_again_as_evaluations_are(event_log, failures, code):
+    run, _ = await in_first_round(event_log)
+    runner = Runner(event_log, workers_with(Scripted(), Oracle(*failures)), retry=NO_PAUSE)
+    batch = await perform(event_log, run, look_ahead(event_log, run), runner)
+    assert (batch.error and batch.error.code) == code
+    assert (batch.variants is None) == (code is not None)
 
 
 async def next_effects(event_log: EventLog, run: str) -> list[Effect]:

@@ -19,7 +19,7 @@ from daemon.runner import RetryPolicy
 from daemon.workers import Workers
 from remote.errors import InfrastructureError
 from remote.evaluator import EvaluationAnswer
-from state.model import Usage
+from state.model import Predicted, Usage
 from tests.daemon import fakes
 
 HANGS_SECONDS = 1e5
@@ -56,6 +56,9 @@ class Proposer(Scripted):
 
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
+
+    async def look_ahead(self, request: Any, read: Any, predict: Any) -> Any:
+        return await self._answer(request, lambda: Scripted.look_ahead(self, request, read, predict))
 
     async def plan(self, request: Any, read: Any) -> Any:
         return await self._answer(request, lambda: Scripted.plan(self, request, read))
@@ -103,6 +106,16 @@ class Judge:
             self._outside.counts[NEVER] += 1
             raise InfrastructureError("bad_host", "the simulated host never judges this one", retryable=False)
         return fakes.judge(blobs.get_blob(request.source), request.target, request.level, fakes.LATE)
+
+    async def predict(self, request: Any, blobs: Any, /) -> list[Predicted]:
+        what = f"{request.sources}"
+        self._outside.delivered[what] += 1
+        dealt = Dealt.of(self._outside.draw(what))
+        trouble = dealt.trouble if self._outside.delivered[what] <= dealt.times else None
+        await asyncio.sleep(HANGS_SECONDS if trouble == "hangs" else dealt.seconds)
+        if trouble == "lost":
+            raise InfrastructureError("host_lost", "the simulated host is gone")
+        return [fakes.predicted(source.encode()) for source in request.sources]
 
     async def aclose(self) -> None:
         pass

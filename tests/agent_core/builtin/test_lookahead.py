@@ -1,0 +1,186 @@
+"""The search over sequences, on toy kernels whose latency is a product of factors: exact, and in no time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from math import prod
+from random import Random
+
+import pytest
+
+from agent_core.builtin.lookahead import Expansion, Found, Limits, Move, Search, distinct
+from state.model import ErrorInfo, Predicted, Step, digest_of
+
+AMPLE = Limits(predictions=200, instructions=10**9, depth=12, width=3)
+
+
+class Toy:
+    """A kernel is a set of switches, written as letters; each has a factor, `needs` one that must be on.
+
+    `wrong` are letters whose kernel cannot be predicted, `guess` what is thought of a switch beforehand.
+    """
+
+    def __init__(
+        self,
+        factors: Mapping[str, float],
+        *,
+        needs: Mapping[str, str] | None = None,
+        wrong: str = "",
+        guess: Mapping[str, float] | None = None,
+    ) -> None:
+        self.factors = factors
+        self.needs = needs or {}
+        self.wrong = wrong
+        self.guess = guess or {}
+        self.asked: list[str] = []
+        self.expanded: list[str] = []
+
+    def ms(self, source: str) -> float:
+        return 100.0 * prod(self.factors[letter] for letter in source)
+
+    async def expand(self, source: str) -> Expansion:
+        self.expanded.append(source)
+        await asyncio.sleep(0)
+        return Expansion(tuple(self._move(source, letter) for letter in self._free(source)), ("no more",))
+
+    def _free(self, source: str) -> list[str]:
+        return [
+            letter for letter in self.factors if letter not in source and self.needs.get(letter, "") in source
+        ]
+
+    def _move(self, source: str, letter: str) -> Move:
+        return Move(
+            technique=f"flip_{letter}",
+            site="here",
+            choice={},
+            title=f"flip {letter}",
+            source="".join(sorted(source + letter)),
+            value=self.guess.get(letter, 0.0),
+            instructions=10,
+        )
+
+    async def combine(self, source: str, steps: Sequence[Step]) -> list[tuple[tuple[int, ...], str]]:
+        made = []
+        for number, step in enumerate(steps):
+            source = "".join(sorted(source + step.technique[-1]))
+            made.append((tuple(range(number + 1)), source))
+        return made
+
+    async def predict(self, sources: Sequence[str], dims: Mapping[str, int] | None = None) -> list[Predicted]:
+        self.asked += sources
+        return [self._predicted(source) for source in sources]
+
+    def _predicted(self, source: str) -> Predicted:
+        if set(source) & set(self.wrong):
+            return Predicted(instructions=10, error=ErrorInfo(code="capacity", message="too large"))
+        return Predicted(latency_ms=self.ms(source), instructions=10, code=digest_of(source.encode()))
+
+
+async def search(toy: Toy, limits: Limits = AMPLE, seed: int = 0) -> tuple[Search, list[Found]]:
+    one = Search(toy.expand, toy.combine, toy.predict, limits, Random(seed))
+    return one, await one.run("", 100.0)
+
+
+async def test_gains_that_do_not_depend_on_one_another_are_carried_out_together():
+    toy = Toy(dict.fromkeys("abcdefghij", 0.9))
+    _, found = await search(toy)
+    assert found[0].source == "abcdefghij"
+    assert len(toy.expanded) <= 2 + 3 * 3, "ten steps do not take ten generations"
+    assert [step.technique for step in found[0].steps] == [f"flip_{letter}" for letter in "abcdefghij"]
+    assert prod(step.speedup for step in found[0].steps) == pytest.approx(100 / found[0].latency_ms)
+
+
+async def test_a_step_that_costs_a_little_is_taken_for_one_that_it_allows():
+    _, found = await search(Toy({"a": 1.15, "b": 0.5}, needs={"b": "a"}))
+    assert found[0].source == "ab"
+    assert [round(step.speedup, 2) for step in found[0].steps] == [0.87, 2.0]
+
+
+async def test_a_step_that_costs_too_much_is_not_looked_further_from():
+    toy = Toy({"a": 1.3, "b": 0.5}, needs={"b": "a"})
+    _, found = await search(toy)
+    assert [one.source for one in found] == ["a"]
+    assert toy.expanded == [""]
+
+
+async def test_what_is_thought_to_be_hopeless_is_not_predicted():
+    toy = Toy({"a": 0.9, "b": 0.9}, guess={"b": -0.5})
+    await search(toy)
+    assert "b" not in toy.asked
+
+
+async def test_what_a_rewrite_brought_once_outweighs_what_was_thought_of_it():
+    toy = Toy({"a": 0.5, "b": 0.99, "c": 1.5}, guess={"c": 1.0, "a": 0.01, "b": 0.01})
+    one, found = await search(toy, Limits(predictions=7, instructions=10**9, depth=12, width=1))
+    assert found[0].source == "ab"
+    assert one._expected(toy._move("ab", "c")) < 0
+
+
+async def test_counts_limit_the_work():
+    letters = dict.fromkeys("abcdefghijklmnopqrstuvwxyz", 0.999)
+    one, _ = await search(Toy(letters), Limits(predictions=20, instructions=10**9, depth=12, width=3))
+    assert one.predicted == 20
+    one, _ = await search(Toy(letters), Limits(predictions=200, instructions=55, depth=12, width=3))
+    assert one.instructions <= 60
+    _, found = await search(Toy(letters), Limits(predictions=200, instructions=10**9, depth=2, width=3))
+    assert max(len(one.steps) for one in found) == 2
+
+
+async def test_one_kernel_is_looked_at_however_large_it_is():
+    one, found = await search(Toy({"a": 0.5}), Limits(predictions=9, instructions=1, depth=9, width=3))
+    assert (one.predicted, found[0].source) == (1, "a")
+
+
+async def test_kernels_without_a_prediction_are_counted_and_left():
+    one, found = await search(Toy({"a": 0.9, "b": 0.1}, wrong="b"))
+    assert [item.source for item in found] == ["a"]
+    assert (one.predicted, one.failed) == (1, 2)
+
+
+async def test_a_search_without_gains_ends():
+    toy = Toy(dict.fromkeys("abcdefghijklmnop", 1.01))
+    one, _ = await search(toy)
+    assert len(toy.expanded) <= 1 + 3 * 3
+    assert one.predicted < AMPLE.predictions
+
+
+async def test_nothing_is_predicted_twice():
+    toy = Toy(dict.fromkeys("abcdefgh", 0.95))
+    await search(toy)
+    assert len(toy.asked) == len(set(toy.asked))
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_equal_questions_get_equal_answers(seed):
+    factors = {letter: 0.9 + 0.02 * number for number, letter in enumerate("abcdefgh")}
+    limits = Limits(predictions=12, instructions=10**9, depth=12, width=3)
+    first, again = Toy(factors), Toy(factors)
+    _, one = await search(first, limits, seed)
+    _, other = await search(again, limits, seed)
+    assert first.asked == again.asked
+    assert [item.steps for item in one] == [item.steps for item in other]
+
+
+def found(source: str, latency_ms: float) -> Found:
+    steps = tuple(Step(technique=f"flip_{one}", site="here", title=one) for one in source)
+    return Found(source, steps, latency_ms, 10, source)
+
+
+def test_what_is_judged_differs_first():
+    reached = [found("ab", 50), found("abc", 50.01), found("a", 60), found("d", 70), found("e", 105)]
+    chosen = distinct(reached, 6, 100.0, frozenset())
+    assert [one.source for one in chosen] == ["ab", "d", "a", "e"]
+    assert [one.source for one in distinct(reached, 2, 100.0, frozenset())] == ["ab", "d"]
+
+
+def test_what_was_judged_before_and_what_is_far_slower_is_not_judged():
+    reached = [found("ab", 50), found("a", 60), found("e", 125)]
+    assert [one.source for one in distinct(reached, 6, 100.0, frozenset({"ab"}))] == ["a"]
+
+
+def test_of_two_ways_to_one_code_the_shorter_is_judged():
+    long, short = found("ab", 50), found("c", 50)
+    twin = Found(short.source, short.steps, 50, 10, "ab")
+    (chosen,) = distinct([twin, long], 6, 100.0, frozenset())
+    assert chosen is twin

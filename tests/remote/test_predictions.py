@@ -1,0 +1,115 @@
+"""Predictions in batches: by the program alone, in one jail, in order, and none of them a verdict."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import seeds
+from remote.errors import InfrastructureError
+from remote.evaluator import PredictionRequest
+from state.model import Predicted
+
+
+def asked(bench, *sources: str, **changes) -> PredictionRequest:
+    request = bench.request()
+    fields = {
+        "author": "builtin",
+        "sources": sources,
+        "problem": request.problem,
+        "size": "reduced",
+        "target": "trn2",
+        "toolchain": request.toolchain,
+    }
+    return PredictionRequest(**{**fields, **changes})
+
+
+async def predicted(evaluator, bench, *sources: str, **changes) -> list[Predicted]:
+    return list(await evaluator.predict(asked(bench, *sources, **changes), bench.blobs))
+
+
+@pytest.fixture
+def half(silu) -> str:
+    """The kernel with tiles half as wide."""
+    changed = silu.kernel.replace("TILE_N = 1024", "TILE_N = 512")
+    assert changed != silu.kernel
+    return changed
+
+
+async def test_a_prediction_is_the_judges_latency(make_evaluator, silu, half):
+    evaluator = make_evaluator()
+    one, other, again = await predicted(evaluator, silu, silu.kernel, half, silu.kernel)
+    judged = (await evaluator.evaluate(silu.request(), silu.blobs)).evaluation
+    assert one.latency_ms == judged.benchmark.latency_ms
+    assert one.code == judged.code
+    assert one == again
+    assert other.latency_ms != one.latency_ms
+    assert other.instructions > one.instructions > 0
+
+
+async def test_a_kernel_that_cannot_be_predicted_leaves_the_others_alone(make_evaluator, silu):
+    broken = silu.kernel.replace("nisa.dma_copy(", "nisa.dma_kopy(", 1)
+    forbidden = f"import os\n{silu.kernel}"
+    lost, refused, nothing, good = await predicted(
+        make_evaluator(), silu, broken, forbidden, "x = 1\n", silu.kernel
+    )
+    assert lost.error.code
+    assert refused.error.code == "forbidden_import"
+    assert nothing.error.code
+    assert (lost.latency_ms, refused.latency_ms, nothing.latency_ms) == (None, None, None)
+    assert good.latency_ms is not None
+
+
+async def test_what_was_predicted_is_not_predicted_again(make_evaluator, silu, half, monkeypatch):
+    evaluator = make_evaluator()
+    first = await predicted(evaluator, silu, silu.kernel, half)
+
+    async def never(*args: object) -> None:
+        raise AssertionError("a jail was asked for")
+
+    monkeypatch.setattr(evaluator, "_jailed", never)
+    assert await predicted(evaluator, silu, half, silu.kernel) == first[::-1]
+    with pytest.raises(AssertionError):
+        await predicted(evaluator, silu, silu.kernel, target="trn1")
+
+
+async def test_a_prediction_at_other_dimensions(make_evaluator, silu):
+    evaluator = make_evaluator()
+    dims = seeds.load("silu").spec.dims("reduced")
+    (whole,) = await predicted(evaluator, silu, silu.kernel)
+    (double,) = await predicted(evaluator, silu, silu.kernel, dims={**dims, "M": 2 * dims["M"]})
+    assert double.instructions > whole.instructions
+    assert double.latency_ms > whole.latency_ms
+
+
+async def test_a_batch_that_is_cut_short_says_so_of_the_rest(make_evaluator, silu, half):
+    evaluator = make_evaluator()
+    whole = evaluator._jailed
+
+    async def cut(request: bytes, *flags: str):
+        return await whole(request.split(b"\n")[0], *flags)
+
+    evaluator._jailed = cut
+    one, other = await predicted(evaluator, silu, silu.kernel, half)
+    assert one.latency_ms is not None
+    assert other.error.code == "not_traced"
+
+
+async def test_a_cancelled_batch_leaves_no_process(make_evaluator, silu, half, processes):
+    evaluator = make_evaluator()
+    endless = silu.kernel.replace("    return", "    while True:\n        pass\n    return", 1)
+    task = asyncio.create_task(predicted(evaluator, silu, silu.kernel, endless))
+    await asyncio.sleep(0.5)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"), [({"size": "huge"}, "unknown_size"), ({"target": "trn9"}, "unknown_target")]
+)
+async def test_what_cannot_be_predicted_at_all(make_evaluator, silu, changes, code):
+    with pytest.raises(InfrastructureError) as caught:
+        await predicted(make_evaluator(), silu, silu.kernel, **changes)
+    assert caught.value.code == code
