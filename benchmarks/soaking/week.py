@@ -7,7 +7,6 @@ and judge are those of the simulated worlds (`tests/support/simulation`), withou
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,8 +16,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest import mock
-
-import structlog
 
 from daemon import inbox
 from daemon.config import DaemonConfig
@@ -33,7 +30,7 @@ from state.model import Level, RunConfig, RunStatus, SearchConfig
 from tests.daemon import fakes
 from tests.support.simulation.clock import Clock, VirtualLoop
 from tests.support.simulation.fates import Fates, SteppedWriter
-from tests.support.simulation.running import BUGS
+from tests.support.simulation.machine import listening
 from tests.support.simulation.workers import Outside
 
 BEAM = 2
@@ -282,28 +279,8 @@ class World:
             stack.enter_context(self._clock.told())
             stack.enter_context(mock.patch.object(log, "Writer", writer))
             stack.enter_context(mock.patch.object(inbox, "_observed", _unwatched))
-            stack.enter_context(self._listening())
+            stack.enter_context(listening(self._wrong))
             yield
-
-    @contextmanager
-    def _listening(self) -> Iterator[None]:
-        """Hear what the daemon logs, instead of letting it be printed."""
-
-        def hear(_: object, __: str, line: dict[str, object]) -> dict[str, object]:
-            if line["event"] in BUGS:
-                self._wrong.append(str(line))
-            raise structlog.DropEvent
-
-        kept, level = structlog.get_config(), logging.root.manager.disable
-        structlog.configure(
-            processors=[structlog.contextvars.merge_contextvars, hear], cache_logger_on_first_use=False
-        )
-        logging.disable(logging.CRITICAL)
-        try:
-            yield
-        finally:
-            logging.disable(level)
-            structlog.configure(**kept)
 
 
 def _unwatched(*_: object) -> AbstractContextManager[None]:
