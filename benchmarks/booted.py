@@ -258,11 +258,13 @@ def _first_process(process: subprocess.Popen[bytes], console: Path) -> int:
 
 def _hand_over_controllers(machine: Booted) -> None:
     """Let systemd use what systemd-nspawn mounts read-only, although it is the machine's own part alone."""
-    for home in _controller_homes():
+    homes = _controller_homes()
+    for home in homes:
         hierarchy = CGROUPS / home.relative_to(CGROUPS).parts[0]
         machine.run("mount", "-o", "remount,rw,bind", hierarchy)
-    machine.run("systemctl", "daemon-reexec")  # it looks for controllers when it starts
-    machine.run("systemctl", "is-system-running", "--wait", check=False)
+    if homes:  # it looks for controllers when it starts
+        machine.run("systemctl", "daemon-reexec")
+        machine.run("systemctl", "is-system-running", "--wait", check=False)
 
 
 def _name(pid: int) -> str:
