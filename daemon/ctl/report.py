@@ -35,6 +35,9 @@ _DRAWS = "  draws move the model's uncertain constants; they do not show what th
 SLIGHT = 1.005
 """A step that gains less than this is called slight."""
 
+STEPS = "; "
+"""Between the rewrites in the title of a sequence."""
+
 
 def write_best(reader: LogReader, home: Path, run: str, state: RunState, out: Path | None) -> Path | None:
     """Write the run's best kernel to `out`, or into the home's results; return where, if there is one."""
@@ -154,12 +157,23 @@ def _changes(tracker: Tracker, state: RunState) -> list[str]:
         return ["The best is a kernel of before the fork, judged anew."]
     if len(line) < 2:
         return ["No change made it faster."]
-    return ["Changes that led there:"] + [
-        f"  {number}. {one.title} [{one.technique or 'by hand'}]: {brief(one.benchmark)}, "
-        + gain(parent.latency_ms / one.latency_ms)
-        + (sure(one.benchmark, parent.benchmark) if one.latency_ms < parent.latency_ms else "")
+    changes = [
+        told
         for number, (parent, one) in enumerate(pairwise(line), 1)
+        for told in _change(number, parent, one)
     ]
+    return ["Changes that led there:", *changes]
+
+
+def _change(number: int, parent: Candidate, one: Candidate) -> list[str]:
+    """Return a change in a line; of several rewrites at once, each in a line of its own before it."""
+    steps = one.title.split(STEPS)
+    brought = gain(parent.latency_ms / one.latency_ms) + (
+        sure(one.benchmark, parent.benchmark) if one.latency_ms < parent.latency_ms else ""
+    )
+    title = one.title if len(steps) == 1 else f"{count(len(steps), 'rewrite')} together"
+    told = f"  {number}. {title} [{one.technique or 'by hand'}]: {brief(one.benchmark)}, {brought}"
+    return [told, *(f"     - {step}" for step in steps if len(steps) > 1)]
 
 
 def gain(speedup: float) -> str:
