@@ -6,6 +6,7 @@ the one value bound in the same iteration, the uses can say the value themselves
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,7 @@ from agent_core.builtin import syntax
 from agent_core.builtin.arithmetic import names_in, substituted
 from agent_core.builtin.model import Guard, Kernel, Kind, Loop, Node, Statement, walk
 from agent_core.builtin.reader import read
+from agent_core.builtin.tree import SourceError
 from agent_core.builtin.values import Affine, View
 from nki_sim.targets import Target
 
@@ -54,7 +56,10 @@ def inlined(kernel: Kernel) -> str | None:
 def canonical(kernel: Kernel, target: Target) -> Kernel:
     """The kernel without the names that can be spared, as rewrites want it."""
     source = inlined(kernel)
-    return kernel if source is None else read(source, kernel.arguments, target)
+    try:
+        return kernel if source is None else read(source, kernel.arguments, target)
+    except SourceError:
+        return kernel
 
 
 def _resolved(kernel: Kernel, found: Mapping[Statement, str]) -> Mapping[Node, Meanings]:
@@ -102,6 +107,8 @@ def _meaning(kernel: Kernel, item: Statement) -> str | None:
         return None
     text = kernel.module.code_for_node(line.value)
     (name,) = item.binds
+    if re.search(rf"\bfor\s+{name}\b|\blambda\b[^:]*\b{name}\b", kernel.tree.text):
+        return None
     return text if _is_local(kernel, item, name, names_in(text)) else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -74,7 +75,11 @@ def _whole(place: Tail) -> int:
 
 
 def _check_index(kernel: Kernel, loop: Loop) -> None:
-    """The index must not be read after the loop: the rest is written out without it."""
+    """The index must mean one thing, and not be read after the loop: the rest is written out without it."""
+    tree = ast.parse(textwrap.dedent(kernel.module.code_for_node(loop.node)).strip())
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == loop.var]
+    if sum(not isinstance(node.ctx, ast.Load) for node in names) > 1:
+        raise Refused(f"{loop.var} is bound again inside its loop")
     end = max(item.order for item in kernel.statements if inside(loop, item))
     for item in (item for item in kernel.statements if item.order > end and loop.var in item.uses):
         if not any(other.var == loop.var for other in item.path if other not in loop.path):

@@ -19,6 +19,8 @@ from agent_core.builtin.transforms.base import Choice, Refused, Transform
 from agent_core.builtin.values import Symbol
 from nki_sim.targets import Target
 
+FLOATS = frozenset({"float32", "bfloat16", "float16"})
+
 Ways = dict[str, list[str]]
 """By what it is called for people: the sources of the statements instead."""
 
@@ -58,6 +60,9 @@ class Rephrase(Transform[Statement]):
 def _ways(kernel: Kernel, target: Target, item: Statement) -> Ways:
     if not is_plain(item):
         raise Refused(f"{item.op} has arguments that other instructions have no place for")
+    exact = [access.tensor for access in item.accesses if access.tensor.dtype not in FLOATS]
+    if exact:
+        raise Refused(f"{exact[0].name} holds {exact[0].dtype}, of which others keep other digits")
     found = _RULES[item.op](kernel, target, item)
     if not found:
         raise Refused(f"no other instruction computes what this {item.op} does")

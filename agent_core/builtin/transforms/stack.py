@@ -95,8 +95,11 @@ def _check(kernel: Kernel, pile: Pile, node: Node) -> None:
         raise Refused(f"the loop over {pile.loop.var} holds another loop or a condition")
     if node.kind in {Kind.OPAQUE, Kind.BIND}:
         raise Refused(f"the loop over {pile.loop.var} holds what cannot be moved: {node.reason or 'a name'}")
-    if node.tensor is not None and (node.tensor.copies or node.tensor.id in kernel.escaping):
-        raise Refused(f"{node.tensor.name} is a list of tiles, or has a second name")
+    tensor = node.tensor
+    if tensor is not None and (tensor.copies or not tensor.on_chip or tensor.id in kernel.escaping):
+        raise Refused(f"{tensor.name} is a list of tiles, is not on chip, or has a second name")
+    if node.kind is Kind.INERT and pile.loop.var in node.uses:
+        raise Refused(f"a statement without effect counts the iterations over {pile.loop.var}")
     for access in node.accesses:
         if access.tensor.on_chip:
             _check_tile(kernel, pile, access)
@@ -116,6 +119,8 @@ def _check_tile(kernel: Kernel, pile: Pile, access: Access) -> None:
     rows, first = view.box[0], view.axes[0]
     if (rows.start, rows.size, first.source) != (Affine(0), pile.partitions, 0) or view.within:
         raise Refused(f"{access.role} takes {name} in part or rearranged")
+    if pile.loop.id in view.loops:
+        raise Refused(f"which part of {name} is meant depends on {pile.loop.var}")
 
 
 def _emit(kernel: Kernel, pile: Pile, count: int) -> str:

@@ -39,7 +39,8 @@ class TensorSum(Transform[Statement]):
     id: ClassVar[str] = "tensor_sum"
     counter: ClassVar[str] = "vector_engine_active_time_percent"
     keeps: ClassVar[str] = (
-        "a product with the identity is the tile itself, and PSUM adds up in float32 in the same order"
+        "a product of finite numbers with the identity is the tile itself, "
+        "and PSUM adds up in float32 in the same order"
     )
 
     def places(self, kernel: Kernel, target: Target) -> Mapping[str, Statement]:

@@ -74,6 +74,10 @@ COPY = "nisa.dma_copy(dst=out[{0} : {0} + 128, :], src=x[{0} : {0} + 128, :])"
             "v = k", "top = k + q", id="made of what changes",
         ),
         pytest.param(
+            f"top = i * 128\n{COPY.format('top')}\nparts = [top for top in range(2)]",
+            "pass", "top = i * 128", id="in a comprehension",
+        ),
+        pytest.param(
             f"top = i * 128\nif m > 1:\n    {COPY.format('top')}", "pass", "top = i * 128", id="behind a wall"
         ),
     ],

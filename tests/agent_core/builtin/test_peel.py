@@ -78,6 +78,17 @@ def test_sizes_without_a_tail_are_read_as_they_are():
     assert peeled(made) == ([], [])
 
 
+@pytest.mark.parametrize(
+    "again", ["for i in range(1):\n            pass", "if m > 1:\n            i = i + 0", "i = i + 0"]
+)
+def test_an_index_that_is_bound_again_keeps_the_loop(again: str):
+    made = sample()
+    source = made.source.replace("        t = nl", f"        {again}\n        t = nl")
+    (sources, (reason,)) = peeled(Sample(source, made.shapes, made.meaning))
+    assert not sources
+    assert reason == "peel i: i is bound again inside its loop"
+
+
 def test_an_index_that_is_used_later_keeps_the_loop():
     (sources, (reason,)) = peeled(sample(after="assert i >= 0\n    "))
     assert not sources

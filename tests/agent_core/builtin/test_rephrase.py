@@ -129,6 +129,12 @@ def test_rephrasing_says_why_not(body: str, reason: str):
     assert mine.endswith(f": {reason}")
 
 
+def test_integers_stay_with_what_keeps_all_their_digits():
+    made = sample("nisa.tensor_tensor(dst=c, data1=b, data2=b, op=nl.multiply)", np.square, dtype="nl.int32")
+    _, refusals = children(made, "rephrase")
+    assert "rephrase tensor_tensor to c: b holds int32, of which others keep other digits" in refusals
+
+
 SUM = "nisa.tensor_tensor(dst=c, data1=a, data2=b, op=nl.add)"
 
 

@@ -91,6 +91,14 @@ def test_as_many_as_fit_and_fewer_are_offered():
             {"body": f"for q in range(1):\n            {ADD}"},
             "the loop over i holds another loop or a condition",
         ),
+        (
+            {
+                "body": f"c = nl.ndarray((half, 4, T), dtype=nl.float32, buffer=nl.sbuf)\n        "
+                f"nisa.tensor_copy(dst=c[:, i, :], src=a)\n        {ADD}"
+            },
+            "which part of c is meant depends on i",
+        ),
+        ({"body": f"assert i < 4\n        {ADD}"}, "a statement without effect counts the iterations over i"),
         ({"trips": "1, n // T"}, "the loop over i does not count 0, 1, ..."),
     ],
 )
