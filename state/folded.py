@@ -8,9 +8,13 @@ result is kept until the writer has a tip of its own.
 from __future__ import annotations
 
 import sqlite3
+import threading
 
 from state import queries, snapshots
 from state.snapshots import Tip
+
+MOST = 32
+"""Streams that are kept; of a home with hundreds of paused runs not all states belong in memory."""
 
 
 class Folded:
@@ -18,6 +22,7 @@ class Folded:
 
     def __init__(self) -> None:
         self._tips: dict[str, Tip] = {}
+        self._mutex = threading.Lock()
 
     def tip(self, connection: sqlite3.Connection, stream: str) -> Tip | None:
         """Return a stream's tip as the connection sees the log; None when there is no such stream.
@@ -30,12 +35,19 @@ class Folded:
             return known
         found = snapshots.load(connection, stream)
         if found is not None and not found.ended:  # ended runs are many, and nobody waits for them
-            self._tips[stream] = found
+            self._keep(found)
         return found
 
     def forget(self, stream: str) -> None:
         """Drop what the writer knows itself from now on."""
-        self._tips.pop(stream, None)
+        with self._mutex:
+            self._tips.pop(stream, None)
+
+    def _keep(self, tip: Tip) -> None:
+        with self._mutex:
+            self._tips[tip.stream] = tip
+            if len(self._tips) > MOST:
+                del self._tips[next(iter(self._tips))]
 
 
 def _is_last(connection: sqlite3.Connection, tip: Tip) -> bool:

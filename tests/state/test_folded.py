@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.workload import Script, append_run
-from state import queries, snapshots
+from state import folded, queries, snapshots
 from state.errors import StreamUnknown
 from state.events import RunCancelled, RunForked, RunPaused, RunResumed
 from state.fold import state_hash
@@ -89,6 +89,17 @@ def test_runs_that_ended_are_not_kept(killed: Path) -> None:
         assert log.state(RUN).ended
         assert log.state("other").ended
         assert log._appender.folded._tips == {}
+
+
+def test_only_so_many_are_kept(killed: Path, monkeypatch) -> None:
+    monkeypatch.setattr(folded, "MOST", 2)
+    with EventLog.open(killed) as log:
+        begun = next(iter(Script(seed=3).beginning()))
+        for run in "abcd":
+            log.append_now([NewEvent(run, begun.event)], blobs=begun.blobs)
+    with EventLog.open(killed) as log:
+        assert [log.state(run).round for run in "abcd"] == [0] * 4
+        assert log._appender.folded._tips.keys() == {"c", "d"}
 
 
 def test_a_fork_is_folded_through_its_ancestors(killed: Path, folds: list[str]) -> None:
