@@ -59,7 +59,7 @@ TimeoutAbortSec=1
 """As often as it is struck here, the service would not be started again."""
 
 PAUSE_SECONDS = (0.5, 6.0)
-PATIENCE_SECONDS = 300.0
+PATIENCE_SECONDS = 900.0
 PAGE = 2000
 
 STRIKES: Mapping[str, tuple[tuple[str, ...], ...]] = {
