@@ -152,9 +152,12 @@ def _check_copied(kernel: Kernel, cut: Cut, item: Statement) -> None:
         raise Refused(f"{name} is declared in a loop or under a condition, and used after it")
     if item.tensor.id in kernel.escaping:
         raise Refused(f"{name} has a second name or is used by what cannot be read")
-    twins = [other for other in kernel.statements if name in other.binds and cut.loop in other.path]
-    if len(twins) > 1:
+    inside = [other for other in kernel.statements if cut.loop in other.path]
+    if sum(name in other.binds for other in inside) > 1:
         raise Refused(f"{name} is the name of several things in the loop over {cut.loop.var}")
+    own = item.uses & {cut.loop.var, *(bound for other in inside for bound in other.binds - {name})}
+    if own:
+        raise Refused(f"{name} is declared with {min(own)}, which only the loop over {cut.loop.var} knows")
 
 
 def _check_names(kernel: Kernel, cut: Cut) -> None:
