@@ -1,6 +1,6 @@
 """The ladder of matrix products: four kernels, each with one idea more, and how far the engine climbs alone.
 
-    .venv/bin/python benchmarks/ladder.py              # about five minutes on 2 cores
+    .venv/bin/python benchmarks/ladder.py              # one to two minutes on 2 cores
     .venv/bin/python benchmarks/ladder.py --rows 1024  # the same for a quarter of the rows of the product
 
 The rungs in `benchmarks/ladder/` compute out[M, N] = lhs_t[K, M].T @ rhs[K, N] in bfloat16: plain tiles,
@@ -11,7 +11,8 @@ on. Nothing tells it what the next rung does. While it searches it predicts a pr
 (`--search-rows`); what fits on the chip is checked at the full size, and the latency that it reports is that
 of the full size.
 
-All latencies are predicted. Exit status 0 when the engine gets at least as fast as the last rung, 1 when not.
+All latencies are predicted. The last full result (`--json`) is kept in `benchmarks/results/ladder.json`. Exit
+status 0 when the engine gets at least as fast as the last rung, 1 when not.
 """
 
 from __future__ import annotations
