@@ -18,6 +18,7 @@ from agent_core.builtin.elementwise import is_plain
 from agent_core.builtin.model import Kernel, Loop, Node, Statement, inside
 from agent_core.builtin.staging import shape_texts
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transforms.place import check_place
 from agent_core.builtin.values import Affine, Symbol, Tensor
 from nki_sim.targets import Target
 
@@ -75,9 +76,11 @@ def _plan(kernel: Kernel, adder: Statement) -> Sum:
         raise Refused(f"{adder.op} does not add a tile to {total.name}")
     if declared is None or total.id in kernel.escaping or total.copies or adder.guards:
         raise Refused(f"{total.name} has a second name, or is added to under a condition")
+    if other.tensor.buffer == "psum":
+        check_place(kernel, other.tensor, "sbuf")
     for tensor, view in ((total, dst.view), (other.tensor, other.view)):
-        if tensor.buffer != "sbuf" or tensor.dtype != "float32" or len(tensor.shape) != len("pf"):
-            raise Refused(f"{tensor.name} is no matrix of float32 in SBUF")
+        if not tensor.on_chip or tensor.dtype != "float32" or len(tensor.shape) != len("pf"):
+            raise Refused(f"{tensor.name} is no matrix of float32 on chip")
         if not (view.whole and view.plain) or tensor.copies:
             raise Refused(f"{tensor.name} is added in part")
     if set(adder.path) <= set(declared.path) or adder.path[: len(declared.path)] != declared.path:
@@ -132,10 +135,15 @@ def _emit(kernel: Kernel, target: Target, plan: Sum, chunk: int) -> str:
     done = f"{nisa}.tensor_copy(dst={plan.total.name}, src={bank}{engine})"
     outermost = next(node for node in kernel.body if node is plan.clear or _holds(node, plan.clear))
 
+    part = kernel.declarations[plan.part.id] if plan.part.buffer == "psum" else None
+
     def emit(node: Node) -> list[cst.BaseStatement] | None:
         front = [syntax.statement(line) for line in top] if node is outermost else []
         if node is plan.clear:
             return [*front, syntax.statement(started)]
+        if node is part:
+            # A product takes its operands from SBUF.
+            return [syntax.with_arguments(part.node, {"buffer": f"{nl}.sbuf"})]
         if node is plan.adder:
             return [_product(kernel, plan, eye, bank, chunk)]
         if node is plan.loop:

@@ -30,6 +30,11 @@ def kernel(x):
 """
 ADD = "nisa.tensor_tensor(dst=total, data1=total, data2=part, op=nl.add)"
 
+MADE = (
+    "part = nl.ndarray((128, T), dtype=nl.float32, buffer=nl.psum)\n"
+    "            nisa.tensor_copy(dst=part, src=loaded)"
+)
+
 
 def sample(add: str = ADD, columns: int = 1024, start: str = "0.0", dtype: str = "nl.float32") -> Sample:
     source = HEADER + KERNEL.format(add=add, columns=columns, start=start, dtype=dtype)
@@ -68,7 +73,7 @@ def test_one_bank_needs_no_loop():
     [
         (sample(ADD.replace("add", "maximum")), "tensor_tensor does not add a tile to total"),
         (sample(start="1.0"), "total does not begin as zeros"),
-        (sample(dtype="nl.bfloat16"), "total is no matrix of float32 in SBUF"),
+        (sample(dtype="nl.bfloat16"), "total is no matrix of float32 on chip"),
         (
             sample(ADD.replace("total", "total[:, 0:256]").replace("=part", "=part[:, 0:256]")),
             "total is added in part",
@@ -82,6 +87,16 @@ def test_one_bank_needs_no_loop():
 )
 def test_what_is_no_such_sum_stays(made: Sample, reason: str):
     assert rewritten(made) == ([], [f"tensor_sum total: {reason}"])
+
+
+def test_a_part_in_psum_is_made_in_sbuf_instead():
+    text = sample().source.replace("src=x[i", "src=loaded_from[i").replace(ADD, f"{MADE}\n            {ADD}")
+    text = text.replace("part = nl", "loaded = nl", 1).replace("dst=part", "dst=loaded", 1)
+    made = Sample(text.replace("loaded_from", "x"), sample().shapes, sample().meaning)
+    assert error(made, made.source) < 1e-6
+    ((source,), _) = rewritten(made)
+    assert "part = nl.ndarray((128, T), dtype=nl.float32, buffer=nl.sbuf)" in source
+    assert error(made, source) < 1e-6
 
 
 def test_what_happens_to_the_sum_after_the_loop_stays():
