@@ -105,8 +105,8 @@ TRAPS = {
             TILE.format("c"), "nisa.memset(dst=c, value=0.0)",
             "for p in nl.sequential_range(2):",
             "    for q in nl.sequential_range(2):",
-            "        nisa.tensor_copy(dst=c[:, (p + q) * 64 : (p + q + 1) * 64],"
-            " src=a[:, p * 128 + q * 64 : p * 128 + (q + 1) * 64])",
+            ("        nisa.tensor_copy(dst=c[:, (p + q) * 64 : (p + q + 1) * 64],"
+            " src=a[:, p * 128 + q * 64 : p * 128 + (q + 1) * 64])"),
             STORE.format("c"),
         ],
         lambda x: np.concatenate([x[:, :64], x[:, 128:], 0 * x[:, :64]], axis=1),
