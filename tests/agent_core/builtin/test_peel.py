@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from agent_core.builtin.estimate import estimate
 from agent_core.builtin.explore import explore
 from agent_core.builtin.model import Kind
+from agent_core.builtin.rank import Evidence, expected
 from agent_core.builtin.reader import read
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import HEADER, TARGET, Sample, error
@@ -93,3 +95,11 @@ def test_an_index_that_is_used_later_keeps_the_loop():
     (sources, (reason,)) = peeled(sample(after="assert i >= 0\n    "))
     assert not sources
     assert reason == "peel i: i is used after its loop"
+
+
+def test_what_becomes_readable_counts_as_no_slower():
+    """The static estimate has nothing to say on statements that it could not read before."""
+    made = sample(rows=1152 + 32)
+    kernel = read(made.source, made.arguments, TARGET)
+    ((child,), _) = explore(kernel, made.arguments, TARGET, transforms=[TRANSFORMS["peel"]])
+    assert expected(child, estimate(kernel, TARGET), estimate(child.kernel, TARGET), Evidence()) >= 0
