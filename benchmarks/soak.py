@@ -78,7 +78,7 @@ def _tell(one: Sample, seconds: float) -> None:
         f"{one.events:,} events after {one.hours:.1f} hours and {seconds:.0f} s: "
         f"{one.runs} runs, {one.active} active; "
         f"{one.resident_bytes / 1e6:.1f} MB, {one.handles} files, log {one.log_bytes / 1e6:.1f} MB, "
-        f"start {1000 * one.start_s:.0f} ms ({one.replayed} events replayed); {asked}",
+        f"start {1000 * one.start_s:.0f} ms ({one.replayed} events replayed); {asked} of CPU",
         file=sys.stderr,
         flush=True,
     )

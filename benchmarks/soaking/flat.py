@@ -2,8 +2,8 @@
 
 The first quarter is left out: caches fill up, and the control is from there. A quantity is flat when the last
 quarter's median is at most `ALLOWED_PERCENT` above the second's. Less is no harm. Sizes are taken as they
-are, the log's as what an interval added per event; times in ratio to their control at the same moment, so
-that what else the machine does counts on both sides.
+are, the log's as what an interval added per event; times, which are of CPU, in ratio to their control at the
+same moment: what else the machine does counts on both sides.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One interval: sizes in bytes, times in seconds; ratios are to the control at the same moment."""
+    """One interval: sizes in bytes, times in seconds of CPU; ratios are to the control at the same moment."""
 
     events: int
     hours: float

@@ -1,9 +1,9 @@
 """What a start has to do before it is ready, timed in a process of its own that then dies.
 
 `python -m benchmarks.soaking.start HOME` opens the log as `agentd` does, folds what runs share and every run
-that has not ended, prints the seconds of each as one JSON object, and ends without closing anything: the home
-is left as SIGKILL leaves one, so that the next start finds the same work. `fold_s` is the control: the same
-snapshots and rows once more, from memory.
+that has not ended, prints the CPU seconds of each as one JSON object, and ends without closing anything: the
+home is left as SIGKILL leaves one, so that the next start finds the same work. `fold_s` is the control: the
+same snapshots and rows once more, from memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SECONDS = 300
 
 
 class Started(NamedTuple):
-    """Seconds of one start, and how many runs and rows it had to fold."""
+    """CPU seconds of one start, and how many runs and rows it had to fold."""
 
     open_s: float
     load_s: float
@@ -64,19 +64,19 @@ def fold_all(connection: sqlite3.Connection, works: Sequence[Work]) -> None:
 
 
 def timed(action: Callable[[], object]) -> float:
-    """Return the seconds that something takes."""
-    begun = time.perf_counter()
+    """Return the CPU seconds that something takes."""
+    begun = time.process_time()
     action()
-    return time.perf_counter() - begun
+    return time.process_time() - begun
 
 
 def start(home: Path) -> Started:
     """Start on a home, which stays open."""
-    begun = time.perf_counter()
+    begun = time.process_time()
     log = EventLog.open(home)
     log.system()
     active = log.runs()
-    opened = time.perf_counter()
+    opened = time.process_time()
     with sqlite3.connect(f"{Layout(home).database.as_uri()}?mode=ro", uri=True) as connection:
         works = [found for run in active if (found := work_of(connection, run)) is not None]
         fold_all(connection, works)  # what is made once in a process is made
