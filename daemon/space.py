@@ -27,7 +27,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("space")
 
 
 class Space:
-    """Watches the disk that a log is on; `touched` is told of runs that were paused or go on.
+    """Watches the disk that a log is on; `touched` is told of runs that may have been paused, or go on.
 
     `step` is called while appends wait, so that their waiting is not taken for a jam.
     """
@@ -98,9 +98,13 @@ class Space:
         await self._say(_waits_for_space, RunResumed(reason="there is space again"))
 
     async def _say(self, concerns: Callable[[RunState], bool], event: Event) -> None:
-        """Append `event` to the runs that it concerns."""
+        """Append `event` to the runs that it concerns, and tell of them all.
+
+        After an error of the disk an event may be stored that we only hear of as a run that moved on.
+        """
         for run in self._log.runs():
-            if await append_seen(self._log, [run], lambda state: event if concerns(state) else None):
+            if concerns(self._log.state(run)):
+                await append_seen(self._log, [run], lambda state: event if concerns(state) else None)
                 self._touched(run)
 
 

@@ -17,7 +17,7 @@ from daemon.commands import Commands
 from daemon.space import Space
 from daemon.stop import Stop
 from daemon.verbs import Pause
-from state.errors import StorageFull
+from state.errors import StaleAppend, StorageFull
 from state.events import RunCancelled, RunPaused
 from state.log import EventLog
 from state.model import PauseCause, RunStatus
@@ -232,6 +232,28 @@ async def test_runs_that_waited_for_space_when_the_process_ended_go_on_in_the_ne
             Space(log, Reserve(home / "reserve"), Stop(), touched=lambda _: None).watch()
         )
         await until(lambda: log.state(run).status is RunStatus.RUNNING)
+        watching.cancel()
+
+
+async def test_a_run_goes_on_whose_resumption_is_heard_of_as_stale(
+    home: Path, run: str, disk: Disk, monkeypatch
+) -> None:
+    """An I/O error after a commit: it is stored, and what tries it again finds that the run moved on."""
+    told: list[str] = []
+    with EventLog.open(home) as log:
+        await log.append([NewEvent(run, RunPaused(reason="full", cause=PauseCause.SPACE))])
+
+        async def stored_and_stale(events, **expectations) -> None:
+            await append(events, **expectations)
+            raise StaleAppend(run, 0, 0)
+
+        append = log.append
+        monkeypatch.setattr(log, "append", stored_and_stale)
+        watching = asyncio.create_task(
+            Space(log, Reserve(home / "reserve"), Stop(), touched=told.append).watch()
+        )
+        await until(lambda: told == [run])
+        assert log.state(run).status is RunStatus.RUNNING
         watching.cancel()
 
 

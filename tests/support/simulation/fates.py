@@ -107,8 +107,8 @@ class Fates:
 
     def _kill_at(self, name: str) -> None:
         doomed, self._doomed = self._doomed, False
-        if doomed:
-            self.kill(TORN)
+        if doomed:  # unless the commit failed by itself
+            self.kill(TORN if name == "log.after_commit" else ANY_MOMENT)
         at_commit = name.startswith("log.")
         if self.chosen.random() < (1 if at_commit else RARE) * self._odds["kill"]:
             self.kill(KILLED_AT[name if at_commit else name.partition(".")[0]])
