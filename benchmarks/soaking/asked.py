@@ -2,8 +2,8 @@
 
 `python -m benchmarks.soaking.asked HOME SHORT RUN` owns both homes, as a daemon would, and prints for each
 command the least seconds of CPU on each as JSON: by the clock a command mostly waits for its turn where a
-machine has other work, and what that does to caches only adds. The short log is the beginning of the long one,
-so that RUN, whose events both have, costs the same to show: what differs is the length of the log.
+machine has other work, and what that does to caches only adds. The short log is the beginning of the long
+one, so that RUN, whose events both have, costs the same to show: what differs is the length of the log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 REPEATS = 5
 """At least so often by turns, and as often as there is time for."""
 
-ENOUGH_SECONDS = 0.5
+ENOUGH_SECONDS = 1.0
 SECONDS = 600
 
 COMMANDS: dict[str, tuple[str, ...]] = {
