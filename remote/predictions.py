@@ -7,6 +7,7 @@ hostile to those after it can mislead the search, not the judge. What was predic
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Protocol
@@ -54,11 +55,14 @@ class Predictor:
         ]
         fresh = dict(zip(places, request.sources, strict=True))
         found = {place: self._known[place] for place in fresh if place in self._known}
-        found |= {place: refused for place in fresh.keys() - found if (refused := _refused(fresh[place]))}
+        # Reading a kernel's text takes tens of milliseconds: for many, the loop does not wait.
+        found |= await asyncio.to_thread(_refused, {key: fresh[key] for key in fresh if key not in found})
         asked = [place for place in fresh if place not in found]
-        made = await self._traced([fresh[place] for place in asked], request, problem, dims, jailed)
-        for place, one in zip(asked, made, strict=True):
-            found[place] = one.model_copy(update={"code": code_digest(fresh[place].encode())})
+        sources = [fresh[place] for place in asked]
+        made = await self._traced(sources, request, problem, dims, jailed)
+        codes = await asyncio.to_thread(lambda: [code_digest(source.encode()) for source in sources])
+        for place, one, code in zip(asked, made, codes, strict=True):
+            found[place] = one.model_copy(update={"code": code})
         self._remember(found)
         return [found[place] for place in places]
 
@@ -88,6 +92,7 @@ class Predictor:
             self._known.popitem(last=False)
 
 
-def _refused(source: str) -> Predicted | None:
-    error = rules.offence(source.encode())
-    return None if error is None else Predicted(error=error)
+def _refused(sources: Mapping[Place, str]) -> dict[Place, Predicted]:
+    """Return those that the static rules refuse."""
+    offences = {place: rules.offence(source.encode()) for place, source in sources.items()}
+    return {place: Predicted(error=error) for place, error in offences.items() if error is not None}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
 import seeds
 from remote.errors import InfrastructureError
 from remote.evaluator import PredictionRequest
-from state.model import Predicted
+from remote.judge import rules
+from state.model import ErrorInfo, Predicted
 
 
 def asked(bench, *sources: str, **changes) -> PredictionRequest:
@@ -72,6 +74,18 @@ async def test_what_was_predicted_is_not_predicted_again(make_evaluator, silu, h
     assert await predicted(evaluator, silu, half, silu.kernel) == first[::-1]
     with pytest.raises(AssertionError):
         await predicted(evaluator, silu, silu.kernel, target="trn1")
+
+
+async def test_the_loop_goes_on_while_the_text_of_many_kernels_is_read(make_evaluator, silu, monkeypatch):
+    loop, turned = asyncio.get_running_loop(), threading.Event()
+
+    def waits_for_the_loop(source: bytes) -> ErrorInfo:
+        loop.call_soon_threadsafe(turned.set)
+        return ErrorInfo(code="turned" if turned.wait(5) else "stood_still", message="")
+
+    monkeypatch.setattr(rules, "offence", waits_for_the_loop)
+    (one,) = await predicted(make_evaluator(), silu, silu.kernel)
+    assert one.error.code == "turned"
 
 
 async def test_a_prediction_at_other_dimensions(make_evaluator, silu):
