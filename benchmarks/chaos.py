@@ -53,7 +53,7 @@ SETTINGS = """[Unit]
 StartLimitIntervalSec=0
 [Service]
 RestartSec=100ms
-WatchdogSec=4
+WatchdogSec=8
 TimeoutAbortSec=1
 """
 """As often as it is struck here, the service would not be started again."""
