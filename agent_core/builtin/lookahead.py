@@ -41,7 +41,7 @@ DRAWN_SHARE = 0.25
 """Share of a generation's predictions that is drawn, not taken from the top."""
 REPEATED = 0.9
 """Discount of each further rewrite of one technique in a generation."""
-PATIENCE = 3
+PATIENCE = 2
 """Generations without a gain after which a search is over."""
 TOGETHER = 4
 """Kernels predicted per generation that carry out several gains together."""

@@ -1,7 +1,8 @@
 """What the model says of traced programs without judging them: a latency each, or why there is none.
 
 No numerics, no identity, and of the rules only what a forecast cannot do without: a program that is predicted
-fast may be wrong. What is to compete is judged.
+fast may be wrong. What is to compete is judged. At other dimensions than those of a size a kernel may leave
+things out that it does at that size, so the rules are held there that see what is not written.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from nki_sim import protocol, targets
 from nki_sim.timing.forecast import forecast
 from remote.judge.job import Forecasts
-from remote.judge.program import plausible, read_program, timed, untimed_error
+from remote.judge.program import obey_hardware, plausible, read_program, timed, untimed_error
 from remote.judge.rejection import RejectedError
 from state.model import ErrorInfo, Predicted
 
@@ -33,7 +34,10 @@ def _forecast(job: Forecasts, reply: bytes) -> Predicted:
         error = untimed_error(program)
         if error is not None:
             return Predicted(instructions=instructions, error=error)
-        latency_ms = timed(lambda: forecast(program, targets.load(job.target))).latency_ms
+        target = targets.load(job.target)
+        if job.size is None:
+            obey_hardware(program, target)
+        latency_ms = timed(lambda: forecast(program, target)).latency_ms
         if job.size is not None:
             plausible(latency_ms, job.spec, job.size, job.target)
         return Predicted(latency_ms=latency_ms, instructions=instructions)

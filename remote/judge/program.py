@@ -145,6 +145,15 @@ def _obey_rules(program: Program, target: targets.Target, job: Job) -> None:
     if asked > most:
         text = f"running the kernel takes {asked} units of work, at most {most} are allowed"
         raise RejectedError(Verdict.TIMEOUT, "limit_work", text, hint="is something computed over and over?")
+    obey_hardware(program, target)
+
+
+def obey_hardware(program: Program, target: targets.Target) -> None:
+    """Refuse a program that breaks a rule of the hardware, or leaves part of an output unwritten.
+
+    Raises:
+        RejectedError: it does; the first offence is named.
+    """
     violations = checks.check(program, target)
     if violations:
         first = violations[0]

@@ -53,7 +53,7 @@ class SearchConfig(Frozen):
         default=12, ge=1, le=1000, description="rewrites that a sequence found by looking ahead may have"
     )
     lookahead_width: int = Field(
-        default=3, ge=1, le=64, description="kernels looked further from at a time while looking ahead"
+        default=2, ge=1, le=64, description="kernels looked further from at a time while looking ahead"
     )
     round_seconds: float | None = Field(
         default=None, gt=0, le=604_800, description="close a round after so long; what is late competes next"

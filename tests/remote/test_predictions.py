@@ -97,6 +97,17 @@ async def test_a_prediction_at_other_dimensions(make_evaluator, silu):
     assert double.latency_ms > whole.latency_ms
 
 
+async def test_at_other_dimensions_a_kernel_has_to_do_all_of_its_work(make_evaluator, silu):
+    dims = seeds.load("silu").spec.dims("reduced")
+    wide = silu.kernel.replace("TILE_N = 1024", f"TILE_N = {dims['N']}")
+    whole, half = [
+        (await predicted(make_evaluator(), silu, wide, dims={**dims, "N": n}))[0]
+        for n in (dims["N"], dims["N"] // 2)
+    ]
+    assert whole.latency_ms is not None
+    assert half.error.code == "tensor_output_not_written_to"
+
+
 async def test_a_batch_that_is_cut_short_says_so_of_the_rest(make_evaluator, silu, half):
     evaluator = make_evaluator()
     whole = evaluator._jailed
