@@ -276,11 +276,11 @@ class Appender:
 
     def save_snapshots(self, *, every: int | None = None) -> int:
         """Snapshot the streams that moved `every` events since their last, and the ended; count them."""
-        least = snapshots.EVERY if every is None else every
         due = [
             tip
             for tip in self._tips
-            if tip.run_seq - tip.saved >= least or (tip.ended and tip.saved < tip.run_seq)
+            if tip.run_seq - tip.saved >= (every or snapshots.interval(tip.stream))
+            or (tip.ended and tip.saved < tip.run_seq)
         ]
         if not due:
             return 0

@@ -30,7 +30,10 @@ from state.upcast import decode
 State = RunState | SystemState
 
 EVERY = 1000
-"""Events of a stream between two snapshots."""
+"""Events of a run between two snapshots."""
+
+EVERY_OF_SYSTEM = 100
+"""The same of the system stream: its state is small, and everybody who asks for one folds what came after."""
 
 HASH_EVERY = 256
 """Events of a stream between two recorded state hashes, besides those at its milestones."""
@@ -112,6 +115,11 @@ def state_hash(state: State) -> bytes:
     """Return the SHA-256 of a state's semantic part."""
     text = system.state_hash(state) if isinstance(state, SystemState) else fold.state_hash(state)
     return bytes.fromhex(text)
+
+
+def interval(stream: str) -> int:
+    """Return how many events of a stream are between two snapshots."""
+    return EVERY_OF_SYSTEM if stream == SYSTEM_STREAM else EVERY
 
 
 def wants_hash(type_: str, run_seq: int) -> bool:

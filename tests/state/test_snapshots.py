@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from benchmarks.workload import Script, append_run
 from state import snapshots
-from state.events import Event
+from state.events import CommandReceived, ConfigChanged, Event
 from state.fold import FOLD_VERSION, RunState, apply, state_hash
 from state.log import EventLog
+from state.model import SYSTEM_STREAM
 from state.reader import LogReader
 from state.records import NewEvent, Recorded
 from state.verify import verify
@@ -115,6 +116,19 @@ def test_snapshots_are_taken_on_the_way(home: Path) -> None:
         with LogReader.open(home) as reader:
             rows = reader._handle.connection().execute("SELECT stream, run_seq FROM snapshot").fetchall()
     assert rows == [("r", 1200)]
+
+
+def test_of_the_system_stream_little_is_left_to_fold(home: Path) -> None:
+    with EventLog.open(home) as log:
+        for number in range(snapshots.EVERY_OF_SYSTEM + 5):
+            event = CommandReceived(id=str(number), verb="pause", payload="0" * 64)
+            log.append_now([NewEvent(SYSTEM_STREAM, event)])
+        log.append_now([NewEvent(SYSTEM_STREAM, ConfigChanged(config={}))])  # the turn before is over
+        with LogReader.open(home) as reader:
+            saved = {
+                at for stream, at in snapshots.keys(reader._handle.connection()) if stream == SYSTEM_STREAM
+            }
+            assert saved == {snapshots.EVERY_OF_SYSTEM}
 
 
 def test_opening_replays_only_what_follows_the_snapshot(home: Path, monkeypatch) -> None:
