@@ -75,7 +75,7 @@ class Gauges:
     def _elsewhere(self, layout: Layout) -> dict[str, Any]:
         """Measure what other processes find in this log, as a copy that nobody owns.
 
-        A start is compared with the same folding from memory and the opening of the short log.
+        A start is compared with the same folding from a log in memory and the opening of the short log.
         """
         _copy(layout, self._copy)
         try:
