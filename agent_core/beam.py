@@ -82,6 +82,20 @@ def select(
     return Selection(entries, changed, tuple(one.ruling.revert for one in watched if one.ruling.revert))
 
 
+def keep(
+    chosen: Iterable[Candidate],
+    fresh: Sequence[Candidate],
+    *,
+    checkpoints: Mapping[str, Checkpoint],
+    search: SearchConfig,
+) -> Selection:
+    """Select exactly `chosen`, whoever chose them: no explorer is among them, and no lineage is reverted."""
+    entries = tuple(_entries(_fastest(chosen), BeamRole.ELITE))
+    advanced = {lineage: _advance(mark, fresh, search) for lineage, mark in checkpoints.items()}
+    marks = _marks(entries, fresh, advanced)
+    return Selection(entries, tuple(mark for mark in marks if checkpoints.get(mark.lineage) != mark), ())
+
+
 def without(
     wrong: Candidate,
     beam: Iterable[BeamEntry],

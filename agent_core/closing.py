@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from agent_core import beam
+from agent_core import beam, strategies
 from agent_core.effects import Record
 from agent_core.survey import Place, Sample, Try, duplicates, make_candidate, samples
 from stability import guard
-from stability.history import tried_codes
 from state.events import BeamSelected, Event, GuardCheckpointed, KernelDiscarded, KernelKept
 from state.fold import RunState
 from state.model import INITIAL_KEY, PERSON, BeamEntry, BeamRole, Checkpoint, Digest, Evaluation
@@ -50,14 +49,9 @@ def contest(state: RunState, places: Iterable[Place], *, without: frozenset[Dige
     found = tuple(one for one in samples(state, places) if one.candidate.code not in without)
     copies = duplicates(state, found)
     doubts = {sample.candidate.id: doubt for sample in found if (doubt := _doubt(state, sample))}
-    selection = beam.select(
-        state.beam,
-        [one.candidate for one in found if one.candidate.id not in copies.keys() | doubts.keys()],
-        checkpoints=state.checkpoints,
-        tried=tried_codes(state.attempts),
-        search=state.config.search,
-    )
-    return Contest(found, copies, doubts, selection)
+    out = copies.keys() | doubts.keys()
+    fresh = [one.candidate for one in found if one.candidate.id not in out]
+    return Contest(found, copies, doubts, strategies.select(state, fresh))
 
 
 def close(state: RunState, places: Sequence[Place]) -> Record:

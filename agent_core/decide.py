@@ -10,7 +10,7 @@ and what was in flight at a crash is not asked for again.
 
 from __future__ import annotations
 
-from agent_core import approval, audit, closing, lateness, learning, rejudging, verification
+from agent_core import approval, audit, closing, lateness, learning, rejudging, strategies, verification
 from agent_core.effects import Decision, Record
 from agent_core.proposers import repairs
 from agent_core.requests import effects_of, initial_effect
@@ -94,15 +94,15 @@ def _person_waits(state: RunState) -> bool:
 
 
 def _round_started(state: RunState, config: RunConfig, *, plans: int) -> RoundStarted:
-    """Deal the beam's kernels to slots, and planners to them in turn, one further each round."""
+    """Deal parents to slots, and planners to them in turn, one further each round."""
     search = config.search
     slots = []
-    for number, entry in enumerate(state.beam[: search.beam]):
+    for number, parent in enumerate(strategies.parents(state, config)):
         planner = config.planner[(state.round + number) % len(config.planner)]
         slots.append(
             SlotAssignment(
                 slot=number,
-                parent=entry.candidate.id,
+                parent=parent.id,
                 planner=planner,
                 plans=plans,
                 implementations=search.implementations,

@@ -54,7 +54,8 @@ class LookAheadRequest(Frozen):
 
     It returns `variants` of them, best first, none of a code in `known`. Its work is limited by counts: at
     most `predictions` kernels, of `instructions` instructions in all, in sequences of `depth` changes,
-    looking further from `width` kernels at a time. `draw` seeds all its chances.
+    looking further from `width` kernels at a time. `draw` seeds all its chances. Where `drawn` is not 0,
+    sequences of at most so many changes are drawn evenly instead, and with 0 `predictions` taken as drawn.
     """
 
     key: str
@@ -73,14 +74,18 @@ class LookAheadRequest(Frozen):
     width: int
     predictions: int
     instructions: int
+    drawn: int = 0
 
 
 class Variant(Frozen):
-    """A kernel found by looking ahead: the changes that lead to it, its source, its predicted latency."""
+    """A kernel found by looking ahead: the changes that lead to it, its source, its predicted latency.
+
+    `latency_ms` is None where it was drawn and not predicted.
+    """
 
     steps: tuple[Step, ...]
     source: Digest
-    latency_ms: float
+    latency_ms: float | None
 
 
 class Variants(Frozen):

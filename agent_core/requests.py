@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from agent_core import strategies
 from agent_core.effects import (
     Effect,
     FailedTry,
@@ -66,7 +67,7 @@ def _context(state: RunState) -> bytes:
 
 def _look_ahead(state: RunState, key: EffectKey, place: Place, context: bytes) -> Effect:
     assert place.slot is not None
-    search = state.config.search
+    search = strategies.numbers(state.config.search)
     codes = {parent.code for parent in state.parents.values()} | tried_codes(state.attempts)
     request = LookAheadRequest(
         key=str(key),
@@ -82,6 +83,7 @@ def _look_ahead(state: RunState, key: EffectKey, place: Place, context: bytes) -
         variants=place.slot.plans,
         depth=search.lookahead_depth,
         width=search.lookahead_width,
+        drawn=strategies.drawn(search),
         predictions=search.lookahead_predictions,
         instructions=search.lookahead_instructions,
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from agent_core import strategies
 from agent_core.proposers import looks_ahead
 from state.events import (
     EvaluationCompleted,
@@ -155,7 +156,9 @@ def _slot_places(state: RunState, slot: SlotAssignment, refused: Refused) -> Ite
 
 def looking_ahead(state: RunState, slot: SlotAssignment) -> EffectKey | None:
     """Return the key of looking ahead from the slot's parent; None where its planner does not, or may not."""
-    may = slot.plans > 0 and state.config.search.lookahead_predictions > 0 and looks_ahead(slot.planner)
+    search = state.config.search
+    wanted = search.lookahead_predictions > 0 or strategies.drawn(search) > 0
+    may = slot.plans > 0 and wanted and looks_ahead(slot.planner)
     return EffectKey(state.round, slot.slot, 0, 0, 0, Role.PREDICTOR) if may else None
 
 

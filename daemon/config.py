@@ -40,6 +40,7 @@ FLAGS: Mapping[str, str] = {
     "run.target": "--target",
     "run.seed": "--seed",
     "run.search.rounds": "--rounds",
+    "run.search.strategy": "--strategy",
 }
 """The keys that have a flag of their own on the command line."""
 

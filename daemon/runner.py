@@ -178,7 +178,7 @@ class Runner:
         batch = PredictionBatch(
             key=str(key),
             variants=digest_of(variants),
-            best_ms=min((one.latency_ms for one in found), default=None),
+            best_ms=min((one.latency_ms for one in found if one.latency_ms is not None), default=None),
             count=len(found),
             predicted=answer.predicted,
             failed=answer.failed,

@@ -97,6 +97,9 @@ def semantic(state: RunState) -> dict[str, Any]:
     unset = {name for name in _ONLY_IF_SET if getattr(state, name) is None}
     data = state.model_dump(mode="json", exclude=_NOT_SEMANTIC | unset)
     data["open"] = {key: value["request"] for key, value in data["open"].items()}
+    for config in (data["config"], data["pending_config"] or {"search": {}}):
+        if config["search"].get("strategy") == "beam":  # as before there were others: those hashes hold
+            del config["search"]["strategy"]
     late = [one[part] or {} for one in data["late"].values() for part in ("kernel", "judged")]
     for outcome in (*data["outcomes"].values(), *late):
         for name in ("usage", "cached_from", "stage_ms", "tries"):

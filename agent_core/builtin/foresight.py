@@ -8,6 +8,7 @@ from math import ceil, log
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from agent_core.builtin import drawing
 from agent_core.builtin.lookahead import Expansion, Found, Limits, Move, Search, distinct
 from agent_core.effects import LearningContext, LookAheadRequest, Variant, Variants
 from agent_core.roles import LookAheadAnswer, Predict, ReadBlob
@@ -26,15 +27,20 @@ Ask = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 async def look_ahead(
     request: LookAheadRequest, read: ReadBlob, predict: Predict, spec: ProblemSpec, ask: Ask
 ) -> LookAheadAnswer:
-    """Search from the request's parent.
+    """Search from the request's parent, or draw where the request says so.
 
     Raises:
         RoleError: the parent cannot be read, or a pool or the evaluator failed.
     """
     context = LearningContext.model_validate_json(read(request.context))
     parent = read(request.parent.source).decode()
+    told = shapes(spec, request.size, request.target)
+    if request.drawn and not request.predictions:
+        return await drawing.drawn_only(request, parent, ask, told)
     scale = await _scaled(request, parent, predict, spec, ask)
-    engine = _Engine(request, context, scale, ask, shapes(spec, request.size, request.target))
+    if request.drawn:
+        return await drawing.drawn_and_predicted(request, parent, ask, told, scale)
+    engine = _Engine(request, context, scale, ask, told)
     limits = Limits(request.predictions, request.instructions, request.depth, request.width)
     chances = Random(request.draw)  # noqa: S311  a search, no secret
     search = Search(engine.expand, engine.combine, scale.predict, limits, chances)
@@ -59,7 +65,7 @@ def shapes(spec: ProblemSpec, size: str, target: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scale:
+class Scale:
     """What predictions are made at, and how what they say there becomes what holds at the problem's size.
 
     `parent` is the parent as it is predicted there, `counted` its instructions at the problem's size as far
@@ -93,7 +99,7 @@ class _Scale:
 
 async def _scaled(
     request: LookAheadRequest, parent: str, predict: Predict, spec: ProblemSpec, ask: Ask
-) -> _Scale:
+) -> Scale:
     """The problem's own size, or a smaller one where its kernels are too large to predict enough of them."""
     job = {
         "job": "proxy",
@@ -105,7 +111,7 @@ async def _scaled(
     }
     found = await ask(job)
     (there,) = await predict([parent], found["dims"])
-    return _Scale(predict, found["dims"], there, request.parent.latency_ms, found["instructions"])
+    return Scale(predict, found["dims"], there, request.parent.latency_ms, found["instructions"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +120,7 @@ class _Engine:
 
     request: LookAheadRequest
     context: LearningContext
-    scale: _Scale
+    scale: Scale
     ask: Ask
     shapes: dict[str, Any]
 
@@ -140,7 +146,7 @@ def plan_of(variant: Variant, parent_ms: float) -> Plan:
     """The plan to carry a variant out; its technique is that of the step predicted to bring most."""
     steps = variant.steps
     main = max(steps, key=lambda step: step.speedup)
-    speedup = parent_ms / variant.latency_ms
+    speedup = parent_ms / variant.latency_ms if variant.latency_ms is not None else 1.0
     return Plan(
         technique=main.technique,
         site="; ".join(step.site for step in steps),
@@ -152,6 +158,8 @@ def plan_of(variant: Variant, parent_ms: float) -> Plan:
 
 
 def _reason(variant: Variant, parent_ms: float) -> str:
+    if variant.latency_ms is None:
+        return "drawn evenly; nothing was predicted"
     total = log(parent_ms / variant.latency_ms)
     gains = "; ".join(f"{step.technique} {step.speedup:.3f}x" for step in variant.steps)
     verb = "down" if total > 0 else "up"

@@ -10,6 +10,7 @@ import ast
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from random import Random
 from typing import Any
 
 from agent_core.builtin.estimate import estimate
@@ -22,6 +23,7 @@ from agent_core.builtin.reader import read
 from agent_core.builtin.transforms.base import Refused
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
 from agent_core.builtin.tree import SourceError
+from agent_core.builtin.wander import wander
 from nki_sim import targets
 from seeds import ProblemSpec
 
@@ -126,6 +128,24 @@ def _combine(values: dict[str, Any]) -> dict[str, Any]:
     return {"made": made}
 
 
+def _wander(values: dict[str, Any]) -> dict[str, Any]:
+    """The source after a sequence of rewrites, its length and all its steps drawn by a seed."""
+    random = Random(values["seed"])  # noqa: S311  a search, no secret
+    steps = random.randint(1, values["longest"])
+    target = targets.load(values["target"])
+    made = wander(values["source"], _arguments(values), target, steps, random)
+    told = [
+        {
+            "technique": one.transform.id,
+            "site": one.site,
+            "title": one.transform.title(one.site, one.choice),
+            "choice": dict(one.choice),
+        }
+        for one in made
+    ]
+    return {"steps": told, "source": made[-1].source if made else values["source"]}
+
+
 def _replay(values: dict[str, Any]) -> dict[str, Any]:
     """The source after a whole sequence of rewrites."""
     source = values["source"]
@@ -185,4 +205,5 @@ _JOBS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "proxy": _proxy,
     "combine": _combine,
     "replay": _replay,
+    "wander": _wander,
 }

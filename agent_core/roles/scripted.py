@@ -130,6 +130,7 @@ def _planned(request: PlanRequest, seen: Variants) -> Plan:
         raise _failure("nothing_applies", f"{request.parent.id}: {len(seen.found)} variants found")
     one = seen.found[number]
     (step,) = one.steps
+    assert one.latency_ms is not None
     speedup = seen.parent_ms / one.latency_ms
     return Plan(
         technique=step.technique,

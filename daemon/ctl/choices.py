@@ -28,6 +28,7 @@ def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--target", help="Target device: trn1 or trn2."),
         click.option("--seed", type=int, help="Seed of every random draw."),
+        click.option("--strategy", help="beam, or one to compare it with (docs/search.md)."),
         click.option("--rounds", type=int, help="Rounds at most."),
         click.option("--size", help="Problem size: full or reduced."),
         click.option("--kernel", type=click.Path(path_type=Path), help="Start from this kernel."),

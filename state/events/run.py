@@ -28,7 +28,7 @@ class RunCreated(Event):
     was not recorded.
     """
 
-    version = 5
+    version = 6
     type: Literal["RunCreated"] = "RunCreated"
     config: RunConfig
     problem: ProblemRef
@@ -100,7 +100,7 @@ class ConfigChanged(Event):
     leaves them as they are.
     """
 
-    version = 5
+    version = 6
     type: Literal["ConfigChanged"] = "ConfigChanged"
     config: JsonValue
     pinned: tuple[str, ...] = ()

@@ -9,10 +9,16 @@ from pydantic import Field
 from state.model.base import Frozen
 from state.model.judgement import Bounds, ProblemRef
 
+StrategyName = Literal["beam", "greedy", "best-of-n", "random", "evolution"]
+"""How a run chooses whom to improve, and how; `agent_core.strategies` says what each does."""
+
 
 class SearchConfig(Frozen):
     """The search's numbers; names and defaults as in AccelOpt's paper, sized for the built-in proposer."""
 
+    strategy: StrategyName = Field(
+        default="beam", description="how the search goes; all but beam are there to be compared with"
+    )
     beam: int = Field(default=4, ge=1, le=64, description="B: candidates kept between rounds")
     plans: int = Field(default=6, ge=1, le=64, description="N: plans per candidate and round")
     implementations: int = Field(default=1, ge=1, le=16, description="K: implementations per plan")
