@@ -1,8 +1,9 @@
 """Predictions of many kernels at once, by their programs alone: what a search looks at before any is judged.
 
 The kernels of a batch are rewrites of one parent, and nothing comes of them but numbers that the judge checks
-for those that matter: so one jail traces them all, one after the other in one process. A kernel that is
-hostile to those after it can mislead the search, not the judge. What was predicted is remembered by source.
+for those that matter: so one jail traces them, one after the other in one process, and where a kernel ends it
+another jail traces those after it. A kernel that is hostile to those after it can mislead the search, not the
+judge. What was predicted is remembered by source.
 """
 
 from __future__ import annotations
@@ -21,10 +22,18 @@ from remote.pool import WorkerPool
 from remote.sandbox import JailResult
 from remote.tracing import trace_request
 from seeds import Problem
-from state.model import Digest, Predicted, digest_of
+from state.model import Digest, ErrorInfo, Predicted, digest_of
 
 REMEMBERED = 8192
 """Predictions kept, of some hundred bytes each."""
+MOST_ENDED = 4
+"""Kernels of one request that may end their jail, each after up to its limit of time."""
+NOT_TRACED = Predicted(
+    error=ErrorInfo(code="not_traced", message="tracing the kernel used up its time or ended the tracer")
+)
+NO_TURN = Predicted(
+    error=ErrorInfo(code="no_turn", message=f"{MOST_ENDED} kernels before this one ended their tracer")
+)
 
 Place = tuple[Digest, tuple[tuple[str, int], ...], str, Digest]
 """Problem, dimensions, target and source."""
@@ -74,22 +83,38 @@ class Predictor:
         dims: Mapping[str, int],
         jailed: Jailed,
     ) -> Sequence[Predicted]:
-        if not sources:
-            return ()
-        lines = [trace_request(source, problem, dims, request.target) for source in sources]
-        result = await jailed(b"\n".join(lines), "--batch")
-        if result.killed:
-            raise InfrastructureError("jail_killed", "the jail was killed from outside (out of memory?)")
+        """Predict in as many jails as it takes: one that a kernel ends, or fills, is not held against others.
+
+        So what is said of a kernel depends on itself, not on which others were asked for with it.
+        """
         size = request.size if request.dims is None else None
-        job = Forecasts(spec=problem.spec, size=size, target=request.target, count=len(sources))
-        return await self._workers.forecast(job, result.answer)
+        made: list[Predicted] = []
+        ended = 0
+        while len(made) < len(sources) and ended < MOST_ENDED:
+            rest = sources[len(made) :]
+            lines = [trace_request(source, problem, dims, request.target) for source in rest]
+            result = await jailed(b"\n".join(lines), "--batch")
+            if result.killed:
+                raise InfrastructureError("jail_killed", "the jail was killed from outside (out of memory?)")
+            job = Forecasts(spec=problem.spec, size=size, target=request.target, count=len(rest))
+            told = _own(await self._workers.forecast(job, result.answer))
+            ended += not told
+            made += told or [NOT_TRACED]
+        return [*made, *[NO_TURN] * (len(sources) - len(made))]
 
     def _remember(self, found: dict[Place, Predicted]) -> None:
-        self._known |= found
-        for place in found:
+        told = {place: one for place, one in found.items() if one.error != NO_TURN.error}
+        self._known |= told
+        for place in told:
             self._known.move_to_end(place)
         while len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
+
+
+def _own(told: Sequence[Predicted]) -> list[Predicted]:
+    """The answers up to where memory ran out that others may have used: the first had a jail to itself."""
+    short = (n for n, one in enumerate(told) if n and one.error and one.error.code == "limit_memory")
+    return list(told[: next(short, len(told))])
 
 
 def _refused(sources: Mapping[Place, str]) -> dict[Place, Predicted]:

@@ -14,16 +14,10 @@ from remote.judge.program import obey_hardware, plausible, read_program, timed, 
 from remote.judge.rejection import RejectedError
 from state.model import ErrorInfo, Predicted
 
-NOT_TRACED = ErrorInfo(
-    code="not_traced",
-    message="tracing ended before this kernel's turn: its batch took too much time or memory",
-)
-
 
 def forecasts(job: Forecasts, replies: bytes) -> tuple[Predicted, ...]:
-    """One answer for each kernel of a batch, in order."""
-    told = [_forecast(job, reply) for reply in protocol.split_replies(replies)[: job.count]]
-    return (*told, *[Predicted(error=NOT_TRACED)] * (job.count - len(told)))
+    """One answer for each kernel of a batch whose turn came, in order."""
+    return tuple(_forecast(job, reply) for reply in protocol.split_replies(replies)[: job.count])
 
 
 def _forecast(job: Forecasts, reply: bytes) -> Predicted:

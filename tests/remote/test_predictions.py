@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import pytest
 
 import seeds
+from nki_sim import protocol
+from nki_sim.errors import LimitError
 from remote.errors import InfrastructureError
 from remote.evaluator import PredictionRequest
 from remote.judge import rules
+from remote.predictions import MOST_ENDED
+from remote.walls import Limits
 from state.model import ErrorInfo, Predicted
 
 
@@ -108,23 +113,54 @@ async def test_at_other_dimensions_a_kernel_has_to_do_all_of_its_work(make_evalu
     assert half.error.code == "tensor_output_not_written_to"
 
 
-async def test_a_batch_that_is_cut_short_says_so_of_the_rest(make_evaluator, silu, half):
+def endless(source: str) -> str:
+    return source.replace("    return", "    while True:\n        pass\n    return", 1)
+
+
+async def test_a_kernel_that_ends_its_jail_takes_no_other_with_it(make_evaluator, silu, half):
+    evaluator = make_evaluator(jail_limits=Limits(cpu_s=2))
+    one, lost, other = await predicted(evaluator, silu, silu.kernel, endless(silu.kernel), half)
+    alone = await predicted(make_evaluator(), silu, silu.kernel, half)
+    assert lost.error.code == "not_traced"
+    assert [one, other] == alone
+
+
+async def test_what_many_kernels_ended_is_left_and_asked_again(make_evaluator, silu, half, monkeypatch):
     evaluator = make_evaluator()
     whole = evaluator._jailed
 
-    async def cut(request: bytes, *flags: str):
-        return await whole(request.split(b"\n")[0], *flags)
+    async def nothing(request: bytes, *flags: str):
+        return replace(await whole(b"{}", *flags), answer=b"")
 
-    evaluator._jailed = cut
-    one, other = await predicted(evaluator, silu, silu.kernel, half)
-    assert one.latency_ms is not None
-    assert other.error.code == "not_traced"
+    monkeypatch.setattr(evaluator, "_jailed", nothing)
+    others = [f"{silu.kernel}\n# {number}\n" for number in range(MOST_ENDED)]
+    *lost, left = await predicted(evaluator, silu, *others, half)
+    assert {one.error.code for one in lost} == {"not_traced"}
+    assert left.error.code == "no_turn"
+    monkeypatch.setattr(evaluator, "_jailed", whole)
+    (found,) = await predicted(evaluator, silu, half)
+    assert found.latency_ms is not None
+
+
+async def test_memory_that_other_kernels_used_is_not_held_against_one(
+    make_evaluator, silu, half, monkeypatch
+):
+    evaluator = make_evaluator()
+    whole, error = evaluator._jailed, LimitError("limit_memory", "tracing needs more memory than is allowed")
+
+    async def fills(request: bytes, *flags: str):
+        first, *rest = request.split(b"\n")
+        result = await whole(first, *flags)
+        return replace(result, answer=result.answer + protocol.error_reply(error) * len(rest))
+
+    monkeypatch.setattr(evaluator, "_jailed", fills)
+    found = await predicted(evaluator, silu, silu.kernel, half)
+    assert all(one.latency_ms is not None for one in found)
 
 
 async def test_a_cancelled_batch_leaves_no_process(make_evaluator, silu, half, processes):
     evaluator = make_evaluator()
-    endless = silu.kernel.replace("    return", "    while True:\n        pass\n    return", 1)
-    task = asyncio.create_task(predicted(evaluator, silu, silu.kernel, endless))
+    task = asyncio.create_task(predicted(evaluator, silu, silu.kernel, endless(silu.kernel)))
     await asyncio.sleep(0.5)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
