@@ -46,6 +46,7 @@ VERBS = {
     "config": "settings:config",
     "prompts": "prompts:prompts",
     "service": "service:service",
+    "bench": "bench:bench",
 }
 """Each verb's module in this package and its command there."""
 

@@ -1,0 +1,102 @@
+"""How strategies compare: how many kernels each had judged before it had a given share of the gain.
+
+The gain of a problem is from the initial kernel to the fastest that any run of any arm found. An arm that
+never got a share within its budget counts as later than all that did. Intervals are bootstrapped: of each
+problem as many runs are drawn, with replacement, as there are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from random import Random
+from typing import Any
+
+SHARES_PERCENT = (50, 90)
+RESAMPLES = 1000
+INTERVAL = (0.025, 0.975)
+
+Row = Mapping[str, Any]
+Needed = Mapping[str, Sequence[float]]
+"""Judged kernels that each run needed, by problem; infinite where it never got there."""
+
+
+def needed(curve: Sequence[Sequence[float]], initial_ms: float, best_ms: float, percent: float) -> float:
+    """Return after how many judged kernels a run had `percent` of the gain; infinite if it never had."""
+    wanted = initial_ms - percent / 100 * (initial_ms - best_ms)
+    return min((count for count, latency_ms in curve if latency_ms <= wanted), default=inf)
+
+
+def compared(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Return a row for each size, target and arm; empty where a size and target have one arm only.
+
+    Problems in which no arm gained anything are left out. `median` and the ends of `interval` are None where
+    the share was not reached.
+    """
+    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for one in rows:
+        groups[one["size"], one["target"]].append(one)
+    return [
+        {"size": size, "target": target, **told}
+        for (size, target), mine in sorted(groups.items())
+        if len({one["arm"] for one in mine}) > 1
+        for told in _compared(mine)
+    ]
+
+
+def _compared(rows: Sequence[Row]) -> Iterable[dict[str, Any]]:
+    best: dict[str, float] = {}
+    for one in rows:
+        best[one["problem"]] = min(best.get(one["problem"], inf), one["curve"][-1][1])
+    gained = [one for one in rows if best[one["problem"]] < one["initial_ms"]]
+    for arm in dict.fromkeys(one["arm"] for one in rows):
+        mine = [one for one in gained if one["arm"] == arm]
+        yield {
+            "arm": arm,
+            "runs": len(mine),
+            "gain_percent": _median([_reached(one, best[one["problem"]]) for one in mine]),
+            "needed": {str(share): _at(mine, best, share) for share in SHARES_PERCENT},
+        }
+
+
+def _reached(one: Row, best_ms: float) -> float:
+    """How much of the gain a run got, in percent."""
+    initial_ms, reached_ms = float(one["initial_ms"]), float(one["curve"][-1][1])
+    return 100 * (initial_ms - reached_ms) / (initial_ms - best_ms)
+
+
+def _at(rows: Sequence[Row], best: Mapping[str, float], share: float) -> dict[str, Any]:
+    counts: dict[str, list[float]] = defaultdict(list)
+    for one in rows:
+        name = one["problem"]
+        counts[name].append(needed(one["curve"], one["initial_ms"], best[name], share))
+    everything = [count for mine in counts.values() for count in mine]
+    return {
+        "median": _median(everything),
+        "interval": _interval(counts),
+        "reached": sum(count < inf for count in everything),
+    }
+
+
+def _interval(counts: Needed) -> list[float | None]:
+    """The middle 95 % of the medians of resampled runs."""
+    random = Random(0)  # noqa: S311  a statistic, no secret
+    medians = sorted(
+        _middle([count for mine in counts.values() for count in random.choices(mine, k=len(mine))])
+        for _ in range(RESAMPLES)
+    )
+    return [_finite(medians[int(end * (RESAMPLES - 1))]) for end in INTERVAL]
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return _finite(_middle(values))
+
+
+def _middle(values: Sequence[float]) -> float:
+    """The median, of an even number of values the upper one: a count that a run needed, never between two."""
+    return sorted(values)[len(values) // 2] if values else inf
+
+
+def _finite(value: float) -> float | None:
+    return value if value < inf else None

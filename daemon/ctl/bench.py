@@ -1,0 +1,102 @@
+"""`agentctl bench`: benchmarks of the program itself, with no LLM and no accelerator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from daemon.ctl import exits
+from daemon.ctl.app import Session, common
+
+ARM_PROBLEMS = ("silu", "rope_single_freq_apply", "mamba", "rmsnorm_matmul")
+"""What `--arms` runs on unless told: elementwise on one array and on several, a scan, a product."""
+ARM_SEEDS = "0,1,2,3,4"
+
+
+@click.group(epilog=exits.epilog())
+@common
+def bench(session: Session) -> None:
+    """Run benchmarks of the program itself."""
+
+
+@bench.command(epilog=exits.epilog())
+@click.option("--arms", is_flag=True, help="Compare all strategies: four problems, reduced size, five seeds.")
+@click.option("--problems", metavar="A,B", help="Problems (default: all; of --arms: four).")
+@click.option("--target", type=click.Choice(("trn1", "trn2")), default="trn2", show_default=True)
+@click.option("--size", type=click.Choice(("full", "reduced")), help="Default: full; of --arms: reduced.")
+@click.option("--strategies", metavar="A,B", help="Strategies; NAME-blind does without predictions.")
+@click.option("--seeds", metavar="N,M", help="Seeds of the runs (default: 0; of --arms: 0,1,2,3,4).")
+@click.option("--candidates", type=click.IntRange(1), default=100, show_default=True, help="Judged at most.")
+@click.option("--minutes", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Keep results here, as JSON.")
+@common
+def search(session: Session, /, *, candidates: int, minutes: float, out: Path | None, **flags: Any) -> int:
+    """Run the search from the initial kernels of problems, and say what it finds.
+
+    Each run has a home of its own, which is deleted after it: nothing is remembered from one to the next.
+    With --out, results are kept after each run, and what the file holds is not run again: interrupt it and
+    start it again as you like. All latencies are predicted.
+    """
+    from daemon.bench import results, runs, tables
+
+    jobs = _jobs(**flags)
+    budget = runs.Budget(candidates, minutes, whole=flags["arms"])
+    found, failed = results.stored(out), 0
+    for number, job in enumerate(jobs, start=1):
+        if job.key in found:
+            continue
+        click.echo(f"{number} of {len(jobs)}: {job.key}", err=True)
+        try:
+            found[job.key] = results.row(job, runs.run(job, budget))
+        except RuntimeError as error:
+            click.echo(str(error), err=True)
+            failed += 1
+            continue
+        click.echo(tables.line(found[job.key]), err=True)
+        results.store(out, found)
+    session.emit(results.report(found), "\n".join(tables.lines(found)))
+    return exits.FAILURE if failed else exits.OK
+
+
+def _jobs(
+    *,
+    arms: bool,
+    problems: str | None,
+    target: str,
+    size: str | None,
+    strategies: str | None,
+    seeds: str | None,
+) -> list[Any]:
+    """The runs that are asked for, those of one problem together."""
+    import seeds as shipped
+    from daemon.bench.runs import ARMS, Job
+
+    names = _listed(problems) if problems else ARM_PROBLEMS if arms else shipped.problems()
+    chosen = _listed(strategies) if strategies else ARMS if arms else ARMS[:1]
+    _known("--problems", names, shipped.problems())
+    _known("--strategies", chosen, ARMS)
+    numbers = _numbers(seeds or (ARM_SEEDS if arms else "0"))
+    at = size or ("reduced" if arms else "full")
+    return [Job(name, at, target, number, arm) for name in names for number in numbers for arm in chosen]
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _numbers(text: str) -> list[int]:
+    wrong = [part for part in _listed(text) if not part.isdecimal()]
+    if wrong or not _listed(text):
+        raise click.BadParameter(f"{text!r}: numbers with commas are expected", param_hint="--seeds")
+    return [int(part) for part in _listed(text)]
+
+
+def _known(option: str, names: Iterable[str], known: Iterable[str]) -> None:
+    there = list(known)
+    for name in names:
+        if name not in there:
+            text = f"{name!r} is unknown; there are {', '.join(there)}"
+            raise click.BadParameter(text, param_hint=option)
