@@ -7,6 +7,7 @@ the kernel runs.
 from __future__ import annotations
 
 import ast
+from collections.abc import Set as AbstractSet
 from math import prod
 
 from agent_core.builtin.values import (
@@ -29,13 +30,18 @@ from agent_core.builtin.values import (
 from nki_sim.targets import Target
 
 RANGES = frozenset({"range", "nl.affine_range", "nl.sequential_range", "nl.static_range"})
+BUILTINS = frozenset({"range", "min", "max", "len", "int"})
 
 
 class Evaluator:
-    """Evaluates in an environment of names; `trips` gives the number of iterations of every loop met."""
+    """Evaluates in an environment of names; `trips` gives the number of iterations of every loop met.
 
-    def __init__(self, target: Target) -> None:
+    Built-in functions that the source gives another meaning somewhere, `shadowed`, are not known anywhere.
+    """
+
+    def __init__(self, target: Target, shadowed: AbstractSet[str] = frozenset()) -> None:
         self.names: dict[str, Value] = {}
+        self._builtins = BUILTINS - shadowed
         self.trips: dict[str, int] = {}
         self.decided: dict[str, str] = {}
         """Sources of calls of min and max, and of the argument that each of them always is."""
@@ -105,7 +111,7 @@ class Evaluator:
 
     def _name(self, node: ast.Name) -> Value:
         if node.id not in self.names:
-            if node.id in {"range", "min", "max", "len", "int"}:
+            if node.id in self._builtins:
                 return Symbol(node.id)
             raise Unreadable(f"the name `{node.id}`")
         return self.names[node.id]

@@ -44,7 +44,8 @@ def read(source: str, arguments: Sequence[Argument], target: Target) -> Kernel:
 class _Reader:
     def __init__(self, tree: Tree, target: Target) -> None:
         self._tree = tree
-        self._evaluator = Evaluator(target)
+        shadowed = frozenset[str]().union(*map(tree.bindings, tree.body))
+        self._evaluator = Evaluator(target, shadowed)
         self._constants: dict[str, Constant] = {}
         self._order = 0
         self._in_kernel = False
@@ -85,10 +86,14 @@ class _Reader:
 
     def _module_level(self, line: Sequence[ast.stmt], place: Place) -> None:
         for item in line:
+            if isinstance(item, ast.Assign):
+                self._assign(item, place)
+                continue
+            bound = {item.name} if isinstance(item, ast.FunctionDef) else self._tree.bindings(item)
+            self._rebound(bound)
+            self._forget(bound)
             if isinstance(item, ast.Import | ast.ImportFrom):
                 self._import(item)
-            elif isinstance(item, ast.Assign):
-                self._assign(item, place)
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         prefix = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
@@ -204,10 +209,13 @@ class _Reader:
 
     def _opaque(self, line: Sequence[ast.stmt], place: Place, reason: str) -> Statement:
         names = _names(line)
-        for name in names:
-            self._bound[name] = self._bound.get(name, 0) + 1
+        self._rebound(names)
         self._forget({name for one in line for name in self._tree.bindings(one)})
         return replace(self._statement(place, Kind.OPAQUE, names), binds=names, reason=reason)
+
+    def _rebound(self, names: AbstractSet[str]) -> None:
+        for name in names:
+            self._bound[name] = self._bound.get(name, 0) + 1
 
     def _forget(self, names: AbstractSet[str]) -> None:
         """From here on these names mean something that is not known."""
@@ -224,6 +232,8 @@ class _Reader:
         if len(line) != 1:
             raise Unreadable("several statements on one line")
         match line[0]:
+            case ast.Return() if self._path or self._guards:
+                raise Unreadable("a return before the end")
             case ast.Expr(value=ast.Constant()) | ast.Assert() | ast.Pass() | ast.Return():
                 return self._statement(place, Kind.INERT, _names(line))
             case ast.Expr(value=ast.Call() as call):

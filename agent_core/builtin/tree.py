@@ -137,6 +137,7 @@ _BOUND: Mapping[type[ast.AST], Callable[[Any], Sequence[str]]] = {
     ast.Name: lambda node: () if isinstance(node.ctx, ast.Load) else (node.id,),
     ast.FunctionDef: lambda node: (node.name,),
     ast.ClassDef: lambda node: (node.name,),
+    ast.arg: lambda node: (node.arg,),
     ast.alias: lambda node: ((node.asname or node.name).partition(".")[0],),
     ast.ExceptHandler: lambda node: (node.name,) if node.name else (),
     ast.MatchAs: lambda node: (node.name,) if node.name else (),

@@ -13,8 +13,11 @@ TILE = "{} = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)"
 COLUMN = "{} = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)"
 
 
-def sample(body: list[str], meaning) -> Sample:
-    """A kernel on x[512, 256], its body run for four tiles of rows; `row` is the window of one."""
+def sample(body: list[str], meaning, before: str = "") -> Sample:
+    """A kernel on x[512, 256], its body run for four tiles of rows; `row` is the window of one.
+
+    `before` stands above the kernel.
+    """
     lines = [
         "m, n = x.shape",
         "out = nl.ndarray((m, n), dtype=x.dtype, buffer=nl.shared_hbm)",
@@ -23,7 +26,7 @@ def sample(body: list[str], meaning) -> Sample:
         "return out",
     ]
     text = "\n".join(f"    {line}" for line in lines).replace("ROW", "i * 128 : (i + 1) * 128, :")
-    return Sample(f"{HEADER}\n@nki.jit\ndef kernel(x):\n{text}\n", ((512, 256),), meaning)
+    return Sample(f"{HEADER}\n{before}@nki.jit\ndef kernel(x):\n{text}\n", ((512, 256),), meaning)
 
 
 def summed(x: Array) -> Array:
@@ -123,6 +126,35 @@ TRAPS = {
             TILE.format("c"), "nisa.activation(dst=c, op=nl.exp, data=b)", STORE.format("c"),
         ],
         np.exp,
+    ),
+    # What stands behind this return never runs.
+    "a return in a loop": sample(
+        [
+            TILE.format("c"), "nisa.activation(dst=c, op=nl.exp, data=a)", STORE.format("c"),
+            "if i == 3:", "    return out", TILE.format("d"),
+            "nisa.tensor_scalar(dst=d, data=c, op0=nl.multiply, operand0=2.0, engine=nisa.engine.scalar)",
+            STORE.format("d"),
+        ],
+        lambda x: np.exp(x) * np.where(np.arange(512) < 384, 2, 1)[:, None],
+    ),
+    # A constant is given another value by a statement of another kind.
+    "a constant bound again": sample(
+        [
+            TILE.format("c"), "nisa.memset(dst=c, value=0.0)",
+            "nisa.tensor_copy(dst=c[:, 0:WIDTH], src=a[:, 0:WIDTH])",
+            TILE.format("d"), "nisa.activation(dst=d, op=nl.exp, data=c)", STORE.format("d"),
+        ],
+        lambda x: np.exp(np.where(np.arange(256) < 64, x, 0)),
+        "WIDTH = 128\nWIDTH: int = 64\n\n\n",
+    ),
+    # A function of the module's own has the name of a built-in one.
+    "another min": sample(
+        [
+            "w = min(256, 64)", TILE.format("c"), "nisa.memset(dst=c, value=0.0)",
+            "nisa.tensor_copy(dst=c[:, 0:w], src=a[:, 0:w])", STORE.format("c"),
+        ],
+        lambda x: x,
+        "def min(one, other):\n    return one if one > other else other\n\n\n",
     ),
 }  # fmt: skip
 
