@@ -57,6 +57,7 @@ class Strategy:
 
 
 def _initial(kernels: Sequence[Candidate], count: int, random: Random) -> list[Candidate]:
+    """The initial kernel; the fastest where it has left the beam, under the strategy of an earlier round."""
     first = [one for one in kernels if one.parent is None] or kernels
     return [first[0]] * count
 

@@ -13,6 +13,7 @@ from agent_core.effects import LookAheadRequest
 from agent_core.strategies import STRATEGIES, drawn, numbers, rounds_within
 from state.events import (
     BeamSelected,
+    ConfigChanged,
     EvaluationStarted,
     KernelKept,
     PredictionStarted,
@@ -97,7 +98,7 @@ def test_random_draws_parents_and_survivors():
 
 def test_evolution_prefers_fast_parents_and_keeps_the_fittest():
     turns: Counter[int] = Counter()
-    for seed in range(6):
+    for seed in range(3):
         done = World(
             small(strategy="evolution", rounds=6, plans=4).model_copy(update={"seed": seed})
         ).finish()
@@ -109,9 +110,21 @@ def test_evolution_prefers_fast_parents_and_keeps_the_fittest():
     assert sum(turns.values()) > 12
 
 
+def test_another_strategy_counts_from_the_next_round_on():
+    run = world("beam").finish(until=lambda state: state.round == 2 and state.in_round)
+    before = len(run.of(RoundStarted)[-1].slots)
+    changed = run.state.config.search.model_copy(update={"strategy": "greedy"})
+    config = run.state.config.model_copy(update={"search": changed})
+    run.append(ConfigChanged(config=config.model_dump(mode="json")))
+    run.finish()
+    assert before > 1
+    assert [len(event.slots) for event in run.of(RoundStarted)[2:]] == [1] * 3
+    assert [len(event.beam) for event in run.of(BeamSelected)[3:]] == [1] * 3
+
+
 def test_only_the_beam_has_explorers():
     for strategy in NAMES[1:]:
-        kept = world(strategy).finish().of(KernelKept)
+        kept = world(strategy, rounds=2).finish().of(KernelKept)
         assert {event.role for event in kept} == {BeamRole.ELITE}
 
 
