@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from fractions import Fraction
 from typing import ClassVar
 
 import libcst as cst
@@ -14,6 +14,7 @@ from agent_core.builtin.arithmetic import substituted
 from agent_core.builtin.elementwise import is_plain
 from agent_core.builtin.estimate import estimate, form_ns
 from agent_core.builtin.model import Access, Kernel, Node, Statement
+from agent_core.builtin.staging import shape_texts
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
 from agent_core.builtin.transforms.engine import other_engines
 from nki_sim.operators import OPERATORS
@@ -59,9 +60,8 @@ class Share(Transform[Statement]):
         _check(place)
         dst = place.access("dst")
         assert dst is not None
-        width, given = dst.view.shape[-1], int(choice["columns"])
-        kept = _part(kernel, place, 0, width - given)
-        moved = _part(kernel, place, width - given, width)
+        width = dst.view.shape[-1]
+        kept, moved = _parts(kernel, place, Fraction(width - int(choice["columns"]), width))
         moved = syntax.with_arguments(moved, {"engine": f"{kernel.nisa}.engine.{choice['engine']}"})
 
         def emit(node: Node) -> list[cst.BaseStatement] | None:
@@ -113,38 +113,62 @@ def _columns(kernel: Kernel, target: Target, item: Statement, engine: str) -> in
     return count if LEAST * width <= count <= (1 - LEAST) * width else 0
 
 
-def _part(kernel: Kernel, item: Statement, first: int, last: int) -> cst.BaseStatement:
-    """The instruction for the columns from `first` up to `last`."""
-    changes: dict[str, str | None] = {
-        access.role: _window(kernel, item.texts[access.role], access, first, last) for access in _wide(item)
+def _parts(kernel: Kernel, item: Statement, share: Fraction) -> tuple[cst.BaseStatement, cst.BaseStatement]:
+    """The instruction for this share of the columns, and for the others."""
+    windows = {
+        access.role: _windows(kernel, item.texts[access.role], access, share) for access in _wide(item)
     }
-    return syntax.with_arguments(item.node, changes)
+    first: dict[str, str | None] = {role: front for role, (front, _) in windows.items()}
+    last: dict[str, str | None] = {role: back for role, (_, back) in windows.items()}
+    return syntax.with_arguments(item.node, first), syntax.with_arguments(item.node, last)
 
 
-def _window(kernel: Kernel, text: str, access: Access, first: int, last: int) -> str:
-    """The columns of an operand, in source."""
+def _windows(kernel: Kernel, text: str, access: Access, share: Fraction) -> tuple[str, str]:
+    """The columns of an operand up to its share and from there on, in source that holds for any width."""
     rank = len(access.tensor.shape)
     node = syntax.expression(text)
     if isinstance(node, cst.Name):
-        return f"{text}[{', '.join([':'] * (rank - 1))}, {first}:{last}]"
+        return _cut(text, [":"] * (rank - 1), "0", "", _scaled(_width(kernel, text, access), share))
     if not isinstance(node, cst.Subscript) or access.tensor.copies or len(node.slice) > rank:
         raise Refused(f"{text} is not indexed plainly")
     parts = [kernel.module.code_for_node(part.slice) for part in node.slice]
     base = kernel.module.code_for_node(node.value)
     if len(parts) < rank:
-        parts += [":"] * (rank - 1 - len(parts)) + [f"{first}:{last}"]
-        return f"{base}[{', '.join(parts)}]"
+        parts += [":"] * (rank - 1 - len(parts))
+        return _cut(base, parts, "0", "", _scaled(_width(kernel, base, access), share))
     piece = node.slice[-1].slice
     if not isinstance(piece, cst.Slice) or piece.step is not None:
         raise Refused(f"the columns of {text} are not written as a slice")
     low = kernel.module.code_for_node(piece.lower) if piece.lower else "0"
-    if low.startswith("-"):
+    high = kernel.module.code_for_node(piece.upper) if piece.upper else ""
+    if low.startswith("-") or high.startswith("-"):
         raise Refused(f"the columns of {text} are counted from the end")
-    if low == "0":
-        return f"{base}[{', '.join([*parts[:-1], f'{first}:{last}'])}]"
-    bounds = map(partial(_sum, low), (first, last))
-    return f"{base}[{', '.join([*parts[:-1], ' : '.join(bounds)])}]"
+    width = substituted("high - low", {"high": high or _width(kernel, base, access), "low": low})
+    middle = substituted("low + offset", {"low": low, "offset": _scaled(width, share)})
+    return _cut(base, parts[:-1], low, high, middle)
 
 
-def _sum(low: str, offset: int) -> str:
-    return substituted("low + offset", {"low": low, "offset": str(offset)})
+def _width(kernel: Kernel, name: str, access: Access) -> str:
+    """The columns of a tensor: the number in its declaration, else what the tensor itself says."""
+    tensor = access.tensor
+    declared = kernel.declarations.get(tensor.id)
+    told = shape_texts(kernel, declared)[-1] if declared is not None and tensor.name == name else ""
+    return told if told.isdecimal() else f"{name}.shape[{len(tensor.shape) - 1}]"
+
+
+def _scaled(width: str, share: Fraction) -> str:
+    if width.isdecimal():
+        return str(int(width) * share.numerator // share.denominator)
+    product = "" if share.numerator == 1 else f" * {share.numerator}"
+    return f"{syntax.grouped(width, first=True)}{product} // {share.denominator}"
+
+
+def _cut(base: str, parts: Sequence[str], low: str, high: str, middle: str) -> tuple[str, str]:
+    """Two windows that meet in the middle."""
+    ends = _slice(low, middle), _slice(middle, high)
+    first, last = (f"{base}[{', '.join([*parts, piece])}]" for piece in ends)
+    return first, last
+
+
+def _slice(low: str, high: str) -> str:
+    return f"{low}:{high}" if f"{low}{high}".isalnum() else f"{low} : {high}".rstrip()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from agent_core.builtin.explore import explore
@@ -45,9 +47,28 @@ def test_engines_come_out_even_by_the_cost_table():
     assert choice == {"engine": "scalar", "columns": 128}
     assert error(made, source) < 1e-6
     assert "# Half of the columns.\n" in source
-    assert "dst=b[:, i * 256 : i * 256 + 128], data=a[:, i, 0:128]" in source
-    assert "dst=b[:, i * 256 + 128 : i * 256 + 256], data=a[:, i, 128:256]" in source
+    assert "dst=b[:, i * 256 : i * 256 + 128], data=a[:, i, 0 : a.shape[2] // 2]" in source
+    assert "dst=b[:, i * 256 + 128 : (i + 1) * 256], data=a[:, i, a.shape[2] // 2 :]" in source
     assert source.count("engine=nisa.engine.scalar") == 1
+
+
+@pytest.mark.parametrize("window", ["a[:, i, 0 : n // 2]", "a[:, i]", "a[:, i, n - n : n // 2]"])
+def test_a_kernel_for_any_width_stays_one(window: str):
+    generic = DOUBLE.replace("256", "(n // 2)").replace("a[:, i, :]", window)
+    (((choice, source),), _) = shared(sample(generic))
+    assert choice["columns"] == 128
+    for columns in (384, 512, 1024):
+        assert error(Sample(source, ((128, columns),), lambda x: 2 * x), source) < 1e-6
+
+
+def test_columns_of_whole_tiles_go_by_their_declarations():
+    lines = ["c = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)", "nisa.dma_copy(dst=c, src=x)"]
+    lines += ["d = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)"]
+    lines += ["nisa.tensor_tensor(dst=d, data1=c, data2=c, op=nl.add)"]
+    made = sample("\n        ".join([*lines, "nisa.dma_copy(dst=b, src=d)"]))
+    (((_, source),), _) = shared(made)
+    assert re.search(r"dst=d\[:, 0:\d+\], data1=c\[:, 0 : c\.shape\[1\] \* \d+ // \d+\]", source), source
+    assert error(made, source) < 1e-6
 
 
 def test_windows_of_all_spellings_are_shared():
