@@ -195,7 +195,11 @@ class Commands:
         at = last if command.seq is None else command.seq
         if at > last:
             raise UnknownEvent.beyond(command.run, at, last)
-        return Cut(command.run, at, self._log.state_at(command.run, at))
+        state = self._log.state_at(command.run, at)
+        while state.before is not None:  # within a record of decisions, which is made again as a whole
+            at -= 1
+            state = self._log.state_at(command.run, at)
+        return Cut(command.run, at, state)
 
     def _look(self, run: str) -> tuple[RunState, int]:
         """Return a run's state, and a `run_seq` at or before it: one read too late is found out on append."""

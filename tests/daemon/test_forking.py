@@ -17,6 +17,7 @@ from state.events import (
     CommandRejected,
     ConfigChanged,
     EvaluationStarted,
+    KernelKept,
     RunForked,
     RunPaused,
 )
@@ -171,6 +172,19 @@ async def test_what_cannot_be_forked_is_refused(event_log, parent, command, code
 async def test_a_run_that_is_nearly_named_is_suggested(event_log, commands, parent):
     answer = await say(event_log, commands, Fork(run=parent[:-1]))
     assert answer.error.hint == f"did you mean {parent}?"
+
+
+async def test_a_fork_within_a_record_is_listed_as_it_begins(event_log, commands, parent):
+    """Where a kernel was kept and nothing else of its record had happened, the fork has not kept it."""
+    told = event_log.read(stream=parent, limit=10_000)
+    kept = next(item for item in told if isinstance(item.event, KernelKept))
+    answer = await say(event_log, commands, Fork(run=parent, seq=kept.run_seq))
+    child = answer.result["run"]
+    assert answer.result["seq"] == kept.run_seq - 1
+    assert event_log.state(child).best is None
+    with LogReader.open(event_log.home) as reader:
+        (listed,) = [row for row in reader.runs() if row["run"] == child]
+    assert (listed["best"], listed["best_ms"], listed["initial_ms"]) == (None, None, None)
 
 
 @pytest.mark.parametrize("at", [1, 4, 17, 30, 44])
