@@ -6,7 +6,8 @@ which a run keeps. Prompts count for all runs, from their next round on. What ch
 which has what was last taken: edits that were made while nobody owned the home are found when somebody does,
 and so are prompts that a new version of this program brings. An edit with faults changes nothing: it is
 refused, with every fault of every file, in the log and in the status, until all is right again. Files are
-looked at periodically, and taken only when two looks in a row find the same: editors write in steps.
+looked at periodically, by what the system tells of them alone, and read only when that has changed and two
+looks in a row find the same: editors write in steps.
 """
 
 from __future__ import annotations

@@ -43,6 +43,8 @@ def read(home: Path) -> Prompts:
     if len(found) > MOST_FILES:
         faults.append(f"{FOLDER}: more than {MOST_FILES} files")
         raise ConfigError(faults)
+    if not found and not faults:
+        return builtin()
     files: dict[str, bytes] = {}
     for path in found:
         try:
@@ -85,7 +87,7 @@ def copy(home: Path, path: str) -> Path:
 
 def _walk(folder: Path, unread: list[OSError]) -> Iterator[Path]:
     """Yield the files of a folder, and note what of it cannot be read; none that is not there."""
-    if not folder.exists() and not folder.is_symlink():
+    if not os.path.lexists(folder):
         return
     for place, folders, names in os.walk(folder, onerror=unread.append):
         folders[:] = [name for name in folders if not name.startswith(".")]

@@ -396,6 +396,29 @@ async def test_what_editors_leave_behind_is_passed_over(home, event_log, edits, 
     assert recorded(event_log) == []
 
 
+async def test_a_look_that_finds_nothing_new_opens_no_file(home, edits, monkeypatch):
+    say(home)
+    write(home, "[run.search]\nbeam = 7\n")
+    await looked(edits)
+    with monkeypatch.context() as patch:
+        patch.setattr("builtins.open", None)
+        patch.setattr("os.open", None)
+        patch.setattr("io.open", None)
+        await looked(edits)
+        os.utime(home / "prompts" / "planner" / "ask.md", ns=(1, 1))
+        await edits.look()
+        with pytest.raises(TypeError, match="not callable"):
+            await edits.look()
+
+
+async def test_where_there_is_no_folder_none_is_walked_and_no_set_is_made(event_log, commands, monkeypatch):
+    for name in ("os.walk", "daemon.wording.assemble"):
+        monkeypatch.setattr(name, None)
+    edits = again(event_log, commands)
+    await looked(edits)
+    assert recorded(event_log) == []
+
+
 def _a_file(folder) -> None:
     folder.write_text("no folder")
 
