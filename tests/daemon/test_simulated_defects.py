@@ -152,6 +152,21 @@ def test_late_results_that_count(monkeypatch):
     assert found("late_results_stay_out", where=hasty)
 
 
+def ahead(world: Scenario) -> bool:
+    """Return whether a run looks ahead before it plans."""
+    return any(run.search.lookahead_predictions for run in world.runs)
+
+
+def test_plans_that_do_not_wait_for_looking_ahead(monkeypatch):
+    monkeypatch.setattr("agent_core.survey.looking_ahead", lambda state, slot: None)
+    assert found("plans_wait_for_looking_ahead", where=ahead)
+
+
+def test_variants_that_nobody_tells_the_planner_of(monkeypatch):
+    monkeypatch.setattr("agent_core.requests.seen_ahead", lambda state, slot: None)
+    assert found("plans_are_of_what_was_seen", where=ahead)
+
+
 def test_more_in_flight_than_there_are_slots(monkeypatch):
     monkeypatch.setattr("daemon.supervisor.Supervisor._room", lambda self, kind: 8)
     assert found("in flight")

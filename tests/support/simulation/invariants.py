@@ -15,6 +15,9 @@ from state.events import (
     EffectStarted,
     Event,
     KernelRefuted,
+    PlanProposed,
+    PlanStarted,
+    PredictionBatch,
     RoundCompleted,
     RoundDeadlinePassed,
     RoundStarted,
@@ -135,10 +138,35 @@ def late_results_stay_out(trail: Trail, event: Event, after: RunState) -> str | 
     if not isinstance(event, EffectEnded) or by_person(event) or trail.states[-1].rejudge:
         return None
     key = effect_key(event)
-    proposing = key.role in (Role.PLANNER, Role.EXECUTOR, Role.EVALUATOR)
+    proposing = key.role in (Role.PREDICTOR, Role.PLANNER, Role.EXECUTOR, Role.EVALUATOR)
     if proposing and key.round in trail.over and event.key in after.outcomes:
         return f"{event.key} counts although round {key.round} is over"
     return None
+
+
+def plans_wait_for_looking_ahead(trail: Trail, event: Event, after: RunState) -> str | None:
+    """A slot of a run that looks ahead is planned for when that is over."""
+    if not isinstance(event, PlanStarted) or after.config.search.lookahead_predictions == 0:
+        return None
+    looking = _looking(event)
+    return None if looking in trail.ended else f"{event.key} was started before {looking} had ended"
+
+
+def plans_are_of_what_was_seen(trail: Trail, event: Event, after: RunState) -> str | None:
+    """What looking ahead found is planned, and steps only where something was found."""
+    if not isinstance(event, PlanProposed) or event.key not in after.outcomes:
+        return None
+    seen = trail.states[-1].outcomes.get(_looking(event))
+    found = seen.count if isinstance(seen, PredictionBatch) and seen.variants is not None else None
+    if found is None:
+        return f"{event.key} has steps that nobody foresaw" if event.plan.steps else None
+    followed = bool(event.plan.steps) and EffectKey.parse(event.key).plan < found
+    return None if followed else f"{event.key} is none of the {found} variants that were found"
+
+
+def _looking(event: EffectStarted | EffectEnded) -> str:
+    """Return the key of looking ahead for a plan's slot."""
+    return str(EffectKey.parse(event.key)._replace(plan=0, role=Role.PREDICTOR))
 
 
 def nothing_starts_in_a_run_that_rests(trail: Trail, event: Event, after: RunState) -> str | None:
@@ -206,6 +234,8 @@ CHECKS: tuple[Check, ...] = (
     redelivered_as_logged,
     best_only_improves,
     late_results_stay_out,
+    plans_wait_for_looking_ahead,
+    plans_are_of_what_was_seen,
     nothing_starts_in_a_run_that_rests,
     runs_rest_for_a_reason,
     rounds_keep_to_their_budget,

@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,6 @@ import structlog
 
 import remote
 import seeds
-from agent_core.prompting import Prompts, builtin
-from daemon import wording
 from daemon.config import FILE_NAME
 from remote.cache import code_digest
 from state import log, writer
@@ -134,10 +132,7 @@ class Machine:
             if not fates.ghost:  # else nobody will look at its files
                 settled(event_log)
 
-        def prompts_of(home: Path) -> Prompts:
-            return read(home) if (home / wording.FOLDER).exists() else builtin()
-
-        really, settled, read = writer._answer, log.EventLog._settle, wording.read
+        really, settled = writer._answer, log.EventLog._settle
         stand_ins: Mapping[str, object] = {
             "state.log.Writer": lambda appender, head: SteppedWriter(appender, head, fates, stored),
             "state.writer._answer": answer,
@@ -148,12 +143,12 @@ class Machine:
             "daemon.space.free_bytes": self._free_bytes,
             "state.reserve.Reserve._allocate": lambda reserve: reserve._path.touch(),
             "state.home._refuse_network": lambda home: None,
-            "daemon.wording.read": prompts_of,
         }
         with ExitStack() as stack:
             stack.enter_context(self._clock.told())
             stack.enter_context(listening(self.bugs))
             stack.enter_context(memoised())
+            stack.enter_context(looking_ahead())
             _put(stack, stand_ins)
             yield
 
@@ -169,6 +164,11 @@ def memoised() -> Iterator[None]:
     with ExitStack() as stack:
         _put(stack, _MEMOISED)
         yield
+
+
+def looking_ahead() -> AbstractContextManager[object]:
+    """Have the scripted proposer look ahead in those runs whose settings allow predictions."""
+    return mock.patch("agent_core.survey.looks_ahead", return_value=True)
 
 
 @contextmanager

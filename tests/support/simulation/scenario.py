@@ -18,6 +18,10 @@ SECONDS = 40.0
 """Within how many seconds people do what they do, and things happen to the machine."""
 
 
+MOST_PREDICTIONS = 5
+"""Of a run that looks ahead; the constants of a kernel give one more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Deed:
     """Something that is done `at` a time; whom it concerns follows from the draws."""
@@ -121,6 +125,7 @@ def _config(chosen: random.Random, faithful: bool) -> RunConfig:
         explorer_depth=1,
         within_percent=0,
         round_seconds=None if faithful else chosen.choice((None, 3.0, 8.0)),
+        lookahead_predictions=chosen.choice((0, 0, 0, MOST_PREDICTIONS)),
     )
     points = ("before_round", "new_best", "completion")
     return fakes.CONFIG.model_copy(

@@ -22,7 +22,7 @@ from state.fold import RunState, apply
 from state.model import Level, RunStatus, digest_of
 from state.records import NewEvent, Recorded
 from tests.support.simulation.clock import Clock, VirtualLoop
-from tests.support.simulation.machine import listening, memoised
+from tests.support.simulation.machine import listening, looking_ahead, memoised
 from tests.support.simulation.people import id_of
 from tests.support.simulation.scenario import Scenario, submission
 from tests.support.simulation.workers import Outside
@@ -69,7 +69,7 @@ def last_states(world: Scenario) -> dict[str, RunState]:
     clock = Clock()
     loop = VirtualLoop(clock)
     try:
-        with clock.told(), listening([]), memoised():
+        with clock.told(), listening([]), memoised(), looking_ahead():
             return {
                 run_id(id_of(place), world.runs[deed.whom].problem): loop.run_until_complete(
                     _ended(world, deed.whom)

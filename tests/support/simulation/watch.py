@@ -25,11 +25,14 @@ from state.events import (
     EffectStarted,
     Event,
     KernelRefuted,
+    PredictionBatch,
+    PredictionStarted,
     RoundCompleted,
     RoundDeadlinePassed,
     RunCancelled,
     RunForked,
     RunPaused,
+    effect_key,
 )
 from state.model import SYSTEM_STREAM, EffectKey, PauseCause
 from state.reader import LogReader
@@ -48,6 +51,11 @@ KINDS = (
     "best kernel refuted",
     "deadline of a round",
     "effect delivered again",
+    "look-ahead",
+    "look-ahead that failed",
+    "look-ahead that came late",
+    "look-ahead delivered again",
+    "kernel that cannot be predicted",
     *(f"command {verb}" for verb in VERBS),
     "command refused",
     EDITED,
@@ -75,6 +83,20 @@ def kinds_of(trail: Trail, event: Event) -> Iterable[str]:
             yield "deadline of a round"
         case EffectStarted(delivery=delivery) if delivery > 1:
             yield "effect delivered again"
+            if isinstance(event, PredictionStarted):
+                yield "look-ahead delivered again"
+        case PredictionBatch():
+            yield from (what for what, happened in _looked_ahead(trail, event).items() if happened)
+
+
+def _looked_ahead(trail: Trail, batch: PredictionBatch) -> dict[str, bool]:
+    """Return what came of a look ahead, and whether it did."""
+    return {
+        "look-ahead": batch.variants is not None,
+        "look-ahead that failed": batch.error is not None,
+        "look-ahead that came late": effect_key(batch).round in trail.over,
+        "kernel that cannot be predicted": batch.failed > 0,
+    }
 
 
 def _standing(state: RunState) -> dict[str, object]:

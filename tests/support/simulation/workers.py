@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,10 +23,14 @@ from state.model import Predicted, Usage
 from tests.daemon import fakes
 
 HANGS_SECONDS = 1e5
-TROUBLES = {"lost": "host lost", "hangs": "answer that hangs"}
-NEVER = "host never judges"
+JUDGING = {"lost": "host lost", "hangs": "answer that hangs", "never": "host never judges"}
+PREDICTING = {
+    "lost": "host lost while predicting",
+    "hangs": "prediction that hangs",
+    "never": "host never predicts",
+}
 BUG = "bug of a proposer"
-KINDS = (*TROUBLES.values(), NEVER, BUG)
+KINDS = (*JUDGING.values(), *PREDICTING.values(), BUG)
 """What can go wrong outside, as it is counted."""
 
 TROUBLED_SHARE = 0.03
@@ -93,29 +97,30 @@ class Judge:
         return fakes.TOOLCHAIN
 
     async def evaluate(self, request: Any, blobs: Any, /) -> EvaluationAnswer:
-        what = f"{request.source} {request.level}"
+        await self._work(f"{request.source} {request.level}", JUDGING)
+        return fakes.judge(blobs.get_blob(request.source), request.target, request.level, fakes.LATE)
+
+    async def predict(self, request: Any, blobs: Any, /) -> list[Predicted]:
+        await self._work(f"{request.sources}", PREDICTING)
+        return [fakes.predicted(source.encode()) for source in request.sources]
+
+    async def _work(self, what: str, kinds: Mapping[str, str]) -> None:
+        """Take the time that is dealt, and meet what trouble is; `kinds` says how each is counted.
+
+        Raises:
+            InfrastructureError: the host is lost, which passes, or never answers this one.
+        """
         self._outside.delivered[what] += 1
         dealt = Dealt.of(self._outside.draw(what))
         trouble = dealt.trouble if self._outside.delivered[what] <= dealt.times else None
         if trouble is not None:
-            self._outside.counts[TROUBLES[trouble]] += 1
+            self._outside.counts[kinds[trouble]] += 1
         await asyncio.sleep(HANGS_SECONDS if trouble == "hangs" else dealt.seconds)
         if trouble == "lost":
             raise InfrastructureError("host_lost", "the simulated host is gone")
         if dealt.never:
-            self._outside.counts[NEVER] += 1
-            raise InfrastructureError("bad_host", "the simulated host never judges this one", retryable=False)
-        return fakes.judge(blobs.get_blob(request.source), request.target, request.level, fakes.LATE)
-
-    async def predict(self, request: Any, blobs: Any, /) -> list[Predicted]:
-        what = f"{request.sources}"
-        self._outside.delivered[what] += 1
-        dealt = Dealt.of(self._outside.draw(what))
-        trouble = dealt.trouble if self._outside.delivered[what] <= dealt.times else None
-        await asyncio.sleep(HANGS_SECONDS if trouble == "hangs" else dealt.seconds)
-        if trouble == "lost":
-            raise InfrastructureError("host_lost", "the simulated host is gone")
-        return [fakes.predicted(source.encode()) for source in request.sources]
+            self._outside.counts[kinds["never"]] += 1
+            raise InfrastructureError("bad_host", "the simulated host never answers this", retryable=False)
 
     async def aclose(self) -> None:
         pass
