@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SPARE = 2
 """Sequences drawn for each that is wanted where nothing is predicted: some lead to the same kernel."""
+PREDICTED = 4
+"""Sequences drawn for each that is wanted where predictions choose among them: drawing takes time too."""
 
 
 async def drawn_only(
@@ -44,7 +46,8 @@ async def drawn_and_predicted(
         RoleError: the parent cannot be read, or the pool or the evaluator failed.
     """
     affordable = request.instructions // max(1, scale.parent.instructions)
-    count = min(request.predictions, max(request.variants, affordable))
+    wanted = min(PREDICTED * request.variants, affordable)
+    count = min(request.predictions, max(request.variants, wanted))
     made = await _draw(request, parent, ask, shapes, count)
     answers = await scale.predict(list(made)) if made else []
     timed = {

@@ -26,6 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 BLIND = "-blind"
 """What ends the name of an arm whose strategy does without predictions."""
+ROUND_SHARE = 0.7
+"""Part of a run's time after which a round is closed with what it has, so that this can still be kept."""
 CLOSING_SECONDS = 60.0
 """How long a run may take to end after its time is up: the kernel being judged is let go."""
 
@@ -72,7 +74,7 @@ class Budget:
     whole: bool = False
 
 
-def settings(arm: str, budget: Budget) -> dict[str, int | str]:
+def settings(arm: str, budget: Budget) -> dict[str, float | str]:
     """Return the keys below `run.search` that make a run one of an arm within a budget of kernels.
 
     Rounds are whole: no arm judges more than `budget.candidates`, and each as many as its rounds allow (one
@@ -81,7 +83,8 @@ def settings(arm: str, budget: Budget) -> dict[str, int | str]:
     strategy = arm.removesuffix(BLIND)
     search = SearchConfig.model_validate({"strategy": strategy})
     rounds = rounds_within(budget.candidates, search)
-    made: dict[str, int | str] = {"strategy": strategy, "rounds": rounds}
+    made: dict[str, float | str] = {"strategy": strategy, "rounds": rounds}
+    made["round_seconds"] = round(60 * budget.minutes * ROUND_SHARE, 1)
     if arm.endswith(BLIND):
         made["lookahead_predictions"] = 0
     if budget.whole:

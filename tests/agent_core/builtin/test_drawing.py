@@ -100,9 +100,9 @@ async def test_with_predictions_the_fastest_are_taken_that_are_new():
     pool = Pool()
     scale = Scale(pool.predict, None, pool._predicted("k0"), 9.0, 0)
     answer = await drawing.drawn_and_predicted(
-        request(2, 12, known=(code("k5"),)), "parent", pool.ask, {}, scale
+        request(3, 12, known=(code("k5"),)), "parent", pool.ask, {}, scale
     )
-    assert [one.steps[0].site for one in answer.variants.found] == ["k3", "k2"]
+    assert [one.steps[0].site for one in answer.variants.found] == ["k3", "k2", "k1"]
     assert (answer.predicted, answer.failed) == (5, 1)
     assert answer.variants.found[0].steps[0].speedup == pytest.approx(10 / 6)
 

@@ -77,6 +77,8 @@ def test_an_arm_is_settings_of_a_run(arm: str):
     assert arm.startswith(search_.strategy)
     assert (search_.lookahead_predictions == 0) == arm.endswith("-blind")
     assert search_.plateau_rounds == search_.rounds > 1
+    assert search_.round_seconds is not None
+    assert 30 < search_.round_seconds < 60
     assert "plateau_rounds" not in runs.settings(arm, Budget(candidates=100, minutes=1))
 
 
