@@ -6,8 +6,8 @@ workflows at once, of steps one after the other, each of which waits and returns
 work undisturbed, for steps per second; then they get SIGKILL at random moments, time and again. A journal
 that the bodies of the steps write beside the stores (`benchmarks/enduring`) tells what ran. A result counts
 as acknowledged once a later step of its workflow has begun. Exit status 1 when this project lost one, or
-what it stored is not what a step returned. `dbos` is in the dependency group `bench`; without it its columns
-are empty.
+what it stored is not what a step returned. DBOS is not among the project's locked packages, as it needs one
+whose licence is not permissive; `pip install 'dbos>=3.4,<4'` adds it, and without it its columns are empty.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def lines(result: Mapping[str, Any]) -> Iterator[str]:
     for name, side in struck_["sides"].items():
         yield f"{name}: " + ", ".join(f"{key} {value}" for key, value in side["pragmas"].items())
     if not HAVE_DBOS:
-        yield "dbos is not installed: pip install --group bench; its columns are empty"
+        yield "dbos is not installed: pip install 'dbos>=3.4,<4'; its columns are empty"
     yield ""
     yield _row("steps per second", names)
     for row in result["rates"]:

@@ -111,3 +111,20 @@ def test_the_simulator_builds_as_a_wheel_that_holds_nothing_else(tmp_path):
     names = [name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name]
     tracked = [path for path in (ROOT / "nki_sim").rglob("*") if path.suffix in {".py", ".json", ".typed"}]
     assert sorted(names) == sorted(str(path.relative_to(ROOT)) for path in tracked)
+
+
+def licences(name: str) -> list[str]:
+    """Return the licences that an installed package says it has, any of which may be chosen."""
+    about = metadata.metadata(name)
+    said = about.get("License-Expression") or about.get("License") or ""
+    named = [item for item in about.get_all("Classifier", []) if item.startswith("License")]
+    return re.split(r"\s+OR\s+", said) if said else named
+
+
+def test_no_locked_package_has_a_licence_that_reaches_into_the_project():
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    names = pins(DEV[0], here, sys.platform)
+    told = {name: licences(name) for name in names}
+    assert all(told.values())
+    strict = re.compile(r"\b[AL]?GPL|GNU|\bSSPL|\bBUSL")
+    assert [name for name, each in told.items() if all(strict.search(one) for one in each)] == []

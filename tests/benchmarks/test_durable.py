@@ -27,18 +27,11 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-@pytest.mark.parametrize(
-    ("side", "length"),
-    [
-        (durable.OURS, 5),
-        pytest.param(
-            DBOS_ON_WAL,
-            20,
-            marks=pytest.mark.skipif(not durable.HAVE_DBOS, reason="dbos: pip install --group bench"),
-        ),
-    ],
-    ids=lambda value: getattr(value, "name", ""),
-)
+SIDES = [(durable.OURS, 5), *([(DBOS_ON_WAL, 20)] if durable.HAVE_DBOS else [])]
+"""Each with the steps of its workflows; DBOS where somebody installed it."""
+
+
+@pytest.mark.parametrize(("side", "length"), SIDES, ids=lambda value: getattr(value, "name", ""))
 def test_workflows_that_are_killed_lose_no_result_and_repeat_what_was_in_flight(side, length, folder):
     work = Work(workflows=2, length=length, step_ms=2)
     story = struck(side, work, folder / "struck", kills=KILLS, chosen=random.Random(3))
