@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from agent_core.builtin import drawing
 from agent_core.builtin.lookahead import Expansion, Found, Limits, Move, Search, distinct
 from agent_core.effects import LearningContext, LookAheadRequest, Variant, Variants
-from agent_core.roles import LookAheadAnswer, Predict, ReadBlob
-from state.model import Plan, Predicted, Prediction, Step, digest_of
+from agent_core.roles import LookAheadAnswer, Predict, ReadBlob, RoleError
+from state.model import ErrorInfo, Plan, Predicted, Prediction, Step, digest_of
 
 if TYPE_CHECKING:
     from seeds import ProblemSpec
@@ -37,7 +37,7 @@ async def look_ahead(
     told = shapes(spec, request.size, request.target)
     if request.drawn and not request.predictions:
         return await drawing.drawn_only(request, parent, ask, told)
-    scale = await _scaled(request, parent, predict, spec, ask)
+    scale = await scaled(request, parent, predict, spec, ask)
     if request.drawn:
         return await drawing.drawn_and_predicted(request, parent, ask, told, scale)
     engine = _Engine(request, context, scale, ask, told)
@@ -68,8 +68,8 @@ def shapes(spec: ProblemSpec, size: str, target: str) -> dict[str, Any]:
 class Scale:
     """What predictions are made at, and how what they say there becomes what holds at the problem's size.
 
-    `parent` is the parent as it is predicted there, `counted` its instructions at the problem's size as far
-    as the reader can count them.
+    `parent` is the parent as it is predicted there, with a latency; at the problem's size it takes
+    `parent_ms` and has `counted` instructions as far as the reader can count them.
     """
 
     at: Predict
@@ -85,10 +85,11 @@ class Scale:
         return [self._as_at_full_size(one) for one in await self.at(sources, dims or self.dims)]
 
     def _as_at_full_size(self, one: Predicted) -> Predicted:
-        if one.latency_ms is None or self.parent.latency_ms is None:
+        if one.latency_ms is None:
             return one
-        scaled = self.parent_ms * one.latency_ms / self.parent.latency_ms
-        return one.model_copy(update={"latency_ms": scaled})
+        assert self.parent.latency_ms is not None
+        latency_ms = self.parent_ms * one.latency_ms / self.parent.latency_ms
+        return one.model_copy(update={"latency_ms": latency_ms})
 
     def instructions(self, counted: int) -> int:
         """How many instructions a kernel has there of which the reader counts so many at the full size."""
@@ -97,10 +98,14 @@ class Scale:
         return ceil(self.parent.instructions * counted / self.counted)
 
 
-async def _scaled(
+async def scaled(
     request: LookAheadRequest, parent: str, predict: Predict, spec: ProblemSpec, ask: Ask
 ) -> Scale:
-    """The problem's own size, or a smaller one where its kernels are too large to predict enough of them."""
+    """The problem's own size, or a smaller one where its kernels are too large to predict enough of them.
+
+    Raises:
+        RoleError: not_predicted, when the parent has no latency at either.
+    """
     job = {
         "job": "proxy",
         "source": parent,
@@ -110,8 +115,17 @@ async def _scaled(
         "target": request.target,
     }
     found = await ask(job)
-    (there,) = await predict([parent], found["dims"])
-    return Scale(predict, found["dims"], there, request.parent.latency_ms, found["instructions"])
+    dims = found["dims"]
+    (there,) = await predict([parent], dims)
+    if dims is not None and there.latency_ms is None:
+        # At a smaller size a kernel may break a rule that it keeps at its own, where it was judged.
+        dims = None
+        (there,) = await predict([parent], dims)
+    if there.latency_ms is None:
+        told = there.error or ErrorInfo(code="not_predicted", message="no reason given")
+        text = f"the parent {request.parent.id} cannot be predicted: {told.code}: {told.message}"
+        raise RoleError(ErrorInfo(code="not_predicted", message=text))
+    return Scale(predict, dims, there, request.parent.latency_ms, found["instructions"])
 
 
 @dataclass(frozen=True, slots=True)
