@@ -58,8 +58,10 @@ def _into(kernel: Kernel, copy: Statement) -> str:
     assert src is not None
     source, goal = src.tensor, dst.tensor
     writer = sole_writer(kernel, source)
-    if writer is None or writer.path != copy.path or len(kernel.users(source)) != 2 or not src.view.whole:
+    if writer is None or len(kernel.users(source)) != 2 or not src.view.whole:
         raise Refused(f"{source.name} is not made in one place for this copy alone")
+    if (writer.path, writer.guards) != (copy.path, copy.guards):
+        raise Refused(f"{source.name} is made in another block than it is copied")
     if source.dtype != goal.dtype or dst.view.shape != src.view.shape:
         raise Refused("the copy converts or reshapes")
     if kernel.rebinds(copy.texts["dst"], writer, copy):
@@ -69,7 +71,7 @@ def _into(kernel: Kernel, copy: Statement) -> str:
     if touched or declared is None or goal.id in kernel.escaping:
         raise Refused(f"{goal.name} is used before the copy")
     early = declared.order < writer.order
-    if not early and declared.path != writer.path:
+    if not early and (declared.path, declared.guards) != (writer.path, writer.guards):
         raise Refused(f"{goal.name} is declared elsewhere")
     new = syntax.with_arguments(writer.node, {"dst": copy.texts["dst"]})
     old = kernel.declarations[source.id]

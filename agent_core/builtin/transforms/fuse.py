@@ -65,7 +65,8 @@ def _check_pair(kernel: Kernel, first: Statement, second: Statement) -> None:
     data = second.access("data")
     assert made is not None
     assert data is not None
-    if len(kernel.users(made.tensor)) != 2:
+    taken = [access for access in second.accesses if access.tensor.id == made.tensor.id]
+    if len(kernel.users(made.tensor)) != 2 or taken != [data]:
         raise Refused(f"{made.tensor.name} has other uses")
     if (
         first.path != second.path

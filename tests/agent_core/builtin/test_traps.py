@@ -147,6 +147,26 @@ TRAPS = {
         lambda x: np.exp(np.where(np.arange(256) < 64, x, 0)),
         "WIDTH = 128\nWIDTH: int = 64\n\n\n",
     ),
+    # One iteration alone takes what each of them makes.
+    "copied under a condition": sample(
+        [
+            TILE.format("c"), "nisa.memset(dst=c, value=0.5)",
+            TILE.format("b"), "nisa.activation(dst=b, op=nl.tanh, data=a)",
+            "if i == 2:", "    nisa.tensor_copy(dst=c, src=b)", STORE.format("c"),
+        ],
+        lambda x: np.where(np.arange(512)[:, None] // 128 == 2, np.tanh(x), 0.5),
+    ),
+    # The second of two instructions takes the first one's result twice, and an older tile has its name.
+    "taken twice": sample(
+        [
+            COLUMN.format("b"), "nisa.memset(dst=b, value=3.0)",
+            COLUMN.format("b"), "nisa.tensor_scalar(dst=b, data=a[:, 0:1], op0=nl.add, operand0=1.0)",
+            COLUMN.format("r"), "nisa.tensor_scalar(dst=r, data=b, op0=nl.multiply, operand0=b)",
+            TILE.format("c"), "nisa.tensor_scalar(dst=c, data=a, op0=nl.multiply, operand0=r)",
+            STORE.format("c"),
+        ],
+        lambda x: x * (x[:, :1] + 1) ** 2,
+    ),
     # A function of the module's own has the name of a built-in one.
     "another min": sample(
         [
