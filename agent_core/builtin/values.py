@@ -192,16 +192,24 @@ def index_view(view: View, keys: tuple[Value, ...]) -> View:
     box, within = list(view.box), list(view.within)
     axes: list[Axis] = []
     for position, (axis, key) in enumerate(zip(view.axes, keys, strict=False)):
-        kept = _narrow(axis, key, box, within)
+        bounds = _bounds(key, axis.count)
+        if _is_outside(*bounds, axis.count):
+            raise Unreadable(f"an index beyond the {axis.count} elements of {view.tensor.name}")
+        kept = _narrow(axis, bounds, box, within)
         if isinstance(key, Slice) or (position == 0 and view.tensor.on_chip):
             axes.append(kept)
     axes.extend(view.axes[len(keys) :])
     return replace(view, box=tuple(box), axes=tuple(axes) or (Axis(1, 1, None),), within=tuple(within))
 
 
-def _narrow(axis: Axis, key: Value, box: list[Range], within: list[Affine]) -> Axis:
+def _is_outside(start: Affine, size: int, step: int, count: int) -> bool:
+    """Whether a window that is the same in every iteration reaches beyond `count` elements."""
+    return start.is_const and not 0 <= start.const <= count - 1 - (size - 1) * step
+
+
+def _narrow(axis: Axis, bounds: tuple[Affine, int, int], box: list[Range], within: list[Affine]) -> Axis:
     """Narrow `box` along the axis' declared dimension; an axis without one leaves the box whole."""
-    start, size, step = _bounds(key, axis.count)
+    start, size, step = bounds
     if axis.source is None:
         within.append(start.scaled(axis.step))
     else:

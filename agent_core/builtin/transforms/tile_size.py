@@ -112,7 +112,8 @@ def _resized(old: Kernel, new: Kernel, a: Access, b: Access, retiled: set[str]) 
     scale = {loop.id: (loop.trips, twin.trips) for loop, twin in zip(old.loops, new.loops, strict=True)}
     for dim, (first, second) in enumerate(zip(a.view.box, b.view.box, strict=True)):
         if first.size == second.size:
-            _check_steady(a.tensor, first, second, scale)
+            grows = a.tensor.shape[dim] != b.tensor.shape[dim]
+            _check_steady(a.tensor, first, second, scale, grows=grows)
             continue
         walked = first.start.loops & retiled
         if walked:
@@ -122,14 +123,18 @@ def _resized(old: Kernel, new: Kernel, a: Access, b: Access, retiled: set[str]) 
         yield dim
 
 
-def _check_steady(tensor: Tensor, first: Range, second: Range, scale: Mapping[str, tuple[int, int]]) -> None:
-    """A window of unchanged size moves by one index per tile, or not with the tiles at all."""
+def _check_steady(
+    tensor: Tensor, first: Range, second: Range, scale: Mapping[str, tuple[int, int]], *, grows: bool
+) -> None:
+    """A window of unchanged size moves by one index per tile, or not with the tiles at all.
+
+    In a dimension that `grows` (or shrinks) with the tiles it must move: else it is another part of them.
+    """
     changed = {name for name in first.start.loops if scale[name][0] != scale[name][1]}
-    if first.start == second.start and (
-        not changed or (first.size == 1 and not tensor.copies and tensor.on_chip)
-    ):
+    counts_tiles = first.size == 1 and not tensor.copies and tensor.on_chip
+    if first.start == second.start and (counts_tiles if changed else not grows):
         return
-    raise Refused(f"a window of {tensor.name} moves differently")
+    raise Refused(f"a window of {tensor.name} moves differently, or is another part of it")
 
 
 def _check_tile(tensor: Tensor, first: Range, second: Range, scale: Mapping[str, tuple[int, int]]) -> None:

@@ -39,6 +39,7 @@ PAIR = [
     TILE.format("squares"), "nisa.tensor_tensor(dst=squares, data1=a, data2=a, op=nl.multiply)",
     COLUMN.format("total"), "nisa.tensor_reduce(dst=total, op=nl.add, data=squares, axis=1)",
 ]  # fmt: skip
+WINDOW = "i * 128 : (i + 1) * 128, j * WIDTH : (j + 1) * WIDTH"
 REGISTER = "nisa.activation(dst=copied, op=nl.copy, data=a, reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.{})"
 
 TRAPS = {
@@ -146,6 +147,18 @@ TRAPS = {
         ],
         lambda x: np.exp(np.where(np.arange(256) < 64, x, 0)),
         "WIDTH = 128\nWIDTH: int = 64\n\n\n",
+    ),
+    # Half of each tile, by number: of wider tiles it would be less.
+    "a part by number": sample(
+        [
+            "for j in nl.affine_range(n // WIDTH):",
+            "    t = nl.ndarray((128, WIDTH), dtype=nl.float32, buffer=nl.sbuf)",
+            f"    nisa.dma_copy(dst=t, src=x[{WINDOW}])",
+            "    nisa.tensor_scalar(dst=t[:, 0:64], data=t[:, 0:64], op0=nl.multiply, operand0=2.0)",
+            f"    nisa.dma_copy(dst=out[{WINDOW}], src=t)",
+        ],
+        lambda x: x * np.where(np.arange(256) % 128 < 64, 2, 1),
+        "WIDTH = 128\n\n\n",
     ),
     # One iteration alone takes what each of them makes.
     "copied under a condition": sample(
