@@ -115,6 +115,11 @@ def leading(item: cst.BaseStatement) -> Sequence[cst.EmptyLine]:
     return item.leading_lines
 
 
+def leading_of_all(item: cst.BaseStatement, *others: cst.BaseStatement) -> Sequence[cst.EmptyLine]:
+    """What stands before one statement, and the comments before others that it is merged with."""
+    return [*leading(item), *(line for other in others for line in leading(other) if line.comment)]
+
+
 Change = Callable[[list[cst.SubscriptElement] | None], cst.BaseExpression]
 """The expression in place of a tensor with these subscripts; None for the bare name."""
 

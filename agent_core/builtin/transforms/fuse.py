@@ -48,6 +48,7 @@ class Fuse(Transform[Pair]):
         first, second = place
         _check_pair(kernel, first, second)
         fused = _RULES[first.op, second.op](kernel, place)
+        fused = syntax.at_front(fused, syntax.leading_of_all(first.node, second.node))
         dst = first.access("dst")
         assert dst is not None
         declared = kernel.declarations[dst.tensor.id]

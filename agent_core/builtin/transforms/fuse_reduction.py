@@ -61,7 +61,8 @@ class FuseReduction(Transform[Pair]):
                 f"{choice['by']} does not do what {place.maker.op} does and reduce with {_how(place)}"
             )
         made = syntax.call(f"{kernel.nisa}.{choice['by']}", words)
-        fused = syntax.at_front(made, syntax.leading(place.maker.node))
+        told = syntax.leading_of_all(place.maker.node, place.reduction.node)
+        fused = syntax.at_front(made, told)
         result = place.reduction.access("dst")
         assert result is not None
         declared = kernel.declarations[result.tensor.id]
