@@ -18,9 +18,11 @@ from pathlib import Path
 
 import pytest
 
+from agent_core.effects import LearningContext, PlanRequest
 from state.errors import HomeError
-from state.events import EffectEnded
+from state.events import EffectEnded, PlanProposed
 from state.log import EventLog
+from state.model import EffectKey
 from state.reader import LogReader
 from state.verify import verify
 
@@ -139,14 +141,72 @@ def test_killed_and_resumed_a_run_ends_like_its_twin(home, twin, point):
     assert_sound(home, report["id"])
 
 
-def test_with_the_built_in_proposer_too_a_killed_run_ends_like_its_twin(home, tmp_path):
-    built_in = (*(word.replace("scripted", "builtin") for word in RUN), "--rounds", "1")
-    undisturbed = json.loads(call(tmp_path / "twin", *built_in).stdout)
-    assert undisturbed["best_ms"] < undisturbed["initial_ms"]
-    assert call(home, *built_in, NKI_AGENT_CRASH_AT="36").returncode == -signal.SIGKILL
+LOOKED_AT = 16
+BUILT_IN = (
+    *(word.replace("scripted", "builtin") for word in RUN), "--rounds", "1",
+    "--set", f"run.search.lookahead_predictions={LOOKED_AT}",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def built_in_twin(tmp_path_factory) -> dict:
+    called = call(tmp_path_factory.mktemp("twin") / "home", *BUILT_IN)
+    assert called.returncode == 0, called.stderr
+    return json.loads(called.stdout)
+
+
+def test_with_the_built_in_proposer_too_a_killed_run_ends_like_its_twin(home, built_in_twin):
+    assert built_in_twin["best_ms"] < built_in_twin["initial_ms"]
+    assert call(home, *BUILT_IN, NKI_AGENT_CRASH_AT="36").returncode == -signal.SIGKILL
     resumed = call(home, "resume", "--last", "--json")
     assert resumed.returncode == 0, resumed.stderr
-    assert same(json.loads(resumed.stdout)) == same(undisturbed)
+    assert same(json.loads(resumed.stdout)) == same(built_in_twin)
+
+
+def test_killed_in_the_middle_of_looking_ahead_a_run_ends_like_its_twin(home, built_in_twin):
+    """The search is made again from its request: some kernels were predicted, and none of that was logged."""
+    with process(home, "agentd") as daemon:
+        call(home, "submit", *BUILT_IN[1:])
+        line_with(daemon.stderr, "kernels_predicted")  # the parent alone
+        assert json.loads(line_with(daemon.stderr, "kernels_predicted"))["predicted"] > 1
+        daemon.kill()
+    assert [item.event.delivery for item in events(home, types=["PredictionStarted"])] == [1]
+    assert events(home, types=["PredictionBatch"]) == []
+    resumed = call(home, "resume", "--last", "--json")
+    assert resumed.returncode == 0, resumed.stderr
+    report = json.loads(resumed.stdout)
+    assert same(report) == same(built_in_twin)
+    assert [item.event.delivery for item in events(home, types=["PredictionStarted"])] == [1, 2]
+    (batch,) = events(home, types=["PredictionBatch"])
+    assert batch.event.predicted + batch.event.failed <= LOOKED_AT
+    assert_sound(home, report["id"])
+
+
+def test_two_planners_take_turns_and_learn_from_one_another(home):
+    mixed = ('["scripted"]', '["builtin", "scripted"]')
+    numbers = ("--rounds", "3", "--set", "run.search.lookahead_predictions=12")
+    called = call(home, *(word.replace(*mixed) for word in RUN), *numbers)
+    assert called.returncode == 0, called.stderr
+    dealt = [item.event.slots for item in events(home, types=["RoundStarted"])]
+    turns = ("builtin", "scripted")
+    assert [[slot.planner for slot in slots] for slots in dealt] == [
+        [turns[(round_ + number) % 2] for number in range(len(slots))] for round_, slots in enumerate(dealt)
+    ]
+    tried, told = {name: set() for name in turns}, {name: set() for name in turns}
+    with LogReader.open(home) as reader:
+        for item in reader.read(types=["PlanProposed", "PlanStarted"], limit=1000):
+            key = EffectKey.parse(item.event.key)
+            planner = dealt[key.round - 1][key.slot].planner
+            if isinstance(item.event, PlanProposed):
+                tried[planner].add(item.event.plan.technique)
+            else:
+                asked = PlanRequest.model_validate_json(reader.blob(item.event.request))
+                told[planner] |= LearningContext.model_validate_json(
+                    reader.blob(asked.context)
+                ).credits.keys()
+    assert tried["builtin"] & told["scripted"]
+    assert tried["scripted"] & told["builtin"]
+    assert not tried["builtin"] & tried["scripted"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
