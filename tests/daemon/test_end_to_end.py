@@ -184,8 +184,8 @@ def test_killed_in_the_middle_of_looking_ahead_a_run_ends_like_its_twin(home, bu
 
 def test_two_planners_take_turns_and_learn_from_one_another(home):
     mixed = ('["scripted"]', '["builtin", "scripted"]')
-    numbers = ("--rounds", "3", "--set", "run.search.lookahead_predictions=12")
-    called = call(home, *(word.replace(*mixed) for word in RUN), *numbers)
+    numbers = ("run.search.lookahead_predictions=12", "--set", "run.search.within_percent=0")
+    called = call(home, *(word.replace(*mixed) for word in RUN), "--rounds", "3", "--set", *numbers)
     assert called.returncode == 0, called.stderr
     dealt = [item.event.slots for item in events(home, types=["RoundStarted"])]
     turns = ("builtin", "scripted")
