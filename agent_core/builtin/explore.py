@@ -15,6 +15,10 @@ from agent_core.builtin.transforms.catalogue import TRANSFORMS
 from agent_core.builtin.tree import SourceError
 from nki_sim.targets import Target
 
+WORK = 400_000
+"""Statements that all rewrites of a kernel may have in all, shared evenly by transformations: writing and
+reading one again takes time for each of its statements, and long kernels have more places as well."""
+
 
 @dataclass(frozen=True, eq=False)
 class Child:
@@ -35,13 +39,23 @@ def explore(
     *,
     transforms: Iterable[Transform[Any]] = tuple(TRANSFORMS.values()),
 ) -> tuple[list[Child], list[str]]:
-    """The children of a kernel, and a reason for every rewrite that does not apply."""
+    """The children of a kernel, and a reason for every rewrite that does not apply.
+
+    Of a long kernel, only the first children by each transformation.
+    """
+    transforms = tuple(transforms)
     kernel = canonical(kernel, target)
+    most = max(1, WORK // (len(transforms) * max(1, len(kernel.statements))))
     known = frozenset(breaches(kernel, target))
     children: list[Child] = []
     refusals: list[str] = []
     for transform in transforms:
+        left = most
         for site, number, choice, result in _results(transform, kernel, target):
+            if not left:
+                refusals.append(f"{transform.id}: of so long a kernel no more than {most} are looked at")
+                break
+            left -= isinstance(result, str)
             try:
                 child = checked(kernel, _done(result), arguments, target, known)
             except Refused as refusal:

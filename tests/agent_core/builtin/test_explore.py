@@ -1,0 +1,45 @@
+"""How many rewrites of a kernel are carried out: all, unless it is long."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from agent_core.builtin import explore as module
+from agent_core.builtin.explore import explore
+from agent_core.builtin.model import ArrayArgument
+from agent_core.builtin.reader import read
+from tests.support.kernels import HEADER, TARGET
+
+STEP = """\
+    a{i} = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=a{i}, src=x[:, {first}:{last}])
+    nisa.tensor_scalar(dst=a{i}, data=a{i}, op0=nl.multiply, operand0=2.0)
+    nisa.dma_copy(dst=out[:, {first}:{last}], src=a{i})
+"""
+
+
+def children(steps: int) -> tuple[Counter[str], list[str]]:
+    """By transformation, of a kernel that does one thing over and over; and the reasons against others."""
+    body = "".join(STEP.format(i=i, first=64 * i, last=64 * i + 64) for i in range(steps))
+    head = f"@nki.jit\ndef kernel(x):\n    out = nl.ndarray((128, {64 * steps}), dtype=x.dtype"
+    source = f"{HEADER}\n{head}, buffer=nl.shared_hbm)\n{body}    return out\n"
+    arguments = [ArrayArgument((128, 64 * steps), "float32")]
+    found, refusals = explore(read(source, arguments, TARGET), arguments, TARGET)
+    return Counter(child.transform.id for child in found), refusals
+
+
+def test_all_rewrites_of_a_kernel_are_looked_at():
+    found, refusals = children(6)
+    assert found["engine"] >= 6
+    assert not any("so long a kernel" in reason for reason in refusals)
+
+
+def test_of_a_long_kernel_each_transformation_has_its_share(monkeypatch: pytest.MonkeyPatch):
+    everything, _ = children(6)
+    monkeypatch.setattr(module, "WORK", 1500)
+    found, refusals = children(6)
+    assert set(found) == set(everything)
+    assert max(found.values()) <= 2 < max(everything.values())
+    assert "engine: of so long a kernel no more than 2 are looked at" in refusals
