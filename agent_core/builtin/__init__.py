@@ -2,9 +2,11 @@
 
 Here live the reader that understands a kernel without running it (`reader.py`, `model.py`, `values.py`),
 the transformations (`transforms/`, one file each, listed in `catalogue.py`; `menu.toml` holds their shared
-vocabulary), the static estimate (`estimate.py`), the ranking (`rank.py`) and the proposer that answers
-requests (`proposer.py`, through the processes of `pool.py`). What does not live here: judging, timing, the
-search itself. Open `proposer.py` first, then `transforms/base.py`.
+vocabulary), the static estimate (`estimate.py`), the ranking of single rewrites (`rank.py`), the search over
+sequences of them (`lookahead.py`; `foresight.py` and `scale.py` put a request to it, `drawing.py` draws where
+a strategy does not search) and the proposer that answers requests (`proposer.py`, through the processes of
+`pool.py`). What does not live here: judging, timing, the beam. Open `proposer.py` first, then
+`transforms/base.py`.
 """
 
 from __future__ import annotations

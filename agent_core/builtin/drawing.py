@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from agent_core.builtin.scale import Ask, Scale
 from agent_core.effects import LookAheadRequest, Variant, Variants
 from agent_core.roles import LookAheadAnswer
 from state.model import Predicted, Step, digest_of
-
-if TYPE_CHECKING:
-    from agent_core.builtin.foresight import Ask, Scale
 
 SPARE = 2
 """Sequences drawn for each that is wanted where nothing is predicted: some lead to the same kernel."""

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, Any
 
-from agent_core.builtin import foresight
+from agent_core.builtin import foresight, scale
 from agent_core.builtin.pool import Pool
 from agent_core.effects import (
     ImplementRequest,
@@ -190,7 +190,7 @@ def _spec(problem: ProblemRef, read: ReadBlob) -> ProblemSpec:
 
 
 def _shapes(problem: ProblemRef, size: str, target: str, read: ReadBlob) -> dict[str, Any]:
-    return foresight.shapes(_spec(problem, read), size, target)
+    return scale.shapes(_spec(problem, read), size, target)
 
 
 def _rank_request(request: PlanRequest, read: ReadBlob) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agent_core.builtin import drawing, foresight
-from agent_core.builtin.foresight import Scale
 from agent_core.builtin.reader import read
+from agent_core.builtin.scale import Scale
 from agent_core.builtin.wander import wander
 from agent_core.effects import LookAheadRequest
 from state.model import ErrorInfo, Predicted, ProblemRef, digest_of

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import seeds
-from agent_core.builtin.foresight import Scale, scaled
+from agent_core.builtin.scale import Scale, scaled
 from agent_core.effects import LookAheadRequest
 from agent_core.roles import RoleError
 from state.model import ErrorInfo, Predicted
