@@ -158,20 +158,12 @@ def replaced(item: cst.BaseStatement, known: Meanings) -> cst.BaseStatement:
     return changed
 
 
-class _Replace(cst.CSTTransformer):
+class _Replace(syntax.OfVariables):
     """Replaces names in the largest pieces of arithmetic that hold them."""
 
     def __init__(self, known: Meanings) -> None:
         self._known = known
         self._change = partial(substituted, meanings=known)
-
-    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:  # noqa: N802
-        return updated_node.with_changes(keyword=original_node.keyword)
-
-    def leave_Attribute(  # noqa: N802
-        self, original_node: cst.Attribute, updated_node: cst.Attribute
-    ) -> cst.BaseExpression:
-        return updated_node.with_changes(attr=original_node.attr)
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:  # noqa: N802
         text = self._known.get(original_node.value)

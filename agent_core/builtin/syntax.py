@@ -124,12 +124,8 @@ Change = Callable[[list[cst.SubscriptElement] | None], cst.BaseExpression]
 """The expression in place of a tensor with these subscripts; None for the bare name."""
 
 
-class _Reindex(cst.CSTTransformer):
-    """Renames a tensor and changes the subscripts that follow it."""
-
-    def __init__(self, name: str, change: Change) -> None:
-        self._name = name
-        self._change = change
+class OfVariables(cst.CSTTransformer):
+    """Changes names where they are variables: not keywords of arguments, nor attributes."""
 
     def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:  # noqa: N802
         return updated_node.with_changes(keyword=original_node.keyword)
@@ -138,6 +134,14 @@ class _Reindex(cst.CSTTransformer):
         self, original_node: cst.Attribute, updated_node: cst.Attribute
     ) -> cst.BaseExpression:
         return updated_node.with_changes(attr=original_node.attr)
+
+
+class _Reindex(OfVariables):
+    """Renames a tensor and changes the subscripts that follow it."""
+
+    def __init__(self, name: str, change: Change) -> None:
+        self._name = name
+        self._change = change
 
     def visit_Subscript(self, node: cst.Subscript) -> bool:  # noqa: N802
         return not self._is_ours(node.value)
