@@ -24,6 +24,21 @@ from nki_sim.running import numerics
 Array = NDArray[np.float64]
 HEADER = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n\n"
 TARGET = targets.load("trn2")
+ROWS = f"""{HEADER}
+@nki.jit
+def kernel(x):
+    m, n = x.shape
+    out = nl.ndarray((m, n), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(m // 128):
+        a = nl.ndarray((128, n), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=a, src=x[i * 128 : (i + 1) * 128, :])
+        {{body}}
+        nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, :], src=a)
+    return out
+"""
+"""A kernel of row tiles `a`, which `body` computes in place."""
+TILE = "{} = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)"
+"""Declares a tile like `a`."""
 
 
 @dataclass(frozen=True)

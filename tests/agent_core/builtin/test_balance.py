@@ -6,21 +6,8 @@ from agent_core.builtin.estimate import estimate
 from agent_core.builtin.explore import Child, explore
 from agent_core.builtin.reader import read
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
-from tests.support.kernels import HEADER, TARGET, Sample, error
+from tests.support.kernels import ROWS, TARGET, TILE, Sample, error
 
-KERNEL = """
-@nki.jit
-def kernel(x):
-    m, n = x.shape
-    out = nl.ndarray((m, n), dtype=x.dtype, buffer=nl.shared_hbm)
-    for i in nl.affine_range(m // 128):
-        a = nl.ndarray((128, n), dtype=x.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=a, src=x[i * 128 : (i + 1) * 128, :])
-        {body}
-        nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, :], src=a)
-    return out
-"""
-TILE = "{} = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)"
 POLYNOMIAL = (
     TILE.format("b"), "nisa.tensor_scalar(dst=b, data=a, op0=nl.multiply, operand0=2.0)",
     TILE.format("c"), "nisa.tensor_tensor(dst=c, data1=a, data2=b, op=nl.multiply)",
@@ -30,7 +17,7 @@ POLYNOMIAL = (
 
 
 def sample(*body: str) -> Sample:
-    source = HEADER + KERNEL.format(body="\n        ".join(body))
+    source = ROWS.format(body="\n        ".join(body))
     return Sample(source, ((512, 512),), lambda x: 4 * x**3 + 2 * x**2)
 
 

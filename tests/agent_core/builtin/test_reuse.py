@@ -8,21 +8,8 @@ import pytest
 from agent_core.builtin.explore import explore
 from agent_core.builtin.reader import read
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
-from tests.support.kernels import HEADER, TARGET, Sample, error, joined
+from tests.support.kernels import ROWS, TARGET, TILE, Sample, error, joined
 
-KERNEL = """
-@nki.jit
-def kernel(x):
-    m, n = x.shape
-    out = nl.ndarray((m, n), dtype=x.dtype, buffer=nl.shared_hbm)
-    for i in nl.affine_range(m // 128):
-        a = nl.ndarray((128, n), dtype=x.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=a, src=x[i * 128 : (i + 1) * 128, :])
-        {body}
-        nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, :], src=a)
-    return out
-"""
-TILE = "{} = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)"
 EXP = "nisa.activation(dst={}, op=nl.exp, data=a)"
 LOAD = "nisa.dma_copy(dst={}, src=x[nl.ds(i * 128, 128), 0:n])"
 MADE = (TILE.format("b"), EXP.format("b"))
@@ -30,7 +17,7 @@ ADD = "nisa.tensor_tensor(dst=a, data1=b, data2=c, op=nl.add)"
 
 
 def sample(*body: str, meaning=lambda x: 2 * np.exp(x)) -> Sample:
-    return Sample(HEADER + KERNEL.format(body="\n        ".join(body)), ((256, 128),), meaning)
+    return Sample(ROWS.format(body="\n        ".join(body)), ((256, 128),), meaning)
 
 
 def rewritten(made: Sample, technique: str) -> tuple[list[str], list[str]]:
