@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from remote import framing
 from remote.errors import InfrastructureError
-from remote.judge.job import Forecasts, Job, Outcome, Reply
+from remote.judge.job import Forecasts, Job, Outcome, Reply, Texts
 from remote.processes import end, start
 from state.model import Predicted
 
@@ -66,11 +66,22 @@ class WorkerPool:
         Raises:
             InfrastructureError: worker_deadline, worker_died, worker_failed.
         """
-        answer = await self._ask(job, replies)
+        return await self._told(job, replies)
+
+    async def read(self, job: Texts) -> tuple[Predicted, ...]:
+        """Have a worker read kernels' texts.
+
+        Raises:
+            InfrastructureError: worker_deadline, worker_died, worker_failed.
+        """
+        return await self._told(job, b"")
+
+    async def _told(self, job: Forecasts | Texts, payload: bytes) -> tuple[Predicted, ...]:
+        answer = await self._ask(job, payload)
         assert answer.forecasts is not None
         return answer.forecasts
 
-    async def _ask(self, job: Job | Forecasts, payload: bytes) -> Reply:
+    async def _ask(self, job: Job | Forecasts | Texts, payload: bytes) -> Reply:
         async with self._worker() as process:
             try:
                 async with asyncio.timeout(self._limits.wall_s):

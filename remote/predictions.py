@@ -8,16 +8,13 @@ judge. What was predicted is remembered by source.
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Protocol
 
 from remote.errors import InfrastructureError
 from remote.evaluator import PredictionRequest
-from remote.judge import rules
-from remote.judge.job import Forecasts
-from remote.judge.normalise import code_digest
+from remote.judge.job import Forecasts, Texts
 from remote.pool import WorkerPool
 from remote.sandbox import JailResult
 from remote.tracing import trace_request
@@ -64,16 +61,23 @@ class Predictor:
         ]
         fresh = dict(zip(places, request.sources, strict=True))
         found = {place: self._known[place] for place in fresh if place in self._known}
-        # Reading a kernel's text takes tens of milliseconds: for many, the loop does not wait.
-        found |= await asyncio.to_thread(_refused, {key: fresh[key] for key in fresh if key not in found})
-        asked = [place for place in fresh if place not in found]
-        sources = [fresh[place] for place in asked]
-        made = await self._traced(sources, request, problem, dims, jailed)
-        codes = await asyncio.to_thread(lambda: [code_digest(source.encode()) for source in sources])
-        for place, one, code in zip(asked, made, codes, strict=True):
-            found[place] = one.model_copy(update={"code": code})
+        read = await self._read({place: fresh[place] for place in fresh if place not in found})
+        found |= read
+        asked = [place for place, one in read.items() if one.error is None]
+        made = await self._traced([fresh[place] for place in asked], request, problem, dims, jailed)
+        for place, one in zip(asked, made, strict=True):
+            found[place] = one.model_copy(update={"code": read[place].code})
         self._remember(found)
         return [found[place] for place in places]
+
+    async def _read(self, fresh: Mapping[Place, str]) -> dict[Place, Predicted]:
+        """Read the texts in a worker: of many it takes long, and a thread of this process must not do it.
+
+        CPython 3.11 counts the depth of a tree that it builds once for all threads, and fails
+        (`SystemError: AST constructor recursion depth mismatch`) when another parses meanwhile.
+        """
+        told = await self._workers.read(Texts(sources=tuple(fresh.values()))) if fresh else ()
+        return dict(zip(fresh, told, strict=True))
 
     async def _traced(
         self,
@@ -115,9 +119,3 @@ def _own(told: Sequence[Predicted]) -> list[Predicted]:
     """The answers up to where memory ran out that others may have used: the first had a jail to itself."""
     short = (n for n, one in enumerate(told) if n and one.error and one.error.code == "limit_memory")
     return list(told[: next(short, len(told))])
-
-
-def _refused(sources: Mapping[Place, str]) -> dict[Place, Predicted]:
-    """Return those that the static rules refuse."""
-    offences = {place: rules.offence(source.encode()) for place, source in sources.items()}
-    return {place: Predicted(error=error) for place, error in offences.items() if error is not None}

@@ -15,8 +15,8 @@ from pydantic import TypeAdapter
 
 from remote import framing
 from remote.judge.drawn import InputCache
-from remote.judge.forecasts import forecasts
-from remote.judge.job import Forecasts, Job, Reply
+from remote.judge.forecasts import forecasts, readings
+from remote.judge.job import Forecasts, Job, Reply, Texts
 from remote.judge.numerics import BadReferenceError
 from remote.judge.program import judge
 from state.model import ErrorInfo
@@ -29,7 +29,7 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
 
 
-_JOB: TypeAdapter[Job | Forecasts] = TypeAdapter(Job | Forecasts)
+_JOB: TypeAdapter[Job | Forecasts | Texts] = TypeAdapter(Job | Forecasts | Texts)
 
 
 def answer(header: bytes, payload: bytes, inputs: InputCache) -> Reply:
@@ -38,6 +38,8 @@ def answer(header: bytes, payload: bytes, inputs: InputCache) -> Reply:
         job = _JOB.validate_json(header)
         if isinstance(job, Forecasts):
             return Reply(forecasts=forecasts(job, payload))
+        if isinstance(job, Texts):
+            return Reply(forecasts=readings(job))
         return Reply(outcome=judge(job, payload, inputs))
     except BadReferenceError as error:
         return Reply(failure=ErrorInfo(code="bad_reference", message=str(error)))

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from nki_sim import protocol, targets
 from nki_sim.timing.forecast import forecast
-from remote.judge.job import Forecasts
+from remote.judge import rules
+from remote.judge.job import Forecasts, Texts
+from remote.judge.normalise import code_digest
 from remote.judge.program import obey_hardware, plausible, read_program, timed, untimed_error
 from remote.judge.rejection import RejectedError
 from state.model import ErrorInfo, Predicted
@@ -18,6 +20,16 @@ from state.model import ErrorInfo, Predicted
 def forecasts(job: Forecasts, replies: bytes) -> tuple[Predicted, ...]:
     """One answer for each kernel of a batch whose turn came, in order."""
     return tuple(_forecast(job, reply) for reply in protocol.split_replies(replies)[: job.count])
+
+
+def readings(job: Texts) -> tuple[Predicted, ...]:
+    """Of each text why the static rules refuse it, or the digest by which the judge knows duplicates."""
+    return tuple(_reading(source.encode()) for source in job.sources)
+
+
+def _reading(source: bytes) -> Predicted:
+    error = rules.offence(source)
+    return Predicted(code=code_digest(source)) if error is None else Predicted(error=error)
 
 
 def _forecast(job: Forecasts, reply: bytes) -> Predicted:

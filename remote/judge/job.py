@@ -43,6 +43,12 @@ class Forecasts(Frozen):
     count: int
 
 
+class Texts(Frozen):
+    """A job of a third kind: what kernels' texts say before they are run, the rules' refusal or the code."""
+
+    sources: tuple[str, ...]
+
+
 class Outcome(Frozen):
     """A verdict on a program; `profile` is the text of the profile's blob."""
 
@@ -58,7 +64,7 @@ class Outcome(Frozen):
 
 
 class Reply(Frozen):
-    """An outcome, or forecasts, or why there can be none (`bad_reference`, `worker_failed`)."""
+    """An outcome, or predictions, or why there can be none (`bad_reference`, `worker_failed`)."""
 
     outcome: Outcome | None = None
     forecasts: tuple[Predicted, ...] | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from dataclasses import replace
 
 import pytest
@@ -13,10 +12,11 @@ from nki_sim import protocol
 from nki_sim.errors import LimitError
 from remote.errors import InfrastructureError
 from remote.evaluator import PredictionRequest
-from remote.judge import rules
+from remote.judge import normalise, rules
+from remote.judge.normalise import code_digest
 from remote.predictions import MOST_ENDED
 from remote.walls import Limits
-from state.model import ErrorInfo, Predicted
+from state.model import Predicted
 
 
 def asked(bench, *sources: str, **changes) -> PredictionRequest:
@@ -81,16 +81,16 @@ async def test_what_was_predicted_is_not_predicted_again(make_evaluator, silu, h
         await predicted(evaluator, silu, silu.kernel, target="trn1")
 
 
-async def test_the_loop_goes_on_while_the_text_of_many_kernels_is_read(make_evaluator, silu, monkeypatch):
-    loop, turned = asyncio.get_running_loop(), threading.Event()
+async def test_no_text_is_read_in_this_process(make_evaluator, silu, monkeypatch):
+    def never(source: bytes) -> None:
+        raise AssertionError("parsed here")
 
-    def waits_for_the_loop(source: bytes) -> ErrorInfo:
-        loop.call_soon_threadsafe(turned.set)
-        return ErrorInfo(code="turned" if turned.wait(5) else "stood_still", message="")
-
-    monkeypatch.setattr(rules, "offence", waits_for_the_loop)
-    (one,) = await predicted(make_evaluator(), silu, silu.kernel)
-    assert one.error.code == "turned"
+    digest = code_digest(silu.kernel.encode())
+    for module in (rules, normalise):
+        monkeypatch.setattr(module, "parse", never)
+    refused, found = await predicted(make_evaluator(), silu, f"import os\n{silu.kernel}", silu.kernel)
+    assert refused.error.code == "forbidden_import"
+    assert found.code == digest
 
 
 async def test_a_prediction_at_other_dimensions(make_evaluator, silu):
