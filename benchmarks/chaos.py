@@ -16,6 +16,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import statistics
 import sys
 import tempfile
@@ -222,10 +223,10 @@ def _all_ended(log: EventLog, runs: Sequence[str]) -> bool:
     return all(log.run_seq(run) > 0 and log.state(run).ended for run in runs)
 
 
-def undisturbed(configs: Sequence[RunConfig]) -> list[tuple[str, str | None]]:
-    """Return the ends of the same runs in a home of their own, hosted by this process."""
+def undisturbed(configs: Sequence[RunConfig], home: Path) -> list[tuple[str, str | None]]:
+    """Return the ends of the same runs in `home`, one of their own, hosted by this process."""
 
-    async def host(home: Path, runs: Sequence[str]) -> None:
+    async def host(runs: Sequence[str]) -> None:
         stop, daemon = Stop(), DaemonConfig()
         with EventLog.open(home) as log:
             work = work_on(log, daemon, stop=stop, workers=workers_of(home, daemon))
@@ -235,22 +236,20 @@ def undisturbed(configs: Sequence[RunConfig]) -> list[tuple[str, str | None]]:
             stop.request()
             await working
 
-    with tempfile.TemporaryDirectory(prefix="twin-") as folder:
-        home = Path(folder) / "home"
-        runs = [submit(home, chosen) for chosen in configs]
-        asyncio.run(host(home, runs))
-        with LogReader.open(home) as reader:
-            return ends(reader, runs)
+    runs = [submit(home, chosen) for chosen in configs]
+    asyncio.run(host(runs))
+    with LogReader.open(home) as reader:
+        return ends(reader, runs)
 
 
-def report(chaos: Chaos) -> dict[str, Any]:
-    """Return what came of it; `same` counts the runs that ended as their twins did."""
+def report(chaos: Chaos, twins: Path) -> dict[str, Any]:
+    """Return what came of it; `same` counts the runs that ended as those of the home `twins` did."""
     home = chaos.home
     with LogReader.open(home) as reader:
         items, lost = everything(reader), chaos.seen.lost(reader)
         found = ends(reader, chaos.runs)
     again = charge(chaos.strikes, items)
-    wanted = undisturbed(chaos.submitted())
+    wanted = undisturbed(chaos.submitted(), twins)
     down = [one.down_seconds for one in chaos.strikes]
     repeated = [one.repeated_seconds for one in chaos.strikes]
     return {
@@ -309,17 +308,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--keep", action="store_true", help=f"write the result to {RESULT.name}")
+    parser.add_argument("--evidence", type=Path, help="a new folder for both homes, should it be unsound")
     given = parser.parse_args(arguments)
     if reason := why_not():
         print(f"chaos: {reason}", file=sys.stderr)
         return 2
     configure("warning")
     seconds = given.hours * 3600 if given.hours else given.seconds
-    with booted() as machine:
+    with booted() as machine, tempfile.TemporaryDirectory(prefix="twins-") as folder:
         chaos = Chaos(machine, runs=given.runs, seed=given.seed)
         chaos.install()
         chaos.go_on(kinds_of(random.Random(given.seed)), seconds=seconds)
-        result = report(chaos)
+        result = report(chaos, Path(folder) / "home")
+        if given.evidence is not None and not sound(result):
+            shutil.copytree(chaos.home, given.evidence / "struck")
+            shutil.copytree(Path(folder) / "home", given.evidence / "twins")
     if given.keep:
         RESULT.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result) if given.json else "\n".join(lines(result)))

@@ -14,14 +14,14 @@ def small(number: int) -> RunConfig:
     return RunConfig(problem="silu", size="reduced", seed=number, search=search)
 
 
-def test_runs_that_were_struck_in_every_way_end_as_their_undisturbed_twins():
+def test_runs_that_were_struck_in_every_way_end_as_their_undisturbed_twins(tmp_path):
     if reason := why_not():
         pytest.skip(reason)
     with booted() as machine:
         struck = chaos.Chaos(machine, runs=2, seed=1, pause_seconds=(0.1, 1.0), configs=small)
         struck.install()
         struck.go_on(iter(chaos.STRIKES), seconds=600)
-        result = chaos.report(struck)
+        result = chaos.report(struck, tmp_path / "twins")
     assert chaos.sound(result), chaos.lines(result)
     assert result["strikes"] == dict.fromkeys(chaos.STRIKES, 1)
     assert result["runs"] >= 2
