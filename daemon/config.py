@@ -134,15 +134,17 @@ def load(
     overrides: Mapping[str, Any] | None = None,
     *,
     look_up: Callable[[str, Any], Iterable[str]] | None = None,
+    instead: Mapping[str, Any] | None = None,
 ) -> Effective:
     """Merge all sources of configuration; `overrides` maps keys to the values that flags gave.
 
-    `look_up` gives further faults of a key's value, such as `daemon.names.unknown`.
+    `look_up` gives further faults of a key's value, such as `daemon.names.unknown`. `instead` is taken for
+    what the file says, which is not read then.
 
     Raises:
         ConfigError: the file cannot be read, or any source has an unknown key or a wrong value.
     """
-    file, faults = _read_file(home / FILE_NAME)
+    file, faults = _read_file(home / FILE_NAME) if instead is None else (instead, [])
     entries = [
         *_from_file(file, FILE_NAME),
         *_from_env(env),
@@ -250,7 +252,7 @@ def _sections() -> frozenset[str]:
     return frozenset(key[:i] for key in _schema() for i, letter in enumerate(key) if letter == ".")
 
 
-def _read_file(path: Path) -> tuple[dict[str, Any], list[str]]:
+def _read_file(path: Path) -> tuple[Mapping[str, Any], list[str]]:
     """Return the file's content, empty when there is no file, and what is wrong with it."""
     try:
         return tomllib.loads(read_regular(path, most=MAX_BYTES).decode()), []

@@ -55,6 +55,31 @@ class Found:
     prompts: Prompts
 
 
+def at_start(home: Path, event_log: EventLog, env: Mapping[str, str]) -> DaemonConfig:
+    """Return the process's settings to begin with: those of a file with faults are the ones last in force.
+
+    A service that starts again by itself, after a crash, must not stay down for an edit that was refused.
+    `Edits` refuses the file. In a log without events nothing was in force.
+
+    Raises:
+        ConfigError: the environment has faults, or the file of a new home.
+    """
+    try:
+        return load(home, env).config.daemon
+    except ConfigError:
+        if event_log.head.seq == 0:
+            raise
+        return load(home, env, instead=last_taken(event_log).model_dump()).config.daemon
+
+
+def last_taken(event_log: EventLog) -> Config:
+    """Return what the file said when it was last taken, by this process or one before it."""
+    try:
+        return Config.model_validate(event_log.system().config or {})
+    except ValidationError:  # another version's, with keys that are gone
+        return Config()
+
+
 class Edits:
     """Watches configuration file and prompts of the home that is owned, and applies what changes in them."""
 
@@ -77,8 +102,10 @@ class Edits:
         self._look_seconds = look_seconds
         self._seen = self._stamp()
         self._taken = NEVER
-        self._known = self._last_taken()
-        self._in_force = self._at_start()
+        self._known = last_taken(event_log)
+        self._in_force: DaemonConfig | None = None
+        with suppress(ConfigError):
+            self._in_force = at_start(self._home, event_log, env)
 
     async def watch(self) -> None:
         """Take the file as it is, then look at it now and then, until cancelled."""
@@ -95,20 +122,6 @@ class Edits:
             self._taken = stamp
             async with self._turn:
                 await self._take()
-
-    def _last_taken(self) -> Config:
-        """Return what the file said when it was last taken, by this process or one before it."""
-        try:
-            return Config.model_validate(self._log.system().config or {})
-        except ValidationError:  # another version's, with keys that are gone
-            return Config()
-
-    def _at_start(self) -> DaemonConfig | None:
-        """Return the process's settings that it began with, but for flags."""
-        try:
-            return load(self._home, self._env).config.daemon
-        except ConfigError:
-            return None
 
     def _stamp(self) -> Stamp:
         return tuple(_stamps((self._path, self._home / wording.FOLDER, *wording.paths(self._home))))

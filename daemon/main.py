@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import structlog
 
-from daemon.config import DaemonConfig, load, resolve_home
+from daemon.config import DaemonConfig, resolve_home
 from daemon.ctl import exits
 from daemon.ctl.app import HOME
 from daemon.logs import configure
@@ -49,12 +49,12 @@ async def serve(home: Path) -> None:
     Raises:
         HomeLocked: another daemon serves this home, or waits for it.
         state.errors.StateError: the home or its log cannot be used, or is found to be damaged.
-        daemon.config.ConfigError: the configuration has faults.
+        daemon.config.ConfigError: the configuration of a new home has faults, or the environment.
     """
+    from daemon.edits import at_start
     from daemon.host import host, workers_of
 
-    config = load(home, os.environ).config.daemon
-    configure(config.log_level)
+    configure(DaemonConfig().log_level)
     faulthandler.enable()  # the abort of a watchdog leaves the stacks of all threads
     notifier = Notifier.of(os.environ)
     stop = Stop()
@@ -64,6 +64,8 @@ async def serve(home: Path) -> None:
         event_log = await _own(home, stop, notifier)
         if event_log is not None:
             with event_log:
+                config = at_start(home, event_log, os.environ)
+                configure(config.log_level)
                 log.info(
                     "started",
                     home=str(home),

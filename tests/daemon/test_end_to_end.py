@@ -394,3 +394,15 @@ def test_a_sound_log_is_proved_while_the_daemon_works(home):
         daemon.terminate()
         daemon.communicate(timeout=PATIENCE)
     assert daemon.returncode == 0
+
+
+def test_a_daemon_starts_again_when_an_edit_of_before_has_faults(home):
+    assert call(home, *RUN).returncode == 0
+    (home / "config.toml").write_text("[daemon]\nevaluations = 0\n")
+    with process(home, "agentd") as daemon:
+        refused = json.loads(line_with(daemon.stderr, "config_refused"))
+        assert "evaluations" in refused["faults"][0]
+        daemon.terminate()
+        daemon.communicate(timeout=PATIENCE)
+    assert daemon.returncode == 0
+    assert "evaluations" in call(home, "status").stderr + call(home, "status").stdout
