@@ -1,0 +1,74 @@
+"""A workload as a graph: named dimensions, values over them, calls of operators. Immutable, and its own name.
+
+Dimensions are named `d0`, `d1`, ... in the order in which the inputs have them. A dimension is walked in
+tiles of one size, the largest that divides it and that every use of it allows: partitions where it lies on
+them anywhere, a bank of PSUM elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+Setting = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A dimension: its size and that of a tile, in elements."""
+
+    name: str
+    size: int
+    tile: int
+
+    @property
+    def tiles(self) -> int:
+        """How many tiles there are."""
+        return self.size // self.tile
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor of the workload; the first dimension lies on the partitions, a value of one is a column."""
+
+    name: str
+    dims: tuple[str, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operator on values by slot, with its settings, and the name of its result."""
+
+    operator: str
+    operands: tuple[tuple[str, str], ...]
+    settings: tuple[tuple[str, Setting], ...]
+    result: str
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What a workload computes, on which target. `values` are the inputs and the calls' results, in order."""
+
+    name: str
+    target: str
+    dims: tuple[Dim, ...]
+    inputs: tuple[str, ...]
+    values: tuple[Value, ...]
+    calls: tuple[Call, ...]
+    output: str
+
+    @cached_property
+    def dim(self) -> Mapping[str, Dim]:
+        """Dimensions by name."""
+        return {item.name: item for item in self.dims}
+
+    @cached_property
+    def value(self) -> Mapping[str, Value]:
+        """Values by name."""
+        return {item.name: item for item in self.values}
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """A value's shape in elements."""
+        return tuple(self.dim[dim].size for dim in self.value[name].dims)

@@ -1,0 +1,122 @@
+"""From knobs to the loop tree, mechanically; nothing is chosen here.
+
+Loops that run once are left out. A buffer is declared in the innermost loop of its context, before what
+uses it first. Where a step adds to its result over loops, the result is filled with what the sum starts
+from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from agent_core.knobs.capacity import adds, dtype_of, extent, row_of, scratch_of
+from agent_core.knobs.functions import REDUCTIONS
+from agent_core.knobs.ir import BLOCK, TILE, KernelIR, Scope
+from agent_core.knobs.narrowing import Layout
+from agent_core.knobs.nest import Homes, Nest, homes_of
+from agent_core.knobs.operators import SCRATCH
+from agent_core.knobs.plan import Step
+from agent_core.knobs.tree import Allocate, Array, Fill, Kernel, Loop, Node, Region, Span, Statement, Tile
+from agent_core.knobs.validity import layout_of
+
+
+def lowered(ir: KernelIR) -> Kernel:
+    """The loop tree of a valid IR.
+
+    Raises:
+        KnobError: it is not valid; the message has the whole report.
+    """
+    return _Lowering(layout_of(ir)).kernel()
+
+
+class _Lowering:
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._ir = layout.ir
+        self._homes: Homes = homes_of(layout.ir, layout.place, layout.nest)
+        self._tiles = {name: self._tile(name) for name in self._ir.plan.buffer}
+
+    def kernel(self) -> Kernel:
+        graph = self._ir.graph
+        used = [Array(name, graph.shape(name), graph.value[name].dtype) for name in graph.inputs]
+        output = Array(graph.output, graph.shape(graph.output), graph.value[graph.output].dtype)
+        body = tuple(self._body(self._layout.nest, ()))
+        return Kernel(graph.name, tuple(used), output, tuple(self._tiles.values()), body)
+
+    def _body(self, nest: Nest, path: tuple[str, ...]) -> Iterator[Node]:
+        homes = self._homes
+        for number, item in enumerate(nest.items):
+            for name, home in homes.loops.items():
+                if home is nest and homes.used[name][0] == number:
+                    yield from self._declared(name)
+            if isinstance(item, Nest):
+                yield from self._loop(item, path)
+            else:
+                yield self._statement(self._ir.plan.steps[item], path)
+
+    def _loop(self, nest: Nest, path: tuple[str, ...]) -> Iterator[Node]:
+        assert nest.level is not None
+        loop = nest.level[0]
+        body = self._body(nest, (*path, loop))
+        trips = self._ir.trips(loop)
+        if trips == 1:
+            yield from body
+        else:
+            yield Loop(_variable(loop), trips, tuple(body))
+
+    def _declared(self, name: str) -> Iterator[Node]:
+        yield Allocate(self._tiles[name])
+        step = self._ir.plan.producer[name]
+        if adds(self._ir, self._layout.place, step):
+            combine = step.entry.combines(dict(step.settings))
+            yield Fill(self._tiles[name], REDUCTIONS[combine].identity)
+
+    def _tile(self, name: str) -> Tile:
+        buffer = self._ir.plan.buffer[name]
+        tiles, row = extent(self._ir, buffer)
+        rows = self._ir.graph.dim[buffer.dims[0]].tile
+        return Tile(name, buffer.memory, rows, tiles, row, dtype_of(self._ir, self._layout.place, name))
+
+    def _statement(self, step: Step, path: tuple[str, ...]) -> Statement:
+        place, settings = self._layout.place, dict(step.settings)
+        return Statement(
+            entry=step.entry,
+            settings=settings,
+            operands=tuple((slot, self._region(name, path)) for slot, name in step.operands),
+            result=self._region(step.result, path),
+            adds=adds(self._ir, place, step),
+            combine=step.entry.combines(settings),
+            scratch=tuple(self._scratch(step, name) for name in scratch_of(self._ir, place, step)),
+        )
+
+    def _scratch(self, step: Step, name: str) -> Tile:
+        rows = self._ir.graph.dim[self._ir.plan.dims_of(step.operands[0][1])[0]].tile
+        return Tile(name, "sbuf", rows, 1, row_of(self._ir, step) if name == SCRATCH else 1, "float32")
+
+    def _region(self, tensor: str, path: tuple[str, ...]) -> Region:
+        """The part of a tensor that is taken in a round of the loops of a path."""
+        outside = {loop for loop, _ in self._layout.place.contexts.get(tensor, ())}
+        return Region(
+            tensor,
+            tuple(self._span(dim, path, outside) for dim in self._ir.plan.dims_of(tensor)),
+        )
+
+    def _span(self, dim: str, path: tuple[str, ...], outside: set[str]) -> Span:
+        ir = self._ir
+        factors = {f"{dim}.{BLOCK}": ir.ltiles[dim], f"{dim}.{TILE}": 1}
+        terms = tuple(
+            (_variable(loop), factors[loop])
+            for loop in path
+            if loop in factors and loop not in outside and ir.trips(loop) > 1
+        )
+        open_loops = [
+            scope
+            for scope, level in ((Scope.PER_TILE, TILE), (Scope.PER_BLOCK, BLOCK))
+            if f"{dim}.{level}" in path
+        ]
+        return Span(terms, ir.tiles(dim, open_loops[0] if open_loops else Scope.FULL), ir.graph.dim[dim].tile)
+
+
+def _variable(loop: str) -> str:
+    dim, level = loop.split(".")
+    return f"i_{level}_{dim}"

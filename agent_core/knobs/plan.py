@@ -1,0 +1,137 @@
+"""What a graph needs on the chip: buffers, and steps that fill one from others. The knobs say where.
+
+An input is loaded once, into SBUF. What the tensor engine computes is in PSUM first, and a step of its own
+takes it to SBUF; the result is stored from there. A buffer of PSUM that a sum is made in is *partial* in the
+dimension that is summed over: how much of it the buffer holds when it is drained is a knob too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from agent_core.knobs.graph import Call, Graph, Setting, Value
+from agent_core.knobs.operators import DRAIN, LOAD, OPERATORS, STORE, Operator
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A tile's worth or more of a value on the chip; `partial` is the dimension that is being summed over."""
+
+    name: str
+    memory: str
+    dims: tuple[str, ...]
+    partial: str | None = None
+
+    @property
+    def scoped(self) -> tuple[str, ...]:
+        """The dimensions along which its extent is a knob."""
+        return self.dims if self.partial is None else (*self.dims, self.partial)
+
+
+@dataclass(frozen=True)
+class Step:
+    """An operator on buffers and arrays in HBM; `axes` ties its letters to dimensions."""
+
+    number: int
+    operator: str
+    operands: tuple[tuple[str, str], ...]
+    settings: tuple[tuple[str, Setting], ...]
+    result: str
+    axes: tuple[tuple[str, str], ...]
+
+    @cached_property
+    def entry(self) -> Operator:
+        """The operator's entry in the table."""
+        return OPERATORS[self.operator]
+
+    @cached_property
+    def tensors(self) -> tuple[str, ...]:
+        """All it reads and the one it writes, which comes last."""
+        return (*(name for _, name in self.operands), self.result)
+
+    @cached_property
+    def reduces(self) -> str | None:
+        """The dimension that its operator sums away."""
+        return dict(self.axes).get(self.entry.reduces or "")
+
+    @cached_property
+    def single(self) -> frozenset[str]:
+        """Dimensions that lie on partitions, of which an instruction takes a tile at a time."""
+        first = [letters[0] for letters in (*self.entry.operands.values(), self.entry.result)]
+        return frozenset(dim for letter, dim in self.axes if letter in first)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Arrays in HBM, buffers and steps, in an order in which each finds its operands."""
+
+    graph: Graph
+    buffers: tuple[Buffer, ...]
+    steps: tuple[Step, ...]
+
+    @cached_property
+    def buffer(self) -> Mapping[str, Buffer]:
+        """Buffers by name; what is not here is in HBM."""
+        return {item.name: item for item in self.buffers}
+
+    @cached_property
+    def producer(self) -> Mapping[str, Step]:
+        """The step that fills a buffer."""
+        return {step.result: step for step in self.steps}
+
+    @cached_property
+    def consumers(self) -> Mapping[str, tuple[Step, ...]]:
+        """The steps that read a buffer."""
+        return {
+            item.name: tuple(step for step in self.steps if item.name in dict(step.operands).values())
+            for item in self.buffers
+        }
+
+    def dims_of(self, tensor: str) -> tuple[str, ...]:
+        """The dimensions of a buffer, or of an array in HBM."""
+        known = self.buffer.get(tensor)
+        return self.graph.value[tensor].dims if known is None else known.dims
+
+
+@lru_cache(maxsize=64)
+def plan_of(graph: Graph) -> Plan:
+    """The buffers and steps of a graph."""
+    buffers: dict[str, Buffer] = {}
+    steps: list[Step] = []
+    for call in graph.calls:
+        for _, name in call.operands:
+            if name in graph.inputs and f"sbuf_{name}" not in buffers:
+                buffers[f"sbuf_{name}"] = Buffer(f"sbuf_{name}", "sbuf", graph.value[name].dims)
+                steps.append(_copy(LOAD, name, f"sbuf_{name}", graph.value[name], len(steps)))
+        for buffer, step in _computed(graph, call, len(steps)):
+            buffers[buffer.name] = buffer
+            steps.append(step)
+    output = graph.output
+    steps.append(_copy(STORE, f"sbuf_{output}", output, graph.value[output], len(steps)))
+    return Plan(graph, tuple(buffers.values()), tuple(steps))
+
+
+def _computed(graph: Graph, call: Call, number: int) -> Iterator[tuple[Buffer, Step]]:
+    entry, value = OPERATORS[call.operator], graph.value[call.result]
+    axes = _axes(entry, call, graph)
+    partial = axes.get(entry.reduces or "") if entry.memory == "psum" else None
+    buffer = Buffer(f"{entry.memory}_{call.result}", entry.memory, value.dims, partial)
+    operands = tuple((slot, f"sbuf_{name}") for slot, name in call.operands)
+    yield buffer, Step(number, entry.name, operands, call.settings, buffer.name, tuple(axes.items()))
+    if entry.memory == "psum":
+        drained = Buffer(f"sbuf_{call.result}", "sbuf", value.dims)
+        yield drained, _copy(DRAIN, buffer.name, drained.name, value, number + 1)
+
+
+def _axes(entry: Operator, call: Call, graph: Graph) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for slot, name in call.operands:
+        found |= dict(zip(entry.operands[slot], graph.value[name].dims, strict=False))
+    return found
+
+
+def _copy(entry: Operator, source: str, result: str, value: Value, number: int) -> Step:
+    axes = tuple(zip(entry.result, value.dims, strict=False))
+    return Step(number, entry.name, (("data", source),), (), result, axes)

@@ -1,0 +1,242 @@
+"""From a workload's function to its graph: the function is called once, on symbols.
+
+Each operator ties the axes of its operands together; axes that are tied are one dimension. Values are named
+as the function's own variables are, where it has a name for them, so that a person finds them again in the
+kernel.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from keyword import iskeyword
+from types import FrameType
+from typing import Any
+
+from agent_core.knobs.errors import WorkloadError
+from agent_core.knobs.graph import Call, Dim, Graph, Value
+from agent_core.knobs.operators import PARTIAL, SCRATCH, Operator, Settings
+from nki_sim import targets
+from nki_sim.dtypes import DTYPES
+
+_TAKEN = frozenset({"nki", "nl", "nisa", "range", PARTIAL, SCRATCH})
+_PREFIXES = ("sbuf_", "psum_", "i_block_", "i_tile_")
+"""What kernels call their own."""
+
+Specs = Mapping[str, tuple[tuple[int, ...], str]]
+
+NOTHING_TO_DO = frozenset({"NKILoad", "NKIStore", "NKITensorCopy"})
+"""Operators of which a graph needs no trace: plans load, store and copy by themselves."""
+
+
+@dataclass(eq=False, slots=True)
+class Axis:
+    """An axis of a value, tied to others of the same dimension."""
+
+    size: int
+    same: Axis | None = None
+
+    @property
+    def root(self) -> Axis:
+        return self if self.same is None else self.same.root
+
+
+@dataclass(eq=False)
+class Symbol:
+    """A tensor that is not there: its axes and its type, and the call that would compute it."""
+
+    axes: tuple[Axis, ...]
+    dtype: str
+    entry: Operator | None = None
+    operands: Mapping[str, Symbol] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements along each axis."""
+        return tuple(axis.size for axis in self.axes)
+
+
+def record(entry: Operator, tensors: Mapping[str, Symbol], settings: Settings) -> Symbol:
+    """What an operator returns on symbols.
+
+    Raises:
+        WorkloadError: the shapes or types of the operands do not fit each other.
+    """
+    if entry.name in NOTHING_TO_DO:
+        return tensors["data"]
+    bound = _bound(entry, tensors)
+    if entry.reduces is not None and entry.reduces not in bound:
+        raise WorkloadError(f"{entry.name} reduces rows, and {entry.like} is a column")
+    axes = tuple(bound[axis] for axis in entry.result if axis in bound)
+    if entry.name == "NKIMatmul" and len({item.dtype == "float32" for item in tensors.values()}) > 1:
+        pair = " and ".join(item.dtype for item in tensors.values())
+        raise WorkloadError(f"NKIMatmul of {pair}: float32 goes with float32 alone")
+    dtype = tensors[entry.like].dtype if len(axes) > 1 else "float32"
+    return Symbol(axes, dtype, entry, dict(tensors), dict(settings))
+
+
+def _bound(entry: Operator, tensors: Mapping[str, Symbol]) -> dict[str, Axis]:
+    """The axes of an entry's letters, tied together; rows that are columns have no second axis."""
+    bound: dict[str, Axis] = {}
+    for slot, item in tensors.items():
+        letters = entry.operands[slot]
+        if len(item.axes) > len(letters) or (len(item.axes) < len(letters) and entry.memory == "psum"):
+            over = ", ".join(letters)
+            raise WorkloadError(f"{entry.name}'s {slot} has shape {item.shape}, and lies over ({over})")
+        for letter, axis in zip(letters, item.axes, strict=False):
+            one, other = bound.setdefault(letter, axis).root, axis.root
+            if one.size != other.size:
+                raise WorkloadError(f"{entry.name}: {letter} is {one.size}, but {other.size} in {slot}")
+            if one is not other:
+                other.same = one
+    if any(len(tensors[s].axes) < len(entry.operands[s]) and "F" in bound for s in tensors):
+        raise WorkloadError(f"{entry.name} takes a column beside rows; use NKITensorScalar for that")
+    return bound
+
+
+def trace(
+    function: Callable[..., Any], specs: Specs, *, target: str = "trn2", name: str | None = None
+) -> Graph:
+    """The graph of a workload's function on inputs of these shapes and types, in the order of its arguments.
+
+    Raises:
+        WorkloadError: the function does not return one value, or calls an operator wrongly.
+    """
+    inputs = {
+        key: Symbol(tuple(Axis(size) for size in shape), dtype) for key, (shape, dtype) in specs.items()
+    }
+    _check_specs(specs)
+    result, variables = _called(function, inputs)
+    if not isinstance(result, Symbol) or result.entry is None:
+        raise WorkloadError(f"{function.__name__} returns {result!r}; it ends in the result of an operator")
+    order = _ordered(result)
+    _check_axes(order)
+    names = _names(inputs, order, variables)
+    title = name or function.__name__
+    _check_names((*inputs, names[result], title))
+    used = [symbol for symbol in inputs.values() if symbol in _reached(order)]
+    dims = _dims([*used, *order], target)
+    named = {axis: dim.name for axis, dim in dims.items()}
+    values = tuple(
+        Value(names[symbol], tuple(named[axis.root] for axis in symbol.axes), symbol.dtype)
+        for symbol in [*used, *order]
+    )
+    return Graph(
+        name=title,
+        target=target,
+        dims=tuple(dims.values()),
+        inputs=tuple(inputs),
+        values=values,
+        calls=tuple(_call(symbol, names) for symbol in order),
+        output=names[result],
+    )
+
+
+def _check_specs(specs: Specs) -> None:
+    for name, (shape, dtype) in specs.items():
+        if dtype not in DTYPES:
+            raise WorkloadError(f"input {name!r} has the type {dtype!r}; known are {', '.join(DTYPES)}")
+        if len(shape) not in (1, 2) or min(shape) < 1:
+            raise WorkloadError(f"input {name!r} has shape {shape}; inputs have one or two dimensions")
+
+
+def _check_axes(order: list[Symbol]) -> None:
+    """Two axes of a tensor may be equally long, and not the same dimension: they are walked apart."""
+    for symbol in order:
+        for item in (*symbol.operands.values(), symbol):
+            if symbol.entry is not None and len({axis.root for axis in item.axes}) < len(item.axes):
+                raise WorkloadError(
+                    f"{symbol.entry.name} makes both axes of a tensor of shape {item.shape} one dimension; "
+                    "give what is used twice as two inputs"
+                )
+
+
+def _check_names(names: tuple[str, ...]) -> None:
+    """The kernel is called as the function is, and its arguments and result as they are there."""
+    for name in names:
+        mine = name in _TAKEN or name.startswith(_PREFIXES)
+        if mine or not name.isidentifier() or iskeyword(name) or names.count(name) > 1:
+            raise WorkloadError(f"{name!r} cannot be a name in a kernel; choose another identifier")
+
+
+def _called(function: Callable[..., Any], inputs: Mapping[str, Symbol]) -> tuple[Any, dict[str, Any]]:
+    """What a function returns, and its variables at that moment."""
+    variables: dict[str, Any] = {}
+    before = sys.getprofile()
+
+    def watch(frame: FrameType, event: str, found: object) -> None:
+        if event == "return" and frame.f_code is getattr(function, "__code__", None):
+            variables.update(frame.f_locals)
+
+    sys.setprofile(watch)
+    try:
+        result = function(*inputs.values())
+    finally:
+        sys.setprofile(before)
+    return result, variables
+
+
+def _ordered(result: Symbol) -> list[Symbol]:
+    """Calls that the result needs, operands first."""
+    found: dict[Symbol, None] = {}
+
+    def visit(symbol: Symbol) -> None:
+        if symbol.entry is not None and symbol not in found:
+            for item in symbol.operands.values():
+                visit(item)
+            found[symbol] = None
+
+    visit(result)
+    return list(found)
+
+
+def _reached(order: list[Symbol]) -> set[Symbol]:
+    return {item for symbol in order for item in symbol.operands.values()}
+
+
+def _names(
+    inputs: Mapping[str, Symbol], order: list[Symbol], variables: Mapping[str, Any]
+) -> dict[Symbol, str]:
+    """Variables' names; what has none is called by its operator, with a number."""
+    names: dict[Symbol, str] = {symbol: name for name, symbol in inputs.items()}
+    taken = set(names.values())
+    for name, item in variables.items():
+        if isinstance(item, Symbol) and name not in taken and item not in names:
+            names[item] = name
+            taken.add(name)
+    for symbol in order:
+        if symbol not in names and symbol.entry is not None:
+            stem = symbol.entry.name.removeprefix("NKI").lower()
+            names[symbol] = next(n for n in (f"{stem}_{i}" for i in range(len(order) + 1)) if n not in taken)
+            taken.add(names[symbol])
+    return names
+
+
+def _dims(symbols: list[Symbol], target: str) -> dict[Axis, Dim]:
+    limits = targets.load(target)
+    wide = limits.psum_bank_bytes // 4
+    found: dict[Axis, None] = {axis.root: None for symbol in symbols for axis in symbol.axes}
+    on_partitions = {symbol.axes[0].root for symbol in symbols}
+    return {
+        axis: Dim(
+            f"d{number}", axis.size, _tile(axis.size, limits.partitions if axis in on_partitions else wide)
+        )
+        for number, axis in enumerate(found)
+    }
+
+
+def _tile(size: int, limit: int) -> int:
+    """The largest divisor of a size up to a limit."""
+    return next(tile for tile in range(min(size, limit), 0, -1) if size % tile == 0)
+
+
+def _call(symbol: Symbol, names: Mapping[Symbol, str]) -> Call:
+    assert symbol.entry is not None
+    return Call(
+        operator=symbol.entry.name,
+        operands=tuple((slot, names[item]) for slot, item in symbol.operands.items()),
+        settings=tuple(sorted(symbol.settings.items())),
+        result=names[symbol],
+    )

@@ -1,0 +1,160 @@
+"""Workloads for the knob surface: functions of operators, their NumPy twins, shapes that are quick to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+import nki_sim
+from agent_core.knobs import ops
+from agent_core.knobs.graph import Graph
+from agent_core.knobs.tracing import trace
+from nki_sim import ArraySpec, targets
+from nki_sim.checks import program as checks
+from nki_sim.running import numerics
+
+Array = NDArray[Any]
+Specs = Mapping[str, tuple[tuple[int, ...], str]]
+TARGET = targets.load("trn2")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A function of operators, what it means on float64 arrays, and inputs."""
+
+    function: Callable[..., Any]
+    meaning: Callable[..., Array]
+    specs: Specs
+    tolerance: float = 1e-5
+
+    @property
+    def graph(self) -> Graph:
+        return trace(self.function, self.specs)
+
+    def inputs(self, seed: int = 0) -> dict[str, Array]:
+        random = np.random.default_rng(seed)
+        return {
+            name: random.standard_normal(shape).astype(getattr(ml_dtypes, dtype, dtype))
+            for name, (shape, dtype) in self.specs.items()
+        }
+
+    def error(self, found: Array, inputs: Mapping[str, Array]) -> float:
+        """Relative L2 error of an output; NaN where some element was never written."""
+        wanted = self.meaning(*(np.asarray(item, np.float64) for item in inputs.values()))
+        return float(np.linalg.norm(np.asarray(found, np.float64) - wanted) / np.linalg.norm(wanted))
+
+
+def simulated(source: str, inputs: Mapping[str, Array]) -> Array:
+    """What a kernel's source computes on the simulator, which refuses nothing of it."""
+    specs = [ArraySpec(array.shape, str(array.dtype)) for array in inputs.values()]
+    program = nki_sim.trace(source, args=specs)
+    refused = checks.check(program, TARGET)
+    assert not refused, f"{refused[0].message}\n{source}"
+    (found,) = numerics.run(program, list(inputs.values()))
+    return np.asarray(found)
+
+
+def matmul(lhs: Any, rhs: Any) -> Any:
+    lhs_T = ops.NKITranspose()(data=lhs)
+    output = ops.NKIMatmul()(stationary=lhs_T, moving=rhs)
+    return output  # noqa: RET504 - as workloads are written
+
+
+def rmsnorm_matmul(x: Any, w: Any) -> Any:
+    normed = ops.NKIRMSNorm(eps=1e-6)(data=x)
+    normed_T = ops.NKITranspose()(data=normed)
+    output = ops.NKIMatmul()(stationary=normed_T, moving=w)
+    return output  # noqa: RET504
+
+
+def softmax(x: Any) -> Any:
+    output = ops.NKISoftmax()(data=x)
+    return output  # noqa: RET504
+
+
+def swiglu(x: Any, w_up: Any, w_down: Any, w_gate: Any) -> Any:
+    x_T = ops.NKITranspose()(data=x)
+    gate = ops.NKIMatmul()(stationary=x_T, moving=w_gate)
+    up = ops.NKIMatmul()(stationary=x_T, moving=w_up)
+    silu = ops.NKIActivation(op="silu")(data=gate)
+    hidden = ops.NKITensorTensor(op="multiply")(data1=silu, data2=up)
+    hidden_T = ops.NKITranspose()(data=hidden)
+    output = ops.NKIMatmul()(stationary=hidden_T, moving=w_down)
+    return output  # noqa: RET504
+
+
+def attention(q: Any, k: Any, v: Any) -> Any:
+    q_T = ops.NKITranspose()(data=q)
+    k_T = ops.NKITranspose()(data=k)
+    scores = ops.NKIMatmul()(stationary=q_T, moving=k_T)
+    scaled = ops.NKITensorScalar(op0="multiply")(data=scores, operand0=0.125)
+    weights = ops.NKISoftmax()(data=scaled)
+    weights_T = ops.NKITranspose()(data=weights)
+    output = ops.NKIMatmul()(stationary=weights_T, moving=v)
+    return output  # noqa: RET504
+
+
+def spread(x: Any) -> Any:
+    """A column: how far each row's largest element is from its smallest."""
+    highest = ops.NKITensorReduce(op="max", axis=1)(data=x)
+    lowest = ops.NKITensorReduce(op="min", axis=1)(data=x)
+    output = ops.NKITensorTensor(op="subtract")(data1=highest, data2=lowest)
+    return output  # noqa: RET504
+
+
+def shifted(x: Any, shift: Any) -> Any:
+    """A column taken off every row, from the other side, and halved."""
+    scalar = ops.NKITensorScalar(op0="subtract", reverse0=True, op1="multiply", operand1=0.5)
+    output = scalar(data=x, operand0=shift)
+    return output  # noqa: RET504
+
+
+def _softmax(x: Array) -> Array:
+    powers = np.exp(x - x.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+
+def _rms(x: Array) -> Array:
+    return np.asarray(x / np.sqrt(np.mean(x * x, axis=1, keepdims=True) + 1e-6))
+
+
+def _silu(x: Array) -> Array:
+    return np.asarray(x / (1 + np.exp(-x)))
+
+
+def _float32(**shapes: tuple[int, ...]) -> Specs:
+    return {name: (shape, "float32") for name, shape in shapes.items()}
+
+
+WORKLOADS: Mapping[str, Workload] = {
+    "matmul": Workload(matmul, np.matmul, _float32(lhs=(256, 512), rhs=(512, 1024))),
+    "matmul_bfloat16": Workload(
+        matmul,
+        np.matmul,
+        {"lhs": ((256, 512), "bfloat16"), "rhs": ((512, 1024), "bfloat16")},
+        tolerance=1e-2,
+    ),
+    "rmsnorm_matmul": Workload(
+        rmsnorm_matmul, lambda x, w: _rms(x) @ w, _float32(x=(256, 512), w=(512, 1024))
+    ),
+    "softmax": Workload(softmax, _softmax, _float32(x=(256, 2048))),
+    "swiglu": Workload(
+        swiglu,
+        lambda x, up, down, gate: (_silu(x @ gate) * (x @ up)) @ down,
+        _float32(x=(256, 256), w_up=(256, 1024), w_down=(1024, 256), w_gate=(256, 1024)),
+    ),
+    "attention": Workload(
+        attention,
+        lambda q, k, v: _softmax(q @ k.T * 0.125) @ v,
+        _float32(q=(256, 64), k=(512, 64), v=(512, 64)),
+    ),
+    "spread": Workload(spread, lambda x: x.max(axis=1) - x.min(axis=1), _float32(x=(512, 1536))),
+    "shifted": Workload(
+        shifted, lambda x, shift: (shift[:, None] - x) * 0.5, _float32(x=(250, 1000), shift=(250,))
+    ),
+}
