@@ -3,9 +3,7 @@
 Pure and total: no clock, no randomness, no I/O; every legal history folds, and an event that cannot
 follow raises `IllegalEvent` before it is stored. `RunState` holds only what `decide` reads. What a
 round taught arrives whole in its RoundCompleted, so the fold does not know how the search learns.
-
-`semantic` is the part that `state_hash` covers: it leaves out run id, times, cost and deliveries, so a
-run that was killed a hundred times hashes like its undisturbed twin.
+What of the state twins share is `semantic`'s to say (`state.semantic`).
 """
 
 from __future__ import annotations
@@ -50,20 +48,22 @@ from state.events import (
     RunForked,
     RunPaused,
     RunResumed,
+    SequencesGiven,
     SummaryStarted,
     effect_key,
 )
 from state.forked import fork
 from state.late import deadline_passed, taken
+from state.learnt import given
 from state.model import (
     EffectKey,
     Role,
     RunConfig,
     RunStatus,
     Usage,
-    canonical_json,
 )
 from state.run import IllegalEvent, OpenEffect, RunState, by_person, evolve, require_live
+from state.semantic import semantic, state_hash
 from state.tally import tallied
 
 __all__ = ["FOLD_VERSION", "IllegalEvent", "RunState", "apply", "fork", "semantic", "state_hash"]
@@ -90,40 +90,6 @@ def apply(state: RunState | None, event: Event) -> RunState:
     if type(event) in _UNFINISHED:
         return evolve(after, before=state.before or state)
     return after if after.before is None else evolve(after, before=None)
-
-
-def semantic(state: RunState) -> dict[str, Any]:
-    """Return what two runs with the same history of decisions share, as JSON-like data."""
-    unset = {name for name in _ONLY_IF_SET if getattr(state, name) is None}
-    data = state.model_dump(mode="json", exclude=_NOT_SEMANTIC | unset)
-    data["open"] = {key: value["request"] for key, value in data["open"].items()}
-    for config in (data["config"], data["pending_config"] or {"search": {}}):
-        if config["search"].get("strategy") == "beam":  # as before there were others: those hashes hold
-            del config["search"]["strategy"]
-    late = [one[part] or {} for one in data["late"].values() for part in ("kernel", "judged")]
-    for outcome in (*data["outcomes"].values(), *late):
-        for name in ("usage", "cached_from", "stage_ms", "tries"):
-            outcome.pop(name, None)
-    return data
-
-
-def state_hash(state: RunState) -> str:
-    """Return the SHA-256 of the semantic state, in hexadecimal."""
-    return hashlib.sha256(canonical_json(semantic(state))).hexdigest()
-
-
-_NOT_SEMANTIC = {
-    "spent_usd",
-    "reserved_usd",
-    "unknown_cost",
-    "status_reason",
-    "pause_cause",
-    "before",
-    "pinned",
-}
-
-_ONLY_IF_SET = ("prompts", "pending_prompts")
-"""What runs of before did not have: their hashes are as they were."""
 
 
 def _created(event: Event) -> RunState:
@@ -381,6 +347,7 @@ _HANDLERS: dict[type[Event], Handler] = {
     RunCancelled: _cancelled,
     RunCompleted: _completed,
     ConfigChanged: _config_changed,
+    SequencesGiven: given,
     RoundStarted: _round_started,
     RoundDeadlinePassed: deadline_passed,
     BeamSelected: _beam_selected,

@@ -181,9 +181,16 @@ class EventLog:
         """Return how the runs that have not ended stand, oldest first."""
         return self._reader.standings()
 
-    def read(self, *, stream: str | None = None, after: int = 0, limit: int = 500) -> list[Recorded]:
+    def read(
+        self,
+        *,
+        stream: str | None = None,
+        after: int = 0,
+        limit: int = 500,
+        types: Sequence[str] | None = None,
+    ) -> list[Recorded]:
         """Return committed events in log order, as `LogReader.read` does."""
-        return self._reader.read(stream=stream, after=after, limit=limit)
+        return self._reader.read(stream=stream, after=after, limit=limit, types=types)
 
     def get_blob(self, digest: str) -> bytes:
         """Return a blob's bytes; raises BlobMissing."""

@@ -34,6 +34,7 @@ from state.model import (
     Ending,
     Experience,
     Frozen,
+    LearntSequence,
     PauseCause,
     Plan,
     ProblemRef,
@@ -109,6 +110,7 @@ class RunState(Frozen):
     last one let pass of each kind; `pause_cause` is what ends the last pause. `pinned` are the keys of
     settings that somebody set for this run. `prompts` is the version of the prompts that hold in the round,
     `pending_prompts` that from the next round on, None where it is the same.
+    `sequences` are those that the run was given before its first round, None where it was given none.
     `expired` says that the round's deadline passed, `late` are the places that were then in flight.
     `before` is the state before a record of decisions that has begun and not ended: a fork inside it begins
     there, so that the record is made whole.
@@ -151,6 +153,7 @@ class RunState(Frozen):
     pinned: tuple[str, ...] = ()
     prompts: Digest | None = None
     pending_prompts: Digest | None = None
+    sequences: tuple[LearntSequence, ...] | None = None
     expired: bool = False
     late: dict[str, Late] = Field(default_factory=dict)
     before: RunState | None = None

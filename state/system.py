@@ -1,4 +1,4 @@
-"""The system fold: what runs share. For now the command queue and the daemon's configuration.
+"""The system fold: what runs share: the command queue, the daemon's configuration, what runs have learnt.
 
 Like the run fold it is pure and total. Answers of commands are read from the log by whoever asked;
 the state keeps only commands that still wait for theirs, so it stays small however long the log is.
@@ -19,9 +19,11 @@ from state.events import (
     ConfigRefused,
     Event,
     LogRewritten,
+    SequenceLearnt,
 )
 from state.fold import IllegalEvent
-from state.model import Digest, Frozen, canonical_json
+from state.learnt import remembered
+from state.model import Digest, Frozen, LearntSequence, canonical_json
 
 
 class PendingCommand(Frozen):
@@ -35,7 +37,8 @@ class SystemState(Frozen):
     """What all runs share; `pending` is in order of arrival.
 
     `config` is what the configuration file last said, `prompts` the version of the prompts for runs to come
-    (None: nobody edited any), `refused` what is wrong with either since.
+    (None: nobody edited any), `refused` what is wrong with either since. `sequences` are those of ended
+    runs that paid, a bounded number, in the order in which they were learnt.
     """
 
     pending: dict[str, PendingCommand] = Field(default_factory=dict)
@@ -43,6 +46,7 @@ class SystemState(Frozen):
     config: JsonValue = None
     prompts: Digest | None = None
     refused: str | None = None
+    sequences: tuple[LearntSequence, ...] = ()
 
 
 def apply(state: SystemState | None, event: Event) -> SystemState:
@@ -68,6 +72,8 @@ def apply(state: SystemState | None, event: Event) -> SystemState:
             return state.model_copy(update=taken)
         case ConfigRefused():
             return state.model_copy(update={"refused": event.error.message})
+        case SequenceLearnt():
+            return state.model_copy(update={"sequences": remembered(state.sequences, event.sequence)})
         case LogRewritten():
             return state
         case _:
@@ -75,8 +81,9 @@ def apply(state: SystemState | None, event: Event) -> SystemState:
 
 
 def semantic(state: SystemState) -> dict[str, Any]:
-    """Return the state as JSON-like data; without prompts it is as it was before there were any."""
-    return state.model_dump(mode="json", exclude={"prompts"} if state.prompts is None else None)
+    """Return the state as JSON-like data; without prompts, or sequences, as before there were any."""
+    unset = {name for name in ("prompts", "sequences") if not getattr(state, name)}
+    return state.model_dump(mode="json", exclude=unset)
 
 
 def state_hash(state: SystemState) -> str:

@@ -47,6 +47,7 @@ from state.events.effect import (
     ReflectionStarted,
     SummaryStarted,
 )
+from state.events.learning import SequenceLearnt, SequencesGiven
 from state.events.run import (
     ConfigChanged,
     ConfigRefused,
@@ -118,6 +119,8 @@ __all__ = [
     "RunForked",
     "RunPaused",
     "RunResumed",
+    "SequenceLearnt",
+    "SequencesGiven",
     "SummaryStarted",
     "effect_key",
     "idempotency_key",
@@ -134,6 +137,7 @@ AnyEvent = Annotated[
     | ExecutionStarted | KernelProposed | ExecutionFailed
     | EvaluationStarted | EvaluationCompleted | EvaluationFailed | ProfileRecorded
     | SummaryStarted | ExperienceRecorded | ReflectionStarted | ReflectionRecorded
+    | SequenceLearnt | SequencesGiven
     | KernelKept | KernelDiscarded | KernelReverted | KernelRefuted | GuardCheckpointed | MemoryCurated
     | BudgetReserved | BudgetSpent | BreakerOpened | BreakerClosed | DeviceLeased | DeviceReleased,
     Field(discriminator="type"),
@@ -166,6 +170,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "decision": ("KernelKept", "KernelDiscarded", "KernelReverted", "KernelRefuted", "GuardCheckpointed"),
     "learning": (
         "SummaryStarted", "ExperienceRecorded", "MemoryCurated", "ReflectionStarted", "ReflectionRecorded",
+        "SequenceLearnt", "SequencesGiven",
     ),
     "safety": (
         "BudgetReserved", "BudgetSpent", "BreakerOpened", "BreakerClosed", "DeviceLeased", "DeviceReleased",
@@ -194,10 +199,13 @@ def idempotency_key(event: Event) -> str | None:
             | RoundDeadlinePassed(round=round_)
             | BeamSelected(round=round_)
             | RoundCompleted(round=round_)
+            | SequencesGiven(round=round_)
         ):
             return f"r{round_}#{type(event).__name__}"
         case RunCreated() | RunForked():
             return "created"
+        case SequenceLearnt(sequence=sequence):
+            return f"{sequence.run}#learnt"
         case KernelRefuted(candidate=candidate):
             return f"{candidate}#refuted"
         case ProfileRecorded(key=key):

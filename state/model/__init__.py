@@ -36,6 +36,7 @@ from state.model.judgement import (
     Verdict,
 )
 from state.model.keys import INITIAL_KEY, JUDGES, PERSON_SLOT, EffectKey, Key, Role, draw_seed
+from state.model.learnt import LearntSequence, Leg, Tags
 from state.model.search import (
     Attempt,
     BeamEntry,
@@ -90,6 +91,8 @@ __all__ = [
     "Grade",
     "Identity",
     "Key",
+    "LearntSequence",
+    "Leg",
     "Level",
     "PauseCause",
     "Plan",
@@ -106,6 +109,7 @@ __all__ = [
     "SlotAssignment",
     "Step",
     "StopReason",
+    "Tags",
     "Usage",
     "Verdict",
     "canonical_json",

@@ -61,6 +61,9 @@ class SearchConfig(Frozen):
     lookahead_width: int = Field(
         default=2, ge=1, le=64, description="kernels looked further from at a time while looking ahead"
     )
+    reuse: bool = Field(
+        default=True, description="try first what paid in runs of this home on similar problems"
+    )
     round_seconds: float | None = Field(
         default=None, gt=0, le=604_800, description="close a round after so long; what is late competes next"
     )

@@ -1,0 +1,48 @@
+"""What two runs with the same history of decisions share, and its hash.
+
+It leaves out run id, times, cost and deliveries, so a run that was killed a hundred times hashes like its
+undisturbed twin.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from state.model import canonical_json
+from state.run import RunState
+
+
+def semantic(state: RunState) -> dict[str, Any]:
+    """Return what two runs with the same history of decisions share, as JSON-like data."""
+    unset = {name for name in _ONLY_IF_SET if getattr(state, name) is None}
+    data = state.model_dump(mode="json", exclude=_NOT_SEMANTIC | unset)
+    data["open"] = {key: value["request"] for key, value in data["open"].items()}
+    for config in (data["config"], data["pending_config"] or {"search": {}}):
+        config["search"].pop("reuse", None)  # what it brought is in `sequences`
+        if config["search"].get("strategy") == "beam":  # as before there were others: those hashes hold
+            del config["search"]["strategy"]
+    late = [one[part] or {} for one in data["late"].values() for part in ("kernel", "judged")]
+    for outcome in (*data["outcomes"].values(), *late):
+        for name in ("usage", "cached_from", "stage_ms", "tries"):
+            outcome.pop(name, None)
+    return data
+
+
+def state_hash(state: RunState) -> str:
+    """Return the SHA-256 of the semantic state, in hexadecimal."""
+    return hashlib.sha256(canonical_json(semantic(state))).hexdigest()
+
+
+_NOT_SEMANTIC = {
+    "spent_usd",
+    "reserved_usd",
+    "unknown_cost",
+    "status_reason",
+    "pause_cause",
+    "before",
+    "pinned",
+}
+
+_ONLY_IF_SET = ("prompts", "pending_prompts", "sequences")
+"""What runs of before did not have: their hashes are as they were."""

@@ -1,0 +1,163 @@
+"""Learnt sequences in both folds, and what becomes of them when a log is made anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.workload import append_run
+from state import system
+from state.archive import archive
+from state.compact import compact
+from state.errors import BlobPruned, DuplicateOutcome, EventRefused
+from state.events import RoundStarted, RunCancelled, RunForked, SequenceLearnt, SequencesGiven
+from state.fold import IllegalEvent, apply, state_hash
+from state.importing import import_archive
+from state.learnt import MOST, OF_A_KIND, remembered
+from state.log import EventLog
+from state.model import SYSTEM_STREAM, SearchConfig, digest_of
+from state.reader import LogReader
+from state.records import NewEvent, Recorded
+from state.system import SystemState
+from state.verify import verify
+from tests.support.sequences import SOURCE, sequence, tags
+from tests.support.world import World, small
+
+
+def learnt(**fields) -> NewEvent:
+    return NewEvent(SYSTEM_STREAM, SequenceLearnt(sequence=sequence(**fields)))
+
+
+# --- what the system keeps ---
+
+
+def test_of_the_same_setting_the_one_that_gained_most_is_kept():
+    first, worse, better = (sequence(f"run-{n}", gain) for n, gain in enumerate((2.0, 1.5, 3.0)))
+    assert remembered((first,), worse) == (first,)
+    assert remembered((first,), better) == (better,)
+    assert remembered((first,), sequence("run-3", 2.0)) == (first,), "of equal ones the first"
+    other = sequence("run-4", 1.5, arguments=(3,))
+    assert remembered((first,), other) == (first, other)
+
+
+def test_of_a_kind_those_that_gained_most_are_kept():
+    known: tuple = ()
+    for number, gain in enumerate((2.0, 5.0, 3.0, 4.0, 1.5, 2.5)):
+        known = remembered(known, sequence(f"run-{number}", gain, tags(extents=(number,))))
+    assert [one.speedup for one in known] == [5.0, 3.0, 4.0, 2.5]
+    assert len(known) == OF_A_KIND
+    other = sequence("other", 1.1, tags("activation"))
+    assert remembered(known, other) == (*known, other)
+
+
+def test_of_all_those_learnt_last_are_kept():
+    known: tuple = ()
+    for number in range(MOST + 3):
+        known = remembered(known, sequence(f"run-{number}", 2.0, tags(f"operator-{number}")))
+    assert [one.run for one in known] == [f"run-{number}" for number in range(3, MOST + 3)]
+
+
+def test_the_order_of_events_decides_and_nothing_else():
+    events = [SequenceLearnt(sequence=sequence(f"run-{n}", 2.0, tags(extents=(n,)))) for n in range(6)]
+    state = None
+    for event in events:
+        state = system.apply(state, event)
+    assert [one.run for one in state.sequences] == ["run-0", "run-1", "run-2", "run-3"]
+    again = SystemState.model_validate_json(state.model_dump_json())
+    assert system.state_hash(again) == system.state_hash(state) != system.state_hash(SystemState())
+    assert "sequences" not in system.semantic(SystemState()), "hashes of logs without any are as they were"
+
+
+# --- what a run is given ---
+
+
+def begun() -> World:
+    return World(small(rounds=1)).finish(until=lambda state: bool(state.beam))
+
+
+def test_what_a_run_is_given_is_part_of_its_state_and_of_its_forks():
+    world = begun()
+    before = state_hash(world.state)
+    world.append(SequencesGiven(round=1, sequences=(sequence(),)))
+    assert world.state.sequences == (sequence(),)
+    assert state_hash(world.state) != before
+    assert world.fork(len(world.events)).state.sequences == (sequence(),)
+    world.finish()
+    assert world.state.ended
+    assert world.state.sequences == (sequence(),)
+
+
+@pytest.mark.parametrize("round_", [2, 7])
+def test_nothing_is_given_but_for_the_round_to_come(round_):
+    with pytest.raises(IllegalEvent, match="SequencesGiven"):
+        apply(begun().state, SequencesGiven(round=round_, sequences=(sequence(),)))
+
+
+def test_nothing_is_given_in_a_round_nor_to_a_run_that_is_over():
+    given = SequencesGiven(round=1, sequences=(sequence(),))
+    world = begun().finish(until=lambda state: state.in_round)
+    assert world.of(RoundStarted)
+    with pytest.raises(IllegalEvent, match="SequencesGiven"):
+        apply(world.state, given)
+    with pytest.raises(IllegalEvent, match="cancelled"):
+        apply(apply(begun().state, RunCancelled(reason="")), given)
+
+
+def test_the_setting_leaves_the_state_of_who_is_given_nothing_as_it_was():
+    on, off = (World(small(reuse=reuse)).finish() for reuse in (True, False))
+    assert SearchConfig().reuse
+    assert on.fingerprint == off.fingerprint
+
+
+# --- logs ---
+
+
+def test_a_run_teaches_once(home: Path):
+    with EventLog.open(home) as log:
+        log.append_now([learnt()], blobs=[SOURCE])
+        with pytest.raises(DuplicateOutcome):
+            log.append_now([learnt(speedup=9.0)])
+        with pytest.raises(EventRefused):
+            log.append_now([NewEvent(SYSTEM_STREAM, SequencesGiven(round=1, sequences=(sequence(),)))])
+        assert log.system().sequences == (sequence(),)
+    with LogReader.open(home) as reader:
+        assert reader.system().sequences == (sequence(),)
+
+
+def test_what_was_learnt_outlives_the_run_that_taught_it(home: Path, tmp_path: Path):
+    unnamed = b"what nobody names"
+    with EventLog.open(home) as log:
+        append_run(log, "donor", seed=1)
+        log.append_now([learnt()], blobs=[SOURCE, unnamed])
+    archive(home, "donor", tmp_path / "donor.gz")
+    compact(home, [tmp_path / "donor.gz"])
+    with LogReader.open(home) as reader:
+        assert reader.run_ids() == ()
+        assert reader.system().sequences == (sequence(),)
+        assert reader.blob(digest_of(SOURCE)) == SOURCE
+        with pytest.raises(BlobPruned):
+            reader.blob(digest_of(unnamed))
+    assert verify(home).ok
+
+
+def test_what_a_run_was_given_travels_with_it(home: Path, tmp_path: Path):
+    given = SequencesGiven(round=1, sequences=(sequence(),))
+    with EventLog.open(home) as log:
+        stored = append_run(log, "first", seed=1)
+        at = next(item for item in stored if isinstance(item.event, RoundStarted))
+        fork_before(log, "taught", stored, at)
+        log.append_now([NewEvent("taught", given)], blobs=[SOURCE])
+    archive(home, "taught", tmp_path / "a.gz")
+    import_archive(tmp_path / "other", tmp_path / "a.gz")
+    with LogReader.open(tmp_path / "other") as reader:
+        assert reader.state("taught").sequences == given.sequences
+        assert reader.blob(digest_of(SOURCE)) == SOURCE
+        assert reader.replay("taught").state.sequences == given.sequences
+    assert verify(tmp_path / "other").ok
+
+
+def fork_before(log: EventLog, child: str, stored: list[Recorded], at: Recorded) -> None:
+    parent = stored[stored.index(at) - 1]
+    event = RunForked(parent=parent.stream, parent_seq=parent.run_seq, parent_hash=parent.hash)
+    log.append_now([NewEvent(child, event)])
