@@ -32,6 +32,7 @@ from state.model import (
     Experience,
     ExperienceKind,
     Frozen,
+    LearntSequence,
     Plan,
     ProblemRef,
     Reflection,
@@ -41,12 +42,16 @@ from state.model import (
 
 
 class LearningContext(Frozen):
-    """What all proposals of a round may have learnt: frozen at RoundStarted, stored once as a blob."""
+    """What all proposals of a round may have learnt: frozen at RoundStarted, stored once as a blob.
+
+    `sequences` are what paid in other runs, the nearest first.
+    """
 
     memory: tuple[Experience, ...]
     reflections: tuple[Reflection, ...]
     attempts: tuple[Attempt, ...]
     credits: dict[str, Credit]
+    sequences: tuple[LearntSequence, ...] = ()
 
 
 class LookAheadRequest(Frozen):

@@ -60,9 +60,14 @@ _LEARNED = frozenset({Role.PREDICTOR, Role.PLANNER})
 
 def _context(state: RunState) -> bytes:
     frozen = LearningContext(
-        memory=state.memory, reflections=state.reflections, attempts=state.attempts, credits=state.credits
+        memory=state.memory,
+        reflections=state.reflections,
+        attempts=state.attempts,
+        credits=state.credits,
+        sequences=state.sequences or (),
     )
-    return canonical_json(frozen.model_dump(mode="json"))
+    unset = {"sequences"} if state.sequences is None else None  # as before there were any: requests are alike
+    return canonical_json(frozen.model_dump(mode="json", exclude=unset))
 
 
 def _look_ahead(state: RunState, key: EffectKey, place: Place, context: bytes) -> Effect:

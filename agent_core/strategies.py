@@ -47,13 +47,15 @@ class Strategy:
 
     `numbers` are set in the configuration of the search, whatever stands there. `parents` and `survivors` are
     None where the beam's rules hold. `drawn` is how many rewrites a drawn sequence has at most (besides
-    `search.lookahead_depth`), 0 where sequences are searched for.
+    `search.lookahead_depth`), 0 where sequences are searched for. `reuses`: what paid in other runs is tried
+    first; the others are there to be compared with, each by its own means.
     """
 
     numbers: Mapping[str, int] = field(default_factory=dict)
     parents: Parents | None = None
     survivors: Survivors | None = None
     drawn: int = 0
+    reuses: bool = False
 
 
 def _initial(kernels: Sequence[Candidate], count: int, random: Random) -> list[Candidate]:
@@ -85,7 +87,7 @@ def _fastest(kernels: Sequence[Candidate], count: int, lot: Callable[[Candidate]
 
 
 STRATEGIES: Mapping[str, Strategy] = {
-    "beam": Strategy(),
+    "beam": Strategy(reuses=True),
     "greedy": Strategy(numbers={"beam": 1, "explorers": 0, "lookahead_depth": 1, "lookahead_width": 1}),
     "best-of-n": Strategy(parents=_initial, survivors=_initial_and_fastest, drawn=ANY_LENGTH),
     "random": Strategy(parents=_evenly, survivors=_drawn, drawn=1),

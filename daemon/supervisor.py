@@ -24,6 +24,7 @@ from agent_core.effects import Record
 from daemon.deadlines import Deadlines
 from daemon.lanes import Flight, Kind, Lane, Ready, kind_of
 from daemon.looking import append_seen
+from daemon.sequences import beside
 from daemon.shares import FairShare, Places
 from daemon.stop import Stop, first_of
 from state.errors import BlobMissing, StaleAppend
@@ -31,7 +32,7 @@ from state.events import KernelRefuted, RoundCompleted, RoundDeadlinePassed, Run
 from state.fold import RunState
 from state.log import EventLog
 from state.model import EffectKey, RunStatus
-from state.records import NewEvent, Recorded
+from state.records import Recorded
 from state.turns import Turns
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("supervisor")
@@ -172,9 +173,9 @@ class Supervisor:
             if lane.idle:
                 log.error("run_stalled", run=run, round=state.round)  # a bug of decide: say so, do not spin
             return False
-        events = [NewEvent(run, event) for record in records for event in record.events]
+        decided = [event for record in records for event in record.events]
         try:
-            stored = await self._log.append(events, expect={run: lane.seen})
+            stored = await self._log.append(beside(self._log, run, state, decided), expect={run: lane.seen})
         except StaleAppend:
             log.debug("decision_stale", run=run)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
@@ -9,11 +10,12 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from agent_core.builtin import drawing
-from agent_core.builtin.lookahead import Expansion, Found, Limits, Move, Search, distinct
+from agent_core.builtin.distinct import distinct
+from agent_core.builtin.lookahead import Expansion, Found, Lead, Limits, Move, Search
 from agent_core.builtin.scale import Ask, Scale, scaled, shapes
 from agent_core.effects import LearningContext, LookAheadRequest, Variant, Variants
 from agent_core.roles import LookAheadAnswer, Predict, ReadBlob
-from state.model import Plan, Prediction, Step, digest_of
+from state.model import LearntSequence, Plan, Prediction, Step, digest_of
 
 if TYPE_CHECKING:
     from seeds import ProblemSpec
@@ -40,7 +42,8 @@ async def look_ahead(
     chances = Random(request.draw)  # noqa: S311  a search, no secret
     search = Search(engine.expand, engine.combine, scale.predict, limits, chances)
     parent_ms = request.parent.latency_ms
-    found = await search.run(parent, parent_ms)
+    leads = await engine.leads(parent, read) if request.parent.parent is None else []
+    found = await search.run(parent, parent_ms, leads)
     chosen = distinct(found, request.variants, parent_ms, frozenset(request.known))
     variants = Variants(parent_ms=parent_ms, found=tuple(map(_variant, chosen)), reasons=search.reasons)
     return LookAheadAnswer(
@@ -69,6 +72,38 @@ class _Engine:
 
     def _move(self, told: dict[str, Any]) -> Move:
         return Move(**{**told, "instructions": self.scale.instructions(told["instructions"])})
+
+    async def leads(self, source: str, read: ReadBlob) -> list[list[Lead]]:
+        """What the sequences of other runs make of a kernel that the run began with."""
+        jobs = [
+            {
+                "job": "retrace",
+                "source": source,
+                "legs": [
+                    {
+                        "source": read(leg.source).decode(),
+                        "steps": [step.model_dump(mode="json") for step in leg.steps],
+                    }
+                    for leg in one.legs
+                ],
+                "theirs": list(one.arguments),
+                **self.shapes,
+            }
+            for one in self.context.sequences
+        ]
+        told = await asyncio.gather(*map(self.ask, jobs))
+        return [
+            self._leads(one, made["made"]) for one, made in zip(self.context.sequences, told, strict=True)
+        ]
+
+    def _leads(self, one: LearntSequence, made: Sequence[dict[str, Any]]) -> list[Lead]:
+        """The kernels after more and more steps, each step with what it was predicted to bring there."""
+        known, steps, found = one.steps, list[Step](), list[Lead]()
+        for told in made:
+            step = {name: told[name] for name in ("technique", "site", "title", "choice")}
+            steps.append(Step(**step, speedup=known[told["number"]].speedup))
+            found.append(Lead(tuple(steps), told["source"], self.scale.instructions(told["instructions"])))
+        return found
 
     async def combine(self, source: str, steps: Sequence[Step]) -> list[tuple[tuple[int, ...], str]]:
         told = [step.model_dump(mode="json") for step in steps]

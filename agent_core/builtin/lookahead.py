@@ -1,16 +1,17 @@
 """Looking ahead: a search over sequences of rewrites that is guided by predictions and judges nothing.
 
-It goes in generations. Of the kernels known so far a few are looked further from: the fastest, one that came
-by another technique, one drawn. Their rewrites are ranked by what is expected of them, and the first of the
-ranking are predicted. Then the rewrites that gained are carried out together, one after the other as far as
-they still apply, and what comes of that is predicted too: so that ten independent rewrites take one
-generation and not ten. A kernel may be slower than the fastest by `SLACK` and still be looked further from,
-because some rewrites only pay together.
+What paid in other runs is tried first: each of these sequences as far as it applies, whole and in parts.
+From there on it goes in generations. Of the kernels known so far a few are looked further from: the
+fastest, one that came by another technique, one drawn. Their rewrites are ranked by what is expected of
+them, and the first of the ranking are predicted. Then the rewrites that gained are carried out together,
+one after the other as far as they still apply, and what comes of that is predicted too: so that ten
+independent rewrites take one generation and not ten. A kernel may be slower than the fastest by `SLACK` and
+still be looked further from, because some rewrites only pay together.
 
 What is expected of a rewrite is what the same rewrite has brought elsewhere in this search, else the static
-estimate moved towards what its technique has measured in the run. All work is limited by counts, all chances
-are drawn from one seed, and nothing depends on the order in which answers arrive: equal questions get equal
-answers.
+estimate moved towards what its technique has measured in the run. All work is limited by counts, all
+chances are drawn from one seed, and nothing depends on the order in which answers arrive: equal questions
+get equal answers.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from math import exp, log
 from random import Random
+from typing import TypeVar
 
 from agent_core.roles import Predict
 from state.model import Predicted, Step
@@ -47,6 +50,8 @@ TOGETHER = 4
 """Kernels predicted per generation that carry out several gains together."""
 GAIN = 1.002
 """Predicted speed-up from which a rewrite counts as a gain."""
+TRIED_FIRST_SHARE = 0.25
+"""Share of all predictions that sequences of other runs may have; one of each is looked at in any case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +83,35 @@ class Expansion:
     reasons: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """What steps of another run's sequence make of the kernel, carried out and not predicted."""
+
+    steps: tuple[Step, ...]
+    source: str
+    instructions: int
+
+
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A kernel that was reached, by which steps, and how long it is predicted to take."""
+    """A kernel that was reached, by which steps, and how long it is predicted to take.
+
+    The first `given` steps are of another run's sequence; the limit of depth is for those that were searched.
+    """
 
     source: str
     steps: tuple[Step, ...]
     latency_ms: float
     instructions: int
     code: str | None = None
+    given: int = 0
 
+    @property
+    def depth(self) -> int:
+        return len(self.steps) - self.given
+
+
+T = TypeVar("T")
 
 Expand = Callable[[str], Awaitable[Expansion]]
 """The rewrites of a kernel, by its source."""
@@ -126,13 +150,17 @@ class Search:
 
     @property
     def best(self) -> Found:
-        return min(self.found.values(), key=_order)
+        return min(self.found.values(), key=order)
 
-    async def run(self, source: str, latency_ms: float) -> list[Found]:
-        """Search from a kernel with this latency; all kernels reached, the fastest first, without it."""
+    async def run(self, source: str, latency_ms: float, leads: Sequence[Sequence[Lead]] = ()) -> list[Found]:
+        """Search from a kernel with this latency; all kernels reached, the fastest first, without it.
+
+        `leads` are what other runs' sequences make of it, of each one after the other, the nearest first.
+        """
         root = Found(source, (), latency_ms, 0)
         self.found[source] = root
         self._seen.add(source)
+        await self._try_first(root, leads)
         idle = 0
         while idle < PATIENCE and (nodes := self._chosen()):
             before_ms = self.best.latency_ms
@@ -143,7 +171,26 @@ class Search:
             await self._join(gained)
             idle = 0 if before_ms > GAIN * self.best.latency_ms else idle + 1
         del self.found[source]
-        return sorted(self.found.values(), key=_order)
+        return sorted(self.found.values(), key=order)
+
+    # --- what paid elsewhere --------------------------------------------------------------------------
+
+    async def _try_first(self, root: Found, leads: Sequence[Sequence[Lead]]) -> None:
+        """Predict the sequences of other runs: all of each first, then parts of them."""
+        parts = [_spread(one, TOGETHER)[::-1] for one in leads if one]
+        ordered = [lead for row in zip_longest(*parts) for lead in row if lead is not None]
+        fresh = {lead.source: lead for lead in reversed(ordered) if lead.source not in self._seen}
+        most = min(self.limits.predictions, max(len(parts), int(self.limits.predictions * TRIED_FIRST_SHARE)))
+        picked: list[Lead] = []
+        total = self.instructions
+        for lead in list(fresh.values())[::-1][:most]:
+            total += lead.instructions
+            if picked and total > self.limits.instructions:
+                break
+            picked.append(lead)
+        answers = await self._ask([lead.source for lead in picked])
+        for lead, answer in zip(picked, answers, strict=True):
+            self._keep(root, lead.steps, lead.source, answer, given=len(lead.steps))
 
     # --- which kernels to look further from ---------------------------------------------------------
 
@@ -157,11 +204,11 @@ class Search:
                 one
                 for one in self.found.values()
                 if one.source not in self._expanded
-                and len(one.steps) < self.limits.depth
+                and one.depth < self.limits.depth
                 and one.latency_ms <= limit
                 and self._affords(one.instructions)
             ),
-            key=_order,
+            key=order,
         )
         chosen: list[Found] = []
         for one in ready:
@@ -276,44 +323,18 @@ class Search:
             self.instructions += one.instructions
         return answers
 
-    def _keep(self, node: Found, steps: Sequence[Step], source: str, answer: Predicted) -> None:
-        if answer.latency_ms is None or len(node.steps) + len(steps) > self.limits.depth:
+    def _keep(
+        self, node: Found, steps: Sequence[Step], source: str, answer: Predicted, *, given: int = 0
+    ) -> None:
+        if answer.latency_ms is None or node.depth + len(steps) - given > self.limits.depth:
             return
         told = (*node.steps, *_scaled(steps, node.latency_ms / answer.latency_ms))
-        self.found[source] = Found(source, told, answer.latency_ms, answer.instructions, answer.code)
+        self.found[source] = Found(
+            source, told, answer.latency_ms, answer.instructions, answer.code, node.given + given
+        )
 
 
-def distinct(found: Sequence[Found], count: int, parent_ms: float, known: frozenset[str]) -> list[Found]:
-    """`count` kernels to be judged: faster than the parent, different from one another first.
-
-    None has a code in `known`, nor more steps than another that is as fast. Where there are not so many, one
-    slower kernel is among them: the way on may lead through it.
-    """
-    fresh = {one.code: one for one in reversed(found) if one.code not in known}
-    ordered = sorted(fresh.values(), key=_order)
-    faster = [one for one in ordered if one.latency_ms < parent_ms]
-    chosen: list[Found] = []
-    for one in faster:
-        if not any(_related(one, other) for other in chosen):
-            chosen.append(one)
-    rest = [one for one in faster if not any(_same(one, other) for other in chosen)]
-    slower = [one for one in ordered if parent_ms <= one.latency_ms <= SLACK * parent_ms]
-    return [*chosen, *rest, *slower[:1]][:count]
-
-
-def _related(one: Found, other: Found) -> bool:
-    """Whether the steps of one begin or contain those of the other."""
-    mine, theirs = ({(step.technique, step.site) for step in item.steps} for item in (one, other))
-    return mine <= theirs or theirs <= mine
-
-
-def _same(one: Found, other: Found) -> bool:
-    return _related(one, other) and max(one.latency_ms, other.latency_ms) < GAIN * min(
-        one.latency_ms, other.latency_ms
-    )
-
-
-def _spread(prefixes: Sequence[tuple[tuple[int, ...], str]], count: int) -> list[tuple[tuple[int, ...], str]]:
+def _spread(prefixes: Sequence[T], count: int) -> list[T]:
     """At most `count` of them, the longest among them, evenly."""
     if len(prefixes) <= count:
         return list(prefixes)
@@ -345,5 +366,6 @@ def _step(move: Move, speedup: float) -> Step:
     )
 
 
-def _order(one: Found) -> tuple[float, int, str]:
+def order(one: Found) -> tuple[float, int, str]:
+    """The fastest first, of equal ones the one with fewer steps."""
     return one.latency_ms, len(one.steps), one.source

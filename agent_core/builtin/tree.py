@@ -164,3 +164,12 @@ def lines_of(body: Sequence[ast.stmt]) -> Iterator[list[ast.stmt]]:
             line = []
         line.append(item)
     yield line
+
+
+def meant(source: str) -> str:
+    """What a source says, whatever its layout and its comments; equal for sources that mean the same.
+
+    Raises:
+        SyntaxError: the source does not parse.
+    """
+    return ast.dump(ast.parse(source))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -14,6 +13,7 @@ from agent_core.builtin.model import Argument, Kernel
 from agent_core.builtin.reader import read
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
+from agent_core.builtin.tree import meant
 from nki_sim.targets import Target
 
 
@@ -50,7 +50,7 @@ def wander(
 
 def _step(kernel: Kernel, arguments: Sequence[Argument], target: Target, random: Random) -> Drawn | None:
     """One rewrite that applies and changes something; what was drawn and is refused leaves the draw."""
-    before = _meant(kernel.module.code)
+    before = meant(kernel.module.code)
     sites = [
         (transform, site, place)
         for transform in TRANSFORMS.values()
@@ -64,7 +64,7 @@ def _step(kernel: Kernel, arguments: Sequence[Argument], target: Target, random:
                 checked(kernel, source, arguments, target)
             except Refused:
                 continue
-            if _meant(source) != before:
+            if meant(source) != before:
                 return Drawn(transform, site, choice, source)
     return None
 
@@ -78,7 +78,3 @@ def _choices(
     except Refused:
         return []
     return random.sample(choices, len(choices))
-
-
-def _meant(source: str) -> str:
-    return ast.dump(ast.parse(source))

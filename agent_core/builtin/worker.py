@@ -20,6 +20,7 @@ from agent_core.builtin.model import Argument, ArrayArgument
 from agent_core.builtin.proxy import instructions, proxy
 from agent_core.builtin.rank import Evidence, chosen, expected, ranked
 from agent_core.builtin.reader import read
+from agent_core.builtin.retrace import followed, retrace
 from agent_core.builtin.transforms.base import Refused
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
 from agent_core.builtin.tree import SourceError
@@ -128,6 +129,27 @@ def _combine(values: dict[str, Any]) -> dict[str, Any]:
     return {"made": made}
 
 
+def _retrace(values: dict[str, Any]) -> dict[str, Any]:
+    """What a sequence that paid elsewhere comes to here: the steps that apply, and the source after each."""
+    target = targets.load(values["target"])
+    past = followed(values["legs"], _arrays(values["theirs"]), target)
+    made = retrace(values["source"], _arguments(values), target, past)
+    return {
+        "made": [
+            {
+                "number": one.number,
+                "technique": one.technique,
+                "site": one.site,
+                "title": one.title,
+                "choice": dict(one.choice),
+                "source": one.source,
+                "instructions": instructions(one.kernel),
+            }
+            for one in made
+        ]
+    }
+
+
 def _wander(values: dict[str, Any]) -> dict[str, Any]:
     """The source after a sequence of rewrites, its length and all its steps drawn by a seed."""
     random = Random(values["seed"])  # noqa: S311  a search, no secret
@@ -191,11 +213,12 @@ def _check_changed(before: str, after: str) -> None:
 
 
 def _arguments(values: dict[str, Any]) -> list[Argument]:
+    return _arrays(values["arguments"])
+
+
+def _arrays(told: list[Any]) -> list[Argument]:
     """Arrays are pairs of shape and type, all else the numbers that they are."""
-    return [
-        ArrayArgument(tuple(item[0]), item[1]) if isinstance(item, list) else item
-        for item in values["arguments"]
-    ]
+    return [ArrayArgument(tuple(item[0]), item[1]) if isinstance(item, list) else item for item in told]
 
 
 _JOBS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -205,5 +228,6 @@ _JOBS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "proxy": _proxy,
     "combine": _combine,
     "replay": _replay,
+    "retrace": _retrace,
     "wander": _wander,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from daemon.ctl.words import LEVELS, brief, count, discarded, ended, latency, ms, percentage, times
+from daemon.ctl.words import LEVELS, brief, count, discarded, ended, latency, ms, origin, percentage, times
 from state.events import (
     BeamSelected,
     CommandCompleted,
@@ -40,6 +40,8 @@ from state.events import (
     RunForked,
     RunPaused,
     RunResumed,
+    SequenceLearnt,
+    SequencesGiven,
     effect_key,
 )
 from state.model import JUDGES, ErrorInfo, Role
@@ -225,5 +227,7 @@ _TELL: dict[type[Event], Callable[[Any], str]] = {
     KernelRefuted: _refuted,
     KernelReverted: lambda event: f"{event.lineage}: {event.dropped} to {event.restored}, {event.reason}",
     GuardCheckpointed: _checkpointed,
+    SequenceLearnt: lambda event: origin(event.sequence),
+    SequencesGiven: lambda event: "; ".join(map(origin, event.sequences)),
     MemoryCurated: lambda event: f"round {event.round}, {count(len(event.memory), 'experience')}",
 }

@@ -48,8 +48,18 @@ def status(session: Session, run: str | None) -> None:
     refused = process["config_refused"]
     told = [f"an edit was refused, and changes nothing: {refused}"] if refused else []
     table = _table(runs) if runs else ["no runs"]
-    text = [_process_line(process), *told, *table, *_approvals(runs), *_interrupted(session, runs)]
+    given = _given(runs[0]) if run is not None else []
+    text = [_process_line(process), *told, *table, *given, *_approvals(runs), *_interrupted(session, runs)]
     session.emit({"daemon": process, "runs": runs}, "\n".join(text))
+
+
+def _given(run: dict[str, Any]) -> list[str]:
+    """Return a line for each sequence that a run tried first, with where it is from."""
+    return [
+        f"tried first what paid in {one['from']} ({one['problem']}, {times(one['speedup'])} by "
+        f"{count(one['steps'], 'rewrite')})"
+        for one in run["given"]
+    ]
 
 
 def _approvals(runs: list[dict[str, Any]]) -> list[str]:

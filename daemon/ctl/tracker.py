@@ -114,6 +114,10 @@ def summary(run: str, state: RunState) -> dict[str, Any]:
         "in_flight": len(state.open),
         "needs_approval": list(state.needs_approval),
         "prompts": state.prompts,
+        "given": [
+            {"from": one.place, "problem": one.problem, "speedup": one.speedup, "steps": len(one.steps)}
+            for one in state.sequences or ()
+        ],
         "spent_usd": None if state.unknown_cost else state.spent_usd,
         "state_hash": state_hash(state),
         "decision_digest": state.decision_digest,

@@ -24,6 +24,7 @@ from state.events import (
     RunForked,
     RunPaused,
     RunResumed,
+    SequencesGiven,
 )
 from state.fold import RunState
 from state.model import (
@@ -32,6 +33,7 @@ from state.model import (
     Bounds,
     Candidate,
     Identity,
+    LearntSequence,
     Level,
     RunConfig,
     RunStatus,
@@ -200,6 +202,11 @@ def candidate(one: Candidate) -> str:
     return f"{one.id}: {one.title} ({brief(one.benchmark)})"
 
 
+def origin(one: LearntSequence) -> str:
+    """Return where a sequence that paid is from, and what it brought there."""
+    return f"{one.place} ({one.problem}, {times(one.speedup)} by {count(len(one.steps), 'rewrite')})"
+
+
 # --- what happened ---------------------------------------------------------------------------------
 
 
@@ -265,6 +272,7 @@ _TELL: dict[type[Event], Callable[[Any, Tracker], str | None]] = {
         f"  lineage {event.lineage} reverted to {event.restored}: {event.reason}"
     ),
     BeamSelected: _selected,
+    SequencesGiven: lambda event, _: f"tries first what paid in {'; '.join(map(origin, event.sequences))}",
     RoundStarted: _round,
     RunForked: lambda event, tracker: (
         f"run {tracker.run} continues {event.parent} from its event {event.parent_seq}"

@@ -154,3 +154,7 @@ def test_a_beam_hashes_as_it_did_before_there_were_others():
     beam, other = world("beam").state, world("random").state
     assert "strategy" not in semantic(beam)["config"]["search"]
     assert semantic(other)["config"]["search"]["strategy"] == "random"
+
+
+def test_only_the_beam_tries_first_what_paid_elsewhere():
+    assert [name for name, one in STRATEGIES.items() if one.reuses] == ["beam"]

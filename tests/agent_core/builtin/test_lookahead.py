@@ -9,7 +9,8 @@ from random import Random
 
 import pytest
 
-from agent_core.builtin.lookahead import Expansion, Found, Limits, Move, Search, distinct
+from agent_core.builtin.distinct import distinct
+from agent_core.builtin.lookahead import Expansion, Found, Lead, Limits, Move, Search
 from state.model import ErrorInfo, Predicted, Step, digest_of
 
 AMPLE = Limits(predictions=200, instructions=10**9, depth=12, width=3)
@@ -77,9 +78,19 @@ class Toy:
         return Predicted(latency_ms=self.ms(source), instructions=10, code=digest_of(source.encode()))
 
 
-async def search(toy: Toy, limits: Limits = AMPLE, seed: int = 0) -> tuple[Search, list[Found]]:
+async def search(
+    toy: Toy, limits: Limits = AMPLE, seed: int = 0, leads: Sequence[Sequence[Lead]] = ()
+) -> tuple[Search, list[Found]]:
     one = Search(toy.expand, toy.combine, toy.predict, limits, Random(seed))
-    return one, await one.run("", 100.0)
+    return one, await one.run("", 100.0, leads)
+
+
+def lead(letters: str, instructions: int = 10) -> list[Lead]:
+    """What a sequence of another run makes of the first kernel, step by step."""
+    steps = tuple(
+        Step(technique=f"flip_{letter}", site="there", title=letter, speedup=2.0) for letter in letters
+    )
+    return [Lead(steps[:n], "".join(sorted(letters[:n])), instructions) for n in range(1, len(letters) + 1)]
 
 
 async def test_gains_that_do_not_depend_on_one_another_are_carried_out_together():
@@ -184,3 +195,75 @@ def test_of_two_ways_to_one_code_the_shorter_is_judged():
     twin = Found(short.source, short.steps, 50, 10, "ab")
     (chosen,) = distinct([twin, long], 6, 100.0, frozenset())
     assert chosen is twin
+
+
+# --- what paid in other runs ---
+
+
+async def test_what_paid_elsewhere_is_tried_before_anything_else():
+    toy = Toy(dict.fromkeys("abcdef", 0.9), guess=dict.fromkeys("abc", -0.5))
+    _, found = await search(toy, leads=[lead("abc"), lead("d")])
+    assert toy.asked[:4] == ["abc", "d", "ab", "a"], "all of each, the nearest first, then parts"
+    assert toy.expanded[0] == "abc", "and looked further from"
+    assert found[0].source == "abcdef"
+    assert [step.site for step in found[0].steps[:3]] == ["there"] * 3
+    assert prod(step.speedup for step in found[0].steps) == pytest.approx(100 / found[0].latency_ms)
+
+
+async def test_what_does_not_pay_here_is_one_kernel_among_others():
+    toy = Toy({"a": 1.5, "b": 0.9})
+    _, found = await search(toy, leads=[lead("a")])
+    assert found[0].source == "b"
+    assert toy.expanded[0] == ""
+
+
+async def test_what_is_tried_first_counts_and_is_a_part_of_what_may_be_predicted():
+    toy = Toy(dict.fromkeys("abcdefgh", 0.99))
+    limits = Limits(predictions=8, instructions=10**9, depth=12, width=2)
+    one, _ = await search(toy, limits, leads=[lead("abcd"), lead("efgh")])
+    assert toy.asked[:2] == ["abcd", "efgh"]
+    assert toy.asked[2] not in ("abc", "efg"), "so many predictions are for one of each, and no more"
+    assert one.predicted == len(toy.asked) == 8
+
+
+@pytest.mark.parametrize(("predictions", "tried"), [(1, 1), (2, 2), (3, 3)])
+async def test_one_of_each_sequence_is_tried_as_far_as_predictions_go(predictions, tried):
+    toy = Toy(dict.fromkeys("abcd", 0.9), guess=dict.fromkeys("abcd", -9.0))
+    limits = Limits(predictions=predictions, instructions=10**9, depth=12, width=2)
+    await search(toy, limits, leads=[lead("ab"), lead("cd"), lead("ad")])
+    assert toy.asked == ["ab", "cd", "ad"][:tried]
+
+
+async def test_instructions_limit_what_is_tried_first_but_for_one():
+    toy = Toy(dict.fromkeys("abcd", 0.9), guess=dict.fromkeys("abcd", -9.0))
+    limits = Limits(predictions=100, instructions=500, depth=12, width=2)
+    await search(toy, limits, leads=[lead("ab", 600), lead("cd", 600)])
+    assert toy.asked == ["ab"]
+    other = Toy(dict.fromkeys("abcd", 0.9), guess=dict.fromkeys("abcd", -9.0))
+    await search(other, limits, leads=[lead("ab", 300), lead("cd", 150), lead("ad", 300)])
+    assert other.asked == ["ab", "cd"]
+
+
+async def test_depth_is_for_steps_that_are_searched():
+    toy = Toy(dict.fromkeys("abcdefg", 0.9), guess=dict.fromkeys("abcde", -9.0))
+    limits = Limits(predictions=100, instructions=10**9, depth=1, width=2)
+    _, found = await search(toy, limits, leads=[lead("abcde")])
+    assert {len(one.steps) - one.given for one in found} <= {0, 1}
+    assert max(len(one.steps) for one in found) == 6
+
+
+async def test_sequences_that_come_to_the_same_or_to_nothing_are_predicted_once():
+    toy = Toy(dict.fromkeys("ab", 0.9), wrong="b")
+    same = [Lead(lead("a")[0].steps, "", 10)]
+    one, found = await search(toy, leads=[lead("a"), [], same, lead("a"), lead("b")])
+    assert toy.asked[:2] == ["a", "b"]
+    assert toy.asked.count("a") == 1
+    assert "" not in toy.asked
+    assert (found[0].source, one.failed) == ("a", toy.asked.count("b") + toy.asked.count("ab"))
+
+
+async def test_who_is_given_nothing_searches_as_before():
+    plain, given = (Toy(dict.fromkeys("abcdefgh", 0.95)) for _ in range(2))
+    await search(plain, seed=3)
+    await search(given, seed=3, leads=[[], []])
+    assert plain.asked == given.asked

@@ -1,0 +1,227 @@
+"""Sequences of changes from run to run: what a run teaches when it ends, and which ones a new run is given.
+
+A run teaches what led from the kernel that it began with to its best: the steps of the plans along the best
+kernel's line of descent. Only what was verified is taught: that kernel was found correct on everything, and
+it beats the first one beyond doubt. What is like what is told by tags, which come from the problem's
+specification and from the instructions of the initial kernel, never from a name.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import log2, prod
+from typing import TYPE_CHECKING
+
+from agent_core.builtin.menu import menu
+from stability import guard
+from state.events import Event, KernelKept, PlanProposed, RoundStarted, RunForked
+from state.fold import RunState
+from state.model import Candidate, EffectKey, LearntSequence, Leg, Plan, Role, Step, Tags
+from state.records import Recorded
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from seeds import ProblemSpec
+
+GIVEN = 4
+"""Sequences that a run is given at most."""
+LEAST_ALIKE = 1 / 3
+"""Share of operators that two problems must have in common, of those of either."""
+MOST_STEPS = 64
+"""Steps of a sequence: of a longer line of descent, only the first legs are taught."""
+
+HISTORY: tuple[type[Event], ...] = (RunForked, RoundStarted, PlanProposed, KernelKept)
+"""Events of a run that `learnt` goes by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a run works on: the tags by which sequences are compared, and what its kernels are called with."""
+
+    tags: Tags
+    arguments: tuple[JsonValue, ...]
+
+
+def setting(spec: ProblemSpec, size: str, target: str, kernel: str) -> Setting:
+    """Return what a run works on that begins with the source `kernel`.
+
+    Raises:
+        UnknownSizeError: the spec has no such size.
+    """
+    dims = spec.dims(size)
+    arrays = [[list(item.passed(dims)), item.dtype] for item in spec.inputs]
+    tags = Tags(
+        target=target,
+        operators=tuple(sorted(operators(kernel))),
+        dtypes=tuple(sorted({item.dtype for item in spec.inputs})),
+        extents=tuple(sorted((round(log2(extent)) for extent in dims.values()), reverse=True)),
+    )
+    return Setting(tags, tuple(spec.arguments(arrays, lambda value: value)))
+
+
+def operators(kernel: str) -> frozenset[str]:
+    """Return the instructions that a kernel's source calls, and the functions that it has them apply."""
+    from nki_sim.operators import OPERATORS
+
+    try:
+        tree = ast.parse(kernel)
+    except (SyntaxError, ValueError, RecursionError):
+        return frozenset()
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _leaf(node.func) in OPERATORS]
+    words = [word for call in calls for word in call.keywords if (word.arg or "").startswith("op")]
+    applied = {_leaf(word.value) for word in words if isinstance(word.value, ast.Attribute)}
+    return frozenset({_leaf(call.func) for call in calls} | applied)
+
+
+def _leaf(node: ast.expr) -> str:
+    """The last part of a dotted name, which is what modules are spelt differently before."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+# --- what a run teaches ------------------------------------------------------------------------------
+
+
+def learnt(run: str, state: RunState, history: Iterable[Recorded], where: Setting) -> LearntSequence | None:
+    """Return what led to the best kernel of a run whose audit it stood; None where there is nothing to learn.
+
+    `history` are the run's events of the types in HISTORY, its ancestors' included. What people wrote has no
+    steps: their kernels are left out of the line, and what they gained of its speed-up.
+    """
+    best, initial = state.best, state.initial
+    if best is None or initial is None or not where.tags.operators:  # without any, it is like nothing else
+        return None
+    if not guard.beats(best, initial, confidence_percent=state.config.search.confidence_percent):
+        return None
+    told = _told(history)
+    legs = _bounded([leg for one in told.line(best) if (leg := told.leg(one)) is not None])
+    speedup = prod(leg.speedup for leg in legs)
+    if speedup <= 1:
+        return None
+    return LearntSequence(
+        run=run,
+        run_seq=told.places[best.id],
+        problem=state.problem.name,
+        tags=where.tags,
+        arguments=where.arguments,
+        speedup=round(speedup, 9),
+        legs=tuple(legs),
+    )
+
+
+@dataclass(slots=True)
+class _Told:
+    """What a run's events say of kernels that were kept: by what plan each came, and from which other."""
+
+    kept: dict[str, KernelKept] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
+    plans: dict[str, Plan] = field(default_factory=dict)
+    first: set[str] = field(default_factory=set)
+    """Kernels with which the run began, or which a fork judged anew: what they came of is history."""
+
+    def line(self, best: Candidate) -> list[KernelKept]:
+        """The kernels on the way to `best` that were made in the run, the oldest first."""
+        found: list[KernelKept] = []
+        one: str | None = best.id
+        while one in self.kept and one not in self.first:
+            found.append(self.kept[one])
+            one = self.kept[one].candidate.parent
+        return found[::-1]
+
+    def leg(self, one: KernelKept) -> Leg | None:
+        key = EffectKey.parse(f"{one.candidate.id}.{Role.PLANNER}")
+        plan = self.plans.get(str(key._replace(implementation=0, repair=0)))
+        parent = self.kept.get(one.candidate.parent or "")
+        steps = _steps(plan, key.implementation) if plan is not None else ()
+        if parent is None or one.speedup is None or not steps:
+            return None
+        return Leg(source=parent.candidate.source, steps=steps, speedup=one.speedup)
+
+
+def _told(history: Iterable[Recorded]) -> _Told:
+    told, begun = _Told(), False
+    for item in history:
+        match item.event:
+            case RunForked(rebase=rebase) if rebase is not None:
+                told, begun = _Told(), False
+            case RoundStarted():
+                begun = True
+            case PlanProposed(key=key, plan=plan):
+                told.plans[key] = plan
+            case KernelKept(candidate=candidate) as kept:
+                told.kept[candidate.id] = kept
+                told.places[candidate.id] = item.run_seq
+                if not begun:
+                    told.first.add(candidate.id)
+    return told
+
+
+def _steps(plan: Plan, implementation: int) -> tuple[Step, ...]:
+    """The rewrites of a plan that are on the menu; of a single one, with the parameters that were taken."""
+    if plan.steps:
+        return tuple(step for step in plan.steps if step.technique in menu())
+    if plan.technique not in menu():
+        return ()
+    site, choices = plan.site, None
+    if isinstance(plan.detail, dict):
+        site, choices = str(plan.detail.get("site", site)), plan.detail.get("choices")
+    choice = choices[implementation] if isinstance(choices, list) and implementation < len(choices) else {}
+    return (
+        Step(
+            technique=plan.technique,
+            site=site,
+            title=plan.title,
+            choice=_parameters(choice),
+            speedup=plan.prediction.speedup,
+        ),
+    )
+
+
+def _parameters(choice: JsonValue) -> dict[str, int | str]:
+    values = choice.items() if isinstance(choice, dict) else ()
+    return {name: value for name, value in values if isinstance(value, int | str)}
+
+
+def _bounded(legs: Sequence[Leg]) -> list[Leg]:
+    kept: list[Leg] = []
+    for leg in legs:
+        if sum(len(one.steps) for one in (*kept, leg)) > MOST_STEPS:
+            break
+        kept.append(leg)
+    return kept
+
+
+# --- what a run is given -----------------------------------------------------------------------------
+
+
+def nearest(known: Sequence[LearntSequence], tags: Tags) -> tuple[LearntSequence, ...]:
+    """Return the sequences that a run with these tags may try first: for its target, the most alike first.
+
+    They are ordered by the operators that they share, then by how near the dimensions are, by data types, and
+    by what they gained; of equal ones the last learnt comes first.
+    """
+    alike = {
+        number: _shared(one.tags, tags) for number, one in enumerate(known) if one.tags.target == tags.target
+    }
+
+    def order(number: int) -> tuple[float, int, bool, float, int]:
+        one = known[number]
+        apart = _apart(one.tags.extents, tags.extents)
+        return -alike[number], apart, one.tags.dtypes != tags.dtypes, -one.speedup, -number
+
+    near = (number for number, share in alike.items() if share >= LEAST_ALIKE)
+    return tuple(known[number] for number in sorted(near, key=order)[:GIVEN])
+
+
+def _shared(one: Tags, other: Tags) -> float:
+    mine, theirs = set(one.operators), set(other.operators)
+    return len(mine & theirs) / len(mine | theirs) if mine and theirs else 0.0
+
+
+def _apart(mine: Sequence[int], theirs: Sequence[int]) -> int:
+    """How many powers of two lie between dimensions, the largest compared with the largest, and so on."""
+    most = max(len(mine), len(theirs))
+    padded = ((*one, *[0] * (most - len(one))) for one in (mine, theirs))
+    return sum(abs(a - b) for a, b in zip(*padded, strict=True))

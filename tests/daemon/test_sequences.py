@@ -1,0 +1,223 @@
+"""Runs of a home hand on what paid: learnt with a run's end, given before a run's first round."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from agent_core import proposers, sequences
+from agent_core.builtin.menu import menu
+from daemon.ctl import lines
+from daemon.ctl.tracker import Tracker
+from daemon.ctl.words import narrate
+from daemon.sequences import beside
+from daemon.verbs import Fork, run_id
+from state.errors import BlobMissing
+from state.events import (
+    KernelKept,
+    RoundStarted,
+    RunCompleted,
+    RunCreated,
+    SequenceLearnt,
+    SequencesGiven,
+)
+from state.log import EventLog
+from state.model import SYSTEM_STREAM, Level, RunConfig, StopReason
+from state.reader import LogReader
+from state.records import Recorded
+from state.verify import verify
+from tests.daemon import fakes
+from tests.daemon.fakes import CONFIG, KERNEL, finish, submission
+
+SOURCE = KERNEL + "\n\ndef kernel(x):\n    nisa.activation(dst=x, op=nl.exp, data=x)\n"
+"""A kernel for the fake judge that has an instruction."""
+
+
+@pytest.fixture(autouse=True)
+def scripted_looks_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = replace(proposers._KNOWN["scripted"], looks_ahead=True)
+    monkeypatch.setitem(proposers._KNOWN, "scripted", entry)
+    known, any_ = menu(), next(iter(menu().values()))
+    names = ("double_constant", "halve_constant")
+    monkeypatch.setattr(sequences, "menu", lambda: known | dict.fromkeys(names, any_))
+
+
+def submit(home: Path, id_: str, config: RunConfig = CONFIG) -> str:
+    return run_id(fakes.drop(home, submission(config, SOURCE), id_=id_), config.problem)
+
+
+def read(home: Path, stream: str, *kinds: type) -> list[Recorded]:
+    with LogReader.open(home) as reader:
+        found = reader.read(stream=stream, limit=10_000)
+    return [item for item in found if isinstance(item.event, kinds)]
+
+
+def searching(**changes: Any) -> RunConfig:
+    return CONFIG.model_copy(update={"search": CONFIG.search.model_copy(update=changes)})
+
+
+def test_what_paid_in_one_run_is_given_to_the_next_before_its_first_round(home):
+    first = submit(home, "0001-a")
+    finish(home, first)
+    (taught,) = read(home, SYSTEM_STREAM, SequenceLearnt)
+    (end,) = read(home, first, RunCompleted)
+    assert taught.seq == end.seq + 1, "in one transaction"
+    sequence = taught.event.sequence
+    (kept,) = [item for item in read(home, first, KernelKept) if item.run_seq == sequence.run_seq]
+    with LogReader.open(home) as reader:
+        best = reader.state(first).best
+        assert kept.event.candidate.id == best.id
+        assert sequence.speedup == pytest.approx(reader.state(first).initial.latency_ms / best.latency_ms)
+    assert sequence.place == f"{first}@{kept.run_seq}"
+
+    second = submit(home, "0002-b", CONFIG.model_copy(update={"seed": 3}))
+    finish(home, second)
+    (given,) = read(home, second, SequencesGiven)
+    (started,) = [item for item in read(home, second, RoundStarted) if item.event.round == 1]
+    assert (given.event.round, given.seq) == (1, started.seq - 1)
+    assert given.event.sequences == (sequence,)
+    with LogReader.open(home) as reader:
+        assert reader.replay(second).state.sequences == (sequence,)
+        assert reader.state(first).sequences is None
+    assert verify(home).ok
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        searching(reuse=False),
+        searching(strategy="greedy"),
+        searching(lookahead_predictions=0),
+        CONFIG.model_copy(update={"target": "trn1"}),
+    ],
+    ids=["turned off", "another strategy", "no predictions", "another target"],
+)
+def test_who_may_not_or_cannot_use_them_is_given_none(home, config):
+    finish(home, submit(home, "0001-a"))
+    run = submit(home, "0002-b", config)
+    finish(home, run)
+    assert read(home, run, SequencesGiven) == []
+
+
+def test_who_cannot_look_ahead_is_given_none(home, monkeypatch):
+    finish(home, submit(home, "0001-a"))
+    entry = replace(proposers._KNOWN["scripted"], looks_ahead=False)
+    monkeypatch.setitem(proposers._KNOWN, "scripted", entry)
+    run = submit(home, "0002-b")
+    finish(home, run)
+    assert read(home, run, SequencesGiven) == []
+
+
+def test_runs_side_by_side_learn_in_the_order_in_which_they_end(home):
+    runs = [submit(home, f"000{n}-a", CONFIG.model_copy(update={"seed": n})) for n in (1, 2, 3)]
+    finish(home, *runs, at_a_time=2)
+    ends = {run: read(home, run, RunCompleted)[0].seq for run in runs}
+    taught = read(home, SYSTEM_STREAM, SequenceLearnt)
+    assert [item.event.sequence.run for item in taught] == [
+        run for run in sorted(ends, key=ends.__getitem__) if run in {one.event.sequence.run for one in taught}
+    ]
+    with LogReader.open(home) as reader:
+        gains = [item.event.sequence.speedup for item in taught]
+        assert [one.speedup for one in reader.system().sequences] == [max(gains)], "all have the same tags"
+    assert verify(home).ok
+
+
+def test_a_fork_keeps_what_the_run_was_given_and_needs_nothing_else(home, tmp_path):
+    finish(home, submit(home, "0001-a"))
+    run = submit(home, "0002-b", CONFIG.model_copy(update={"seed": 3}))
+    finish(home, run)
+    (given,) = read(home, run, SequencesGiven)
+    child = run_id(fakes.drop(home, Fork(run=run, seq=given.run_seq), id_="0003-c"), CONFIG.problem)
+    finish(home, child)
+    own = [item for item in read(home, child, SequencesGiven) if item.stream == child]
+    assert own == []
+    with LogReader.open(home) as reader:
+        assert reader.state(child).sequences == given.event.sequences
+        assert reader.state(child).decision_digest == reader.state(run).decision_digest
+
+
+def test_people_are_told_what_a_run_was_given_and_where_that_is_from(home, ctl):
+    first = submit(home, "0001-a")
+    finish(home, first)
+    second = submit(home, "0002-b", CONFIG.model_copy(update={"seed": 3}))
+    finish(home, second)
+    (taught,) = read(home, SYSTEM_STREAM, SequenceLearnt)[:1]
+    sequence = taught.event.sequence
+    (given,) = read(home, second, SequencesGiven)
+    told = {row["id"]: row["given"] for row in ctl("status", "--json").json["runs"]}
+    assert told == {
+        first: [],
+        second: [
+            {
+                "from": sequence.place,
+                "problem": "silu",
+                "speedup": sequence.speedup,
+                "steps": len(sequence.steps),
+            }
+        ],
+    }
+    words = f"tried first what paid in {sequence.place} (silu, {sequence.speedup:.2f}x by "
+    assert words in ctl("status", second).out
+    assert "tried first" not in ctl("status", first).out
+    assert f"{sequence.place} (silu, " in lines.facts(given.event)
+    assert lines.facts(taught.event).startswith(f"{sequence.place} (silu, {sequence.speedup:.2f}x by ")
+    tracker = Tracker(run=second)
+    tracker.add(read(home, second, RunCreated)[0])
+    said = narrate(given.event, tracker)
+    assert said is not None
+    assert said.startswith(f"tries first what paid in {sequence.place} (silu, ")
+    shown = ctl("show", f"{second}@{given.run_seq}", "--json").json
+    assert set(shown["blobs"]) == {leg.source for leg in sequence.legs}
+    assert ctl("tail", "--type", "learning", "--run", second, "--since", "1970-01-01T00:00:00Z").out.count(
+        "SequencesGiven"
+    )
+
+
+class Log:
+    """Reads as a log does that lost its blobs."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def get_blob(self, digest: str) -> bytes:
+        raise BlobMissing(digest)
+
+
+def test_a_run_whose_files_are_gone_goes_on_without(home):
+    run = submit(home, "0001-a")
+    finish(home, run)
+    with EventLog.open(home) as log, capture_logs() as said:
+        state = log.state(run)
+        begun = state.model_copy(update={"sequences": None})
+        started = RoundStarted(round=1, slots=())
+        ended = RunCompleted(reason=StopReason.ROUNDS, level=Level.WHOLE)
+        assert [one.event for one in beside(Log(log), "other", begun, [started])] == [started]
+        assert [one.event for one in beside(Log(log), "other", begun, [ended])] == [ended]
+        assert [one["event"] for one in said] == ["problem_unreadable"] * 2
+        assert len(beside(log, "other", begun, [started])) == 2
+        assert len(beside(log, run, begun, [ended])) == 2
+
+
+@pytest.mark.parametrize("level", [None, Level.SLICES, Level.ONE_SEED])
+def test_what_was_not_verified_whole_is_not_learnt(home, level):
+    run = submit(home, "0001-a")
+    finish(home, run)
+    ended = RunCompleted(reason=StopReason.ROUNDS, level=level)
+    with EventLog.open(home) as log:
+        assert [one.event for one in beside(log, run, log.state(run), [ended])] == [ended]
+
+
+def test_later_rounds_are_given_nothing(home):
+    run = submit(home, "0001-a")
+    finish(home, run)
+    started = RoundStarted(round=2, slots=())
+    with EventLog.open(home) as log:
+        state = log.state(run).model_copy(update={"sequences": None})
+        assert [one.event for one in beside(log, run, state, [started])] == [started]
