@@ -31,8 +31,8 @@ def needed(curve: Sequence[Sequence[float]], initial_ms: float, best_ms: float, 
 def compared(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """Return a row for each size, target and arm; empty where a size and target have one arm only.
 
-    Problems in which no arm gained anything are left out. `median` and the ends of `interval` are None where
-    the share was not reached.
+    Problems in which no arm gained anything, or that not every arm ran, are left out. `median` and the ends
+    of `interval` are None where the share was not reached.
     """
     groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for one in rows:
@@ -49,8 +49,11 @@ def _compared(rows: Sequence[Row]) -> Iterable[dict[str, Any]]:
     best: dict[str, float] = {}
     for one in rows:
         best[one["problem"]] = min(best.get(one["problem"], inf), one["curve"][-1][1])
-    gained = [one for one in rows if best[one["problem"]] < one["initial_ms"]]
-    for arm in dict.fromkeys(one["arm"] for one in rows):
+    names = dict.fromkeys(one["arm"] for one in rows)
+    ran = {(one["problem"], one["arm"]) for one in rows}
+    whole = {problem for problem in best if all((problem, arm) in ran for arm in names)}
+    gained = [one for one in rows if one["problem"] in whole and best[one["problem"]] < one["initial_ms"]]
+    for arm in names:
         mine = [one for one in gained if one["arm"] == arm]
         yield {
             "arm": arm,

@@ -1,7 +1,8 @@
 """One run of the benchmark: an `agentctl run` of its own, in a home that nothing else has used.
 
 The home is deleted after it, so that nothing is remembered from one run to the next, and a kernel that a run
-judges twice counts twice. A run whose time is up is ended as Ctrl-C ends it: what it had kept by then counts.
+judges twice counts twice; only an arm that reuses sequences finds there what runs on other problems learnt. A
+run whose time is up is ended as Ctrl-C ends it: what it had kept by then counts.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from agent_core.strategies import STRATEGIES, rounds_within
+from daemon.bench import lessons
+from daemon.bench.lessons import Lesson
 from state.model import EffectKey, Role, SearchConfig, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,6 +29,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 BLIND = "-blind"
 """What ends the name of an arm whose strategy does without predictions."""
+REUSE = "-reuse"
+"""What ends the name of the arm that is offered what runs on other problems have learnt."""
 ROUND_SHARE = 0.7
 """Part of a run's time after which a round is closed with what it has, so that this can still be kept."""
 CLOSING_SECONDS = 60.0
@@ -34,12 +39,12 @@ CLOSING_SECONDS = 60.0
 KEPT = (
     "reason", "initial_ms", "initial_lo_ms", "initial_hi_ms", "best_ms", "best_lo_ms", "best_hi_ms",
     "best_level", "speedup", "best_wins_percent", "plain_bound_ms", "tight_bound_ms", "percent_of_peak",
-    "percent_of_tight_bound", "evaluated", "looked_at", "decision_digest",
+    "percent_of_tight_bound", "evaluated", "looked_at", "given", "decision_digest",
 )  # fmt: skip
 """What is kept of a run's status; latencies and bounds in ms, all predicted."""
 
-ARMS = tuple(name + end for name in STRATEGIES for end in ("", BLIND))
-"""The strategies, each with predictions and without."""
+ARMS = (*(name + end for name in STRATEGIES for end in ("", BLIND)), f"beam{REUSE}")
+"""The strategies, each with predictions and without, and the beam with what other runs have learnt."""
 
 Events = Sequence[Mapping[str, Any]]
 """A run's events as `agentctl tail --json` writes them, oldest first."""
@@ -80,10 +85,11 @@ def settings(arm: str, budget: Budget) -> dict[str, float | str]:
     Rounds are whole: no arm judges more than `budget.candidates`, and each as many as its rounds allow (one
     round at least).
     """
-    strategy = arm.removesuffix(BLIND)
+    strategy = arm.removesuffix(BLIND).removesuffix(REUSE)
     search = SearchConfig.model_validate({"strategy": strategy})
     rounds = rounds_within(budget.candidates, search)
-    made: dict[str, float | str] = {"strategy": strategy, "rounds": rounds}
+    reuse = "true" if arm.endswith(REUSE) else "false"
+    made: dict[str, float | str] = {"strategy": strategy, "rounds": rounds, "reuse": reuse}
     made["round_seconds"] = round(60 * budget.minutes * ROUND_SHARE, 1)
     if arm.endswith(BLIND):
         made["lookahead_predictions"] = 0
@@ -92,13 +98,17 @@ def settings(arm: str, budget: Budget) -> dict[str, float | str]:
     return made
 
 
-def run(job: Job, budget: Budget) -> dict[str, Any]:
+def run(job: Job, budget: Budget, offered: Sequence[Lesson] = ()) -> dict[str, Any]:
     """Run one job to its end, or until its time is up, and return what came of it.
+
+    `offered` are lessons of other runs, which its home has from the beginning.
 
     Raises:
         RuntimeError: the run did not begin, or left no result.
     """
     with tempfile.TemporaryDirectory(prefix="search-") as home:
+        if offered:
+            lessons.offer(Path(home), offered)
         began = time.monotonic()
         in_time = _finished(job, home, budget)
         seconds = time.monotonic() - began
@@ -115,6 +125,7 @@ def run(job: Job, budget: Budget) -> dict[str, Any]:
             "in_time": in_time,
             "techniques": techniques(events, status["best"]),
             "curve": curve(events),
+            "lesson": lessons.taught(Path(home), status["id"]),
         }
 
 

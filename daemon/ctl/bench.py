@@ -30,7 +30,8 @@ def bench(session: Session) -> None:
 @click.option("--problems", metavar="A,B", help="Problems (default: all; of --arms: four).")
 @click.option("--target", type=click.Choice(("trn1", "trn2")), default="trn2", show_default=True)
 @click.option("--size", type=click.Choice(("full", "reduced")), help="Default: full; of --arms: reduced.")
-@click.option("--strategies", metavar="A,B", help="Strategies; NAME-blind does without predictions.")
+@click.option("--strategies", metavar="A,B", help="Strategies; NAME-blind predicts nothing; beam-reuse.")
+@click.option("--donors", metavar="A,B", help="Problems whose runs beam-reuse learns from (default: all).")
 @click.option("--seeds", metavar="N,M", help="Seeds of the runs (default: 0; of --arms: 0,1,2,3,4).")
 @click.option("--candidates", type=click.IntRange(1), default=100, show_default=True, help="Judged at most.")
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True)
@@ -39,13 +40,14 @@ def bench(session: Session) -> None:
 def search(session: Session, /, *, candidates: int, minutes: float, out: Path | None, **flags: Any) -> int:
     """Run the search from the initial kernels of problems, and say what it finds.
 
-    Each run has a home of its own, which is deleted after it: nothing is remembered from one to the next.
+    Each run has a home of its own, which is deleted after it: nothing is remembered from one to the next, but
+    that beam-reuse is offered what the beam learnt on other problems.
     With --out, results are kept after each run, and what the file holds is not run again: interrupt it and
     start it again as you like. All latencies are predicted.
     """
-    from daemon.bench import results, runs, tables
+    from daemon.bench import lessons, results, runs, tables
 
-    jobs = _jobs(**flags)
+    jobs, donors = _jobs(**flags)
     budget = runs.Budget(candidates, minutes, whole=flags["arms"])
     found, failed = results.stored(out), 0
     for number, job in enumerate(jobs, start=1):
@@ -53,7 +55,8 @@ def search(session: Session, /, *, candidates: int, minutes: float, out: Path | 
             continue
         click.echo(f"{number} of {len(jobs)}: {job.key}", err=True)
         try:
-            found[job.key] = results.row(job, runs.run(job, budget))
+            offered = lessons.of_others(found, job.problem, donors) if job.arm.endswith(runs.REUSE) else ()
+            found[job.key] = results.row(job, runs.run(job, budget, offered))
         except RuntimeError as error:
             click.echo(str(error), err=True)
             failed += 1
@@ -72,18 +75,28 @@ def _jobs(
     size: str | None,
     strategies: str | None,
     seeds: str | None,
-) -> list[Any]:
-    """The runs that are asked for, those of one problem together."""
+    donors: str | None,
+) -> tuple[list[Any], list[str]]:
+    """The runs that are asked for, those of one problem together, and those whose lessons are offered.
+
+    Who learns from others comes after all of them.
+    """
     import seeds as shipped
-    from daemon.bench.runs import ARMS, Job
+    from daemon.bench.runs import ARMS, REUSE, Job
 
     names = _listed(problems) if problems else ARM_PROBLEMS if arms else shipped.problems()
     chosen = _listed(strategies) if strategies else ARMS if arms else ARMS[:1]
     _known("--problems", names, shipped.problems())
     _known("--strategies", chosen, ARMS)
+    givers = _listed(donors) if donors else shipped.problems()
+    _known("--donors", givers, shipped.problems())
     numbers = _numbers(seeds or (ARM_SEEDS if arms else "0"))
     at = size or ("reduced" if arms else "full")
-    return [Job(name, at, target, number, arm) for name in names for number in numbers for arm in chosen]
+    jobs = [Job(name, at, target, number, arm) for name in names for number in numbers for arm in chosen]
+    reusing = [job for job in jobs if job.arm.endswith(REUSE)]
+    learnt_from = {Job(name, at, target, numbers[0]): None for name in givers} if reusing else {}
+    others = dict.fromkeys(job for job in jobs if job not in reusing) | learnt_from
+    return [*others, *reusing], [job.key for job in learnt_from]
 
 
 def _listed(text: str) -> list[str]:

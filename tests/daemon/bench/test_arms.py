@@ -57,3 +57,10 @@ def test_problems_without_any_gain_and_targets_of_one_arm_are_left_out():
     a, b = arms.compared([*rows, run("a", (2, 1.0), target="trn1")])
     assert (a["runs"], b["runs"], a["target"]) == (1, 1, "trn2")
     assert arms.compared(rows[:1]) == []
+
+
+def test_problems_that_not_every_arm_ran_are_left_out():
+    rows = [run("a", (2, 1.0)), run("b", (3, 1.0)), run("a", (9, 1.0), problem="donor")]
+    a, b = arms.compared(rows)
+    assert (a["runs"], b["runs"]) == (1, 1)
+    assert a["needed"]["90"]["median"] == 2

@@ -10,10 +10,15 @@ import pytest
 from click.testing import CliRunner
 
 from agent_core.builtin.menu import menu
-from daemon.bench import results, runs, tables
+from daemon.bench import lessons, results, runs, tables
 from daemon.bench.runs import ARMS, Budget, Job
 from daemon.ctl.bench import search
-from state.model import SearchConfig
+from state.events import SequenceLearnt
+from state.log import EventLog
+from state.model import SYSTEM_STREAM, SearchConfig, digest_of
+from state.reader import LogReader
+from state.records import NewEvent
+from tests.support.sequences import SOURCE, sequence
 
 
 def judged(key: str, latency_ms: float | None, code: str = "") -> dict[str, Any]:
@@ -137,6 +142,7 @@ def test_the_models_error_is_read_from_where_it_is_told(tmp_path: Path):
 
 def test_the_tables_say_predicted_and_compare_arms():
     made = {"a": row("p"), "b": row("p", arm="random-blind", in_time=False), "c": row("q", speedup=1.5)}
+    made["d"] = row("q", arm="random-blind")
     text = "\n".join(tables.lines(made))
     assert text.startswith("Latencies are predicted")
     for words in ("full size, trn2", "(time up)", "1.50x", "AccelOpt", "9 (9 to 9)", "random-blind", "2/2"):
@@ -150,7 +156,7 @@ def ask(*arguments: str) -> Any:
 def test_what_the_file_holds_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     asked = []
 
-    def pretend(job: Job, budget: Budget) -> dict[str, Any]:
+    def pretend(job: Job, budget: Budget, offered: Any) -> dict[str, Any]:
         asked.append(job.key)
         if job.seed == 1:
             raise RuntimeError(f"{job.key}: lost")
@@ -165,9 +171,52 @@ def test_what_the_file_holds_is_not_run_again(tmp_path: Path, monkeypatch: pytes
     assert asked == ["silu full trn2 seed 0", "silu full trn2 seed 1", "silu full trn2 seed 1"]
 
 
+def test_who_reuses_is_offered_what_was_learnt_on_other_problems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked: dict[str, list[str]] = {}
+
+    def pretend(job: Job, budget: Budget, offered: Any) -> dict[str, Any]:
+        asked[job.key] = [one["of"] for one in offered]
+        learnt = None if job.problem == "bmm" else {"of": f"{job.problem} {job.seed}"}
+        return row(job.problem, curve=[(1, 4.0), (9, 2.0)], lesson=learnt) | {"arm": job.arm}
+
+    monkeypatch.setattr(runs, "run", pretend)
+    flags = ("--problems", "silu,matmul", "--donors", "matmul,bmm,silu,lora", "--seeds", "4,5")
+    ask(*flags, "--strategies", "beam-reuse,beam", "--out", str(tmp_path / "out.json"))
+    order = list(asked)
+    assert {key.split()[0] for key in order if "reuse" not in key} == {"silu", "matmul", "bmm", "lora"}
+    assert [key for key in order if "bmm" in key] == ["bmm full trn2 seed 4"], "one run for each donor"
+    assert all("reuse" in key for key in order[-4:]), "after those that they learn from"
+    for seed in (4, 5):
+        assert asked[f"silu full trn2 seed {seed} beam-reuse"] == ["matmul 4", "lora 4"]
+        assert asked[f"matmul full trn2 seed {seed} beam-reuse"] == ["silu 4", "lora 4"]
+        assert asked[f"silu full trn2 seed {seed}"] == []
+
+
+def test_only_who_reuses_may(tmp_path: Path):
+    for arm in ARMS:
+        assert (runs.settings(arm, Budget(9, 1))["reuse"] == "true") == (arm == "beam-reuse")
+
+
+def test_lessons_are_what_a_home_has_learnt_and_begin_another(tmp_path: Path):
+    with EventLog.open(tmp_path / "first") as log:
+        learnt = NewEvent(SYSTEM_STREAM, SequenceLearnt(sequence=sequence("taught")))
+        log.append_now([learnt], blobs=[SOURCE])
+    lesson = lessons.taught(tmp_path / "first", "taught")
+    assert lesson is not None
+    assert lessons.taught(tmp_path / "first", "another") is None
+    lessons.offer(tmp_path / "second", [json.loads(json.dumps(lesson))])
+    with LogReader.open(tmp_path / "second") as reader:
+        assert reader.system().sequences == (sequence("taught"),)
+        assert reader.blob(digest_of(SOURCE)) == SOURCE
+        assert reader.run_ids() == ()
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
+        (("--donors", "nothing"), "'nothing' is unknown"),
         (("--strategies", "beem"), "'beem' is unknown; there are beam"),
         (("--problems", "nothing"), "'nothing' is unknown"),
         (("--seeds", "a"), "numbers with commas"),

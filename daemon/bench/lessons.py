@@ -1,0 +1,46 @@
+"""What runs of the benchmark teach one another: kept with their results, offered to the arm that reuses it.
+
+A run is offered what runs on other problems have learnt, and never what was learnt on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from state.events import SequenceLearnt
+from state.log import EventLog
+from state.model import SYSTEM_STREAM, LearntSequence
+from state.reader import LogReader
+from state.records import NewEvent
+
+Lesson = Mapping[str, Any]
+"""A learnt sequence, and the sources of the kernels that it names, as JSON."""
+
+
+def taught(home: Path, run: str) -> dict[str, Any] | None:
+    """Return what a run has taught its home; None where nothing of it was verified."""
+    with LogReader.open(home) as reader:
+        found = next((one for one in reader.system().sequences if one.run == run), None)
+        if found is None:
+            return None
+        sources = [reader.blob(leg.source).decode() for leg in found.legs]
+    return {"sequence": found.model_dump(mode="json"), "sources": sources}
+
+
+def offer(home: Path, lessons: Sequence[Lesson]) -> None:
+    """Let a new home begin with what other runs have learnt."""
+    events = [
+        NewEvent(SYSTEM_STREAM, SequenceLearnt(sequence=LearntSequence.model_validate(one["sequence"])))
+        for one in lessons
+    ]
+    sources = dict.fromkeys(source for one in lessons for source in one["sources"])
+    with EventLog.open(home) as log:
+        log.append_now(events, blobs=[source.encode() for source in sources])
+
+
+def of_others(rows: Mapping[str, Mapping[str, Any]], problem: str, donors: Iterable[str]) -> list[Lesson]:
+    """Return what the runs called `donors` have taught, but for those on `problem` itself."""
+    found = (rows[name] for name in donors if name in rows)
+    return [one["lesson"] for one in found if one["problem"] != problem and one.get("lesson") is not None]
