@@ -10,7 +10,7 @@ from state.model import RunConfig, SearchConfig
 
 
 def small(number: int) -> RunConfig:
-    search = SearchConfig(beam=1, explorers=0, plans=2, rounds=2, within_percent=0)
+    search = SearchConfig(beam=1, explorers=0, plans=2, rounds=2, within_percent=0, reuse=False)
     return RunConfig(problem="silu", size="reduced", seed=number, search=search)
 
 
