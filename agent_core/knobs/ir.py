@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import IntEnum
 from functools import cached_property
 from typing import Any
 
@@ -30,8 +30,8 @@ Knob = tuple[str, ...]
 """A place to turn: `("loop_order",)`, `("ltiles_per_block", dim)`, `("buffer_scopes", buffer, dim)`."""
 
 
-class Scope(Enum):
-    """How much of a dimension a buffer holds."""
+class Scope(IntEnum):
+    """How much of a dimension a buffer holds, the least first."""
 
     PER_TILE = 0
     PER_BLOCK = 1
@@ -81,7 +81,7 @@ class KernelIR:
 
     def tiles(self, dim: str, scope: Scope) -> int:
         """How many tiles of a dimension a scope holds."""
-        return (1, self.ltiles[dim], self.graph.dim[dim].tiles)[scope.value]
+        return (1, self.ltiles[dim], self.graph.dim[dim].tiles)[scope]
 
     def trips(self, loop: str) -> int:
         """How often a loop runs."""

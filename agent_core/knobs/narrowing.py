@@ -50,7 +50,7 @@ class Layout:
             taken_by(self.ir, self.place, item, target) / available(item.memory, target)
             for item in self.ir.plan.buffers
         )
-        wide = sum(scope.value for item in self.ir.scopes.values() for scope in item.values())
+        wide = sum(scope for item in self.ir.scopes.values() for scope in item.values())
         return self.excess, sum(taken), wide
 
 
@@ -87,9 +87,9 @@ def _less(ir: KernelIR) -> Iterator[tuple[Knob, int | Scope]]:
         yield from (((LTILES, dim), less) for less in choices(ir.graph, dim) if less < count)
     for buffer in ir.plan.buffers:
         for dim in buffer.scoped:
-            for scope in scopes_of(dim == buffer.partial):
-                if scope.value < ir.scopes[buffer.name][dim].value:
-                    yield (SCOPES, buffer.name, dim), scope
+            held = ir.scopes[buffer.name][dim]
+            less = (scope for scope in scopes_of(dim == buffer.partial) if scope < held)
+            yield from (((SCOPES, buffer.name, dim), scope) for scope in less)
 
 
 def widest(graph: Graph, order: tuple[str, ...], ltiles: dict[str, int] | None = None) -> KernelIR:

@@ -83,7 +83,9 @@ def _settings(entry: Operator, given: dict[str, Any]) -> dict[str, Any]:
     found = {**entry.settings, **given}
     for key, item in found.items():
         if item is REQUIRED:
-            raise WorkloadError(f"{entry.name} needs {key}=, one of {', '.join(entry.functions[key])}")
+            raise WorkloadError(
+                f"{entry.name} needs {key}=, one of {', '.join(sorted(entry.functions[key]))}"
+            )
         if key in entry.functions and item is not None:
             found[key] = named(item, entry.functions[key], f"{entry.name}'s {key}")
         elif key in entry.numbers and not isinstance(item, int | float | np.floating):

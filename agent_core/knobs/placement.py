@@ -101,7 +101,7 @@ def _own(ir: KernelIR, step: Step) -> frozenset[str]:
 def _loops(dim: str, scope: Scope) -> frozenset[str]:
     """The loops that are left when a step takes so much of a dimension at once."""
     names = (f"{dim}.{BLOCK}", f"{dim}.{TILE}")
-    return frozenset(names[: 2 - scope.value])
+    return frozenset(names[: 2 - scope])
 
 
 def span(ir: KernelIR, step: Step, dim: str) -> Scope:
@@ -109,14 +109,10 @@ def span(ir: KernelIR, step: Step, dim: str) -> Scope:
     if dim in step.single:
         return Scope.PER_TILE
     held = [ir.scopes[name][dim] for name in step.tensors if dim in _held(ir, name)]
-    most = min(held, key=lambda scope: scope.value, default=Scope.FULL)
+    most = min(held, default=Scope.FULL)
     limit = reach(ir, step, dim)
     fits = [scope for scope in Scope if ir.tiles(dim, scope) * ir.graph.dim[dim].tile <= limit]
-    return max((scope for scope in fits if scope.value <= most.value), key=_value, default=Scope.PER_TILE)
-
-
-def _value(scope: Scope) -> int:
-    return scope.value
+    return max((scope for scope in fits if scope <= most), default=Scope.PER_TILE)
 
 
 def _held(ir: KernelIR, tensor: str) -> tuple[str, ...]:

@@ -12,11 +12,12 @@ from agent_core.knobs.report import Failure, Fix
 
 
 def contradictions(ir: KernelIR, place: Place) -> Iterator[Failure]:
-    """Buffers whose loops are not those of all that use them. At most one failure per buffer and loop."""
+    """Buffers whose loops are not those of all that use them; of each buffer the outermost loop first."""
     for buffer in ir.plan.buffers:
         if place.contexts[buffer.name]:
-            found = [*_of_scopes(ir, place, buffer), *_of_users(ir, place, buffer)]
-            yield from {failure.key: failure for failure in reversed(found)}.values()
+            found = [*_of_users(ir, place, buffer), *_of_scopes(ir, place, buffer)]
+            single = {failure.key: failure for failure in found}
+            yield from sorted(single.values(), key=lambda failure: ir.position[failure.at])
 
 
 def splits(ir: KernelIR, place: Place, nest: Nest) -> Iterator[Failure]:

@@ -24,7 +24,7 @@ from agent_core.knobs.validity import validity_report
 from remote.judge.rules import offence
 from tests.support.workloads import WORKLOADS, Workload, simulated
 
-SEEDS = int(os.environ.get("KNOB_SEEDS", "3"))
+SEEDS = int(os.environ.get("KNOB_SEEDS", "2"))
 
 each = pytest.mark.parametrize("name", WORKLOADS)
 
