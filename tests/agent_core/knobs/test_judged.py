@@ -1,0 +1,68 @@
+"""Rendered kernels before the judge: problems of `seeds/` that the knob surface can express."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+import seeds
+from agent_core.knobs import ops
+from agent_core.knobs.narrowing import default
+from agent_core.knobs.render import render
+from agent_core.knobs.sampling import sample
+from agent_core.knobs.tracing import trace
+from remote.local import LocalEvaluator
+from state.model import EvaluationRequest, Level, Verdict
+from tests.support.blobs import Blobs
+from tests.support.workloads import WORKLOADS
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def evaluator(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalEvaluator]:
+    home: Path = tmp_path_factory.mktemp("home")
+    made = LocalEvaluator(home=home, slots=1, allow_weak_jail=True, secret="a secret of tests")
+    yield made
+    await made.aclose()
+
+
+def _rmsnorm_matmul(x: Any, w: Any) -> Any:
+    """As the problem has it, with nothing added to the mean."""
+    normed_T = ops.NKITranspose()(data=ops.NKIRMSNorm()(data=x))
+    return ops.NKIMatmul()(stationary=normed_T, moving=w)
+
+
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "matmul": WORKLOADS["matmul"].function,
+    "rmsnorm_matmul": _rmsnorm_matmul,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+async def test_the_judge_finds_a_default_and_a_sample_right(name: str, evaluator: LocalEvaluator) -> None:
+    problem, function = seeds.load(name), FUNCTIONS[name]
+    dims = problem.spec.dims("reduced")
+    shapes = [tuple(dims[dim] for dim in item.shape) for item in problem.spec.inputs]
+    names = list(inspect.signature(function).parameters)
+    graph = trace(
+        function, {key: (shape, "float32") for key, shape in zip(names, shapes, strict=True)}, name=name
+    )
+    blobs = Blobs()
+    for data in problem.files.values():
+        blobs.put(data)
+    for ir in (default(graph), sample(default(graph), Random(7))):
+        source = render(ir)
+        request = EvaluationRequest(
+            candidate="r0.b0.p0.k0.f0", author="builtin", source=blobs.put(source.encode()),
+            problem=problem.ref(), size="reduced", target="trn2", toolchain=evaluator.toolchain(),
+            level=Level.SLICES,
+        )  # fmt: skip
+        answer = await evaluator.evaluate(request, blobs)
+        assert answer.evaluation.verdict is Verdict.CORRECT, f"{answer.evaluation}\n{source}"
