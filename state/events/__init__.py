@@ -204,8 +204,6 @@ def idempotency_key(event: Event) -> str | None:
             return f"r{round_}#{type(event).__name__}"
         case RunCreated() | RunForked():
             return "created"
-        case SequenceLearnt(sequence=sequence):
-            return f"{sequence.run}#learnt"
         case KernelRefuted(candidate=candidate):
             return f"{candidate}#refuted"
         case ProfileRecorded(key=key):

@@ -10,7 +10,7 @@ from benchmarks.workload import append_run
 from state import system
 from state.archive import archive
 from state.compact import compact
-from state.errors import BlobPruned, DuplicateOutcome, EventRefused
+from state.errors import BlobPruned, EventRefused
 from state.events import RoundStarted, RunCancelled, RunForked, SequenceLearnt, SequencesGiven
 from state.fold import IllegalEvent, apply, state_hash
 from state.importing import import_archive
@@ -113,11 +113,10 @@ def test_the_setting_leaves_the_state_of_who_is_given_nothing_as_it_was():
 # --- logs ---
 
 
-def test_a_run_teaches_once(home: Path):
+def test_a_log_holds_what_was_learnt_in_its_own_stream(home: Path):
     with EventLog.open(home) as log:
         log.append_now([learnt()], blobs=[SOURCE])
-        with pytest.raises(DuplicateOutcome):
-            log.append_now([learnt(speedup=9.0)])
+        log.append_now([learnt()])  # of a run that was brought back by a repair, and ended again
         with pytest.raises(EventRefused):
             log.append_now([NewEvent(SYSTEM_STREAM, SequencesGiven(round=1, sequences=(sequence(),)))])
         assert log.system().sequences == (sequence(),)
