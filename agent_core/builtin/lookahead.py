@@ -179,11 +179,14 @@ class Search:
         """Predict the sequences of other runs: all of each first, then parts of them."""
         parts = [_spread(one, TOGETHER)[::-1] for one in leads if one]
         ordered = [lead for row in zip_longest(*parts) for lead in row if lead is not None]
-        fresh = {lead.source: lead for lead in reversed(ordered) if lead.source not in self._seen}
+        fresh: dict[str, Lead] = {}
+        for lead in ordered:
+            fresh.setdefault(lead.source, lead)
+        fresh.pop(root.source, None)
         most = min(self.limits.predictions, max(len(parts), int(self.limits.predictions * TRIED_FIRST_SHARE)))
         picked: list[Lead] = []
         total = self.instructions
-        for lead in list(fresh.values())[::-1][:most]:
+        for lead in list(fresh.values())[:most]:
             total += lead.instructions
             if picked and total > self.limits.instructions:
                 break
