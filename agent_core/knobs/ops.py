@@ -136,6 +136,10 @@ class NKITranspose(NKIOp):
     entry = OPERATORS["NKITranspose"]
 
 
+class NKIDMATranspose(NKITranspose):
+    """The transposed `data`. What transposes it is not for the workload to say."""
+
+
 class NKITensorTensor(NKIOp):
     """`data1 op data2`, element by element."""
 
@@ -191,6 +195,7 @@ class NKIRMSNorm:
 
     def __call__(self, data: Any) -> Any:
         squares = NKIActivationReduce(op="square", reduce_op="add")(data=data)
-        scaled = {"scale": 1.0 / data.shape[1], "bias": self._eps}
-        inverse = NKIActivation(op="rsqrt", **scaled)(data=squares)
+        affine = NKITensorScalar(op0="multiply", op1="add", operand1=self._eps)
+        mean = affine(data=squares, operand0=1.0 / data.shape[1])
+        inverse = NKIActivation(op="rsqrt")(data=mean)
         return NKITensorScalar(op0="multiply")(data=data, operand0=inverse)

@@ -29,6 +29,8 @@ class Failure:
     @property
     def hint(self) -> str:
         """The fix in words."""
+        if not self.fix:
+            return "no knob mends it: the workload is too large for the target"
         return "set " + ", ".join(f"{_knob(knob)} to {_value(value)}" for knob, value in self.fix)
 
     def __str__(self) -> str:

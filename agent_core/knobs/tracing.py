@@ -7,6 +7,7 @@ kernel.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from nki_sim import targets
 from nki_sim.dtypes import DTYPES
 
 _TAKEN = frozenset({"nki", "nl", "nisa", "range", PARTIAL, SCRATCH})
+_BUFFER = re.compile("^(sbuf|psum|hbm)_")
 _PREFIXES = ("sbuf_", "psum_", "i_block_", "i_tile_")
 """What kernels call their own."""
 
@@ -113,6 +115,7 @@ def trace(
         raise WorkloadError(f"{function.__name__} returns {result!r}; it ends in the result of an operator")
     order = _ordered(result)
     _check_axes(order)
+    _check_target(order, target)
     names = _names(inputs, order, variables)
     title = name or function.__name__
     _check_names((*inputs, names[result], title))
@@ -151,6 +154,17 @@ def _check_axes(order: list[Symbol]) -> None:
                     f"{symbol.entry.name} makes both axes of a tensor of shape {item.shape} one dimension; "
                     "give what is used twice as two inputs"
                 )
+
+
+def _check_target(order: list[Symbol], target: str) -> None:
+    """What a target's ScalarE does not take."""
+    for symbol in order:
+        bias = symbol.settings.get("bias", 0.0)
+        if bias and symbol.entry is not None and not targets.load(target).activation_scalar_bias:
+            raise WorkloadError(
+                f"{symbol.entry.name}'s bias is {bias}; on {target} it is a column. Add a number with "
+                'NKITensorScalar(op0="add") first'
+            )
 
 
 def _check_names(names: tuple[str, ...]) -> None:
@@ -197,13 +211,19 @@ def _reached(order: list[Symbol]) -> set[Symbol]:
 
 
 def _names(
-    inputs: Mapping[str, Symbol], order: list[Symbol], variables: Mapping[str, Any]
+    inputs: Mapping[str, Symbol], order: list[Symbol], variables: dict[str, Any]
 ) -> dict[Symbol, str]:
-    """Variables' names; what has none is called by its operator, with a number."""
+    """Variables' names; what has none is called by its operator, with a number.
+
+    The result is called by its last name, as it is returned, all else by its first. Names say `sbuf_` and
+    `psum_` where the buffers of a kernel will.
+    """
     names: dict[Symbol, str] = {symbol: name for name, symbol in inputs.items()}
     taken = set(names.values())
-    for name, item in variables.items():
-        if isinstance(item, Symbol) and name not in taken and item not in names:
+    backwards = [(name, item) for name, item in reversed(variables.items()) if item is order[-1]]
+    for variable, item in (*backwards, *variables.items()):
+        name = _BUFFER.sub("", variable)
+        if isinstance(item, Symbol) and name.isidentifier() and name not in taken and item not in names:
             names[item] = name
             taken.add(name)
     for symbol in order:

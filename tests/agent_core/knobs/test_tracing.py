@@ -118,3 +118,13 @@ def test_float32_goes_with_float32_alone() -> None:
 def test_a_type_that_does_not_exist_is_named() -> None:
     with pytest.raises(WorkloadError, match="input 'x' has the type 'fp32'"):
         trace(_product, {"x": ((64, 64), "fp32"), "y": ((64, 64), "float32")})
+
+
+def test_a_number_as_bias_is_refused_where_the_target_takes_a_column() -> None:
+    def biased(x: Any) -> Any:
+        return ops.NKIActivation(op="exp", bias=1.0)(data=x)
+
+    specs = {"x": ((128, 128), "float32")}
+    trace(biased, specs, name="biased", target="trn2")
+    with pytest.raises(WorkloadError, match=r"NKIActivation's bias is 1\.0; on trn1 it is a column"):
+        trace(biased, specs, target="trn1")
