@@ -81,8 +81,9 @@ def _fill_ns(costs: Costs, busiest: str, target: Target) -> float:
     total = 0.0
     for number, item in enumerate(items):
         near = items[mine[0] if number < mine[0] else mine[-1]]
-        if mine[0] <= number <= mine[-1] and busiest != "dma":
-            continue
+        between = mine[0] <= number <= mine[-1]
+        if between and (busiest != "dma" or item.path[:1] != near.path[:1]):
+            continue  # other loops than the last have been over for long when that drains
         shared = prod(loop.trips for loop in item.path if loop in near.path)
         total += sum(costs[item].values()) * max(1, item.trips // shared)
         if "dma" in costs[item]:

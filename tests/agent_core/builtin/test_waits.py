@@ -72,3 +72,29 @@ def test_an_estimate_knows_what_distribution_is_for():
     before, after = (estimate(kernel(text, 2048), TARGET) for text in (sample.source, source))
     assert after.busy_ns == before.busy_ns
     assert after.total_ns < 0.9 * before.total_ns
+
+
+BEFORE_A_TAIL = """
+P = 128
+
+@nki.jit
+def kernel(x):
+    m, n = x.shape
+    out = nl.ndarray((m, n), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(m // P - 1):
+        rows = nl.ndarray((P, n), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=rows, src=x[i * P : (i + 1) * P, 0:n])
+        exps = nl.ndarray((P, n), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.activation(dst=exps, op=nl.tanh, data=rows)
+        nisa.dma_copy(dst=out[i * P : (i + 1) * P, 0:n], src=exps)
+    rest = nl.ndarray((P, n), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=rest, src=x[m - P : m, 0:n])
+    nisa.dma_copy(dst=out[m - P : m, 0:n], src=rest)
+    return out
+"""
+
+
+def test_the_last_transfer_waits_for_no_loop_that_is_over():
+    made = estimate(kernel(HEADER + BEFORE_A_TAIL, 2048), TARGET)
+    assert made.busiest == "dma"
+    assert made.total_ns < TARGET.kernel_overhead_ns + 1.5 * made.busy_ns["dma"]
