@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent_core.knobs.ir import KernelIR, Scope
+from agent_core.knobs.ir import KernelIR
 from agent_core.knobs.nest import Homes, Nest, homes_of
 from agent_core.knobs.operators import PARTIAL, SCRATCH, Use
-from agent_core.knobs.placement import Place, span
+from agent_core.knobs.placement import Place
 from agent_core.knobs.plan import Buffer, Step
 from nki_sim import targets
 from nki_sim.dtypes import DTYPES
@@ -115,7 +115,7 @@ def _scratch(count: _Count, number: int) -> int:
     if count.memory != "sbuf":
         return 0
     uses = scratch_of(count.ir, count.place, step)
-    nbytes = {PARTIAL: COLUMN_BYTES, SCRATCH: COLUMN_BYTES * row_of(count.ir, step)}
+    nbytes = {PARTIAL: COLUMN_BYTES, SCRATCH: COLUMN_BYTES * row_of(count.ir, count.place, step)}
     return sum(nbytes[name] for name in uses)
 
 
@@ -126,10 +126,9 @@ def scratch_of(ir: KernelIR, place: Place, step: Step) -> tuple[str, ...]:
     return tuple(name for name in (PARTIAL, SCRATCH) if name in found)
 
 
-def row_of(ir: KernelIR, step: Step) -> int:
+def row_of(ir: KernelIR, place: Place, step: Step) -> int:
     """Elements of a row of what a step takes at once of its first operand."""
     dims = ir.plan.dims_of(step.operands[0][1])
     if len(dims) == 1:
         return 1
-    scope = span(ir, step, dims[1])
-    return (1 if scope is Scope.PER_TILE else ir.tiles(dims[1], scope)) * ir.graph.dim[dims[1]].tile
+    return ir.tiles(dims[1], place.spans[step.number, dims[1]]) * ir.graph.dim[dims[1]].tile

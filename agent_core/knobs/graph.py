@@ -59,6 +59,14 @@ class Graph:
     calls: tuple[Call, ...]
     output: str
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """A graph is looked up with every point of its space: it is hashed once."""
+        return hash((self.name, self.target, self.dims, self.values, self.calls))
+
     @cached_property
     def dim(self) -> Mapping[str, Dim]:
         """Dimensions by name."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from agent_core.knobs.capacity import dtype_of, row_bytes
 from agent_core.knobs.ir import SCOPES, KernelIR, Scope
-from agent_core.knobs.placement import Place, span
+from agent_core.knobs.placement import Place
 from agent_core.knobs.plan import Buffer, Step
 from agent_core.knobs.report import Failure, Fix
 from nki_sim import targets
@@ -40,7 +40,8 @@ def _bank(ir: KernelIR, place: Place, buffer: Buffer) -> Iterator[Failure]:
     """An instruction of the tensor engine writes to one bank: rows that straddle two are refused."""
     limit = targets.load(ir.graph.target).psum_bank_bytes
     step = ir.plan.producer[buffer.name]
-    row = ir.tiles(buffer.dims[1], span(ir, step, buffer.dims[1])) * ir.graph.dim[buffer.dims[1]].tile
+    dim = buffer.dims[1]
+    row = ir.tiles(dim, place.spans[step.number, dim]) * ir.graph.dim[dim].tile
     written = row * DTYPES[dtype_of(ir, place, buffer.name)].itemsize
     if row_bytes(ir, place, buffer) > limit and limit % written:
         fix: Fix = tuple(((SCOPES, buffer.name, dim), Scope.PER_TILE) for dim in buffer.dims)

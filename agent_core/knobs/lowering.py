@@ -91,7 +91,14 @@ class _Lowering:
 
     def _scratch(self, step: Step, name: str) -> Tile:
         rows = self._ir.graph.dim[self._ir.plan.dims_of(step.operands[0][1])[0]].tile
-        return Tile(name, "sbuf", rows, 1, row_of(self._ir, step) if name == SCRATCH else 1, "float32")
+        return Tile(
+            name,
+            "sbuf",
+            rows,
+            1,
+            row_of(self._ir, self._layout.place, step) if name == SCRATCH else 1,
+            "float32",
+        )
 
     def _region(self, tensor: str, path: tuple[str, ...]) -> Region:
         """The part of a tensor that is taken in a round of the loops of a path."""

@@ -64,28 +64,41 @@ def laid_out(ir: KernelIR) -> Layout | None:
 
 
 def fitting(layout: Layout) -> Layout | None:
-    """What a layout becomes when it is narrowed until it is valid; None where that does not end so."""
+    """What a layout becomes when it is narrowed until it is valid; None where that does not end so.
+
+    What is in use at the peaks is narrowed first; all else where that helps no more.
+    """
     while layout.excess:
-        found = [item for item in narrower(layout) if item.load < layout.load]
-        if not found:
+        found = _best(layout, _in_use(layout)) or _best(
+            layout, {item.name for item in layout.ir.plan.buffers}
+        )
+        if found is None:
             return None
-        layout = min(found, key=lambda item: (item.load, knob_signature(item.ir)))
+        layout = found
     return layout
 
 
-def narrower(layout: Layout) -> Iterator[Layout]:
-    """Layouts that differ in one knob, turned to less."""
-    ir = layout.ir
-    for knob, value in _less(ir):
-        found = laid_out(ir.turned(knob, value))
-        if found is not None:
-            yield found
+def _in_use(layout: Layout) -> set[str]:
+    """The buffers that are in use where a memory is overrun."""
+    target = targets.load(layout.ir.graph.target)
+    over = (peak for name, peak in layout.peaks.items() if peak.taken > available(name, target))
+    return {name for peak in over for name in peak.buffers}
 
 
-def _less(ir: KernelIR) -> Iterator[tuple[Knob, int | Scope]]:
+def _best(layout: Layout, buffers: set[str]) -> Layout | None:
+    """The layout with one knob of these buffers turned to less that takes least; None if none takes less."""
+    found = (laid_out(layout.ir.turned(knob, value)) for knob, value in _less(layout.ir, buffers))
+    less = [item for item in found if item is not None and item.load < layout.load]
+    return min(less, key=lambda item: (item.load, knob_signature(item.ir)), default=None)
+
+
+def _less(ir: KernelIR, buffers: set[str]) -> Iterator[tuple[Knob, int | Scope]]:
+    """Turns to less of the scopes of buffers and of the blocks that they hold."""
+    chosen = [item for item in ir.plan.buffers if item.name in buffers]
     for dim, count in ir.ltiles.items():
-        yield from (((LTILES, dim), less) for less in choices(ir.graph, dim) if less < count)
-    for buffer in ir.plan.buffers:
+        if any(ir.scopes[item.name].get(dim) is Scope.PER_BLOCK for item in chosen):
+            yield from (((LTILES, dim), less) for less in choices(ir.graph, dim) if less < count)
+    for buffer in chosen:
         for dim in buffer.scoped:
             held = ir.scopes[buffer.name][dim]
             less = (scope for scope in scopes_of(dim == buffer.partial) if scope < held)

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache, lru_cache
 
 from agent_core.knobs.ir import BLOCK, TILE, KernelIR, Scope
-from agent_core.knobs.plan import Buffer, Step
-from nki_sim import targets
+from agent_core.knobs.plan import Buffer, Plan, Step
+
+_WIDEST = tuple(reversed(Scope))
 
 Level = tuple[str, int]
 """A loop and the stage in which it runs."""
@@ -27,10 +29,12 @@ Level = tuple[str, int]
 class Place:
     """Where the steps of an IR run and its buffers live.
 
-    `own` and `paths` are by step, `contexts` and `depths` by buffer. A depth is the number of loops of the
-    whole order that a buffer's scopes put it inside of.
+    `spans` say how much of a dimension a step takes at once, by step and dimension; `own` and `paths` are by
+    step, `contexts` and `depths` by buffer. A depth is the number of loops of the whole order that a buffer's
+    scopes put it inside of.
     """
 
+    spans: Mapping[tuple[int, str], Scope]
     own: Mapping[int, frozenset[str]]
     reduced: Mapping[int, frozenset[str]]
     stages: Mapping[int, Mapping[str, int]]
@@ -42,26 +46,24 @@ class Place:
 def placed(ir: KernelIR) -> Place:
     """Where everything is; also of knobs that contradict each other, which `validity` finds out."""
     steps = ir.plan.steps
-    reduced = {step.number: _reduced(ir, step) for step in steps}
-    own = {step.number: _own(ir, step) | reduced[step.number] for step in steps}
-    stages = _stages(ir, reduced)
+    spans = {key: _span(ir, key[1], *of) for key, of in ir.plan.reach.items()}
+    reduced = {step.number: _reduced(ir, step, spans) for step in steps}
+    own = {step.number: reduced[step.number].union(*_walked(step, spans)) for step in steps}
+    whole = (item.name for item in ir.plan.buffers if _is_whole(ir, item))
+    stages = _stages(ir.plan, frozenset(whole))
     depths = {item.name: _depth(ir, item) for item in ir.plan.buffers}
     contexts: dict[str, tuple[Level, ...]] = {}
     paths: dict[int, tuple[Level, ...]] = {}
     for step in reversed(steps):
         loops = {(loop, stages[step.number][loop.split(".")[0]]) for loop in own[step.number]}
         if step.result in ir.plan.buffer:
-            readers = ir.plan.consumers[step.result]
-            context = {
-                level
-                for reader in readers
-                for level in paths[reader.number]
-                if ir.position[level[0]] < depths[step.result]
-            }
+            depth = depths[step.result]
+            read = (paths[reader.number] for reader in ir.plan.consumers[step.result])
+            context = {level for path in read for level in path if ir.position[level[0]] < depth}
             contexts[step.result] = _sorted(ir, context)
             loops |= context
         paths[step.number] = _sorted(ir, loops)
-    return Place(own, reduced, stages, depths, contexts, paths)
+    return Place(spans, own, reduced, stages, depths, contexts, paths)
 
 
 def _sorted(ir: KernelIR, levels: set[Level]) -> tuple[Level, ...]:
@@ -80,76 +82,67 @@ def inside(ir: KernelIR, dim: str, scope: Scope) -> int:
     return ir.position[f"{dim}.{TILE if scope is Scope.PER_TILE else BLOCK}"] + 1
 
 
-def _reduced(ir: KernelIR, step: Step) -> frozenset[str]:
+def _is_whole(ir: KernelIR, buffer: Buffer) -> bool:
+    """Whether a buffer of PSUM is drained when all is summed."""
+    return buffer.partial is not None and ir.scopes[buffer.name][buffer.partial] is Scope.FULL
+
+
+def _reduced(ir: KernelIR, step: Step, spans: Mapping[tuple[int, str], Scope]) -> frozenset[str]:
     """The loops in which a step adds up: a matmul within what PSUM holds, its drain over the rest."""
     source = ir.plan.buffer.get(step.operands[0][1])
     if source is not None and source.partial is not None:
-        whole = ir.scopes[source.name][source.partial] is Scope.FULL
-        return frozenset() if whole else frozenset({f"{source.partial}.{BLOCK}"})
+        return frozenset() if _is_whole(ir, source) else frozenset({f"{source.partial}.{BLOCK}"})
     if step.reduces is None:
         return frozenset()
-    found = _loops(step.reduces, span(ir, step, step.reduces))
+    found = _loops(step.reduces, spans[step.number, step.reduces])
     result = ir.plan.buffer[step.result]
-    drained = result.partial is not None and ir.scopes[result.name][result.partial] is not Scope.FULL
+    drained = result.partial is not None and not _is_whole(ir, result)
     return found - {f"{step.reduces}.{BLOCK}"} if drained else found
 
 
-def _own(ir: KernelIR, step: Step) -> frozenset[str]:
-    return frozenset().union(*(_loops(dim, span(ir, step, dim)) for _, dim in step.axes))
+def _walked(step: Step, spans: Mapping[tuple[int, str], Scope]) -> list[frozenset[str]]:
+    """The loops over what a step does not take at once."""
+    return [_loops(dim, spans[step.number, dim]) for _, dim in step.axes]
 
 
+@cache
 def _loops(dim: str, scope: Scope) -> frozenset[str]:
     """The loops that are left when a step takes so much of a dimension at once."""
     names = (f"{dim}.{BLOCK}", f"{dim}.{TILE}")
     return frozenset(names[: 2 - scope])
 
 
-def span(ir: KernelIR, step: Step, dim: str) -> Scope:
-    """How much of a dimension an instruction of a step takes at once."""
-    if dim in step.single:
-        return Scope.PER_TILE
-    held = [ir.scopes[name][dim] for name in step.tensors if dim in _held(ir, name)]
-    most = min(held, default=Scope.FULL)
-    limit = reach(ir, step, dim)
-    fits = [scope for scope in Scope if ir.tiles(dim, scope) * ir.graph.dim[dim].tile <= limit]
-    return max((scope for scope in fits if scope <= most), default=Scope.PER_TILE)
+def _span(ir: KernelIR, dim: str, limit: int, holders: tuple[str, ...]) -> Scope:
+    """The most that an instruction reaches, in tiles of a dimension, and all of these buffers hold."""
+    most = min((ir.scopes[name][dim] for name in holders), default=Scope.FULL)
+    return next(
+        (scope for scope in _WIDEST if scope <= most and ir.tiles(dim, scope) <= limit), Scope.PER_TILE
+    )
 
 
-def _held(ir: KernelIR, tensor: str) -> tuple[str, ...]:
-    buffer = ir.plan.buffer.get(tensor)
-    return () if buffer is None else buffer.dims
-
-
-def reach(ir: KernelIR, step: Step, dim: str) -> int:
-    """How many elements of a dimension an instruction takes at most."""
-    limits = targets.load(ir.graph.target)
-    letters = [letter for letter, name in step.axes if name == dim]
-    found = [getattr(limits, step.entry.limits[letter]) for letter in letters if letter in step.entry.limits]
-    return int(min(found, default=limits.sbuf_access_elements_max))
-
-
-def _stages(ir: KernelIR, reduced: Mapping[int, frozenset[str]]) -> dict[int, dict[str, int]]:
+@lru_cache(maxsize=512)
+def _stages(plan: Plan, whole: frozenset[str]) -> Mapping[int, Mapping[str, int]]:
     """How many sums over each dimension precede a step, as late as its readers allow."""
-    dims = [dim.name for dim in ir.graph.dims]
-    sums = {step.number: _summed(ir, step) for step in ir.plan.steps}
-    last = ir.plan.steps[-1]
+    dims = list(plan.graph.dim)
+    sums = {step.number: _summed(plan, step, whole) for step in plan.steps}
+    last = plan.steps[-1]
     early: dict[int, dict[str, int]] = {}
-    for step in ir.plan.steps:
-        made = [ir.plan.producer[name].number for _, name in step.operands if name in ir.plan.buffer]
+    for step in plan.steps:
+        made = [plan.producer[name].number for _, name in step.operands if name in plan.buffer]
         early[step.number] = {d: max((early[n][d] + (sums[n] == d) for n in made), default=0) for d in dims}
     late = {last.number: early[last.number]}
-    for step in reversed(ir.plan.steps[:-1]):
-        readers = [late[item.number] for item in ir.plan.consumers[step.result]]
+    for step in reversed(plan.steps[:-1]):
+        readers = [late[item.number] for item in plan.consumers[step.result]]
         late[step.number] = {d: min(item[d] for item in readers) - (sums[step.number] == d) for d in dims}
     return late
 
 
-def _summed(ir: KernelIR, step: Step) -> str | None:
+def _summed(plan: Plan, step: Step, whole: frozenset[str]) -> str | None:
     """The dimension that is summed up once a step has run in all its loops."""
-    source = ir.plan.buffer.get(step.operands[0][1])
+    source = plan.buffer.get(step.operands[0][1])
     if source is not None and source.partial is not None:
-        return None if ir.scopes[source.name][source.partial] is Scope.FULL else source.partial
-    result = ir.plan.buffer.get(step.result)
+        return None if source.name in whole else source.partial
+    result = plan.buffer.get(step.result)
     if result is not None and result.partial is not None:
-        return result.partial if ir.scopes[result.name][result.partial] is Scope.FULL else None
+        return result.partial if result.name in whole else None
     return step.reduces

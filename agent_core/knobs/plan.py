@@ -13,6 +13,8 @@ from functools import cached_property, lru_cache
 
 from agent_core.knobs.graph import Call, Graph, Setting, Value
 from agent_core.knobs.operators import DRAIN, LOAD, OPERATORS, STORE, Operator
+from nki_sim import targets
+from nki_sim.targets import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +65,9 @@ class Step:
         return frozenset(dim for letter, dim in self.axes if letter in first)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
-    """Arrays in HBM, buffers and steps, in an order in which each finds its operands."""
+    """Arrays in HBM, buffers and steps, in an order in which each finds its operands. One per graph."""
 
     graph: Graph
     buffers: tuple[Buffer, ...]
@@ -89,10 +91,30 @@ class Plan:
             for item in self.buffers
         }
 
+    @cached_property
+    def reach(self) -> Mapping[tuple[int, str], tuple[int, tuple[str, ...]]]:
+        """By step and dimension: the most tiles that an instruction takes, and buffers that lie over it."""
+        limits = targets.load(self.graph.target)
+        return {
+            (step.number, dim): (
+                1 if dim in step.single else _limit(step, dim, limits) // self.graph.dim[dim].tile,
+                tuple(name for name in step.tensors if name in self.buffer and dim in self.buffer[name].dims),
+            )
+            for step in self.steps
+            for _, dim in step.axes
+        }
+
     def dims_of(self, tensor: str) -> tuple[str, ...]:
         """The dimensions of a buffer, or of an array in HBM."""
         known = self.buffer.get(tensor)
         return self.graph.value[tensor].dims if known is None else known.dims
+
+
+def _limit(step: Step, dim: str, limits: Target) -> int:
+    """How many elements of a dimension an instruction takes at most."""
+    letters = [letter for letter, name in step.axes if name == dim and letter in step.entry.limits]
+    found = (int(getattr(limits, step.entry.limits[letter])) for letter in letters)
+    return min(found, default=limits.sbuf_access_elements_max)
 
 
 @lru_cache(maxsize=64)

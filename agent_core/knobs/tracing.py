@@ -210,9 +210,7 @@ def _reached(order: list[Symbol]) -> set[Symbol]:
     return {item for symbol in order for item in symbol.operands.values()}
 
 
-def _names(
-    inputs: Mapping[str, Symbol], order: list[Symbol], variables: dict[str, Any]
-) -> dict[Symbol, str]:
+def _names(inputs: Mapping[str, Symbol], order: list[Symbol], variables: dict[str, Any]) -> dict[Symbol, str]:
     """Variables' names; what has none is called by its operator, with a number.
 
     The result is called by its last name, as it is returned, all else by its first. Names say `sbuf_` and

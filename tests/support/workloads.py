@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import ml_dtypes
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 import nki_sim
 from agent_core.knobs import ops
 from agent_core.knobs.graph import Graph
+from agent_core.knobs.ir import KernelIR
+from agent_core.knobs.narrowing import default
 from agent_core.knobs.tracing import trace
 from nki_sim import ArraySpec, targets
 from nki_sim.checks import program as checks
@@ -32,9 +35,13 @@ class Workload:
     specs: Specs
     tolerance: float = 1e-5
 
-    @property
+    @cached_property
     def graph(self) -> Graph:
         return trace(self.function, self.specs)
+
+    @cached_property
+    def default(self) -> KernelIR:
+        return default(self.graph)
 
     def inputs(self, seed: int = 0) -> dict[str, Array]:
         random = np.random.default_rng(seed)

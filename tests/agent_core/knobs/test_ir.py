@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from agent_core.knobs.ir import KernelIR, Scope, knob_signature
-from agent_core.knobs.narrowing import default
 from tests.support.workloads import WORKLOADS
 
 
 def test_the_repr_does_not_depend_on_how_the_knobs_were_given() -> None:
-    ir = default(WORKLOADS["matmul"].graph)
+    ir = WORKLOADS["matmul"].default
     ltiles = dict(reversed(ir.ltiles.items()))
     scopes = {name: dict(reversed(item.items())) for name, item in reversed(ir.scopes.items())}
     same = KernelIR(ir.graph, list(ir.loop_order), ltiles, scopes)  # type: ignore[arg-type]
@@ -18,7 +17,7 @@ def test_the_repr_does_not_depend_on_how_the_knobs_were_given() -> None:
 
 
 def test_every_knob_shows_in_the_repr_and_in_the_signature() -> None:
-    ir = default(WORKLOADS["matmul"].graph)
+    ir = WORKLOADS["matmul"].default
     swapped = (ir.loop_order[2], *ir.loop_order[:2], *ir.loop_order[3:])
     others = [
         ir.turned(("loop_order",), swapped),
@@ -30,18 +29,18 @@ def test_every_knob_shows_in_the_repr_and_in_the_signature() -> None:
 
 
 def test_a_graph_of_other_shapes_has_another_repr() -> None:
-    ir, other = (default(WORKLOADS[name].graph) for name in ("matmul", "matmul_bfloat16"))
+    ir, other = (WORKLOADS[name].default for name in ("matmul", "matmul_bfloat16"))
     assert repr(ir) != repr(other)
 
 
 def test_trips_and_extents_follow_from_the_blocks() -> None:
-    ir = default(WORKLOADS["matmul"].graph).turned(("ltiles_per_block", "d1"), 2)
+    ir = WORKLOADS["matmul"].default.turned(("ltiles_per_block", "d1"), 2)
     assert (ir.trips("d1.block"), ir.trips("d1.tile")) == (2, 2)
     assert [ir.tiles("d1", scope) for scope in Scope] == [1, 2, 4]
 
 
 def test_none_takes_a_knob_away() -> None:
-    ir = default(WORKLOADS["matmul"].graph)
+    ir = WORKLOADS["matmul"].default
     odd = ir.turned(("ltiles_per_block", "d9"), 2).turned(("buffer_scopes", "sbuf_none", "d0"), Scope.FULL)
     assert (
         odd.turned(("ltiles_per_block", "d9"), None).turned(("buffer_scopes", "sbuf_none", "d0"), None) == ir

@@ -66,7 +66,7 @@ def _turned(ir: KernelIR, rng: Random) -> KernelIR:
 @each
 def test_the_default_is_valid_and_right(name: str) -> None:
     workload = WORKLOADS[name]
-    ir = default(workload.graph)
+    ir = workload.default
     assert validity_report(ir) == []
     _check(workload, ir)
 
@@ -75,7 +75,7 @@ def test_the_default_is_valid_and_right(name: str) -> None:
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_sample_is_valid_and_right(name: str, seed: int) -> None:
     workload = WORKLOADS[name]
-    ir = sample(default(workload.graph), _rng(name, seed))
+    ir = sample(workload.default, _rng(name, seed))
     assert validity_report(ir) == []
     _check(workload, ir)
 
@@ -85,7 +85,7 @@ def test_a_sample_is_valid_and_right(name: str, seed: int) -> None:
 def test_what_stays_valid_when_knobs_are_turned_is_right(name: str, seed: int) -> None:
     """Also points that no sample leads to."""
     workload, rng = WORKLOADS[name], _rng(name, seed)
-    ir = sample(default(workload.graph), rng)
+    ir = sample(workload.default, rng)
     for turned in (_turned(ir, rng) for _ in range(30)):
         if is_valid(turned):
             ir = turned
@@ -108,7 +108,7 @@ def test_each_hint_removes_its_failure(name: str, seed: int) -> None:
 @each
 def test_what_is_quickly_found_valid_has_an_empty_report(name: str) -> None:
     rng = _rng(name, 0)
-    ir = default(WORKLOADS[name].graph)
+    ir = WORKLOADS[name].default
     for turned in (_turned(ir, rng) for _ in range(40)):
         assert is_valid(turned) == (validity_report(turned) == [])
 

@@ -10,7 +10,7 @@ import numpy as np
 from agent_core.knobs.interpret import interpreted
 from agent_core.knobs.ir import KernelIR, Scope
 from agent_core.knobs.lowering import lowered
-from agent_core.knobs.narrowing import default, widest
+from agent_core.knobs.narrowing import widest
 from agent_core.knobs.tree import Allocate, Fill, Kernel, Loop, Node, Statement
 from tests.support.workloads import WORKLOADS
 
@@ -113,7 +113,7 @@ def test_loops_that_run_once_are_left_out() -> None:
 
 def test_reading_what_was_never_written_shows() -> None:
     workload = WORKLOADS["softmax"]
-    kernel = lowered(default(workload.graph))
+    kernel = lowered(workload.default)
     without = tuple(node for node in _without_loads(kernel.body))
     found = interpreted(replace(kernel, body=without), workload.inputs())
     assert np.isnan(found).all()

@@ -7,7 +7,6 @@ from random import Random
 import pytest
 
 from agent_core.knobs.ir import LOOP_ORDER, LTILES, SCOPES, KernelIR
-from agent_core.knobs.narrowing import default
 from agent_core.knobs.neighbours import KNOBS, LEAST, MOST, neighbours
 from agent_core.knobs.sampling import sample
 from agent_core.knobs.validity import validity_report
@@ -21,7 +20,7 @@ def _others(ir: KernelIR, knob: str) -> list[object]:
 @pytest.mark.parametrize("knob", KNOBS)
 @pytest.mark.parametrize("name", ["matmul", "rmsnorm_matmul", "softmax"])
 def test_a_sweep_turns_one_knob_to_valid_values(name: str, knob: str) -> None:
-    ir = sample(default(WORKLOADS[name].graph), Random(4))
+    ir = sample(WORKLOADS[name].default, Random(4))
     found = neighbours(ir, knob)
     assert len(found) <= MOST
     assert len(set(found)) == len(found)
@@ -33,9 +32,9 @@ def test_a_sweep_turns_one_knob_to_valid_values(name: str, knob: str) -> None:
 
 @pytest.mark.parametrize("knob", KNOBS)
 def test_a_sweep_of_a_matmul_has_five_points_or_more(knob: str) -> None:
-    assert len(neighbours(default(WORKLOADS["matmul"].graph), knob)) >= LEAST
+    assert len(neighbours(WORKLOADS["matmul"].default, knob)) >= LEAST
 
 
 def test_a_sweep_is_the_same_each_time() -> None:
-    ir = default(WORKLOADS["matmul"].graph)
+    ir = WORKLOADS["matmul"].default
     assert neighbours(ir, SCOPES) == neighbours(ir, SCOPES)

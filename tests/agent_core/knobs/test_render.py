@@ -10,7 +10,7 @@ from agent_core.builtin.model import ArrayArgument
 from agent_core.builtin.reader import read
 from agent_core.knobs.errors import KnobError
 from agent_core.knobs.ir import Scope
-from agent_core.knobs.narrowing import default, widest
+from agent_core.knobs.narrowing import widest
 from agent_core.knobs.render import render
 from agent_core.knobs.tracing import trace
 from tests.support.workloads import TARGET, WORKLOADS, matmul
@@ -74,7 +74,7 @@ def test_a_kernel_reads_as_a_person_would_write_it() -> None:
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_rendering_is_repeatable_and_lines_are_short(name: str) -> None:
-    ir = default(WORKLOADS[name].graph)
+    ir = WORKLOADS[name].default
     source = render(ir)
     assert source == render(ir)
     assert max(map(len, source.splitlines())) <= 110
@@ -85,7 +85,7 @@ def test_rendering_is_repeatable_and_lines_are_short(name: str) -> None:
 def test_the_rewrite_engine_can_read_what_is_rendered(name: str) -> None:
     workload = WORKLOADS[name]
     arguments = [ArrayArgument(shape, dtype) for shape, dtype in workload.specs.values()]
-    kernel = read(render(default(workload.graph)), arguments, TARGET)
+    kernel = read(render(workload.default), arguments, TARGET)
     assert kernel is not None
 
 

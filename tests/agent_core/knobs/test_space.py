@@ -88,7 +88,7 @@ def test_orders_walk_blocks_outside_of_their_tiles() -> None:
 
 
 def test_the_same_seed_draws_the_same_samples() -> None:
-    ir = default(WORKLOADS["matmul"].graph)
+    ir = WORKLOADS["matmul"].default
     first, again = ([sample(ir, rng) for _ in range(3)] for rng in (Random(5), Random(5)))
     assert first == again
     assert len(set(first)) == 3
