@@ -97,24 +97,25 @@ class Plan:
         limits = targets.load(self.graph.target)
         return {
             (step.number, dim): (
-                1 if dim in step.single else _limit(step, dim, limits) // self.graph.dim[dim].tile,
+                1 if dim in step.single else self._limit(step, dim, limits) // self.graph.dim[dim].tile,
                 tuple(name for name in step.tensors if name in self.buffer and dim in self.buffer[name].dims),
             )
             for step in self.steps
             for _, dim in step.axes
         }
 
+    def _limit(self, step: Step, dim: str, limits: Target) -> int:
+        """How many elements of a dimension an instruction takes at most."""
+        letters = [letter for letter, name in step.axes if name == dim and letter in step.entry.limits]
+        found = [int(getattr(limits, step.entry.limits[letter])) for letter in letters]
+        memories = {self.buffer[name].memory for name in step.tensors if name in self.buffer}
+        either = (limits.sbuf_access_elements_max, limits.psum_access_elements_max)
+        return min(*found, *either[: 2 if "psum" in memories else 1], either[0])
+
     def dims_of(self, tensor: str) -> tuple[str, ...]:
         """The dimensions of a buffer, or of an array in HBM."""
         known = self.buffer.get(tensor)
         return self.graph.value[tensor].dims if known is None else known.dims
-
-
-def _limit(step: Step, dim: str, limits: Target) -> int:
-    """How many elements of a dimension an instruction takes at most."""
-    letters = [letter for letter, name in step.axes if name == dim and letter in step.entry.limits]
-    found = (int(getattr(limits, step.entry.limits[letter])) for letter in letters)
-    return min(found, default=limits.sbuf_access_elements_max)
 
 
 @lru_cache(maxsize=64)

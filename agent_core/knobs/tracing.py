@@ -119,12 +119,15 @@ def trace(
     names = _names(inputs, order, variables)
     title = name or function.__name__
     _check_names((*inputs, names[result], title))
-    used = [symbol for symbol in inputs.values() if symbol in _reached(order)]
-    dims = _dims([*used, *order], target)
+    for key, symbol in inputs.items():
+        if symbol not in _reached(order):
+            raise WorkloadError(f"input {key!r} reaches no result; leave it out")
+    symbols = [*inputs.values(), *order]
+    dims = _dims(symbols, target)
     named = {axis: dim.name for axis, dim in dims.items()}
     values = tuple(
         Value(names[symbol], tuple(named[axis.root] for axis in symbol.axes), symbol.dtype)
-        for symbol in [*used, *order]
+        for symbol in symbols
     )
     return Graph(
         name=title,

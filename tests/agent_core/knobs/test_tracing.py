@@ -99,6 +99,7 @@ def _sum(x: Any, y: Any) -> Any:
          "NKITensorReduce reduces rows, and data is a column"),
         (_sum, [(64, 64), (64,)], "column beside rows"),
         (lambda x: ops.NKIReciprocal()(data=x), [(2, 64, 64)], "inputs have one or two dimensions"),
+        (lambda x, y: ops.NKIReciprocal()(data=x), [(64, 64), (64, 64)], "input 'y' reaches no result"),
         (lambda nl: ops.NKIReciprocal()(data=nl), [(64, 64)], "'nl' cannot be a name in a kernel"),
     ],
 )  # fmt: skip

@@ -12,10 +12,11 @@ from agent_core.knobs.graph import Graph
 from agent_core.knobs.ir import KernelIR, Knob, Scope
 from agent_core.knobs.lowering import lowered
 from agent_core.knobs.narrowing import widest
+from agent_core.knobs.render import render
 from agent_core.knobs.report import Failure, followed
 from agent_core.knobs.tracing import trace
 from agent_core.knobs.validity import validity_report
-from tests.support.workloads import WORKLOADS, matmul
+from tests.support.workloads import TARGET, WORKLOADS, Workload, matmul, simulated
 
 MATMUL = WORKLOADS["matmul"].graph
 OUTER = ("d0.block", "d0.tile", "d2.block", "d2.tile", "d1.block", "d1.tile")
@@ -157,3 +158,28 @@ def test_a_report_names_everything_that_contradicts_itself() -> None:
 
 def _with(ir: KernelIR, buffer: str, dim: str) -> KernelIR:
     return ir.turned(("buffer_scopes", buffer, dim), Scope.PER_TILE)
+
+
+def test_a_loop_that_others_come_between_is_two() -> None:
+    """rhs is loaded tile by tile where lhs is, but the product has to wait for all of a block of lhs."""
+    order = ("d0.block", "d1.block", "d1.tile", "d2.block", "d0.tile", "d2.tile")
+    tile, block = Scope.PER_TILE, Scope.PER_BLOCK
+    (failure,) = _failures(
+        MATMUL, order, ltiles={"d0": 2, "d1": 1, "d2": 1},
+        psum_lhs_T__d0=block, psum_lhs_T__d1=block, psum_output__d0=block, psum_output__d1=block,
+        sbuf_lhs__d0=block, sbuf_lhs__d1=tile, sbuf_lhs_T__d0=block, sbuf_lhs_T__d1=block,
+        sbuf_output__d0=block, sbuf_rhs__d1=tile, sbuf_rhs__d2=tile,
+    )  # fmt: skip
+    assert (failure.check, failure.buffer, failure.at) == ("split_loop", "sbuf_rhs", "d1.tile")
+
+
+def test_an_instruction_reaches_no_further_in_psum_than_it_may() -> None:
+    """Seven banks hold 7168 numbers of bfloat16, and an instruction takes 4096 of them."""
+    specs = {"lhs": ((7168, 128), "bfloat16"), "rhs": ((128, 128), "bfloat16")}
+    graph = trace(matmul, specs)
+    ir = widest(graph, OUTER).turned(("buffer_scopes", "psum_output", "d0"), Scope.PER_TILE)
+    assert validity_report(ir) == []
+    drain = next(step for step in ir.plan.steps if step.result == "sbuf_lhs_T")
+    assert ir.plan.reach[drain.number, "d0"][0] * graph.dim["d0"].tile == TARGET.psum_access_elements_max
+    inputs = Workload(matmul, matmul, specs).inputs()
+    assert simulated(render(ir), inputs).shape == (7168, 128)
