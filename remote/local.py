@@ -96,7 +96,7 @@ class LocalEvaluator:
         self._jail_limits = jail_limits or Limits()
         self._slots = asyncio.Semaphore(count)
         self._workers = WorkerPool(worker_limits or WorkerLimits.for_slots(count))
-        self._predictor = Predictor(self._workers)
+        self._predictor = Predictor(self._workers, self._slots)
         self._references = ReferenceStore(home, strength=self._strength, secret=secret)
 
     @property
@@ -130,8 +130,7 @@ class LocalEvaluator:
         problem = _problem(blobs, request.problem)
         check_sizes(problem, request.size, request.target)
         self._admit(request.author)
-        async with self._slots:
-            return await self._predictor.predict(request, problem, self._jailed)
+        return await self._predictor.predict(request, problem, self._jailed)
 
     async def aclose(self) -> None:
         """Kill every worker."""

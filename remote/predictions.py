@@ -8,6 +8,7 @@ judge. What was predicted is remembered by source.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Protocol
@@ -23,8 +24,10 @@ from state.model import Digest, ErrorInfo, Predicted, digest_of
 
 REMEMBERED = 8192
 """Predictions kept, of some hundred bytes each."""
+PART = 8
+"""Kernels from which on the two halves of a request are predicted side by side, on any machine alike."""
 MOST_ENDED = 4
-"""Kernels of one request that may end their jail, each after up to its limit of time."""
+"""Kernels of one part that may end their jail, each after up to its limit of time."""
 NOT_TRACED = Predicted(
     error=ErrorInfo(code="not_traced", message="tracing the kernel used up its time or ended the tracer")
 )
@@ -44,8 +47,10 @@ class Jailed(Protocol):
 class Predictor:
     """Predicts kernels by the workers of an evaluator."""
 
-    def __init__(self, workers: WorkerPool) -> None:
+    def __init__(self, workers: WorkerPool, slots: asyncio.Semaphore) -> None:
+        """`slots` bound how many jails there are at a time."""
         self._workers = workers
+        self._slots = slots
         self._known: OrderedDict[Place, Predicted] = OrderedDict()
 
     async def predict(self, request: PredictionRequest, problem: Problem, jailed: Jailed) -> list[Predicted]:
@@ -64,7 +69,7 @@ class Predictor:
         read = await self._read({place: fresh[place] for place in fresh if place not in found})
         found |= read
         asked = [place for place, one in read.items() if one.error is None]
-        made = await self._traced([fresh[place] for place in asked], request, problem, dims, jailed)
+        made = await self._in_parts([fresh[place] for place in asked], request, problem, dims, jailed)
         for place, one in zip(asked, made, strict=True):
             found[place] = one.model_copy(update={"code": read[place].code})
         self._remember(found)
@@ -78,6 +83,31 @@ class Predictor:
         """
         told = await self._workers.read(Texts(sources=tuple(fresh.values()))) if fresh else ()
         return dict(zip(fresh, told, strict=True))
+
+    async def _in_parts(
+        self,
+        sources: Sequence[str],
+        request: PredictionRequest,
+        problem: Problem,
+        dims: Mapping[str, int],
+        jailed: Jailed,
+    ) -> list[Predicted]:
+        """Predict many in two jails, each when there is a slot for it."""
+        middle = len(sources) // 2 if len(sources) >= PART else len(sources)
+
+        async def predicted(part: Sequence[str]) -> Sequence[Predicted]:
+            if not part:
+                return ()
+            async with self._slots:
+                return await self._traced(part, request, problem, dims, jailed)
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                first = tasks.create_task(predicted(sources[:middle]))
+                second = tasks.create_task(predicted(sources[middle:]))
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+        return [*first.result(), *second.result()]
 
     async def _traced(
         self,

@@ -14,7 +14,7 @@ from remote.errors import InfrastructureError
 from remote.evaluator import PredictionRequest
 from remote.judge import normalise, rules
 from remote.judge.normalise import code_digest
-from remote.predictions import MOST_ENDED
+from remote.predictions import MOST_ENDED, PART
 from remote.walls import Limits
 from state.model import Predicted
 
@@ -174,3 +174,44 @@ async def test_what_cannot_be_predicted_at_all(make_evaluator, silu, changes, co
     with pytest.raises(InfrastructureError) as caught:
         await predicted(make_evaluator(), silu, silu.kernel, **changes)
     assert caught.value.code == code
+
+
+def many(*sources: str) -> list[str]:
+    """Texts of these kernels in turn, as many as it takes to predict them in two parts."""
+    return [f"{sources[number % len(sources)]}\n# {number}\n" for number in range(PART)]
+
+
+async def test_the_halves_of_a_large_request_are_predicted_side_by_side(
+    make_evaluator, silu, half, monkeypatch
+):
+    evaluator = make_evaluator(slots=2)
+    whole, at_once, most = evaluator._jailed, 0, 0
+
+    async def counted(request: bytes, *flags: str):
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        try:
+            return await whole(request, *flags)
+        finally:
+            at_once -= 1
+
+    monkeypatch.setattr(evaluator, "_jailed", counted)
+    found = await predicted(evaluator, silu, *many(silu.kernel, half))
+    assert most == 2
+    assert found == await predicted(make_evaluator(), silu, silu.kernel, half) * (PART // 2)
+
+
+async def test_what_ends_one_half_ends_the_other(make_evaluator, silu, monkeypatch):
+    evaluator = make_evaluator(slots=2)
+    whole, begun = evaluator._jailed, asyncio.Event()
+
+    async def fails(request: bytes, *flags: str):
+        if begun.is_set():
+            raise InfrastructureError("jail_start", "the jail did not start")
+        begun.set()
+        return await whole(request, *flags)
+
+    monkeypatch.setattr(evaluator, "_jailed", fails)
+    with pytest.raises(InfrastructureError, match="did not start"):
+        await predicted(evaluator, silu, *many(silu.kernel))
