@@ -3,12 +3,16 @@
 Along many axes the problem falls apart: rows of a product of matrices need only their rows of the left input.
 Which axes of which inputs go with an axis of an output is not declared but tried out, at the reduced size: an
 axis counts where the reference, given parts of these inputs, gives just that part of its output.
+
+An axis of an input may be shorter: neighbouring heads of queries share one of keys. Then it is one element of
+the output's axis that needs one of the input's. Such axes are tried out at each of their elements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import inf, prod
 from typing import Any
 
@@ -17,12 +21,15 @@ from numpy.typing import NDArray
 
 from remote.judge.honest import in_float32
 from remote.judge.tiles import Box, Tile, floors, worst
+from seeds.expressions import evaluate
 from seeds.faults import REDUCED
 from seeds.inputs import draw, dtype_of
 from seeds.spec import ProblemSpec
 
 Array = NDArray[Any]
 Reference = Callable[..., Any]
+Label = str | int
+"""The size of an axis as the specification writes it; axes of the same label are cut alike."""
 
 _SMALL = 1 << 22
 """Outputs of up to so many elements are evaluated whole, once for all tiles."""
@@ -30,15 +37,23 @@ _SMALL = 1 << 22
 _PARTS = ((0.3, 0.6), (0.0, 0.1), (0.9, 1.0))
 """Parts of an axis that are tried out."""
 
+_SHARED = 16
+"""Elements, at the reduced size, of the longest axis whose inputs may share theirs: each is tried out."""
+
 _SAME = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis of an output, and the (input, axis) pairs that may be cut with it."""
+    """An axis of an output, and the (input, axis) pairs that may be cut with it.
+
+    Of `shared` ones, which are shorter, an element goes with several neighbours of the output's axis; where
+    there are any, only single elements can be cut.
+    """
 
     axis: int
     inputs: tuple[tuple[int, int], ...]
+    shared: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,12 +90,21 @@ class Excerpts:
     def cut(self, inputs: Sequence[Array], tile: Tile) -> Array:
         """Return one tile, from the parts of the inputs that go with it."""
         parts, inside = list(inputs), list(tile.index)
-        for item in self.axes[tile.output]:
+        for item in self._cuttable(tile):
             first, end = tile.box[item.axis]
             inside[item.axis] = slice(0, end - first)
             for number, axis in item.inputs:
-                parts[number] = parts[number][(slice(None),) * axis + (slice(first, end),)]
+                parts[number] = _taken(parts[number], axis, first, end)
+            for number, axis in item.shared:
+                at = first * inputs[number].shape[axis] // _extent(item, inputs)
+                parts[number] = _taken(parts[number], axis, at, at + 1)
         return outputs_of(self.reference(*parts), self.spec)[tile.output][tuple(inside)].copy()
+
+    def _cuttable(self, tile: Tile) -> Sequence[Axis]:
+        """All axes; of a box with several elements of an axis whose inputs are shared only the others."""
+        axes = self.axes[tile.output]
+        single = all(np.diff(tile.box[item.axis]) == 1 for item in axes if item.shared)
+        return axes if single else [item for item in axes if not item.shared]
 
     def holds(self, inputs: Sequence[Array], tile: Tile, expected: Array) -> bool:
         """Whether the parts of the inputs give this tile."""
@@ -103,7 +127,7 @@ def excerpts(reference: Reference, spec: ProblemSpec, size: str) -> Excerpts:
     inputs = draw(spec, REDUCED, spec.seeds[0])
     truth = outputs_of(reference(*inputs), spec)
     axes = [
-        () if is_small else _axes_of(none, inputs, number, truth[number])
+        () if is_small else _axes_of(none, inputs, number, truth[number], size)
         for number, is_small in enumerate(small)
     ]
     return replace(none, axes=axes)
@@ -123,36 +147,84 @@ def _shuffled(reference: Reference) -> Reference:
     return lambda *arrays: in_float32(reference, arrays, seed=1)
 
 
-def _axes_of(trial: Excerpts, inputs: Sequence[Array], number: int, truth: Array) -> Sequence[Axis]:
+def _taken(array: Array, axis: int, first: int, end: int) -> Array:
+    return array[(slice(None),) * axis + (slice(first, end),)]
+
+
+def _extent(item: Axis, inputs: Sequence[Array]) -> int:
+    """How long the output's axis is: as long as those of the inputs that are cut alike."""
+    number, axis = item.inputs[0]
+    extent: int = inputs[number].shape[axis]
+    return extent
+
+
+def _axes_of(
+    trial: Excerpts, inputs: Sequence[Array], number: int, truth: Array, size: str
+) -> Sequence[Axis]:
     found: list[Axis] = []
-    shape = trial.spec.outputs[number].shape
-    for axis, label in enumerate(shape):
-        if shape.count(label) > 1 or truth.shape[axis] == 1:
-            continue
-        for candidate in _candidates(trial.spec, axis, label):
-            axes = [[*found, candidate] if at == number else () for at in range(len(trial.axes))]
-            attempt = replace(trial, axes=axes)
-            tiles = [Tile(number, _box(truth.shape, axes[number], part)) for part in _PARTS]
-            if all(attempt.holds(inputs, tile, truth[tile.index]) for tile in tiles):
-                found.append(candidate)
-                break
+    labels = trial.spec.outputs[number].shape
+    # Those with shared inputs last, since the others are also cut without them.
+    for candidates in (_alike, _sharing):
+        for axis, label in enumerate(labels):
+            if labels.count(label) > 1 or truth.shape[axis] == 1 or axis in {item.axis for item in found}:
+                continue
+            for candidate in candidates(trial.spec, size, axis, label):
+                if _holds(trial, inputs, number, truth, [*found, candidate]):
+                    found.append(candidate)
+                    break
     return found
 
 
-def _candidates(spec: ProblemSpec, axis: int, label: str | int) -> Iterator[Axis]:
+def _holds(trial: Excerpts, inputs: Sequence[Array], number: int, truth: Array, axes: Sequence[Axis]) -> bool:
+    """Whether an output falls apart along these axes, the last of which is on trial."""
+    attempt = replace(trial, axes=[axes if at == number else () for at in range(len(trial.axes))])
+    tiles = (Tile(number, box) for box in _boxes(truth.shape, axes))
+    return all(attempt.holds(inputs, tile, truth[tile.index]) for tile in tiles)
+
+
+def _alike(spec: ProblemSpec, _: str, axis: int, label: Label) -> Iterator[Axis]:
     """All inputs that have this axis together, then each alone: rows of queries are not those of keys."""
-    having = [(at, item.shape.index(label)) for at, item in enumerate(spec.inputs) if label in item.shape]
+    having = _having(spec, label)
     if having:
-        yield Axis(axis, tuple(having))
+        yield Axis(axis, having)
     if len(having) > 1:
         yield from (Axis(axis, (pair,)) for pair in having)
 
 
+def _sharing(spec: ProblemSpec, size: str, axis: int, label: Label) -> Iterator[Axis]:
+    """The same, with inputs of an axis that is a whole number of times shorter at either size."""
+    if evaluate(label, spec.dims(REDUCED)) > _SHARED:
+        return
+    labels = dict.fromkeys(name for item in spec.inputs for name in item.shape)
+    sizes = [spec.dims(REDUCED), spec.dims(size)]
+    shorter = [name for name in labels if all(_goes_into(name, label, dims) for dims in sizes)]
+    for item, name in product(_alike(spec, size, axis, label), shorter):
+        yield replace(item, shared=_having(spec, name))
+
+
+def _goes_into(part: Label, whole: Label, dims: Mapping[str, int]) -> bool:
+    few, many = evaluate(part, dims), evaluate(whole, dims)
+    return 1 < few < many and many % few == 0
+
+
+def _having(spec: ProblemSpec, label: Label) -> tuple[tuple[int, int], ...]:
+    return tuple((at, item.shape.index(label)) for at, item in enumerate(spec.inputs) if label in item.shape)
+
+
+def _boxes(shape: Sequence[int], axes: Sequence[Axis]) -> Iterator[Box]:
+    """What the last of the axes is tried out with: some parts, or each of its elements."""
+    tried = axes[-1]
+    for part in _PARTS:
+        box = _box(shape, axes, part)
+        places = [(at, at + 1) for at in range(shape[tried.axis])] if tried.shared else [box[tried.axis]]
+        yield from ((*box[: tried.axis], place, *box[tried.axis + 1 :]) for place in places)
+
+
 def _box(shape: Sequence[int], axes: Sequence[Axis], part: tuple[float, float]) -> Box:
-    """All of the output but for the axes under trial, of which a part."""
+    """All of the output but for these axes, of which a part, or one element where inputs are shared."""
     box = [(0, size) for size in shape]
     for item in axes:
         size = shape[item.axis]
         first = min(int(part[0] * size), size - 1)
-        box[item.axis] = (first, max(first + 1, int(part[1] * size)))
+        box[item.axis] = (first, first + 1 if item.shared else max(first + 1, int(part[1] * size)))
     return tuple(box)

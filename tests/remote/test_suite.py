@@ -92,7 +92,8 @@ def reference(name: str):
         ("matmul", [Axis(0, ((0, 0),)), Axis(1, ((1, 1),))]),
         ("silu", [Axis(0, ((0, 0),)), Axis(1, ((0, 1),))]),
         ("bmm_softmax", [Axis(0, ((0, 0), (1, 0))), Axis(1, ((0, 1),))]),  # not along the rows' columns
-        ("gqa_full", [Axis(2, ((0, 1),))]),  # queries, though keys have an axis of that name
+        # Queries, though keys have an axis of that name; then heads, two of which share one of keys.
+        ("gqa_full", [Axis(2, ((0, 1),)), Axis(1, ((0, 2),), ((1, 2), (2, 2)))]),
         ("add_rmsnorm_matmul", [Axis(0, ((0, 0), (2, 0))), Axis(1, ((1, 1),))]),
         ("mamba", [Axis(0, ((0, 0), (1, 0), (2, 0)))]),  # channels, not the sequence
     ],
@@ -108,6 +109,59 @@ def test_axes_along_which_a_reference_falls_apart_are_found(name, axes, monkeypa
     whole = reference(name)(*inputs)
     for tile, part in zip(pool, found.evaluate(inputs, pool), strict=True):
         assert np.allclose(part, whole[tile.index], rtol=1e-5, atol=1e-7)
+
+
+def attention(head_of):
+    """Linear attention whose heads of queries share those of keys and values as `head_of` says."""
+
+    def reference(q, k, v):
+        few = [head_of(head, q.shape[2], k.shape[2]) for head in range(q.shape[2])]
+        scores = np.einsum("bnhd,bmhd->bhnm", q.astype(np.float64), k[:, :, few])
+        return np.einsum("bhnm,bmhd->bhnd", scores, v[:, :, few]).astype(np.float32)
+
+    return reference
+
+
+def small_heads(q_heads: int, k_heads: int):
+    dims = {"B": 1, "N": 32, "QH": q_heads, "KH": k_heads, "D": 8}
+    return seeds.load("gqa_full").spec.model_copy(update={"sizes": {"full": dims, "reduced": dims}})
+
+
+GROUPED = attention(lambda head, many, few: head * few // many)
+
+
+def test_a_box_of_several_elements_is_not_cut_along_an_axis_whose_inputs_are_shared(monkeypatch):
+    monkeypatch.setattr(parts, "_SMALL", 0)
+    spec = small_heads(8, 2)
+    found = excerpts(GROUPED, spec, "full")
+    heads = next(item for item in found.axes[0] if item.shared)
+    assert (heads.axis, heads.shared) == (1, ((1, 2), (2, 2)))
+    inputs = suite.inputs(spec, "full", "0")
+    whole = GROUPED(*inputs)
+    for first, end in ((0, 8), (3, 5), (4, 8), *((at, at + 1) for at in range(8))):
+        tile = tiles.Tile(0, ((0, 1), (first, end), (3, 20), (0, 8)))
+        assert found.holds(inputs, tile, whole[tile.index]), (first, end)
+
+
+@pytest.mark.parametrize(
+    ("head_of", "q_heads", "k_heads"),
+    [
+        (lambda head, _, few: head % few, 8, 2),  # first, last and third head are as if neighbours shared
+        (lambda head, _, few: few - 1 - head % few, 8, 4),
+        (lambda head, many, few: head * few // many if head != many - 2 else 0, 8, 2),
+        (lambda head, many, few: head * few // many, 32, 2),  # too many to try each
+        (lambda head, many, few: head * few // many, 8, 1),  # says nothing of how several are shared
+    ],
+)
+def test_heads_that_are_shared_otherwise_are_not_cut(head_of, q_heads, k_heads, monkeypatch):
+    monkeypatch.setattr(parts, "_SMALL", 0)
+    reference = attention(head_of)
+    spec = small_heads(q_heads, k_heads)
+    found = excerpts(reference, spec, "full")
+    assert not any(item.shared for item in found.axes[0])
+    inputs = suite.inputs(spec, "full", "0")
+    tile = tiles.Tile(0, ((0, 1), (1, 2), (3, 20), (0, 8)))
+    assert np.allclose(found.cut(inputs, tile), reference(*inputs)[tile.index], rtol=1e-5, atol=1e-6)
 
 
 @settings(max_examples=20)
