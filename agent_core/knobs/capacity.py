@@ -1,7 +1,7 @@
 """How much of SBUF and PSUM an IR takes at most, and which buffers are in use then.
 
-Buffers are counted from the first to the last item of their loop that uses them, as the simulator does: of
-SBUF bytes per partition, of PSUM banks.
+Buffers are counted from the first to the last item of their loop that uses them, which is no less than the
+simulator counts: of SBUF bytes per partition, of PSUM banks.
 """
 
 from __future__ import annotations

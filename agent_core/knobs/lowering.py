@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from agent_core.knobs.capacity import adds, dtype_of, extent, row_of, scratch_of
 from agent_core.knobs.functions import REDUCTIONS
-from agent_core.knobs.ir import BLOCK, TILE, KernelIR, Scope
+from agent_core.knobs.ir import BLOCK, TILE, KernelIR
 from agent_core.knobs.narrowing import Layout
 from agent_core.knobs.nest import Homes, Nest, homes_of
 from agent_core.knobs.operators import SCRATCH
@@ -82,8 +82,8 @@ class _Lowering:
         return Statement(
             entry=step.entry,
             settings=settings,
-            operands=tuple((slot, self._region(name, path)) for slot, name in step.operands),
-            result=self._region(step.result, path),
+            operands=tuple((slot, self._region(step, name, path)) for slot, name in step.operands),
+            result=self._region(step, step.result, path),
             adds=adds(self._ir, place, step),
             combine=step.entry.combines(settings),
             scratch=tuple(self._scratch(step, name) for name in scratch_of(self._ir, place, step)),
@@ -91,37 +91,20 @@ class _Lowering:
 
     def _scratch(self, step: Step, name: str) -> Tile:
         rows = self._ir.graph.dim[self._ir.plan.dims_of(step.operands[0][1])[0]].tile
-        return Tile(
-            name,
-            "sbuf",
-            rows,
-            1,
-            row_of(self._ir, self._layout.place, step) if name == SCRATCH else 1,
-            "float32",
-        )
+        row = row_of(self._ir, self._layout.place, step) if name == SCRATCH else 1
+        return Tile(name, "sbuf", rows, 1, row, "float32")
 
-    def _region(self, tensor: str, path: tuple[str, ...]) -> Region:
-        """The part of a tensor that is taken in a round of the loops of a path."""
+    def _region(self, step: Step, tensor: str, path: tuple[str, ...]) -> Region:
+        """The part of a tensor that a step takes in a round of the loops of its path."""
         outside = {loop for loop, _ in self._layout.place.contexts.get(tensor, ())}
-        return Region(
-            tensor,
-            tuple(self._span(dim, path, outside) for dim in self._ir.plan.dims_of(tensor)),
-        )
+        inside = [loop for loop in path if loop not in outside and self._ir.trips(loop) > 1]
+        return Region(tensor, tuple(self._span(step, dim, inside) for dim in self._ir.plan.dims_of(tensor)))
 
-    def _span(self, dim: str, path: tuple[str, ...], outside: set[str]) -> Span:
-        ir = self._ir
-        factors = {f"{dim}.{BLOCK}": ir.ltiles[dim], f"{dim}.{TILE}": 1}
-        terms = tuple(
-            (_variable(loop), factors[loop])
-            for loop in path
-            if loop in factors and loop not in outside and ir.trips(loop) > 1
-        )
-        open_loops = [
-            scope
-            for scope, level in ((Scope.PER_TILE, TILE), (Scope.PER_BLOCK, BLOCK))
-            if f"{dim}.{level}" in path
-        ]
-        return Span(terms, ir.tiles(dim, open_loops[0] if open_loops else Scope.FULL), ir.graph.dim[dim].tile)
+    def _span(self, step: Step, dim: str, loops: list[str]) -> Span:
+        factors = {f"{dim}.{BLOCK}": self._ir.ltiles[dim], f"{dim}.{TILE}": 1}
+        terms = tuple((_variable(loop), factors[loop]) for loop in loops if loop in factors)
+        tiles = self._ir.tiles(dim, self._layout.place.spans[step.number, dim])
+        return Span(terms, tiles, self._ir.graph.dim[dim].tile)
 
 
 def _variable(loop: str) -> str:

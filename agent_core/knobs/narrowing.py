@@ -68,10 +68,9 @@ def fitting(layout: Layout) -> Layout | None:
 
     What is in use at the peaks is narrowed first; all else where that helps no more.
     """
+    every = set(layout.ir.plan.buffer)
     while layout.excess:
-        found = _best(layout, _in_use(layout)) or _best(
-            layout, {item.name for item in layout.ir.plan.buffers}
-        )
+        found = _best(layout, _in_use(layout)) or _best(layout, every)
         if found is None:
             return None
         layout = found

@@ -109,8 +109,10 @@ class Plan:
         letters = [letter for letter, name in step.axes if name == dim and letter in step.entry.limits]
         found = [int(getattr(limits, step.entry.limits[letter])) for letter in letters]
         memories = {self.buffer[name].memory for name in step.tensors if name in self.buffer}
-        either = (limits.sbuf_access_elements_max, limits.psum_access_elements_max)
-        return min(*found, *either[: 2 if "psum" in memories else 1], either[0])
+        found.append(
+            limits.psum_access_elements_max if "psum" in memories else limits.sbuf_access_elements_max
+        )
+        return min(found)
 
     def dims_of(self, tensor: str) -> tuple[str, ...]:
         """The dimensions of a buffer, or of an array in HBM."""

@@ -27,9 +27,7 @@ def splits(ir: KernelIR, place: Place, nest: Nest) -> Iterator[Failure]:
         users = [step.number for step in ir.plan.steps if buffer.name in step.tensors]
         for depth, (loop, _) in enumerate(place.contexts[buffer.name], 1):
             if len({id(chains[number][depth]) for number in users}) > 1:
-                detail = (
-                    f"{buffer.name} is in use over two loops {loop}, with steps between that need the first"
-                )
+                detail = f"{buffer.name} is used in two loops {loop}, as steps between them need the first"
                 yield Failure("split_loop", buffer.name, loop, detail, outlives(ir, buffer, loop))
                 break
 
@@ -73,10 +71,7 @@ def _astray(ir: KernelIR, place: Place, buffer: Buffer, step: Step, level: Level
     elif loop in dict(place.paths[step.number]):
         check, text = "reader_interval", f"uses {buffer.name} in other rounds of {loop} than its other users"
     else:
-        check, text = (
-            "reader_interval",
-            f"uses {buffer.name} and does not run in {loop}, where that is made anew",
-        )
+        check, text = "reader_interval", f"uses {buffer.name}, made anew in {loop}, and does not run there"
     return Failure(check, buffer.name, loop, f"{step.operator} {text}", outlives(ir, buffer, loop))
 
 
