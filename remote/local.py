@@ -26,7 +26,7 @@ from remote.judge.job import Job, Outcome
 from remote.judge.normalise import code_digest
 from remote.pool import WorkerLimits, WorkerPool
 from remote.predictions import Predictor
-from remote.references import ReferenceStore
+from remote.references import References, ReferenceStore
 from remote.sandbox import JailResult, run_jailed
 from remote.tracing import trace_request
 from remote.walls import JailedProgram, JailStrength, Limits, jail_strength
@@ -97,7 +97,7 @@ class LocalEvaluator:
         self._slots = asyncio.Semaphore(count)
         self._workers = WorkerPool(worker_limits or WorkerLimits.for_slots(count))
         self._predictor = Predictor(self._workers, self._slots)
-        self._references = ReferenceStore(home, strength=self._strength, secret=secret)
+        self._references = ReferenceStore(home, strength=self._strength, secret=secret, jails=count)
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
@@ -172,11 +172,10 @@ class LocalEvaluator:
             # The first seed also in tiles: most wrong kernels need no more than that.
             rest = [str(seed) for seed in spec.seeds if seed not in seeds[1:]]
             sets = (*rest, *suite.adversarial(spec))
-            excerpts = await self._references.excerpts(run.problem, size, sets)
             audited = suite.WHOLE if run.level is Level.WHOLE else ()
-            wholes = await self._references.outputs(run.problem, size, (*map(str, seeds), *audited))
-            expression = await self._references.expression(run.problem, size)
-        job = _job(run, wholes, excerpts, expression, self._references.secret)
+            wholes = (*map(str, seeds), *audited)
+            found = await self._references.get(run.problem, size, wholes=wholes, tiles=sets, expression=True)
+        job = _job(run, found, self._references.secret)
         try:
             outcome = await self._workers.judge(job, reply)
         except InfrastructureError as error:
@@ -288,23 +287,17 @@ def _ended_badly(result: JailResult) -> Outcome | None:
     return None
 
 
-def _job(
-    run: _Run,
-    wholes: Mapping[str, tuple[Path, ...]],
-    excerpts: Mapping[str, Path],
-    expression: Path,
-    secret: str,
-) -> Job:
-    files = {name: tuple(map(str, paths)) for name, paths in wholes.items()}
+def _job(run: _Run, found: References, secret: str) -> Job:
+    wholes = {name: tuple(map(str, paths)) for name, paths in found.wholes.items()}
     return Job(
         spec=run.problem.spec,
         problem=run.problem.digest,
         size=run.request.size,
         target=run.request.target,
-        references={int(name): paths for name, paths in files.items() if name.isdecimal()},
-        whole_sets={name: paths for name, paths in files.items() if not name.isdecimal()},
-        excerpts={name: str(path) for name, path in excerpts.items()},
-        expression=str(expression),
+        references={int(name): paths for name, paths in wholes.items() if name.isdecimal()},
+        whole_sets={name: paths for name, paths in wholes.items() if not name.isdecimal()},
+        excerpts={name: str(path) for name, path in found.tiles.items()},
+        expression=str(found.expression),
         secret=secret,
     )
 

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Coroutine, Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from remote.errors import InfrastructureError
 from remote.sandbox import JailResult, run_jailed
@@ -60,38 +62,62 @@ _RECORDER = _digest(_IDENTITY / "expression.py", *sorted((_IDENTITY / "tracing")
 """The digest of what follows references."""
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """Files: whole outputs and tiles by input set, what the reference computes."""
+_JAILS = 4
+"""Jails at a time, at most: each holds the inputs of a set, and finds out for itself how tiles are cut."""
 
-    files: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
-    excerpts: Mapping[str, Path] = field(default_factory=dict)
+_SMALL_BYTES = 1 << 28
+"""Tiles of sets that read and write no more than this altogether take less time than another jail would."""
+
+
+@dataclass(frozen=True)
+class References:
+    """Files: whole outputs, in the order of the spec, and tiles by input set; what the reference computes."""
+
+    wholes: Mapping[str, tuple[Path, ...]]
+    tiles: Mapping[str, Path]
     expression: Path | None = None
 
     def paths(self) -> list[Path]:
-        outputs = (path for paths in self.files.values() for path in paths)
-        return [*outputs, *self.excerpts.values(), *([self.expression] if self.expression else [])]
+        """Return all of them."""
+        outputs = (path for paths in self.wholes.values() for path in paths)
+        return [*outputs, *self.tiles.values(), *([self.expression] if self.expression else [])]
 
-    def missing(self) -> _Wanted:
-        return _Wanted(
-            {name: paths for name, paths in self.files.items() if not all(p.exists() for p in paths)},
-            {name: path for name, path in self.excerpts.items() if not path.exists()},
+    def missing(self) -> References:
+        """Return those that are not there; of a set's whole outputs all if one is not."""
+        return References(
+            {name: paths for name, paths in self.wholes.items() if not all(p.exists() for p in paths)},
+            {name: path for name, path in self.tiles.items() if not path.exists()},
             self.expression if self.expression and not self.expression.exists() else None,
         )
+
+    def shares(self, count: int) -> list[References]:
+        """Return them in parts to be computed at a time, those of the tiles in `count` parts."""
+        tiles = list(self.tiles.items())
+        parts = [
+            References(self.wholes, {}),
+            *(References({}, dict(tiles[at::count])) for at in range(count)),
+            References({}, {}, self.expression),
+        ]
+        return [part for part in parts if part.paths()]
 
 
 class ReferenceStore:
     """Finds reference outputs on disk and has them computed, in a jail, when they are not there.
 
-    Tiles are drawn with `secret`, by default that of the home.
+    Tiles are drawn with `secret`, by default that of the home. At most `jails` run at a time, by default one
+    per CPU.
     """
 
-    def __init__(self, home: Path, *, strength: JailStrength, secret: str | None = None) -> None:
+    def __init__(
+        self, home: Path, *, strength: JailStrength, secret: str | None = None, jails: int | None = None
+    ) -> None:
         self._home = home
         self._cache = home / "cache"
         self._strength = strength
         self._given = secret
         self._locks: dict[str, asyncio.Lock] = {}
+        self._count = min(_JAILS, jails or os.cpu_count() or 1)
+        self._jails = asyncio.Semaphore(self._count)
 
     @cached_property
     def secret(self) -> str:
@@ -102,44 +128,37 @@ class ReferenceStore:
         """
         return secret_of(self._home) if self._given is None else self._given
 
-    async def outputs(self, problem: Problem, size: str, names: Iterable[str]) -> dict[str, tuple[Path, ...]]:
-        """Return per input set the files of the whole outputs, in the order of the spec.
+    async def get(
+        self,
+        problem: Problem,
+        size: str,
+        *,
+        wholes: Iterable[str] = (),
+        tiles: Iterable[str] = (),
+        expression: bool = False,
+    ) -> References:
+        """Return the files of input sets, and of what the reference computes or why that cannot be said.
 
         Raises:
-            InfrastructureError: reference_failed, or the jail's.
+            InfrastructureError: reference_failed, bad_secret for tiles, or the jail's.
         """
         folder = self._folder(problem, size)
-        files = {name: self._files(folder, problem, name) for name in names}
-        await self._ensure(problem, size, _Wanted(files=files))
-        return files
-
-    async def excerpts(self, problem: Problem, size: str, names: Iterable[str]) -> dict[str, Path]:
-        """Return per input set the file of the pool's tiles.
-
-        Raises:
-            InfrastructureError: reference_failed, bad_secret, or the jail's.
-        """
-        folder = self._folder(problem, size)
-        drawn_with = digest_of(f"{_JUDGE} {self.secret}".encode())[:12]
-        files = {name: folder / f"{name}-{drawn_with}.npz" for name in names}
-        await self._ensure(problem, size, _Wanted(excerpts=files))
-        return files
-
-    async def expression(self, problem: Problem, size: str) -> Path:
-        """Return the file of what the reference computes, or of why that cannot be said.
-
-        Raises:
-            InfrastructureError: reference_failed, or the jail's.
-        """
-        path = self._folder(problem, size) / f"expression-{_RECORDER}.npz"
-        await self._ensure(problem, size, _Wanted(expression=path))
-        return path
-
-    async def _ensure(self, problem: Problem, size: str, wanted: _Wanted) -> None:
-        async with self._locks.setdefault(self._folder(problem, size).name, asyncio.Lock()):
+        wanted = References(
+            {name: self._files(folder, problem, name) for name in wholes},
+            {name: folder / f"{name}-{self._drawn_with}.npz" for name in tiles},
+            folder / f"expression-{_RECORDER}.npz" if expression else None,
+        )
+        async with self._locks.setdefault(folder.name, asyncio.Lock()):
             missing = wanted.missing()
-            if missing.paths():
-                await self._compute(problem, size, missing)
+            nbytes = problem.spec.work_at(size).total_bytes * len(missing.tiles)
+            shares = missing.shares(1 if nbytes <= _SMALL_BYTES else self._count)
+            await _together([self._compute(problem, size, share) for share in shares])
+        return wanted
+
+    @property
+    def _drawn_with(self) -> str:
+        """What decides which tiles a file has, in short."""
+        return digest_of(f"{_JUDGE} {self.secret}".encode())[:12]
 
     def forget(self, problem: Problem, size: str) -> None:
         """Delete the outputs of a problem at a size; they are computed anew when next asked for."""
@@ -151,10 +170,10 @@ class ReferenceStore:
     def _files(self, folder: Path, problem: Problem, name: str) -> tuple[Path, ...]:
         return tuple(folder / f"{name}-{_INPUTS}-{output.name}.npy" for output in problem.spec.outputs)
 
-    async def _compute(self, problem: Problem, size: str, missing: _Wanted) -> None:
+    async def _compute(self, problem: Problem, size: str, missing: References) -> None:
         folder = self._folder(problem, size)
         folder.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as stack:
+        async with self._jails, AsyncExitStack() as stack:
             staging = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".new-", dir=folder)))
             source = staging / "problem"
             _write_files(problem, source)
@@ -165,13 +184,13 @@ class ReferenceStore:
             request = {
                 "folder": str(source),
                 "size": size,
-                "secret": self.secret if missing.excerpts else "",
-                "files": {name: [opened[path] for path in paths] for name, paths in missing.files.items()},
-                "excerpts": {name: opened[path] for name, path in missing.excerpts.items()},
+                "secret": self.secret if missing.tiles else "",
+                "files": {name: [opened[path] for path in paths] for name, paths in missing.wholes.items()},
+                "excerpts": {name: opened[path] for name, path in missing.tiles.items()},
                 "expression": opened[missing.expression] if missing.expression else None,
             }
             result = await run_jailed(
-                _program(source, threads=bool(missing.files)),
+                _program(source, threads=bool(missing.wholes)),
                 json.dumps(request).encode(),
                 strength=self._strength,
                 files=list(opened.values()),
@@ -179,6 +198,18 @@ class ReferenceStore:
             _succeeded(result, problem)
             for path in opened:
                 (staging / path.name).replace(path)
+
+
+async def _together(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Do all of it at a time; the first in order that fails is what is raised, and none is left running."""
+    tasks = [asyncio.create_task(item) for item in work]
+    try:
+        for task in tasks:
+            await task
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _program(source: Path, *, threads: bool) -> JailedProgram:

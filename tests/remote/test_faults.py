@@ -243,12 +243,14 @@ async def test_reference_outputs_are_computed_once_and_are_the_references(silu, 
         ReferenceStore(home, strength=jail_strength()),
         [*map(str, silu.problem.spec.seeds), "flipped"],
     )
-    first, second = await asyncio.gather(*(store.outputs(silu.problem, "reduced", names) for _ in range(2)))
+    first, second = await asyncio.gather(
+        *(store.get(silu.problem, "reduced", wholes=names) for _ in range(2))
+    )
     assert first == second
-    assert list(first) == names
+    assert list(first.wholes) == names
     written = {}
     exec(silu.problem.files["reference.py"], written)
-    for name, (path,) in first.items():
+    for name, (path,) in first.wholes.items():
         expected = written["reference"](*suite.inputs(silu.problem.spec, "reduced", name))
         assert np.array_equal(np.load(path), expected)
 
@@ -256,7 +258,7 @@ async def test_reference_outputs_are_computed_once_and_are_the_references(silu, 
         raise AssertionError("computed again")
 
     monkeypatch.setattr(store, "_compute", never)
-    assert await store.outputs(silu.problem, "reduced", names) == first
+    assert await store.get(silu.problem, "reduced", wholes=names) == first
 
 
 async def test_references_see_neither_secrets_nor_home(bench, make_evaluator, home, monkeypatch):

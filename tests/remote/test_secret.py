@@ -68,7 +68,7 @@ async def test_another_secret_has_tiles_of_its_own(tmp_path, monkeypatch):
     stores = [
         ReferenceStore(tmp_path, strength=jail_strength(), secret=text) for text in (None, None, "other")
     ]
-    first, again, other = [(await store.excerpts(SILU, "reduced", ["0"]))["0"] for store in stores]
+    first, again, other = [(await store.get(SILU, "reduced", tiles=["0"])).tiles["0"] for store in stores]
     assert first == again
     assert first != other
     assert asked == [secret_of(tmp_path), "other"]
