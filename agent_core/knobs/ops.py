@@ -34,6 +34,8 @@ class NKIOp:
 
     def __call__(self, *operands: Any, **named_operands: Any) -> Any:
         entry = self.entry
+        if len(operands) > len(entry.operands):
+            raise WorkloadError(f"{entry.name} takes the operands {', '.join(entry.operands)} and no more")
         given = {**self._settings, **dict(zip(entry.operands, operands, strict=False)), **named_operands}
         given = _spelled(entry, given)
         symbols = {key: item for key, item in given.items() if isinstance(item, Symbol)}
@@ -100,6 +102,8 @@ def _check_operands(entry: Operator, tensors: set[str], settings: dict[str, Any]
                 settings[slot] = _NEUTRAL[slot]
             elif slot not in entry.numbers or settings.get(f"op{slot[-1]}") is not None:
                 raise WorkloadError(f"{entry.name} needs the operand {slot}=")
+        elif slot in entry.numbers and settings.get(f"op{slot[-1]}", slot) is None:
+            raise WorkloadError(f"{entry.name}'s {slot} needs op{slot[-1]}=")
     unknown = sorted(tensors - set(entry.operands))
     if unknown:
         allowed = ", ".join(entry.operands)

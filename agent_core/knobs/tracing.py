@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from inspect import signature
 from keyword import iskeyword
 from types import FrameType
 from typing import Any
@@ -19,12 +20,14 @@ from agent_core.knobs.errors import WorkloadError
 from agent_core.knobs.graph import Call, Dim, Graph, Value
 from agent_core.knobs.operators import PARTIAL, SCRATCH, Operator, Settings
 from nki_sim import targets
-from nki_sim.dtypes import DTYPES
 
 _TAKEN = frozenset({"nki", "nl", "nisa", "range", PARTIAL, SCRATCH})
 _BUFFER = re.compile("^(sbuf|psum|hbm)_")
 _PREFIXES = ("sbuf_", "psum_", "i_block_", "i_tile_")
 """What kernels call their own."""
+
+TYPES = ("float32", "bfloat16", "float16")
+"""What inputs may be."""
 
 Specs = Mapping[str, tuple[tuple[int, ...], str]]
 
@@ -104,12 +107,10 @@ def trace(
     """The graph of a workload's function on inputs of these shapes and types, in the order of its arguments.
 
     Raises:
-        WorkloadError: the function does not return one value, or calls an operator wrongly.
+        WorkloadError: the function takes other inputs, returns no operator's result, or calls one wrongly.
     """
-    inputs = {
-        key: Symbol(tuple(Axis(size) for size in shape), dtype) for key, (shape, dtype) in specs.items()
-    }
-    _check_specs(specs)
+    _check_specs(specs, tuple(signature(function).parameters))
+    inputs = {key: _input(*specs[key]) for key in signature(function).parameters}
     result, variables = _called(function, inputs)
     if not isinstance(result, Symbol) or result.entry is None:
         raise WorkloadError(f"{function.__name__} returns {result!r}; it ends in the result of an operator")
@@ -140,10 +141,18 @@ def trace(
     )
 
 
-def _check_specs(specs: Specs) -> None:
+def _input(shape: tuple[int, ...], dtype: str) -> Symbol:
+    return Symbol(tuple(Axis(size) for size in shape), dtype)
+
+
+def _check_specs(specs: Specs, parameters: tuple[str, ...]) -> None:
+    if set(specs) != set(parameters):
+        raise WorkloadError(
+            f"shapes are given for {', '.join(specs)}; the inputs are {', '.join(parameters)}"
+        )
     for name, (shape, dtype) in specs.items():
-        if dtype not in DTYPES:
-            raise WorkloadError(f"input {name!r} has the type {dtype!r}; known are {', '.join(DTYPES)}")
+        if dtype not in TYPES:
+            raise WorkloadError(f"input {name!r} has the type {dtype!r}; known are {', '.join(TYPES)}")
         if len(shape) not in (1, 2) or min(shape) < 1:
             raise WorkloadError(f"input {name!r} has shape {shape}; inputs have one or two dimensions")
 

@@ -60,6 +60,11 @@ def test_every_instruction_of_the_table_is_known_on_its_engine() -> None:
         (lambda x: ops.NKITensorScalar(op0="add")(data=x), "NKITensorScalar needs the operand operand0="),
         (lambda x: ops.NKITranspose(axes=2)(data=x), "NKITranspose takes no 'axes' = 2; it takes data"),
         (lambda x: ops.NKITranspose()(data=x, other=x), "NKITranspose takes no operand 'other'"),
+        (lambda x: ops.NKITranspose()(x, x), "NKITranspose takes the operands data and no more"),
+        (
+            lambda x: ops.NKITensorScalar(op0="add")(data=x, operand0=1.0, operand1=2.0),
+            "NKITensorScalar's operand1 needs op1=",
+        ),
         (lambda x: ops.NKITensorReduce(op="add", axis=0)(data=x), "axis 0: only axis 1"),
         (
             lambda x: ops.NKIActivation(op="exp", scale="2")(data=x),

@@ -116,6 +116,13 @@ def test_float32_goes_with_float32_alone() -> None:
         trace(_product, {"x": ((64, 64), "float32"), "y": ((64, 64), "bfloat16")})
 
 
+def test_inputs_are_those_that_the_function_takes_in_its_order() -> None:
+    backwards = dict(reversed(SQUARE.items()))
+    assert trace(matmul, backwards) == trace(matmul, SQUARE)
+    with pytest.raises(WorkloadError, match="shapes are given for a, rhs; the inputs are lhs, rhs"):
+        trace(matmul, {"a": SQUARE["lhs"], "rhs": SQUARE["rhs"]})
+
+
 def test_a_type_that_does_not_exist_is_named() -> None:
     with pytest.raises(WorkloadError, match="input 'x' has the type 'fp32'"):
         trace(_product, {"x": ((64, 64), "fp32"), "y": ((64, 64), "float32")})
