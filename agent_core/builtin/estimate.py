@@ -122,8 +122,8 @@ def form_ns(form: Form, target: Target) -> dict[str, float]:
     }
 
 
-def breaches(kernel: Kernel, target: Target) -> list[str]:
-    """The hardware rules that a kernel's readable instructions break, as messages."""
+def breaches(kernel: Kernel, made: Estimate, target: Target) -> list[str]:
+    """The hardware rules that a kernel's readable instructions break, as messages; `made` is its estimate."""
     found = [
         f"{statement.op}: {access.role} is in {access.tensor.buffer}"
         for statement in kernel.operations()
@@ -131,7 +131,6 @@ def breaches(kernel: Kernel, target: Target) -> list[str]:
         if access.tensor.buffer not in OPERATORS[statement.op].by_name[access.role].buffers
     ]
     found += [message for statement in kernel.operations() for message in _broken(statement, target)]
-    made = estimate(kernel, target)
     if made.sbuf_bytes > target.sbuf_usable_bytes:
         found.append(f"SBUF: {made.sbuf_bytes} bytes per partition, {target.sbuf_usable_bytes} are usable")
     if made.psum_banks > target.psum_banks:

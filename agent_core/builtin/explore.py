@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent_core.builtin.estimate import breaches
+from agent_core.builtin.estimate import Estimate, breaches, estimate
 from agent_core.builtin.inlining import canonical
 from agent_core.builtin.model import Argument, Kernel, Kind
 from agent_core.builtin.reader import read
@@ -30,6 +30,7 @@ class Child:
     choice: Choice
     source: str
     kernel: Kernel
+    estimate: Estimate
 
 
 def explore(
@@ -46,7 +47,7 @@ def explore(
     transforms = tuple(transforms)
     kernel = canonical(kernel, target)
     most = max(1, WORK // (len(transforms) * max(1, len(kernel.statements))))
-    known = frozenset(breaches(kernel, target))
+    known = _broken(kernel, target)
     children: list[Child] = []
     refusals: list[str] = []
     for transform in transforms:
@@ -57,11 +58,11 @@ def explore(
                 break
             left -= isinstance(result, str)
             try:
-                child = checked(kernel, _done(result), arguments, target, known)
+                after, cost = checked(kernel, _done(result), arguments, target, known)
             except Refused as refusal:
                 refusals.append(f"{transform.id} {site}: {refusal}")
                 continue
-            children.append(Child(transform, site, number, choice, str(result), child))
+            children.append(Child(transform, site, number, choice, str(result), after, cost))
     return children, refusals
 
 
@@ -94,8 +95,8 @@ def checked(
     arguments: Sequence[Argument],
     target: Target,
     known: frozenset[str] | None = None,
-) -> Kernel:
-    """The kernel after a rewrite; `known` are the rules that the kernel before it breaks already.
+) -> tuple[Kernel, Estimate]:
+    """The kernel after a rewrite, and its estimate; `known` are the rules that the one before breaks already.
 
     Raises:
         Refused: it cannot be read as well as before, or breaks a rule that held.
@@ -107,8 +108,13 @@ def checked(
     walls = [item for item in child.statements if item.kind is Kind.OPAQUE]
     if len(walls) > sum(item.kind is Kind.OPAQUE for item in kernel.statements):
         raise Refused(f"the result could not be read again: {walls[0].reason}")
-    before = frozenset(breaches(kernel, target)) if known is None else known
-    new = [item for item in breaches(child, target) if item not in before]
+    before = _broken(kernel, target) if known is None else known
+    cost = estimate(child, target)
+    new = [item for item in breaches(child, cost, target) if item not in before]
     if new:
         raise Refused(new[0])
-    return child
+    return child, cost
+
+
+def _broken(kernel: Kernel, target: Target) -> frozenset[str]:
+    return frozenset(breaches(kernel, estimate(kernel, target), target))

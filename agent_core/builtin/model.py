@@ -236,7 +236,15 @@ class Kernel:
 
     def users(self, tensor: Tensor) -> list[Statement]:
         """The instructions that touch a tensor, in source order."""
-        return [item for item in self.statements if item.touches(tensor)]
+        return list(self._users.get(tensor.id, ()))
+
+    @cached_property
+    def _users(self) -> Mapping[int, list[Statement]]:
+        found: dict[int, list[Statement]] = {}
+        for item in self.statements:
+            for key in {access.tensor.id for access in item.accesses}:
+                found.setdefault(key, []).append(item)
+        return found
 
     def changes(self, tensor: Tensor, first: Statement, last: Statement) -> bool:
         """Whether something between two statements may write a tensor."""

@@ -78,7 +78,7 @@ def ranked(
     children, refusals = explore(kernel, arguments, target)
     found: dict[str, Rewrite] = {}
     for child in children:
-        rewrite = _rewrite(child, before, estimate(child.kernel, target), evidence)
+        rewrite = _rewrite(child, before, evidence)
         old = found.get(child.source)
         if old is None or rewrite.value > old.value:
             found[child.source] = rewrite
@@ -90,8 +90,8 @@ def ranked(
     return sorted(fresh, key=lambda item: (-item.value, item.technique, item.place)), refusals
 
 
-def _rewrite(child: Child, before: Estimate, after: Estimate, evidence: Evidence) -> Rewrite:
-    speedup = _speedup(before, after)
+def _rewrite(child: Child, before: Estimate, evidence: Evidence) -> Rewrite:
+    speedup = _speedup(before, child.estimate)
     technique = child.transform.id
     discount = SIBLING**child.number if speedup > 1 else 1.0
     return Rewrite(
@@ -101,14 +101,14 @@ def _rewrite(child: Child, before: Estimate, after: Estimate, evidence: Evidence
         title=child.transform.title(child.site, child.choice),
         speedup=round(speedup, 6),
         counter=child.transform.counter,
-        reason=_reason(before, after, evidence.bottlenecks),
+        reason=_reason(before, child.estimate, evidence.bottlenecks),
         value=_value(technique, log(speedup), evidence) * discount,
     )
 
 
-def expected(child: Child, before: Estimate, after: Estimate, evidence: Evidence) -> float:
+def expected(child: Child, before: Estimate, evidence: Evidence) -> float:
     """The logarithm of the speed-up that is expected of a rewrite."""
-    return _value(child.transform.id, log(_speedup(before, after)), evidence)
+    return _value(child.transform.id, log(_speedup(before, child.estimate)), evidence)
 
 
 def _speedup(before: Estimate, after: Estimate) -> float:

@@ -122,7 +122,7 @@ def _carried_out(
     for spot in _spots(step, kernel, target):
         try:
             source = spot.transform.apply(kernel, target, spot.place, spot.choice)
-            child = checked(kernel, source, arguments, target)
+            child, _ = checked(kernel, source, arguments, target)
         except Refused:
             continue
         if meant(source) != before:

@@ -35,9 +35,11 @@ def rebuild(nodes: Sequence[Node], emit: Emit) -> list[cst.BaseStatement]:
 
 
 def with_body(node: cst.For | cst.If, body: Sequence[cst.BaseStatement]) -> cst.BaseCompoundStatement:
-    """The loop or condition around other statements."""
+    """The loop or condition around other statements, itself if they are its own: its text is known then."""
     assert isinstance(node.body, cst.IndentedBlock)
     first = at_front(body[0], _without_blank_front(leading(body[0])))
+    if list(map(id, node.body.body)) == list(map(id, [first, *body[1:]])):
+        return node
     return node.with_changes(body=node.body.with_changes(body=[first, *body[1:]]))
 
 
@@ -50,16 +52,10 @@ def source_of(kernel: Kernel, body: Sequence[cst.BaseStatement], before: Sequenc
     """The module with the kernel's body replaced, and lines added after the module's last constant."""
     function = kernel.function.with_changes(body=kernel.function.body.with_changes(body=list(body)))
     items = [function if item is kernel.function else item for item in kernel.module.body]
-    changed = kernel.module.with_changes(body=items)
-    changed = _with_constants(changed, before) if before else changed
-    return laid_out(changed.code, kernel.tree.text)
-
-
-def _with_constants(module: cst.Module, lines: Sequence[str]) -> cst.Module:
-    simple = [i for i, item in enumerate(module.body) if isinstance(item, cst.SimpleStatementLine)]
+    simple = [number for number, item in enumerate(items) if isinstance(item, cst.SimpleStatementLine)]
     at = simple[-1] + 1 if simple else 0
-    new = [cst.parse_statement(line) for line in lines]
-    return module.with_changes(body=[*module.body[:at], *new, *module.body[at:]])
+    items[at:at] = map(statement, before)
+    return laid_out(kernel.tree.writer.source(items), kernel.tree.text)
 
 
 def statement(code: str) -> cst.SimpleStatementLine:
@@ -105,8 +101,7 @@ def condition(test: str, body: Sequence[cst.BaseStatement]) -> cst.BaseStatement
 
 def at_front(item: cst.BaseStatement, lines: Sequence[cst.EmptyLine]) -> cst.BaseStatement:
     """The statement with other blank and comment lines before it."""
-    assert isinstance(item, cst.SimpleStatementLine | cst.BaseCompoundStatement)
-    return item.with_changes(leading_lines=list(lines))
+    return item if lines is leading(item) else item.with_changes(leading_lines=list(lines))
 
 
 def leading(item: cst.BaseStatement) -> Sequence[cst.EmptyLine]:

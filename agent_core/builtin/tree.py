@@ -15,6 +15,8 @@ from typing import Any
 
 import libcst as cst
 
+from agent_core.builtin.writing import Writer
+
 Place = tuple[int, ...]
 COMPOUND = (
     ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.For, ast.AsyncFor, ast.While, ast.If, ast.With,
@@ -54,6 +56,15 @@ class Tree:
             return cst.parse_module(self.text)
         except cst.ParserSyntaxError as error:
             raise SourceError(f"the source does not parse: {error.message}") from error
+
+    @cached_property
+    def writer(self) -> Writer:
+        """Writes the module's statements, and others among them.
+
+        Raises:
+            SourceError: as `module`.
+        """
+        return Writer(self.module)
 
     def at(self, place: Place) -> cst.BaseStatement:
         """The statement at a place."""

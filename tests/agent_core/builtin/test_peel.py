@@ -102,4 +102,4 @@ def test_what_becomes_readable_counts_as_no_slower():
     made = sample(rows=1152 + 32)
     kernel = read(made.source, made.arguments, TARGET)
     ((child,), _) = explore(kernel, made.arguments, TARGET, transforms=[TRANSFORMS["peel"]])
-    assert expected(child, estimate(kernel, TARGET), estimate(child.kernel, TARGET), Evidence()) >= 0
+    assert expected(child, estimate(kernel, TARGET), Evidence()) >= 0
