@@ -216,7 +216,12 @@ def _program(source: Path, *, threads: bool) -> JailedProgram:
     # Tiles are made of products too small for threads to gain anything.
     packages = (_ROOM, _ROOM.parent / "seeds", _ROOM.parent / "state", source)
     return JailedProgram(
-        "remote.reference_main", packages=packages, site_packages=True, threads=threads, limits=_LIMITS
+        "remote.reference_main",
+        packages=packages,
+        site_packages=True,
+        threads=threads,
+        keeps_memory=True,
+        limits=_LIMITS,
     )
 
 

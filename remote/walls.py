@@ -30,7 +30,9 @@ _INIT = Path(__file__).with_name("jail_init.py")
 _PROBE_WALL_S = 20
 _OLD_ROOT = "/.old_root"
 # Of the GNU C library: new memory is filled with the complement of 255; its cache, which does not, is off.
-_FILLED = "GLIBC_TUNABLES=glibc.malloc.perturb=255:glibc.malloc.tcache_count=0"
+_FILLED = "glibc.malloc.perturb=255:glibc.malloc.tcache_count=0"
+# Large blocks come from the heap, and what is free at its end stays there.
+_KEPT = f"glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold={1 << 40}"
 _TMP = "/tmp"  # noqa: S108  a place in the jail, where it is empty and read-only
 
 
@@ -66,6 +68,7 @@ class JailedProgram:
     `packages` are folders of packages, visible read-only and importable. `site_packages` adds the installed
     third-party packages. The number of the answer's file descriptor is appended to `argv`. `fills_memory`:
     what nobody has written to reads as zeros, which costs time for programs with large arrays.
+    `keeps_memory`: freed memory is not given back, which saves getting it anew for the next large array.
     """
 
     module: str
@@ -74,6 +77,7 @@ class JailedProgram:
     site_packages: bool = False
     threads: bool = False
     fills_memory: bool = False
+    keeps_memory: bool = False
     limits: Limits = field(default_factory=Limits)
 
     def import_paths(self) -> tuple[str, ...]:
@@ -136,7 +140,9 @@ def command(strength: JailStrength, program: JailedProgram, answer_fd: int) -> l
 
 def _repeating(program: JailedProgram) -> list[str]:
     """What makes a program's runs alike: hashes, the contents of new memory, addresses."""
-    environment = ["PYTHONHASHSEED=0", *([_FILLED] if program.fills_memory else [])]
+    asked = ((_FILLED, program.fills_memory), (_KEPT, program.keeps_memory))
+    tunables = ":".join(text for text, wanted in asked if wanted)
+    environment = ["PYTHONHASHSEED=0", *([f"GLIBC_TUNABLES={tunables}"] if tunables else [])]
     return [*_fixed_addresses(), shutil.which("env") or "/usr/bin/env", "-i", *environment]
 
 

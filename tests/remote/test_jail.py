@@ -132,6 +132,25 @@ answer([set(ctypes.string_at(libc.malloc(size), size)) for size in sizes])
     assert eval(result.answer) == [{0}] * 36
 
 
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the GNU C library keeps memory for us")
+@pytest.mark.parametrize("kept", [False, True])
+async def test_freed_memory_is_kept_for_programs_that_ask_for_it(tmp_path, kept):
+    body = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.free.argtypes = [ctypes.c_void_p]
+size = 64 << 20
+place = libc.malloc(size)
+ctypes.memset(place, 120, size)
+libc.free(place)
+answer(ctypes.string_at(libc.malloc(size) + size // 2, 1))
+"""
+    program = replace(hostile(tmp_path, body), keeps_memory=kept)
+    result = await run_jailed(program, b"", strength=BUILDABLE[0])
+    assert eval(result.answer) == (b"x" if kept else bytes(1))
+
+
 async def test_home_and_project_are_not_there(walled_attack, tmp_path, monkeypatch):
     (tmp_path / "secret").write_text("hush")
     home = Path.home()
