@@ -8,6 +8,7 @@ count. It ranks rewrites of one kernel; a latency shown to anybody comes from th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -122,15 +123,20 @@ def form_ns(form: Form, target: Target) -> dict[str, float]:
     }
 
 
-def breaches(kernel: Kernel, made: Estimate, target: Target) -> list[str]:
-    """The hardware rules that a kernel's readable instructions break, as messages; `made` is its estimate."""
+def breaches(
+    kernel: Kernel, made: Estimate, target: Target, seen: AbstractSet[Form] = frozenset()
+) -> list[str]:
+    """The hardware rules that a kernel's readable instructions break, as messages; `made` is its estimate.
+
+    Forms that have been `seen` are not held against the rules again.
+    """
     found = [
         f"{statement.op}: {access.role} is in {access.tensor.buffer}"
         for statement in kernel.operations()
         for access in statement.accesses
         if access.tensor.buffer not in OPERATORS[statement.op].by_name[access.role].buffers
     ]
-    found += [message for statement in kernel.operations() for message in _broken(statement, target)]
+    found += [message for form in kernel.forms if form not in seen for message in _broken(form, target)]
     if made.sbuf_bytes > target.sbuf_usable_bytes:
         found.append(f"SBUF: {made.sbuf_bytes} bytes per partition, {target.sbuf_usable_bytes} are usable")
     if made.psum_banks > target.psum_banks:
@@ -138,9 +144,7 @@ def breaches(kernel: Kernel, made: Estimate, target: Target) -> list[str]:
     return found
 
 
-def _broken(statement: Statement, target: Target) -> list[str]:
-    form = statement.form
-    assert form is not None
+def _broken(form: Form, target: Target) -> list[str]:
     return [f"{form.op}: {breach.message}" for breach in OPERATORS[form.op].breaches(form, target)]
 
 

@@ -53,6 +53,8 @@ class Evaluator:
             "psum_bank_fmax": target.psum_bank_bytes // 4,
             "psum_num_banks": target.psum_banks,
         }
+        self.setting = (self._builtins, tuple(self._tile_size.values()))
+        """What else than names decides what expressions mean."""
 
     def value(self, node: ast.expr) -> Value:
         """The value of an expression.

@@ -110,7 +110,7 @@ def checked(
         raise Refused(f"the result could not be read again: {walls[0].reason}")
     before = _broken(kernel, target) if known is None else known
     cost = estimate(child, target)
-    new = [item for item in breaches(child, cost, target) if item not in before]
+    new = [item for item in breaches(child, cost, target, kernel.forms) if item not in before]
     if new:
         raise Refused(new[0])
     return child, cost

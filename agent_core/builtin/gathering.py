@@ -170,7 +170,7 @@ class _Writer:
     def _own(self, node: Node) -> list[cst.BaseStatement] | None:
         if not isinstance(node, Statement):
             return None
-        if node is self._plan.mover or node.tensor is self._plan.tile:
+        if node is self._plan.mover or node.tensor == self._plan.tile:
             return []
         return [syntax.reindex(node.node, self._plan.tile.name, self._piece)] if self._touches(node) else None
 

@@ -7,7 +7,7 @@ syntax and leaves the rest, comments included, as it was written.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, KeysView, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -185,7 +185,6 @@ class Kernel:
     body: list[Node]
     arguments: tuple[Argument, ...]
     constants: Mapping[str, Constant]
-    names: frozenset[str]
     nisa: str
     """How the source spells `nki.isa`."""
     nl: str
@@ -199,6 +198,11 @@ class Kernel:
         found = self.tree.at(self.place)
         assert isinstance(found, cst.FunctionDef)
         return found
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """All words of the module's text."""
+        return frozenset(re.findall(r"[A-Za-z_]\w*", self.tree.text))
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -233,6 +237,11 @@ class Kernel:
 
     def operations(self) -> Iterator[Statement]:
         return (item for item in self.statements if item.kind is Kind.OPERATE)
+
+    @cached_property
+    def forms(self) -> KeysView[Form]:
+        """Those of its instructions, each once, in source order."""
+        return dict.fromkeys(item.form for item in self.operations() if item.form is not None).keys()
 
     def users(self, tensor: Tensor) -> list[Statement]:
         """The instructions that touch a tensor, in source order."""

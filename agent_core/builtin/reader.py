@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from functools import lru_cache
+from typing import Any
 
+from agent_core.builtin.calls import called
 from agent_core.builtin.evaluate import Evaluator, shape_of
-from agent_core.builtin.instructions import accesses_of, form_of, operator_of
 from agent_core.builtin.model import (
     Argument,
     ArrayArgument,
@@ -25,7 +27,7 @@ from agent_core.builtin.model import (
     Node,
     Statement,
 )
-from agent_core.builtin.tree import COMPOUND, Place, SourceError, Tree, lines_of
+from agent_core.builtin.tree import COMPOUND, KEPT, Place, SourceError, Tree, lines_of
 from agent_core.builtin.values import Affine, Symbol, Tensor, Undecided, Unreadable, Value
 from nki_sim.targets import Target
 
@@ -74,7 +76,6 @@ class _Reader:
             body=nodes,
             arguments=tuple(arguments),
             constants={name: item for name, item in self._constants.items() if self._bound[name] == 1},
-            names=frozenset(re.findall(r"[A-Za-z_]\w*", self._tree.text)),
             nisa=aliases["nisa"],
             nl=aliases["nl"],
         )
@@ -208,10 +209,10 @@ class _Reader:
         return loops if at_an_end else ()
 
     def _opaque(self, line: Sequence[ast.stmt], place: Place, reason: str) -> Statement:
-        names = _names(line)
+        names = frozenset[str]().union(*map(self._tree.names, line))
         self._rebound(names)
         self._forget({name for one in line for name in self._tree.bindings(one)})
-        return replace(self._statement(place, Kind.OPAQUE, names), binds=names, reason=reason)
+        return self._statement(place, Kind.OPAQUE, names, binds=names, reason=reason)
 
     def _rebound(self, names: AbstractSet[str]) -> None:
         for name in names:
@@ -222,9 +223,10 @@ class _Reader:
         for name in names:
             self._evaluator.names.pop(name, None)
 
-    def _statement(self, place: Place, kind: Kind, uses: frozenset[str]) -> Statement:
+    def _statement(self, place: Place, kind: Kind, uses: frozenset[str], **said: Any) -> Statement:
         self._order += 1
-        return Statement(self._order, kind, self._tree, place, tuple(self._path), tuple(self._guards), uses)
+        path, guards = tuple(self._path), tuple(self._guards)
+        return Statement(self._order, kind, self._tree, place, path, guards, uses, **said)
 
     # -- simple statements -----------------------------------------------------------------------
 
@@ -235,9 +237,19 @@ class _Reader:
             case ast.Return() if self._path or self._guards:
                 raise Unreadable("a return before the end")
             case ast.Expr(value=ast.Constant()) | ast.Assert() | ast.Pass() | ast.Return():
-                return self._statement(place, Kind.INERT, _names(line))
+                return self._statement(place, Kind.INERT, self._tree.names(line[0]))
             case ast.Expr(value=ast.Call() as call):
-                return self._instruction(call, place)
+                uses = self._tree.names(line[0])
+                found = called(call, uses, self._path, self._tree, self._evaluator)
+                return self._statement(
+                    place,
+                    Kind.OPERATE,
+                    uses,
+                    form=found.form,
+                    arguments=found.arguments,
+                    texts=found.texts,
+                    accesses=found.accesses,
+                )
             case ast.Assign() as assign:
                 return self._assign(assign, place)
         raise Unreadable(f"the statement `{ast.unparse(line[0]).splitlines()[0]}`")
@@ -246,18 +258,15 @@ class _Reader:
         names = _targets(node)
         tensor = self._declaration(node.value, names)
         value = tensor if tensor is not None else self._quiet(node.value)
-        statement = self._statement(place, Kind.DECLARE if tensor else Kind.BIND, _names([node]))
+        uses, binds = self._tree.names(node), frozenset(names)
         self._bind(node.targets[0], value)
         if isinstance(value, Affine) and value.is_const and isinstance(node.value, ast.Constant):
             self._constants[names[0]] = Constant(names[0], value.const, place)
         if tensor is None:
-            decided = dict(self._evaluator.decided)
-            return replace(
-                statement, binds=frozenset(names), arguments=dict.fromkeys(names, value), texts=decided
-            )
-        texts = {word.arg: ast.unparse(word.value) for word in _array_call(node.value).keywords if word.arg}
-        texts["shape"] = ast.unparse(_array_call(node.value).args[0])
-        return replace(statement, binds=frozenset(names), tensor=tensor, texts=texts)
+            decided, arguments = dict(self._evaluator.decided), dict.fromkeys(names, value)
+            return self._statement(place, Kind.BIND, uses, binds=binds, arguments=arguments, texts=decided)
+        texts = _array_texts(self._tree.text_of(node))
+        return self._statement(place, Kind.DECLARE, uses, binds=binds, tensor=tensor, texts=texts)
 
     def _quiet(self, node: ast.expr) -> Value:
         """The value; at module level a name that cannot be read is simply not known."""
@@ -319,33 +328,6 @@ class _Reader:
         self._tensors += 1
         return self._tensors
 
-    # -- instructions ----------------------------------------------------------------------------
-
-    def _instruction(self, call: ast.Call, place: Place) -> Statement:
-        operator = operator_of(self._evaluator.value(call.func))
-        if operator is None:
-            raise Unreadable(f"the call `{ast.unparse(call.func)}`")
-        words = self._words(call, [argument.name for argument in operator.signature])
-        seen = {name: self._evaluator.view(node) for name, node in words.items()}
-        views = {name: view for name, view in seen.items() if view is not None}
-        arguments = {name: self._evaluator.value(words[name]) for name in words if name not in views}
-        form = form_of(operator, views, arguments)
-        arguments.pop("engine", None)
-        return replace(
-            self._statement(place, Kind.OPERATE, _names([ast.Expr(call)])),
-            form=form,
-            arguments=arguments,
-            texts=dict(zip(words, self._tree.arguments_of(call), strict=True)),
-            accesses=tuple(accesses_of(operator, form, views, arguments)),
-        )
-
-    def _words(self, call: ast.Call, names: Sequence[str]) -> dict[str, ast.expr]:
-        """Arguments by name, in the order written."""
-        if len(call.args) > len(names) or any(word.arg is None for word in call.keywords):
-            raise Unreadable(f"the arguments of `{ast.unparse(call.func)}`")
-        words = dict(zip(names, call.args, strict=False))
-        return words | {word.arg: word.value for word in call.keywords if word.arg}
-
 
 def _range_texts(iterable: ast.expr) -> tuple[str, str]:
     assert isinstance(iterable, ast.Call)
@@ -363,15 +345,17 @@ def _is_array(value: Value) -> bool:
     return isinstance(value, Symbol) and value.path == "nl.ndarray"
 
 
-def _array_call(node: ast.expr) -> ast.Call:
-    while isinstance(node, ast.ListComp):
-        node = node.elt
-    assert isinstance(node, ast.Call)
-    return node
-
-
-def _names(parsed: Sequence[ast.stmt]) -> frozenset[str]:
-    return frozenset(node.id for item in parsed for node in ast.walk(item) if isinstance(node, ast.Name))
+@lru_cache(maxsize=KEPT)
+def _array_texts(declaration: str) -> Mapping[str, str]:
+    """Sources of the arguments of a declaration."""
+    (node,) = ast.parse(declaration).body
+    assert isinstance(node, ast.Assign)
+    call = node.value
+    while isinstance(call, ast.ListComp):
+        call = call.elt
+    assert isinstance(call, ast.Call)
+    words = {word.arg: ast.unparse(word.value) for word in call.keywords if word.arg}
+    return words | {"shape": ast.unparse(call.args[0])}
 
 
 def _foreign(text: str) -> str:

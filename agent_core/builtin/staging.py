@@ -177,7 +177,7 @@ def emit(plan: Stage, merged: Sequence[Loop] = ()) -> str:
             if not any(inside(node, item) for item in plan.group):
                 return []
             return None if keep else syntax.rebuild(node.body, before)
-        if node not in plan.group or node.tensor is plan.tensor:
+        if node not in plan.group or node.tensor == plan.tensor:
             return []
         if merged and node is plan.load:
             return [_merged_load(plan, node, name, merged)]
@@ -214,7 +214,7 @@ def emit_in_place(plan: Stage) -> str:
 
     def visit(node: Node) -> list[cst.BaseStatement] | None:
         if isinstance(node, Statement):
-            return [] if node.tensor is plan.tensor else [_reindexed(plan, name, node)]
+            return [] if node.tensor == plan.tensor else [_reindexed(plan, name, node)]
         if _belongs(plan, node):
             return None
         body = block(node.body)

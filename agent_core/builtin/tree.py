@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +18,9 @@ import libcst as cst
 from agent_core.builtin.writing import Writer
 
 Place = tuple[int, ...]
+_Part = ast.stmt | ast.expr | ast.keyword
+KEPT = 4000
+"""Simple statements of which it is remembered, by their text, what they say."""
 COMPOUND = (
     ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.For, ast.AsyncFor, ast.While, ast.If, ast.With,
     ast.AsyncWith, ast.Try, ast.TryStar, ast.Match,
@@ -94,11 +97,13 @@ class Tree:
         """Every name that a statement binds, in whatever way."""
         known = self._bindings.get(id(item))
         if known is None:
-            known = self._bindings[id(item)] = frozenset(self._bound(item))
+            simple = not isinstance(item, COMPOUND)
+            found = _bound_in(self.text_of(item)) if simple else frozenset(self._bound(item))
+            known = self._bindings[id(item)] = found
         return known
 
     def _bound(self, item: ast.stmt) -> Iterator[str]:
-        """Each part of a statement is looked at once; those of statements inside are known, or will be."""
+        """Each part of a block is looked at once; those of statements inside are known, or will be."""
         parts: list[ast.AST] = [item]
         while parts:
             part = parts.pop()
@@ -108,6 +113,14 @@ class Tree:
                     yield from self.bindings(inner)
                 else:
                     parts.append(inner)
+
+    def names(self, item: ast.stmt) -> frozenset[str]:
+        """Every name in a statement."""
+        return _names_of(item) if isinstance(item, COMPOUND) else _names_in(self.text_of(item))
+
+    def text_of(self, node: ast.stmt | ast.expr) -> str:
+        """The text of a statement or expression, without what stands before it on its line."""
+        return self.segment(_start(node), _end(node))
 
     def indented(self, body: Sequence[ast.stmt]) -> bool:
         """Whether a block is on lines of its own: not behind the colon, nor continued from its line."""
@@ -139,6 +152,22 @@ class Tree:
         return f"({text})" if own > 0 else text
 
 
+@lru_cache(maxsize=KEPT)
+def _names_in(statement: str) -> frozenset[str]:
+    return _names_of(ast.parse(statement))
+
+
+def _names_of(node: ast.AST) -> frozenset[str]:
+    return frozenset(part.id for part in ast.walk(node) if isinstance(part, ast.Name))
+
+
+@lru_cache(maxsize=KEPT)
+def _bound_in(statement: str) -> frozenset[str]:
+    """What a statement binds that holds no others."""
+    parts = ast.walk(ast.parse(statement))
+    return frozenset(name for part in parts for name in _BOUND.get(type(part), _none)(part))
+
+
 def _none(node: ast.AST) -> Sequence[str]:
     del node
     return ()
@@ -156,11 +185,11 @@ _BOUND: Mapping[type[ast.AST], Callable[[Any], Sequence[str]]] = {
 }
 
 
-def _start(node: ast.expr | ast.keyword) -> tuple[int, int]:
+def _start(node: _Part) -> tuple[int, int]:
     return node.lineno, node.col_offset
 
 
-def _end(node: ast.expr | ast.keyword) -> tuple[int, int]:
+def _end(node: _Part) -> tuple[int, int]:
     assert node.end_lineno is not None
     assert node.end_col_offset is not None
     return node.end_lineno, node.end_col_offset

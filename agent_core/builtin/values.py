@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import prod
 
 Terms = tuple[tuple[str, int], ...]
@@ -175,6 +176,7 @@ class View:
 Value = Affine | float | str | bool | Symbol | Slice | View | Tensor | tuple["Value", ...] | None
 
 
+@lru_cache(maxsize=1000)
 def whole_view(tensor: Tensor, picks: tuple[Affine, ...] = ()) -> View:
     """All of a tensor."""
     box = tuple(Range(Affine(0), count) for count in tensor.shape)

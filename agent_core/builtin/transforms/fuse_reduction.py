@@ -142,7 +142,7 @@ def _rebound(kernel: Kernel, text: str, maker: Statement, reduction: Statement) 
     result = reduction.access("dst")
     assert result is not None
     between = [item for item in kernel.statements if maker.order < item.order < reduction.order]
-    return any(names & item.binds for item in between if item.tensor is not result.tensor)
+    return any(names & item.binds for item in between if item.tensor != result.tensor)
 
 
 def _how(pair: Pair) -> str:

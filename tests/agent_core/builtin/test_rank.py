@@ -51,6 +51,16 @@ def test_a_kernel_that_does_not_fit_is_told_apart():
     assert any(reason.startswith("SBUF") for reason in breaches(kernel, estimate(kernel, small), small))
 
 
+def test_rules_are_asked_of_new_instructions_only():
+    problem = seeds.load("silu")
+    kernel = read(problem.kernel, arguments("silu"), TARGET)
+    narrow = replace(TARGET, partitions=64)
+    made = estimate(kernel, narrow)
+    first = breaches(kernel, made, narrow)[0]
+    assert first.endswith("the limit is 64")
+    assert breaches(kernel, made, narrow, kernel.forms) == []
+
+
 @pytest.mark.parametrize("name", ["matmul", "rmsnorm_matmul", "silu"])
 def test_rankings_are_distinct_and_worth_trying(name: str):
     found = plans(name)
