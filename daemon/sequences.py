@@ -19,7 +19,7 @@ from state.errors import BlobMissing
 from state.events import Event, RoundStarted, RunCompleted, SequenceLearnt, SequencesGiven
 from state.fold import RunState
 from state.log import EventLog
-from state.model import SYSTEM_STREAM, Level, RunConfig
+from state.model import SYSTEM_STREAM, LearntSequence, Level, RunConfig
 from state.records import NewEvent, Recorded
 
 PAGE = 500
@@ -47,8 +47,16 @@ def _given(event_log: EventLog, run: str, state: RunState, event: RoundStarted) 
     if not _tries_first(state.pending_config or state.config):
         return None
     where = _setting(event_log, run, state)
-    found = nearest(known, where.tags) if where is not None else ()
+    found = nearest([one for one in known if _whole(event_log, one)], where.tags) if where is not None else ()
     return SequencesGiven(round=event.round, sequences=found) if found else None
+
+
+def _whole(event_log: EventLog, one: LearntSequence) -> bool:
+    """Whether the kernels of a sequence are there; a repair may have lost some."""
+    try:
+        return all(event_log.get_blob(leg.source) for leg in one.legs)
+    except BlobMissing:
+        return False
 
 
 def _tries_first(config: RunConfig) -> bool:

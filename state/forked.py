@@ -57,6 +57,7 @@ def rebased(state: RunState, rebase: Rebase) -> RunState:
         former=(),
         beam=(),
         checkpoints={},
+        sequences=None,
         rejudge=state.rejudge or tuple(known.values()),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import log
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,9 @@ from agent_core.builtin.distinct import distinct
 from agent_core.builtin.lookahead import Expansion, Found, Lead, Limits, Move, Search
 from agent_core.builtin.scale import Ask, Scale, scaled, shapes
 from agent_core.effects import LearningContext, LookAheadRequest, Variant, Variants
-from agent_core.roles import LookAheadAnswer, Predict, ReadBlob
-from state.model import LearntSequence, Plan, Prediction, Step, digest_of
+from agent_core.roles import LookAheadAnswer, Predict, ReadBlob, RoleError
+from state.errors import BlobMissing
+from state.model import EffectKey, LearntSequence, Plan, Prediction, Step, digest_of
 
 if TYPE_CHECKING:
     from seeds import ProblemSpec
@@ -42,10 +43,12 @@ async def look_ahead(
     chances = Random(request.draw)  # noqa: S311  a search, no secret
     search = Search(engine.expand, engine.combine, scale.predict, limits, chances)
     parent_ms = request.parent.latency_ms
-    leads = await engine.leads(parent, read) if request.parent.parent is None else []
+    first = request.parent.parent is None and EffectKey.parse(request.key).round == 1
+    leads = await engine.leads(parent, read) if first else []
     found = await search.run(parent, parent_ms, leads)
     chosen = distinct(found, request.variants, parent_ms, frozenset(request.known))
-    variants = Variants(parent_ms=parent_ms, found=tuple(map(_variant, chosen)), reasons=search.reasons)
+    reasons = (*engine.left_out, *search.reasons)
+    variants = Variants(parent_ms=parent_ms, found=tuple(map(_variant, chosen)), reasons=reasons)
     return LookAheadAnswer(
         variants=variants,
         sources={digest_of(one.source.encode()): one.source.encode() for one in chosen},
@@ -64,6 +67,8 @@ class _Engine:
     scale: Scale
     ask: Ask
     shapes: dict[str, Any]
+    left_out: list[str] = field(default_factory=list)
+    """Why sequences of other runs were not tried."""
 
     async def expand(self, source: str) -> Expansion:
         credits_ = {name: (item.tries, item.log_gain) for name, item in self.context.credits.items()}
@@ -75,26 +80,25 @@ class _Engine:
 
     async def leads(self, source: str, read: ReadBlob) -> list[list[Lead]]:
         """What the sequences of other runs make of a kernel that the run began with."""
-        jobs = [
-            {
-                "job": "retrace",
-                "source": source,
-                "legs": [
-                    {
-                        "source": read(leg.source).decode(),
-                        "steps": [step.model_dump(mode="json") for step in leg.steps],
-                    }
-                    for leg in one.legs
-                ],
-                "theirs": list(one.arguments),
-                **self.shapes,
-            }
-            for one in self.context.sequences
-        ]
-        told = await asyncio.gather(*map(self.ask, jobs))
-        return [
-            self._leads(one, made["made"]) for one, made in zip(self.context.sequences, told, strict=True)
-        ]
+        sequences = self.context.sequences
+        return await asyncio.gather(*(self._retraced(source, one, read) for one in sequences))
+
+    async def _retraced(self, source: str, one: LearntSequence, read: ReadBlob) -> list[Lead]:
+        """Nothing where a sequence cannot be followed, or its kernels are lost: it is only an offer."""
+        try:
+            legs = [
+                {
+                    "source": read(leg.source).decode(),
+                    "steps": [step.model_dump(mode="json") for step in leg.steps],
+                }
+                for leg in one.legs
+            ]
+            job = {"job": "retrace", "source": source, "legs": legs, "theirs": list(one.arguments)}
+            made = await self.ask({**job, **self.shapes})
+        except (BlobMissing, RoleError) as error:
+            self.left_out.append(f"{one.place} was not tried: {error}")
+            return []
+        return self._leads(one, made["made"])
 
     def _leads(self, one: LearntSequence, made: Sequence[dict[str, Any]]) -> list[Lead]:
         """The kernels after more and more steps, each step with what it was predicted to bring there."""

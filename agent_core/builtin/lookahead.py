@@ -39,7 +39,8 @@ HOPE = 0.8
 GENERATION = 6
 """Rewrites predicted per kernel that is looked further from."""
 FIRST_SHARE = 0.4
-"""Share of all predictions that the parent's own rewrites may have: what they bring is known from then on."""
+"""Share of all predictions that the first rewrites may have, mostly the parent's: what they bring is known
+from then on."""
 DRAWN_SHARE = 0.25
 """Share of a generation's predictions that is drawn, not taken from the top."""
 REPEATED = 0.9
@@ -51,7 +52,8 @@ TOGETHER = 4
 GAIN = 1.002
 """Predicted speed-up from which a rewrite counts as a gain."""
 TRIED_FIRST_SHARE = 0.25
-"""Share of all predictions that sequences of other runs may have; one of each is looked at in any case."""
+"""Share of all predictions, and of their instructions, that sequences of other runs may have; one is looked
+at in any case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +185,12 @@ class Search:
         for lead in ordered:
             fresh.setdefault(lead.source, lead)
         fresh.pop(root.source, None)
-        most = min(self.limits.predictions, max(len(parts), int(self.limits.predictions * TRIED_FIRST_SHARE)))
+        most = max(1, int(self.limits.predictions * TRIED_FIRST_SHARE))
         picked: list[Lead] = []
-        total = self.instructions
+        total = 0
         for lead in list(fresh.values())[:most]:
             total += lead.instructions
-            if picked and total > self.limits.instructions:
+            if picked and total > self.limits.instructions * TRIED_FIRST_SHARE:
                 break
             picked.append(lead)
         answers = await self._ask([lead.source for lead in picked])

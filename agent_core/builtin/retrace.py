@@ -109,6 +109,8 @@ def _again(
     try:
         kernel = canonical(read(source, arguments, target), target)
         place = transform.places(kernel, target)[step["site"]]
+        if step["choice"] not in _choices(transform, kernel, target, place):
+            return None, None
         after = transform.apply(kernel, target, place, step["choice"])
     except (Refused, SourceError, KeyError):
         return None, None

@@ -62,7 +62,8 @@ class SearchConfig(Frozen):
         default=2, ge=1, le=64, description="kernels looked further from at a time while looking ahead"
     )
     reuse: bool = Field(
-        default=True, description="try first what paid in runs of this home on similar problems"
+        default=True,
+        description="in the first round, try first what paid in runs of this home on similar problems",
     )
     round_seconds: float | None = Field(
         default=None, gt=0, le=604_800, description="close a round after so long; what is late competes next"

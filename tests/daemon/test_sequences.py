@@ -29,6 +29,7 @@ from state.log import EventLog
 from state.model import SYSTEM_STREAM, Level, RunConfig, StopReason
 from state.reader import LogReader
 from state.records import Recorded
+from state.system import SystemState
 from state.verify import verify
 from tests.daemon import fakes
 from tests.daemon.fakes import CONFIG, KERNEL, finish, submission
@@ -203,6 +204,20 @@ def test_a_run_whose_files_are_gone_goes_on_without(home):
         assert [one["event"] for one in said] == ["problem_unreadable"] * 2
         assert len(beside(log, "other", begun, [started])) == 2
         assert len(beside(log, run, begun, [ended])) == 2
+
+
+def test_a_sequence_whose_kernels_are_lost_is_not_given(home, monkeypatch):
+    run = submit(home, "0001-a")
+    finish(home, run)
+    with EventLog.open(home) as log:
+        begun = log.state(run).model_copy(update={"sequences": None})
+        started = RoundStarted(round=1, slots=())
+        (whole,) = log.system().sequences
+        gone = whole.legs[0].model_copy(update={"source": "0" * 64})
+        lost = whole.model_copy(update={"legs": (*whole.legs, gone)})
+        monkeypatch.setattr(log, "system", lambda: SystemState(sequences=(lost, whole)))
+        given, _ = beside(log, "other", begun, [started])
+        assert given.event.sequences == (whole,)
 
 
 @pytest.mark.parametrize("level", [None, Level.SLICES, Level.ONE_SEED])

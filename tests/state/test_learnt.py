@@ -16,7 +16,7 @@ from state.fold import IllegalEvent, apply, state_hash
 from state.importing import import_archive
 from state.learnt import MOST, OF_A_KIND, remembered
 from state.log import EventLog
-from state.model import SYSTEM_STREAM, SearchConfig, digest_of
+from state.model import SYSTEM_STREAM, Rebase, SearchConfig, digest_of
 from state.reader import LogReader
 from state.records import NewEvent, Recorded
 from state.system import SystemState
@@ -86,6 +86,19 @@ def test_what_a_run_is_given_is_part_of_its_state_and_of_its_forks():
     world.finish()
     assert world.state.ended
     assert world.state.sequences == (sequence(),)
+
+
+def test_a_fork_for_another_target_begins_without_what_was_given_for_this_one():
+    world = begun()
+    world.append(SequencesGiven(round=1, sequences=(sequence(),)))
+    state = world.state
+    rebase = Rebase(
+        config=state.config.model_copy(update={"target": "trn1"}),
+        problem=state.problem,
+        bounds=state.bounds,
+        toolchain=state.toolchain,
+    )
+    assert world.fork(len(world.events), rebase=rebase).state.sequences is None
 
 
 @pytest.mark.parametrize("round_", [2, 7])

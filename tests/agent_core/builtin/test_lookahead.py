@@ -222,12 +222,12 @@ async def test_what_is_tried_first_counts_and_is_a_part_of_what_may_be_predicted
     limits = Limits(predictions=8, instructions=10**9, depth=12, width=2)
     one, _ = await search(toy, limits, leads=[lead("abcd"), lead("efgh")])
     assert toy.asked[:2] == ["abcd", "efgh"]
-    assert toy.asked[2] not in ("abc", "efg"), "so many predictions are for one of each, and no more"
+    assert toy.asked[2] not in ("abc", "efg"), "a quarter, and no more"
     assert one.predicted == len(toy.asked) == 8
 
 
-@pytest.mark.parametrize(("predictions", "tried"), [(1, 1), (2, 2), (3, 3)])
-async def test_one_of_each_sequence_is_tried_as_far_as_predictions_go(predictions, tried):
+@pytest.mark.parametrize(("predictions", "tried"), [(1, 1), (8, 2), (12, 3)])
+async def test_a_quarter_of_the_predictions_is_for_what_is_tried_first_one_at_least(predictions, tried):
     toy = Toy(dict.fromkeys("abcd", 0.9), guess=dict.fromkeys("abcd", -9.0))
     limits = Limits(predictions=predictions, instructions=10**9, depth=12, width=2)
     await search(toy, limits, leads=[lead("ab"), lead("cd"), lead("ad")])
@@ -236,9 +236,10 @@ async def test_one_of_each_sequence_is_tried_as_far_as_predictions_go(prediction
 
 async def test_instructions_limit_what_is_tried_first_but_for_one():
     toy = Toy(dict.fromkeys("abcd", 0.9), guess=dict.fromkeys("abcd", -9.0))
-    limits = Limits(predictions=100, instructions=500, depth=12, width=2)
+    limits = Limits(predictions=100, instructions=2000, depth=12, width=2)
     await search(toy, limits, leads=[lead("ab", 600), lead("cd", 600)])
     assert toy.asked == ["ab"]
+    assert toy.expanded, "the search goes on with what is left"
     other = Toy(dict.fromkeys("abcd", 0.9), guess=dict.fromkeys("abcd", -9.0))
     await search(other, limits, leads=[lead("ab", 300), lead("cd", 150), lead("ad", 300)])
     assert other.asked == ["ab", "cd"]

@@ -144,6 +144,15 @@ def test_what_cannot_be_taken_again_ends_its_leg_and_no_other():
     assert carried("matmul", [leg("no kernel", copy)], source, arguments) == []
 
 
+@pytest.mark.parametrize("choice", [{"engine": "no such engine"}, {"engine": "a b"}, {"engine": 3}, {}])
+def test_parameters_that_are_none_any_more_end_the_leg(choice):
+    source, arguments = problem("matmul")
+    assert (
+        carried("matmul", [leg(source, ("engine", "tensor_copy to out_tile", choice))], source, arguments)
+        == []
+    )
+
+
 def test_each_leg_is_followed_on_the_kernel_that_it_is_from():
     source, arguments = problem("matmul")
     first = ("engine", "tensor_copy to out_tile", {"engine": "scalar"})

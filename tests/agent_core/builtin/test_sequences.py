@@ -14,6 +14,7 @@ import seeds
 from agent_core.builtin import create
 from agent_core.effects import ImplementRequest, LearningContext, LookAheadRequest, PlanRequest
 from agent_core.roles import LookAheadAnswer, RoleError
+from agent_core.sequences import setting
 from remote import code_digest
 from remote.evaluator import PredictionRequest
 from remote.local import LocalEvaluator
@@ -22,12 +23,14 @@ from state.model import (
     Bounds,
     Candidate,
     EvaluationRequest,
+    Leg,
     Plan,
     Predicted,
     canonical_json,
     digest_of,
 )
 from tests.support.blobs import Blobs
+from tests.support.sequences import sequence
 
 PROBLEM = seeds.load("silu")
 DEPTH, PREDICTIONS, PLANS = 4, 16, 3
@@ -85,7 +88,7 @@ class Bench:
             "predictions": PREDICTIONS, "instructions": 300_000,
         }  # fmt: skip
         request = LookAheadRequest(**(fields | changes))
-        return await self.proposer.look_ahead(request, self.blobs.__getitem__, self.predict)
+        return await self.proposer.look_ahead(request, self.blobs.get_blob, self.predict)
 
     async def plan(self, seen: LookAheadAnswer, number: int) -> Plan:
         request = PlanRequest(
@@ -132,6 +135,25 @@ async def test_sequences_are_found_within_the_limits(bench: Bench, seen: LookAhe
             seen.variants.parent_ms / one.latency_ms
         )
     assert await bench.look_ahead() == seen
+
+
+async def test_what_paid_elsewhere_is_tried_first_in_the_first_round_and_left_out_where_it_is_lost(
+    bench: Bench, seen: LookAheadAnswer
+):
+    found = seen.variants.found[0]
+    mine = Leg(source=bench.blobs.put(PROBLEM.kernel.encode()), steps=found.steps, speedup=2.0)
+    where = setting(PROBLEM.spec, "reduced", "trn2", PROBLEM.kernel)
+    paid = sequence("paid", of=where.tags, arguments=where.arguments, legs=(mine,))
+    lost = sequence("lost", of=where.tags, arguments=where.arguments)
+    given = EMPTY.model_copy(update={"sequences": (lost, paid)})
+    context = bench.blobs.put(canonical_json(given.model_dump(mode="json")))
+    bench.asked.clear()
+    told = await bench.look_ahead(context=context)
+    assert told.variants.reasons[0].startswith("lost@7 was not tried: ")
+    first = next(sources for sources, _ in bench.asked if PROBLEM.kernel not in sources)
+    assert code_digest(first[0].encode()) == code_digest(seen.sources[found.source])
+    later = await bench.look_ahead(context=context, key="r2.b0.p0.k0.f0.predictor")
+    assert later == seen
 
 
 async def test_who_looks_ahead_again_elsewhere_finds_the_same(tmp_path: Path, seen: LookAheadAnswer):
