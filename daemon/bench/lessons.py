@@ -5,7 +5,7 @@ A run is offered what runs on other problems have learnt, and never what was lea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,19 @@ def offer(home: Path, lessons: Sequence[Lesson]) -> None:
         log.append_now(events, blobs=[source.encode() for source in sources])
 
 
-def of_others(rows: Mapping[str, Mapping[str, Any]], problem: str, donors: Iterable[str]) -> list[Lesson]:
-    """Return what the runs called `donors` have taught, but for those on `problem` itself."""
-    found = (rows[name] for name in donors if name in rows)
-    return [one["lesson"] for one in found if one["problem"] != problem and one.get("lesson") is not None]
+def of_others(rows: Mapping[str, Mapping[str, Any]], problem: str, donors: Sequence[str]) -> list[Lesson]:
+    """Return what the runs called `donors` have taught, but for those on `problem` itself.
+
+    Raises:
+        RuntimeError: one of them has not run, or its results are older than lessons are.
+    """
+    missing = [name for name in donors if not tells(rows.get(name, {}))]
+    if missing:
+        raise RuntimeError(f"nothing is known of what was learnt in {', '.join(missing)}")
+    found = (rows[name] for name in donors)
+    return [one["lesson"] for one in found if one["problem"] != problem and one["lesson"] is not None]
+
+
+def tells(row: Mapping[str, Any]) -> bool:
+    """Whether a result says what its run has taught, if only that it was nothing."""
+    return "lesson" in row

@@ -51,7 +51,7 @@ def search(session: Session, /, *, candidates: int, minutes: float, out: Path | 
     budget = runs.Budget(candidates, minutes, whole=flags["arms"])
     found, failed = results.stored(out), 0
     for number, job in enumerate(jobs, start=1):
-        if job.key in found:
+        if job.key in found and (job.key not in donors or lessons.tells(found[job.key])):
             continue
         click.echo(f"{number} of {len(jobs)}: {job.key}", err=True)
         try:
