@@ -18,6 +18,7 @@ from remote.evaluator import PredictionRequest
 from remote.judge.job import Forecasts, Texts
 from remote.pool import WorkerPool
 from remote.sandbox import JailResult
+from remote.together import together
 from remote.tracing import trace_request
 from seeds import Problem
 from state.model import Digest, ErrorInfo, Predicted, digest_of
@@ -101,13 +102,8 @@ class Predictor:
             async with self._slots:
                 return await self._traced(part, request, problem, dims, jailed)
 
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                first = tasks.create_task(predicted(sources[:middle]))
-                second = tasks.create_task(predicted(sources[middle:]))
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
-        return [*first.result(), *second.result()]
+        halves = await together([predicted(sources[:middle]), predicted(sources[middle:])])
+        return [one for half in halves for one in half]
 
     async def _traced(
         self,
@@ -119,7 +115,8 @@ class Predictor:
     ) -> Sequence[Predicted]:
         """Predict in as many jails as it takes: one that a kernel ends, or fills, is not held against others.
 
-        So what is said of a kernel depends on itself, not on which others were asked for with it.
+        So what is said of a kernel depends on itself, not on which others were asked for with it, but for one
+        whose turn did not come (`NO_TURN`), which is asked for again.
         """
         size = request.size if request.dims is None else None
         made: list[Predicted] = []

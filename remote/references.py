@@ -15,16 +15,16 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from remote.errors import InfrastructureError
 from remote.sandbox import JailResult, run_jailed
 from remote.secret import secret_of
+from remote.together import together
 from remote.walls import JailedProgram, JailStrength, Limits
 from seeds import Problem
 from state.model import digest_of
@@ -152,7 +152,7 @@ class ReferenceStore:
             missing = wanted.missing()
             nbytes = problem.spec.work_at(size).total_bytes * len(missing.tiles)
             shares = missing.shares(1 if nbytes <= _SMALL_BYTES else self._count)
-            await _together([self._compute(problem, size, share) for share in shares])
+            await together([self._compute(problem, size, share) for share in shares])
         return wanted
 
     @property
@@ -198,18 +198,6 @@ class ReferenceStore:
             _succeeded(result, problem)
             for path in opened:
                 (staging / path.name).replace(path)
-
-
-async def _together(work: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Do all of it at a time; the first in order that fails is what is raised, and none is left running."""
-    tasks = [asyncio.create_task(item) for item in work]
-    try:
-        for task in tasks:
-            await task
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _program(source: Path, *, threads: bool) -> JailedProgram:
