@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from remote.errors import InfrastructureError
@@ -38,6 +38,10 @@ NO_TURN = Predicted(
 
 Place = tuple[Digest, tuple[tuple[str, int], ...], str, Digest]
 """Problem, dimensions, target and source."""
+
+
+Traced = Callable[[Sequence[str]], Awaitable[Sequence[Predicted]]]
+"""Predicts kernels in as many jails as it takes, one after the other."""
 
 
 class Jailed(Protocol):
@@ -70,7 +74,10 @@ class Predictor:
         read = await self._read({place: fresh[place] for place in fresh if place not in found})
         found |= read
         asked = [place for place, one in read.items() if one.error is None]
-        made = await self._in_parts([fresh[place] for place in asked], request, problem, dims, jailed)
+        made = await self._in_parts(
+            [fresh[place] for place in asked],
+            lambda part: self._traced(part, request, problem, dims, jailed),
+        )
         for place, one in zip(asked, made, strict=True):
             found[place] = one.model_copy(update={"code": read[place].code})
         self._remember(found)
@@ -85,14 +92,7 @@ class Predictor:
         told = await self._workers.read(Texts(sources=tuple(fresh.values()))) if fresh else ()
         return dict(zip(fresh, told, strict=True))
 
-    async def _in_parts(
-        self,
-        sources: Sequence[str],
-        request: PredictionRequest,
-        problem: Problem,
-        dims: Mapping[str, int],
-        jailed: Jailed,
-    ) -> list[Predicted]:
+    async def _in_parts(self, sources: Sequence[str], traced: Traced) -> list[Predicted]:
         """Predict many in two jails, each when there is a slot for it."""
         middle = len(sources) // 2 if len(sources) >= PART else len(sources)
 
@@ -100,7 +100,7 @@ class Predictor:
             if not part:
                 return ()
             async with self._slots:
-                return await self._traced(part, request, problem, dims, jailed)
+                return await traced(part)
 
         halves = await together([predicted(sources[:middle]), predicted(sources[middle:])])
         return [one for half in halves for one in half]
