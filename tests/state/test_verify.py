@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.workload import Script, append_run
-from state import fold
+from state import fold, semantic
 from state.errors import LogDamaged, LogTooNew, NoLog
 from state.events import RunPaused, idempotency_key
 from state.head import EMPTY, read_head, write_head
@@ -136,8 +136,8 @@ def test_a_state_that_today_s_fold_does_not_give_is_named(
     home: Path, stored: list[Recorded], monkeypatch
 ) -> None:
     first = next(item for item in stored if item.state_hash is not None)
-    real = fold.semantic
-    monkeypatch.setattr(fold, "semantic", lambda state: {**real(state), "extra": 1})
+    real = semantic.semantic
+    monkeypatch.setattr(semantic, "semantic", lambda state: {**real(state), "extra": 1})
     report = verify(home)
     assert (report.first.part, report.first.seq) == ("state_hash", first.seq)
 

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.booted import eventually
 from daemon.unit import NAME, USER
 from tests.adversarial.model import body
-from tests.systemd.conftest import BIN, SECRET, Service
+from tests.systemd.conftest import BIN, DROP_INS, SECRET, Service
 
 
 def test_it_is_ready_enabled_and_says_what_it_is_at(service):
@@ -96,24 +96,45 @@ def test_a_stop_lets_work_in_flight_end_and_the_next_start_carries_on(service):
     eventually(lambda: service.ended(run), "the run ends")
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "status"),
-    [("config.toml", "[daemon]\nevaluations = 0\n", "2"), ("HEAD", "no anchor", "4")],
-    ids=["configuration", "log"],
-)
-def test_what_a_restart_cannot_mend_is_not_restarted(service, file, content, status):
-    service.systemctl("stop", NAME)
-    path = service.files / file
-    before = path.read_bytes() if path.exists() else None
-    path.write_text(content)
+def refused_to_start(service) -> list[str]:
+    """Start the service, which must not come up; how it ended, and how often it was started again."""
     service.systemctl("start", NAME, check=False)
-    found = service.show("ActiveState", "Result", "ExecMainStatus", "NRestarts")
-    if before is None:
-        path.unlink()
-    else:
-        path.write_bytes(before)
-    assert found == ["failed", "exit-code", status, "0"]
+    return service.show("ActiveState", "Result", "ExecMainStatus", "NRestarts")
+
+
+def test_a_log_that_a_restart_cannot_mend_is_not_tried_again(service):
+    service.systemctl("stop", NAME)
+    path = service.files / "HEAD"
+    before = path.read_bytes()
+    path.write_text("no anchor")
+    found = refused_to_start(service)
+    path.write_bytes(before)
+    assert found == ["failed", "exit-code", "4", "0"]
     assert service.machine.run(BIN / "agentctl", "service", "status", check=False).returncode == 3
+
+
+def test_an_environment_that_a_restart_cannot_mend_is_not_tried_again(service):
+    service.machine.write(DROP_INS / "wrong.conf", "[Service]\nEnvironment=NKI_AGENT_DAEMON__EVALUATIONS=0\n")
+    service.systemctl("daemon-reload")
+    service.systemctl("stop", NAME)
+    assert refused_to_start(service) == ["failed", "exit-code", "2", "0"]
+
+
+def test_a_file_with_faults_keeps_no_service_down(service):
+    path = service.files / "config.toml"
+    path.write_text("[daemon]\nevaluations = 0\n")
+    pid = service.pid
+    service.systemctl("kill", "--kill-who=main", "--signal=KILL", NAME)
+    eventually(lambda: service.restarted(pid), "it is started again")
+    eventually(lambda: "config_refused" in since_start(service), "the file is refused")
+    path.unlink()
+    assert service.active
+
+
+def since_start(service) -> list[str]:
+    """What the daemon logged since it was last started."""
+    events = [item["event"] for item in service.journal()]
+    return events[len(events) - events[::-1].index("started") :]
 
 
 UNRULED = f"""import sys
