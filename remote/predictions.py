@@ -39,7 +39,6 @@ NO_TURN = Predicted(
 Place = tuple[Digest, tuple[tuple[str, int], ...], str, Digest]
 """Problem, dimensions, target and source."""
 
-
 Traced = Callable[[Sequence[str]], Awaitable[Sequence[Predicted]]]
 """Predicts kernels in as many jails as it takes, one after the other."""
 
@@ -53,7 +52,7 @@ class Predictor:
     """Predicts kernels by the workers of an evaluator."""
 
     def __init__(self, workers: WorkerPool, slots: asyncio.Semaphore) -> None:
-        """`slots` bound how many jails there are at a time."""
+        """`slots` bound how many jails and workers are at work at a time."""
         self._workers = workers
         self._slots = slots
         self._known: OrderedDict[Place, Predicted] = OrderedDict()
@@ -89,7 +88,10 @@ class Predictor:
         CPython 3.11 counts the depth of a tree that it builds once for all threads, and fails
         (`SystemError: AST constructor recursion depth mismatch`) when another parses meanwhile.
         """
-        told = await self._workers.read(Texts(sources=tuple(fresh.values()))) if fresh else ()
+        if not fresh:
+            return {}
+        async with self._slots:
+            told = await self._workers.read(Texts(sources=tuple(fresh.values())))
         return dict(zip(fresh, told, strict=True))
 
     async def _in_parts(self, sources: Sequence[str], traced: Traced) -> list[Predicted]:
