@@ -1,0 +1,6 @@
+"""Completions of large language models, behind one small protocol, each endpoint of its own.
+
+A request goes in, a completion or a typed failure comes out, and nothing else: no retries, no log, no
+budget. What a failure is followed by is data (`failures.py`); whoever buys completions acts on it and writes
+every attempt into the log. Open `completion.py` first, then `failures.py`, then `anthropic.py`.
+"""

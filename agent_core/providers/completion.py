@@ -1,0 +1,86 @@
+"""What a model is asked and what it answers, whoever serves it.
+
+Tokens of the input always include those that were read from a cache; endpoints that count them apart are
+brought to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+from pydantic import Field
+
+from state.model import Frozen
+
+Effort = Literal["low", "medium", "high"]
+"""How long a model that can be told so may think."""
+
+
+class Part(Frozen):
+    """A piece of a prompt. `cached`: other requests begin with the same text up to here, so cache it."""
+
+    text: str
+    cached: bool = False
+
+
+class CompletionRequest(Frozen):
+    """One question to one model: `guide` is what it is told about its task, `case` what it is asked."""
+
+    model: str
+    guide: tuple[Part, ...]
+    case: tuple[Part, ...]
+    max_output_tokens: int = Field(ge=1)
+    effort: Effort | None = None
+
+
+class Tokens(Frozen):
+    """What an answer was counted at. `input` includes `cached` (read from a cache) and `written` (to one)."""
+
+    input: int = Field(default=0, ge=0)
+    cached: int = Field(default=0, ge=0)
+    written: int = Field(default=0, ge=0)
+    output: int = Field(default=0, ge=0)
+
+
+class Completion(Frozen):
+    """A whole answer: it ended by itself, and its tokens are known. `model` is who says that it answered."""
+
+    text: str
+    model: str
+    stop_reason: str
+    tokens: Tokens
+    request_id: str | None = None
+
+
+class RateLimits(Frozen):
+    """What an endpoint said of its limits in an answer's headers; None is not said.
+
+    Remaining requests and tokens of the window under way, and the seconds until it is over.
+    """
+
+    requests: int | None = None
+    requests_reset_seconds: float | None = None
+    tokens: int | None = None
+    tokens_reset_seconds: float | None = None
+
+
+Observe = Callable[[RateLimits], None]
+"""Is told the limits that an answer, also a refusal, came with."""
+
+
+class Provider(Protocol):
+    """One endpoint. Any number of requests at a time."""
+
+    name: str
+
+    async def complete(
+        self, request: CompletionRequest, *, deadline_seconds: float, observe: Observe
+    ) -> Completion:
+        """Ask once, and wait for the whole answer at most so long.
+
+        Raises:
+            agent_core.providers.failures.CallError: there is none; its failure says of which kind.
+        """
+
+    async def aclose(self) -> None: ...
