@@ -1,0 +1,37 @@
+"""How a role puts a question to a model: it fills in the values of its prompt, somebody else does the rest.
+
+Whoever is behind `Ask` renders the prompt of the run's version, picks the model, buys the answer or takes it
+from the log, and settles failures that another attempt may mend. A role sees an answer or a `RoleError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the values of a prompt may take up together, in the model's tokens; `count` estimates a text's."""
+
+    tokens: int
+    count: Callable[[str], int]
+
+
+Fill = Callable[[Room], Mapping[str, str]]
+"""Returns all values of a role's prompt, shortened in the role's order of importance until they fit.
+
+It is asked again, with less room, when the model says that the prompt was too large. It must be pure.
+"""
+
+
+class Ask(Protocol):
+    """Puts the questions of one effect, one after another; the n-th question is always the same one."""
+
+    async def __call__(self, role: str, fill: Fill) -> str:
+        """Return the model's whole answer to the prompt of `role` (a name in the prompts' manifest).
+
+        Raises:
+            agent_core.roles.RoleError: no answer came; the code says of which kind the failure was.
+        """
