@@ -109,16 +109,26 @@ def trace(
     Raises:
         WorkloadError: the function takes other inputs, returns no operator's result, or calls one wrongly.
     """
-    _check_specs(specs, tuple(signature(function).parameters))
-    inputs = {key: _input(*specs[key]) for key in signature(function).parameters}
+    check_specs(specs, tuple(signature(function).parameters))
+    inputs = {key: symbol_of(*specs[key]) for key in signature(function).parameters}
     result, variables = _called(function, inputs)
     if not isinstance(result, Symbol) or result.entry is None:
         raise WorkloadError(f"{function.__name__} returns {result!r}; it ends in the result of an operator")
     order = _ordered(result)
+    return graph_of(name or function.__name__, target, inputs, result, _names(inputs, order, variables))
+
+
+def graph_of(
+    title: str, target: str, inputs: Mapping[str, Symbol], result: Symbol, names: Mapping[Symbol, str]
+) -> Graph:
+    """The graph of what was recorded on inputs; `names` has all symbols.
+
+    Raises:
+        WorkloadError: a name cannot be one, an input is not used, or two axes of a tensor are one dimension.
+    """
+    order = _ordered(result)
     _check_axes(order)
     _check_target(order, target)
-    names = _names(inputs, order, variables)
-    title = name or function.__name__
     _check_names((*inputs, names[result], title))
     for key, symbol in inputs.items():
         if symbol not in _reached(order):
@@ -141,11 +151,17 @@ def trace(
     )
 
 
-def _input(shape: tuple[int, ...], dtype: str) -> Symbol:
+def symbol_of(shape: tuple[int, ...], dtype: str) -> Symbol:
+    """An input of this shape and type."""
     return Symbol(tuple(Axis(size) for size in shape), dtype)
 
 
-def _check_specs(specs: Specs, parameters: tuple[str, ...]) -> None:
+def check_specs(specs: Specs, parameters: tuple[str, ...]) -> None:
+    """Refuse shapes and types that inputs of these names cannot have.
+
+    Raises:
+        WorkloadError: they cannot; the message names the first.
+    """
     if set(specs) != set(parameters):
         raise WorkloadError(
             f"shapes are given for {', '.join(specs)}; the inputs are {', '.join(parameters)}"
