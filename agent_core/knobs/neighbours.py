@@ -18,16 +18,21 @@ _LOOKED_AT = 400
 """Points that are looked at for a sweep, so that wide graphs end in time."""
 
 
+def swept(ir: KernelIR, knob: str) -> list[KernelIR]:
+    """All valid IRs that are one turn of `knob`, one of `KNOBS`, away from a valid one."""
+    return list(_distinct(ir, turns(ir, knob)))
+
+
 def neighbours(ir: KernelIR, knob: str) -> list[KernelIR]:
     """Five to ten valid IRs that differ from a valid one in `knob`, one of `KNOBS`; fewer where there are.
 
     One turn is a loop moved, one dimension's block, one buffer's scope of one dimension. Two are taken where
     single ones give fewer than five points.
     """
-    once = list(_distinct(ir, _turns(ir, knob)))
+    once = swept(ir, knob)
     if len(once) >= LEAST:
         return _spread(once, MOST)
-    twice = (two for one in _turns(ir, knob) for two in _turns(one, knob))
+    twice = (two for one in turns(ir, knob) for two in turns(one, knob))
     return (once + [item for item in _distinct(ir, twice) if item not in once])[:LEAST]
 
 
@@ -47,8 +52,8 @@ def is_valid(ir: KernelIR) -> bool:
     return layout is not None and not layout.excess
 
 
-def _turns(ir: KernelIR, knob: str) -> Iterator[KernelIR]:
-    """All points one turn away."""
+def turns(ir: KernelIR, knob: str) -> Iterator[KernelIR]:
+    """All points that are one turn of `knob` away, valid or not."""
     if knob == LOOP_ORDER:
         yield from (ir.turned((LOOP_ORDER,), order) for order in _moves(ir.loop_order))
         return

@@ -1,0 +1,257 @@
+"""What to look at next in the space of one graph, from what has been seen of it: pure, and without a memory.
+
+There are two modes. A *sweep* turns one knob of a good point, the one that the bottleneck implicates first.
+*Joint* points have all knobs drawn: some anywhere, some by several turns of a good point, mended by the hints
+of the validity report. A mode goes on while it pays; a plateau flips it. What would render to a kernel that
+was seen is not looked at again: different knobs often mean the same loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from itertools import islice
+from random import Random
+
+from agent_core.knobs.graph import Graph
+from agent_core.knobs.ir import LOOP_ORDER, LTILES, SCOPES, KernelIR
+from agent_core.knobs.narrowing import default
+from agent_core.knobs.neighbours import KNOBS, is_valid, swept, turns
+from agent_core.knobs.render import render
+from agent_core.knobs.report import followed
+from agent_core.knobs.sampling import sample
+from agent_core.knobs.validity import validity_report
+
+GAIN_RATIO = 1.002
+"""A batch pays when it makes the best point so much faster."""
+
+ELITE = 4
+"""Good points that are turned."""
+
+ANYWHERE_RATIO = 0.25
+"""Of joint points, those that owe nothing to a good one."""
+
+MOST_TURNS = 4
+"""Turns of a good point at most, for a joint one."""
+
+_TRIES = 6
+"""Draws for each point that is wanted; a small space has no more than were found by then."""
+
+_MENDS = 24
+"""Hints that are followed before a point is given up."""
+
+
+class Mode(StrEnum):
+    """How the points of a batch were found."""
+
+    SWEEP = "sweep"
+    JOINT = "joint"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A point that was looked at, and its predicted latency; None with the cause where it has none."""
+
+    ir: KernelIR
+    ms: float | None
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A batch and what came of it. Points that nobody proposed, as a baseline's, are a joint batch."""
+
+    mode: Mode
+    trials: tuple[Trial, ...]
+    knob: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What a profile says of the best point: the bottleneck in a word, and the percent of peak bandwidth."""
+
+    bottleneck: str = ""
+    mbu_estimated_percent: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What to look at next, no two points the same kernel, and why. Empty when nothing new was found."""
+
+    mode: Mode
+    points: tuple[KernelIR, ...]
+    reason: str
+    knob: str = ""
+
+
+IMPLICATED: Mapping[str, tuple[str, ...]] = {
+    "dma": (SCOPES, LOOP_ORDER, LTILES),
+    "tensor": (LOOP_ORDER, SCOPES, LTILES),
+    "vector": (LTILES, SCOPES, LOOP_ORDER),
+    "scalar": (LTILES, SCOPES, LOOP_ORDER),
+    "gpsimd": (LTILES, SCOPES, LOOP_ORDER),
+    "dependency": (SCOPES, LTILES, LOOP_ORDER),
+    "underutilised": (LTILES, SCOPES, LOOP_ORDER),
+}
+"""The knobs by what limits a kernel: reuse for traffic, wider instructions for engines, room for waiting."""
+
+_ANY = (SCOPES, LTILES, LOOP_ORDER)
+
+BUSY_PERCENT = 60.0
+"""Above this share of bandwidth traffic is what a knob has to lower, whatever the bottleneck is."""
+
+
+def next_batch(graph: Graph, rng: Random, history: Sequence[Tried], feedback: Feedback, count: int) -> Batch:
+    """At most `count` points to look at next, after what was tried, oldest batch first.
+
+    Raises:
+        KnobError: the graph has no valid point that can be found.
+    """
+    seen = {kernel_of(trial.ir) for tried in history for trial in tried.trials}
+    best = _elite(history)
+    if not best:
+        points = _fresh(_start(graph, rng), seen, count, _TRIES * count)
+        return Batch(Mode.JOINT, points, "nothing is known yet: the default, and points drawn anywhere")
+    for mode in _modes(history):
+        if mode is Mode.JOINT:
+            batch = _joint(best, rng, seen, count)
+        else:
+            batch = _sweep(best, rng, seen, _knobs(feedback, history), count)
+        if batch.points:
+            return batch
+    return Batch(Mode.JOINT, (), "no draw led to a kernel that was not seen")
+
+
+@lru_cache(maxsize=8192)
+def kernel_of(ir: KernelIR) -> str:
+    """What a valid IR renders to without the head, which says the knobs: other knobs may mean the same."""
+    return render(ir).split('"""', 2)[2]
+
+
+def best_of(history: Sequence[Tried]) -> Trial | None:
+    """The fastest point that was tried, the first of equals; None where none has a latency."""
+    found = [trial for tried in history for trial in tried.trials if trial.ms is not None]
+    return min(found, key=_ms, default=None)
+
+
+def _ms(trial: Trial) -> float:
+    assert trial.ms is not None
+    return trial.ms
+
+
+def _elite(history: Sequence[Tried]) -> list[KernelIR]:
+    """The fastest points, the best first."""
+    found = [trial for tried in history for trial in tried.trials if trial.ms is not None]
+    return [trial.ir for trial in sorted(found, key=_ms)[:ELITE]]
+
+
+def _modes(history: Sequence[Tried]) -> tuple[Mode, Mode]:
+    """The mode that is due, and the other one for when it finds nothing: sweeps come first."""
+    last = history[-1]
+    idle = _since_best(history)
+    knobs = {tried.knob for tried in idle if tried.mode is Mode.SWEEP}
+    stays = not idle or (last.mode is Mode.SWEEP and len(knobs) < len(KNOBS))
+    if len(history) > 1 and stays is (last.mode is Mode.JOINT):
+        return Mode.JOINT, Mode.SWEEP
+    return Mode.SWEEP, Mode.JOINT
+
+
+def _since_best(history: Sequence[Tried]) -> Sequence[Tried]:
+    """The batches after the last one that made the best point faster."""
+    best, since = None, 0
+    for number, tried in enumerate(history, 1):
+        found = best_of([tried])
+        if found is not None and (best is None or _ms(best) > _ms(found) * GAIN_RATIO):
+            best, since = found, number
+    return history[since:]
+
+
+def _knobs(feedback: Feedback, history: Sequence[Tried]) -> list[str]:
+    """The knobs in the order in which they are implicated, those swept last around the best point last."""
+    order = IMPLICATED.get(feedback.bottleneck, _ANY)
+    if feedback.mbu_estimated_percent is not None and feedback.mbu_estimated_percent > BUSY_PERCENT:
+        order = IMPLICATED["dma"]
+    if "capacity" in _common_failure(history):
+        order = (LTILES, SCOPES, LOOP_ORDER)
+    done = [tried.knob for tried in _since_best(history) if tried.mode is Mode.SWEEP]
+    return sorted(order, key=done.count)
+
+
+def _common_failure(history: Sequence[Tried]) -> str:
+    """What most points of the last batch failed for; empty where more than half of it did not."""
+    trials = history[-1].trials
+    failures = [trial.failure for trial in trials if trial.ms is None]
+    if 2 * len(failures) < len(trials) or not failures:
+        return ""
+    return max(sorted(failures), key=failures.count)
+
+
+def _start(graph: Graph, rng: Random) -> Iterator[KernelIR]:
+    first = default(graph)
+    yield first
+    while True:
+        yield sample(first, rng)
+
+
+def _sweep(best: list[KernelIR], rng: Random, seen: set[str], knobs: list[str], count: int) -> Batch:
+    """Turns of the first knob that has any left at a good point, those of the best point first."""
+    for knob in knobs:
+        points = _fresh(_turned(best, knob, rng), seen, count, None)
+        if points:
+            return Batch(Mode.SWEEP, points, f"turns of {knob} at good points", knob)
+    return Batch(Mode.SWEEP, (), "every turn of the good points was seen")
+
+
+def _turned(best: list[KernelIR], knob: str, rng: Random) -> Iterator[KernelIR]:
+    for ir in best:
+        found = swept(ir, knob)
+        rng.shuffle(found)
+        yield from found
+
+
+def _joint(best: list[KernelIR], rng: Random, seen: set[str], count: int) -> Batch:
+    points = _fresh(_drawn(best, rng), seen, count, _TRIES * count)
+    return Batch(Mode.JOINT, points, "a plateau: all knobs drawn, anywhere and near good points")
+
+
+def _drawn(best: list[KernelIR], rng: Random) -> Iterator[KernelIR]:
+    while True:
+        if rng.random() < ANYWHERE_RATIO:
+            yield sample(best[0], rng)
+        else:
+            yield near(rng.choice(best), rng)
+
+
+def near(ir: KernelIR, rng: Random) -> KernelIR:
+    """A valid IR some turns away from a valid one; itself where hints do not lead to one."""
+    turned = ir
+    for _ in range(rng.randint(2, MOST_TURNS)):
+        found = list(turns(turned, rng.choice(KNOBS)))
+        turned = rng.choice(found) if found else turned
+    return mended(turned) or ir
+
+
+def mended(ir: KernelIR) -> KernelIR | None:
+    """An IR with hints followed until it is valid; None where that does not end in time."""
+    for _ in range(_MENDS):
+        report = validity_report(ir)
+        if not report:
+            return ir
+        if not report[0].fix:
+            return None
+        ir = followed(ir, report[0])
+    return ir if is_valid(ir) else None
+
+
+def _fresh(found: Iterator[KernelIR], seen: set[str], count: int, tries: int | None) -> tuple[KernelIR, ...]:
+    """The first points that are kernels nobody saw, of so many that are looked at; None looks at all."""
+    points: dict[str, KernelIR] = {}
+    for ir in islice(found, tries):
+        if len(points) == count:
+            break
+        key = kernel_of(ir)
+        if key not in seen:
+            points.setdefault(key, ir)
+    return tuple(points.values())

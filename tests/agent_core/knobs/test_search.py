@@ -1,0 +1,147 @@
+"""Looking for good points: what comes next depends on what was tried, and on nothing else."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from agent_core.knobs.ir import LOOP_ORDER, LTILES, SCOPES, KernelIR
+from agent_core.knobs.neighbours import KNOBS
+from agent_core.knobs.sampling import anywhere, sample
+from agent_core.knobs.search import (
+    Feedback,
+    Mode,
+    Trial,
+    Tried,
+    best_of,
+    kernel_of,
+    mended,
+    near,
+    next_batch,
+)
+from agent_core.knobs.validity import validity_report
+from tests.support.workloads import WORKLOADS
+
+MATMUL = WORKLOADS["matmul"]
+NOTHING = Feedback()
+
+
+def _cost(ir: KernelIR) -> float:
+    """Something to lower that any point has, without a simulator: loads that are not held, small blocks."""
+    held = sum(scope for name in ("sbuf_lhs_T", "sbuf_rhs") for scope in ir.scopes[name].values())
+    return 20.0 - held - sum(ir.ltiles.values()) + ir.position["d1.block"]
+
+
+def _tried(*points: KernelIR, mode: Mode = Mode.JOINT, knob: str = "", ms: float | None = None) -> Tried:
+    trials = tuple(Trial(ir, _cost(ir) if ms is None else ms) for ir in points)
+    return Tried(mode, trials, knob)
+
+
+def _searched(batches: int, feedback: Feedback = NOTHING) -> list[Tried]:
+    history: list[Tried] = []
+    for number in range(batches):
+        batch = next_batch(MATMUL.graph, Random(number), history, feedback, 6)
+        history.append(_tried(*batch.points, mode=batch.mode, knob=batch.knob))
+    return history
+
+
+def test_the_first_batch_has_the_default_and_points_drawn_anywhere() -> None:
+    batch = next_batch(MATMUL.graph, Random(0), [], NOTHING, 5)
+    assert batch.mode is Mode.JOINT
+    assert batch.points[0] == MATMUL.default
+    assert len(batch.points) == 5
+
+
+def test_every_point_is_valid_and_a_kernel_of_its_own() -> None:
+    history = _searched(12)
+    points = [trial.ir for tried in history for trial in tried.trials]
+    assert len({kernel_of(ir) for ir in points}) == len(points) >= 60
+    assert [report for ir in points if (report := validity_report(ir))] == []
+
+
+def test_the_same_past_leads_to_the_same_batch() -> None:
+    history = _searched(4)
+    one, other = (next_batch(MATMUL.graph, Random(9), history, NOTHING, 6) for _ in range(2))
+    assert one == other
+
+
+def test_searching_finds_better_points_than_drawing() -> None:
+    history = _searched(20)
+    found = best_of(history)
+    assert found is not None
+    rng, count = Random(1), sum(len(tried.trials) for tried in history)
+    drawn = min(_cost(sample(MATMUL.default, rng)) for _ in range(count))
+    assert found.ms is not None
+    assert found.ms < drawn
+
+
+@pytest.mark.parametrize(
+    ("bottleneck", "knob"),
+    [("dma", SCOPES), ("tensor", LOOP_ORDER), ("vector", LTILES), ("dependency", SCOPES), ("", SCOPES)],
+)
+def test_the_bottleneck_says_which_knob_is_swept_first(bottleneck: str, knob: str) -> None:
+    batch = next_batch(MATMUL.graph, Random(0), [_tried(MATMUL.default)], Feedback(bottleneck), 4)
+    assert (batch.mode, batch.knob) == (Mode.SWEEP, knob)
+    others = [name for name in (LOOP_ORDER, LTILES, SCOPES) if name != knob]
+    for ir in batch.points:
+        assert all(getattr(ir, name) == getattr(MATMUL.default, name) for name in others)
+
+
+def test_traffic_near_the_peak_implicates_what_is_held_whatever_is_busy() -> None:
+    feedback = Feedback("vector", mbu_estimated_percent=85.0)
+    assert next_batch(MATMUL.graph, Random(0), [_tried(MATMUL.default)], feedback, 4).knob == SCOPES
+
+
+def test_points_that_mostly_fail_for_room_implicate_the_blocks() -> None:
+    failed = tuple(Trial(sample(MATMUL.default, Random(seed)), None, "sbuf_capacity") for seed in range(3))
+    history = [Tried(Mode.JOINT, (Trial(MATMUL.default, 1.0), *failed))]
+    assert next_batch(MATMUL.graph, Random(0), history, Feedback("dma"), 4).knob == LTILES
+
+
+def test_each_knob_is_swept_before_a_plateau_flips_the_mode() -> None:
+    history = [_tried(MATMUL.default, ms=1.0)]
+    found = []
+    for number in range(4):
+        batch = next_batch(MATMUL.graph, Random(number), history, Feedback("dma"), 4)
+        history.append(_tried(*batch.points, mode=batch.mode, knob=batch.knob, ms=2.0))
+        found.append((batch.mode, batch.knob))
+    assert {knob for mode, knob in found[:3] if mode is Mode.SWEEP} == set(KNOBS)
+    assert found[3][0] is Mode.JOINT
+
+
+def test_a_mode_goes_on_while_it_pays() -> None:
+    history = [_tried(MATMUL.default, ms=4.0)]
+    drawn = [sample(MATMUL.default, Random(seed)) for seed in range(3)]
+    for mode, ms in ((Mode.SWEEP, 3.0), (Mode.JOINT, 2.0)):
+        history.append(_tried(drawn.pop(), mode=mode, knob=SCOPES if mode is Mode.SWEEP else "", ms=ms))
+        assert next_batch(MATMUL.graph, Random(0), history, NOTHING, 4).mode is mode
+    history.append(_tried(drawn.pop(), mode=Mode.JOINT, ms=2.0))
+    assert next_batch(MATMUL.graph, Random(0), history, NOTHING, 4).mode is Mode.SWEEP
+
+
+def test_a_small_space_ends() -> None:
+    workload = WORKLOADS["shifted"]
+    history: list[Tried] = []
+    for number in range(200):
+        batch = next_batch(workload.graph, Random(number), history, NOTHING, 20)
+        if not batch.points:
+            return
+        trials = tuple(Trial(ir, float(len(kernel_of(ir)))) for ir in batch.points)
+        history.append(Tried(batch.mode, trials, batch.knob))
+    pytest.fail("there was always another kernel")
+
+
+@pytest.mark.parametrize("name", ["matmul", "softmax", "attention"])
+def test_invalid_points_are_mended_by_their_hints(name: str) -> None:
+    rng, graph = Random(3), WORKLOADS[name].graph
+    found = [mended(anywhere(graph, rng)) for _ in range(8)]
+    assert sum(ir is not None for ir in found) >= 6
+    assert all(validity_report(ir) == [] for ir in found if ir is not None)
+
+
+def test_points_near_a_good_one_are_valid_and_mostly_others() -> None:
+    rng = Random(2)
+    found = [near(MATMUL.default, rng) for _ in range(12)]
+    assert all(validity_report(ir) == [] for ir in found)
+    assert len(set(found)) > 6
