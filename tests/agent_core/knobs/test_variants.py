@@ -1,0 +1,127 @@
+"""Which variants there are of a workload, and what a rewrite makes of its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from agent_core.knobs import ops
+from agent_core.knobs import variants as table
+from agent_core.knobs.graph import Graph
+from agent_core.knobs.rewrites import row_scale
+from agent_core.knobs.rewrites.base import Refused
+from agent_core.knobs.tracing import trace
+from agent_core.knobs.variants import IDENTITY, REWRITES, Variant, canonical, refusals, variants
+from tests.support.workloads import WORKLOADS, rmsnorm_matmul
+
+each = pytest.mark.parametrize("name", WORKLOADS)
+
+
+def _graph(function: Any, dtype: str = "float32", **shapes: tuple[int, ...]) -> Graph:
+    return trace(function, {name: (shape, dtype) for name, shape in shapes.items()})
+
+
+def _operators(graph: Graph) -> list[str]:
+    return [call.operator.removeprefix("NKI") for call in graph.calls]
+
+
+def _variant(found: tuple[Variant, ...], name: str) -> Graph:
+    return {item.name: item.graph for item in found}[name]
+
+
+@each
+def test_the_identity_comes_first_and_no_graph_comes_twice(name: str) -> None:
+    graph = WORKLOADS[name].graph
+    found = variants(graph)
+    assert found[0] == Variant(IDENTITY, graph)
+    assert len({canonical(item.graph) for item in found}) == len(found) <= table.MOST
+    assert len({item.name for item in found}) == len(found)
+    assert variants(graph) == found
+
+
+@each
+def test_variants_take_and_give_what_the_workload_does(name: str) -> None:
+    graph = WORKLOADS[name].graph
+    for variant in variants(graph):
+        made = variant.graph
+        assert made.inputs == graph.inputs
+        assert made.output == graph.output
+        assert made.name == graph.name
+        for value in (*graph.inputs, graph.output):
+            assert made.shape(value) == graph.shape(value)
+            assert made.value[value].dtype == graph.value[value].dtype
+
+
+@each
+def test_a_rewrite_that_makes_no_variant_says_why(name: str) -> None:
+    graph = WORKLOADS[name].graph
+    single = {item.name for item in variants(graph)}
+    refused = refusals(graph)
+    assert {item.name for item in REWRITES} == refused.keys() | (single & {item.name for item in REWRITES})
+    assert all(refused.values())
+
+
+def test_the_number_of_variants_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "MOST", 1)
+    assert [item.name for item in variants(WORKLOADS["rmsnorm_matmul"].graph)] == [IDENTITY]
+
+
+def test_graphs_that_differ_in_names_alone_are_the_same() -> None:
+    def renamed(x: Any, w: Any) -> Any:
+        rows = ops.NKIRMSNorm(eps=1e-6)(data=x)
+        return ops.NKIMatmul()(stationary=ops.NKITranspose()(data=rows), moving=w)
+
+    shapes = {"x": (256, 512), "w": (512, 1024)}
+    one, other = _graph(rmsnorm_matmul, **shapes), _graph(renamed, **shapes)
+    assert one != other
+    assert canonical(one) == canonical(other)
+    assert canonical(one) != canonical(_graph(rmsnorm_matmul, x=(128, 512), w=(512, 1024)))
+
+
+def test_rows_are_scaled_after_the_product() -> None:
+    graph = row_scale.REWRITE.apply(WORKLOADS["rmsnorm_matmul"].graph)
+    calls: Mapping[str, Any] = {call.result: call for call in graph.calls}
+    assert dict(calls["output"].operands).keys() == {"data", "operand0"}
+    product = calls[dict(calls["output"].operands)["data"]]
+    assert product.operator == "NKIMatmul"
+    assert dict(calls[dict(product.operands)["stationary"]].operands) == {"data": "x"}
+    assert "normed" not in graph.value
+
+
+def test_the_rows_of_every_product_that_shares_them_are_scaled_after_it() -> None:
+    def two(x: Any, w: Any, v: Any) -> Any:
+        normed_T = ops.NKITranspose()(data=ops.NKIRMSNorm()(data=x))
+        left = ops.NKIMatmul()(stationary=normed_T, moving=w)
+        return ops.NKITensorTensor(op="add")(data1=left, data2=ops.NKIMatmul()(stationary=normed_T, moving=v))
+
+    graph = row_scale.REWRITE.apply(_graph(two, x=(256, 256), w=(256, 512), v=(256, 512)))
+    assert _operators(graph).count("Transpose") == 1
+    assert _operators(graph).count("Matmul") == 2
+    assert _operators(graph).count("TensorScalar") == 3  # mean, and one for each product
+
+
+def _moving(x: Any, w: Any) -> Any:
+    return ops.NKIMatmul()(stationary=w, moving=ops.NKITranspose()(data=ops.NKIRMSNorm()(data=x)))
+
+
+def _read_twice(x: Any, w: Any) -> Any:
+    normed = ops.NKIRMSNorm()(data=x)
+    product = ops.NKIMatmul()(stationary=ops.NKITranspose()(data=normed), moving=w)
+    highest = ops.NKITensorReduce(op="max")(data=normed)
+    return ops.NKITensorScalar(op0="add")(data=product, operand0=highest)
+
+
+@pytest.mark.parametrize(
+    ("function", "dtype", "reason"),
+    [
+        (_moving, "float32", "its rows are not transposed"),
+        (_read_twice, "float32", "is read by .* too"),
+        (rmsnorm_matmul, "float16", "too large for float16"),
+    ],
+)
+def test_rows_that_cannot_be_scaled_later_are_left(function: Any, dtype: str, reason: str) -> None:
+    graph = _graph(function, dtype, x=(256, 256), w=(256, 256))
+    with pytest.raises(Refused, match=reason):
+        row_scale.REWRITE.apply(graph)
