@@ -7,16 +7,22 @@ from the log, and settles failures that another attempt may mend. A role sees an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
+
+from agent_core.prompting import Prompts, builtin
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What the values of a prompt may take up together, in the model's tokens; `count` estimates a text's."""
+    """What the values of a prompt may take up together, in the model's tokens; `count` estimates a text's.
+
+    `prompts` is the set that the prompt is rendered from: sections that are chosen per problem are in it.
+    """
 
     tokens: int
     count: Callable[[str], int]
+    prompts: Prompts = field(default_factory=builtin)
 
 
 Fill = Callable[[Room], Mapping[str, str]]
