@@ -56,12 +56,15 @@ class Completion(Frozen):
 class RateLimits(Frozen):
     """What an endpoint said of its limits in an answer's headers; None is not said.
 
-    Remaining requests and tokens of the window under way, and the seconds until it is over.
+    Requests and tokens that remain, how many there are at most, and the seconds until there are so many
+    again.
     """
 
     requests: int | None = None
+    requests_limit: int | None = None
     requests_reset_seconds: float | None = None
     tokens: int | None = None
+    tokens_limit: int | None = None
     tokens_reset_seconds: float | None = None
 
 

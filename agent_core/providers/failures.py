@@ -60,7 +60,8 @@ TRIPS_BREAKER = frozenset(
 class Failure(Frozen):
     """One failed attempt. `tokens` is what it was counted at all the same, None where nobody said.
 
-    `retry_after_seconds` is what the endpoint asked for, unbounded as it was said.
+    `retry_after_seconds` is what the endpoint asked for, unbounded as it was said. `may_cost`: nobody said
+    what it was counted at, yet the endpoint may have worked on it: it cost anything up to what was reserved.
     """
 
     kind: FailureKind
@@ -69,6 +70,7 @@ class Failure(Frozen):
     retry_after_seconds: float | None = None
     request_id: str | None = None
     tokens: Tokens | None = None
+    may_cost: bool = False
 
 
 class CallError(Exception):

@@ -1,0 +1,161 @@
+"""Keys of endpoints: where they may come from, and how they are kept out of everything that is written.
+
+A key comes from an environment variable, from a credential that systemd hands over, or from a file that the
+configuration names and only its owner can read. A configuration never holds a key itself: it is logged.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+CREDENTIALS = "CREDENTIALS_DIRECTORY"
+"""The variable in which systemd says where a service's credentials are."""
+
+MOST_BYTES = 4096
+HIDDEN = "[hidden]"
+
+_LIKE_KEYS = re.compile(
+    r"""
+    \b(?:sk|pk|rk|fw|gsk|xai|hf|key)[-_][A-Za-z0-9_\-*.]{8,}  # as vendors begin their keys, also shortened
+    | (?i:\bbearer\s+)[^\s"',;]{4,}
+    | (?i:\b(?:x-api-key|api[-_]?key|authorization)\b["']?\s*[:=]\s*["']?)[^\s"',;}]{4,}
+    """,
+    re.VERBOSE,
+)
+
+
+class KeyFault(Exception):  # noqa: N818 - the names of this tree say what happened
+    """A key that is configured cannot be had; the message says from where and why. `code` is stable."""
+
+    code = "key_unusable"
+
+
+class Secret:
+    """A key. It shows itself only when it is asked to: no `repr`, no `str`, no JSON, no pickle has it."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """Return the key itself, for the request that needs it."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return f"Secret({HIDDEN})"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return HIDDEN
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a secret is not pickled")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._value))
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        hide = core_schema.plain_serializer_function_ser_schema(lambda _: HIDDEN)
+        return core_schema.is_instance_schema(cls, serialization=hide)
+
+
+def variable(endpoint: str) -> str:
+    """Return the name of the variable that may hold an endpoint's key, such as `OPENAI_API_KEY`."""
+    return f"{endpoint.upper()}_API_KEY"
+
+
+def credential(endpoint: str) -> str:
+    """Return the name of the credential that may hold an endpoint's key, such as `openai-api-key`."""
+    return f"{endpoint}-api-key"
+
+
+def key_of(endpoint: str, env: Mapping[str, str], file: Path | None = None) -> Secret | None:
+    """Return the endpoint's key, None where nobody gave one.
+
+    The file is what the configuration names and comes first, then the credential, then the variable.
+
+    Raises:
+        KeyFault: a place that is there to hold the key cannot be used.
+    """
+    if file is not None:
+        return _from_file(file.expanduser(), private=True)
+    if folder := env.get(CREDENTIALS):
+        path = Path(folder) / credential(endpoint)
+        if path.exists():
+            # systemd has made it readable for the service alone, by an owner or a list of its own.
+            return _from_file(path, private=False)
+    if text := env.get(variable(endpoint), "").strip():
+        return _checked(text, variable(endpoint))
+    return None
+
+
+def where(endpoint: str) -> str:
+    """Return a phrase that says where an endpoint's key may come from."""
+    return (
+        f"the environment variable {variable(endpoint)}, the credential {credential(endpoint)}, "
+        f"or a file named by daemon.{endpoint}.key_file"
+    )
+
+
+def redact(text: str, *secrets: Secret | None) -> str:
+    """Return the text without the secrets, and without what looks like a key or how keys are sent."""
+    for secret in secrets:
+        if secret is not None and secret.reveal():
+            text = text.replace(secret.reveal(), HIDDEN)
+    return _LIKE_KEYS.sub(HIDDEN, text)
+
+
+def _from_file(path: Path, *, private: bool) -> Secret:
+    try:
+        # Never wait for a pipe; follow no link, which could be turned elsewhere after the look.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (os.O_NOFOLLOW if private else 0))
+    except OSError as error:
+        why = "a link, not a file" if error.errno == errno.ELOOP else error.strerror
+        raise KeyFault(f"{path}: the key cannot be read: {why}") from None
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise KeyFault(f"{path}: a key is read from a regular file only")
+        if private:
+            _require_private(path, found)
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise KeyFault(f"{path}: larger than {MOST_BYTES} bytes, so it is no key")
+    try:
+        return _checked(data.decode("ascii").strip(), str(path))
+    except UnicodeDecodeError:
+        raise KeyFault(f"{path}: a key has ASCII letters only") from None
+
+
+def _require_private(path: Path, found: os.stat_result) -> None:
+    if found.st_uid != os.geteuid():
+        raise KeyFault(f"{path}: a key's file must be ours; it belongs to user {found.st_uid}")
+    if mode := stat.S_IMODE(found.st_mode) & ~0o600:
+        raise KeyFault(
+            f"{path}: others may use it (mode {stat.S_IMODE(found.st_mode):04o}, {mode:04o} too much): "
+            f"chmod 600 {path}"
+        )
+
+
+def _checked(text: str, origin: str) -> Secret:
+    """Return the text as a key; one that a header cannot carry would only fail later, and be shown there."""
+    if not text:
+        raise KeyFault(f"{origin}: holds no key")
+    if not text.isascii() or not text.isprintable() or " " in text:
+        raise KeyFault(f"{origin}: a key is one word of ASCII letters")
+    return Secret(text)

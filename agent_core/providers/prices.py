@@ -1,0 +1,172 @@
+"""What completions cost: vendors' list prices, which come with a package and need no network, and the user's.
+
+A price that nobody knows is None and never 0: a cap in dollars cannot be enforced then, and whoever holds the
+cap has to say so. A run freezes the prices it began with in its log; a `Price` is made to be written there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import Field
+
+from agent_core.providers.completion import Tokens
+from agent_core.providers.registry import address
+from state.model import Frozen
+
+MILLION = 1_000_000
+WRITTEN_RATIO = {"anthropic": 1.25, "openai": 1.25}
+"""What tokens that are written to a cache cost for each dollar of plain input, where the user does not say.
+
+It is the largest ratio among both vendors' list prices in `genai-prices` 0.2.3, such as 3.75 to 3 for
+claude-sonnet-4-5 and 2.5 to 2 for gpt-6-sol; a cache of five minutes is the only one that is asked for.
+"""
+
+_USD = r"\d{1,6}(?:\.\d{1,9})?"
+_OVERRIDE = re.compile(
+    rf"(?P<endpoint>[a-z]+)/(?P<model>[^\s=]+)=(?P<input>{_USD})/(?P<cached>{_USD})/(?P<output>{_USD})"
+)
+
+
+class Rates(Frozen):
+    """US dollars per million tokens. `cached` is for tokens read from a cache, `written` for those put there.
+
+    They hold for questions whose whole input has more than `above` tokens.
+    """
+
+    above: int = Field(default=0, ge=0)
+    input: float = Field(ge=0, allow_inf_nan=False)
+    cached: float = Field(ge=0, allow_inf_nan=False)
+    written: float = Field(ge=0, allow_inf_nan=False)
+    output: float = Field(ge=0, allow_inf_nan=False)
+
+
+class Price(Frozen):
+    """What a model's tokens cost, the rates by rising size of the question; `source` says who says so."""
+
+    rates: tuple[Rates, ...] = Field(min_length=1)
+    source: str
+
+
+def price_of(
+    model: str,
+    endpoint: str,
+    *,
+    base_url: str | None = None,
+    overrides: Mapping[str, Price] | None = None,
+    at: datetime | None = None,
+) -> Price | None:
+    """Return what the model costs at the endpoint, None where nobody knows.
+
+    `overrides` are the user's, by "ENDPOINT/MODEL", and come first. The list price is that of whoever serves
+    `base_url` (None: the endpoint's usual place) at the time `at` (None: now); a server that is in no list,
+    such as one of one's own, has no list price, whatever its models are called.
+
+    Raises:
+        agent_core.providers.registry.UnknownEndpoint: no endpoint has this name.
+    """
+    place = address(endpoint, base_url)
+    if overrides is not None and (own := overrides.get(f"{endpoint}/{model}")) is not None:
+        return own
+    return _listed(model, place, at or datetime.now(UTC))
+
+
+def parse_override(text: str) -> tuple[str, Price]:
+    """Read the user's price "ENDPOINT/MODEL=INPUT/CACHED/OUTPUT", in US dollars per million tokens.
+
+    Raises:
+        ValueError: it says something else; the message says what is expected.
+    """
+    found = _OVERRIDE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(
+            f"{text!r} is no price: ENDPOINT/MODEL=INPUT/CACHED/OUTPUT in US dollars per million tokens, "
+            "such as local/qwen3-coder=0/0/0"
+        )
+    plain, cached, output = (float(found[name]) for name in ("input", "cached", "output"))
+    written = plain * WRITTEN_RATIO.get(found["endpoint"], 1.0)
+    rates = Rates(input=plain, cached=cached, written=written, output=output)
+    return f"{found['endpoint']}/{found['model']}", Price(rates=(rates,), source="configuration")
+
+
+def cost(price: Price, tokens: Tokens) -> float:
+    """Return what an answer of so many tokens costs, in US dollars."""
+    rates = _rates(price, tokens.input)
+    plain = max(0, tokens.input - tokens.cached - tokens.written)
+    return (
+        plain * rates.input
+        + tokens.cached * rates.cached
+        + tokens.written * rates.written
+        + tokens.output * rates.output
+    ) / MILLION
+
+
+def ceiling(price: Price, input_tokens: int, max_output_tokens: int) -> float:
+    """Return the most that a question of at most so many tokens can cost, in US dollars.
+
+    The dearest of all that may happen: nothing or everything is read from a cache or written to one, and the
+    answer is as long as it may be.
+    """
+    reached = [rates for rates in price.rates if rates.above == 0 or input_tokens > rates.above]
+    return max(
+        (input_tokens * max(rates.input, rates.cached, rates.written) + max_output_tokens * rates.output)
+        / MILLION
+        for rates in reached
+    )
+
+
+def _rates(price: Price, input_tokens: int) -> Rates:
+    holding = [rates for rates in price.rates if input_tokens > rates.above]
+    return holding[-1] if holding else price.rates[0]
+
+
+def _listed(model: str, place: str, at: datetime) -> Price | None:
+    from genai_prices import __version__, data_snapshot
+
+    try:
+        snapshot = data_snapshot.get_snapshot()
+        provider, info = snapshot.find_provider_model(model, None, None, place)
+    except LookupError:
+        return None
+    listed = info.get_prices(at)
+    if listed.input_mtok is None or listed.output_mtok is None:
+        return None
+    source = f"genai-prices {__version__}: {provider.id}/{info.id}"
+    starts = {0, *(start for field in _FIELDS for start in _starts(getattr(listed, field)))}
+    return Price(rates=tuple(_at(listed, start) for start in sorted(starts)), source=source)
+
+
+_FIELDS = ("input_mtok", "cache_read_mtok", "cache_write_mtok", "output_mtok")
+
+
+def _starts(listed: Any) -> list[int]:
+    """Return from which sizes of the question on the tiers of a list price hold."""
+    return [tier.start for tier in getattr(listed, "tiers", ())]
+
+
+def _at(listed: Any, above: int) -> Rates:
+    """Return the rates of questions a little larger than `above`."""
+    plain, cached, written, output = (_rate(getattr(listed, field), above) for field in _FIELDS)
+    assert plain is not None
+    assert output is not None
+    # Where reading or writing a cache has no price of its own, it is input like any other.
+    return Rates(
+        above=above,
+        input=plain,
+        cached=plain if cached is None else cached,
+        written=plain if written is None else written,
+        output=output,
+    )
+
+
+def _rate(listed: Any, above: int) -> float | None:
+    if listed is None or not hasattr(listed, "tiers"):
+        return None if listed is None else float(listed)
+    price = listed.base
+    for tier in listed.tiers:
+        if tier.start <= above:
+            price = tier.price
+    return float(price)

@@ -1,0 +1,131 @@
+"""How much a model can be asked and can answer, in tokens, and how many tokens a text is.
+
+Context windows come with the prices, where those are known; longest answers are in a table of model families
+here. A server of one's own decides both when it is started, so the user says them. Tokenizers are not
+shipped: a text's tokens are estimated from its letters, on the high side, and bounded by its bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+
+from pydantic import Field
+
+from agent_core.providers.completion import CompletionRequest
+from agent_core.providers.registry import address
+from state.model import Frozen
+
+_OVERRIDE = re.compile(r"(?P<name>[a-z]+/[^\s=]+)=(?P<context>[1-9]\d{0,8})/(?P<output>[1-9]\d{0,8})")
+
+LETTERS_PER_TOKEN = 2.6
+"""Letters of English prose or Python that a token has at least, on the average of a prompt."""
+
+WRAPPING_TOKENS = 64
+"""What roles, separators and a service's own preamble add to the texts of a question, at most."""
+
+
+class Window(Frozen):
+    """Most tokens of question and answer together, and of the answer alone, hidden thinking included."""
+
+    context: int = Field(ge=1)
+    output: int = Field(ge=1)
+
+
+UNKNOWN = Window(context=32_768, output=8_192)
+"""What a model of which nothing is known is given: small, since too large fails and too small only costs."""
+
+_FAMILIES: tuple[tuple[str, Window], ...] = (
+    ("claude-3-5", Window(context=200_000, output=8_192)),
+    ("claude-3-7", Window(context=200_000, output=64_000)),
+    ("claude-3", Window(context=200_000, output=4_096)),
+    ("claude-opus-4-0", Window(context=200_000, output=32_000)),
+    ("claude-opus-4-1", Window(context=200_000, output=32_000)),
+    ("claude-opus-4-2025", Window(context=200_000, output=32_000)),
+    ("claude-", Window(context=200_000, output=64_000)),
+    ("gpt-4o", Window(context=128_000, output=16_384)),
+    ("gpt-4.1", Window(context=1_000_000, output=32_768)),
+    ("gpt-4", Window(context=8_192, output=4_096)),
+    ("gpt-oss", Window(context=131_072, output=32_768)),
+    ("gpt-", Window(context=400_000, output=128_000)),
+    ("o1", Window(context=128_000, output=32_768)),
+    ("o3", Window(context=200_000, output=100_000)),
+    ("o4", Window(context=200_000, output=100_000)),
+)
+"""By how a model's name begins, the first that fits. Contexts are the family's smallest."""
+
+
+def window_of(
+    model: str,
+    endpoint: str,
+    *,
+    base_url: str | None = None,
+    overrides: Mapping[str, Window] | None = None,
+) -> Window:
+    """Return the model's window at the endpoint: the user's word, else what is known, else a small one.
+
+    `overrides` are by "ENDPOINT/MODEL".
+
+    Raises:
+        agent_core.providers.registry.UnknownEndpoint: no endpoint has this name.
+    """
+    place = address(endpoint, base_url)
+    if overrides is not None and (own := overrides.get(f"{endpoint}/{model}")) is not None:
+        return own
+    name = model.lower().rpartition("/")[2]
+    family = next((window for prefix, window in _FAMILIES if name.startswith(prefix)), UNKNOWN)
+    if endpoint == "local":
+        return UNKNOWN  # whatever its model is called, its memory decides
+    context = _listed(model, place) or family.context
+    return Window(context=context, output=min(family.output, context))
+
+
+def parse_override(text: str) -> tuple[str, Window]:
+    """Read the user's window "ENDPOINT/MODEL=CONTEXT/OUTPUT", in tokens.
+
+    Raises:
+        ValueError: it says something else; the message says what is expected.
+    """
+    found = _OVERRIDE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(
+            f"{text!r} is no window: ENDPOINT/MODEL=CONTEXT/OUTPUT in tokens, "
+            "such as local/qwen3-coder=65536/16384"
+        )
+    return found["name"], Window(context=int(found["context"]), output=int(found["output"]))
+
+
+def count(text: str) -> int:
+    """Return about how many tokens a text is, rather too many: letters beyond ASCII are a token each."""
+    foreign = sum(1 for letter in text if letter > "\x7f") if not text.isascii() else 0
+    return math.ceil((len(text) - foreign) / LETTERS_PER_TOKEN) + foreign
+
+
+def bound(texts: Iterable[str]) -> int:
+    """Return a number of tokens that a question of these texts cannot exceed.
+
+    Tokenizers over bytes, which is what all of today's large models have, have no token shorter than a byte.
+    """
+    return sum(len(text.encode()) for text in texts) + WRAPPING_TOKENS
+
+
+def bound_of(request: CompletionRequest) -> int:
+    """Return the most input tokens that the request can be counted at, for what is reserved for it."""
+    return bound(part.text for part in (*request.guide, *request.case))
+
+
+def count_of(request: CompletionRequest) -> int:
+    """Return about how many input tokens the request is, for limits of rates."""
+    return sum(count(part.text) for part in (*request.guide, *request.case)) + WRAPPING_TOKENS
+
+
+def _listed(model: str, place: str) -> int | None:
+    """Return the context window that the list of prices gives, where its maker serves the model."""
+    from genai_prices import data_snapshot
+
+    try:
+        _, info = data_snapshot.get_snapshot().find_provider_model(model, None, None, place)
+    except LookupError:
+        return None
+    return info.context_window

@@ -1,0 +1,80 @@
+"""A breaker per endpoint: after some failures of the endpoint in a row nobody asks it for a while.
+
+It is closed (everybody asks), open (nobody does, until a time), or half open: the time is over and one
+question probes whether the endpoint is back. A probe that fails opens it for twice as long, up to a longest
+pause; any answer closes it. Failures of questions are answers: the endpoint works. Values are frozen and the
+clock is an argument, so whoever keeps a breaker can also keep it in a log.
+
+Times are seconds of one clock, of the caller's choice; across restarts it must be the same one.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from state.model import Frozen
+
+
+class BreakerPolicy(Frozen):
+    """How many failures in a row open a breaker, and for how long."""
+
+    failures: int = Field(default=5, ge=1)
+    pause_seconds: float = Field(default=15.0, gt=0)
+    longest_seconds: float = Field(default=900.0, gt=0)
+    probe_seconds: float = Field(default=30.0, gt=0)
+    """How long others wait while one probes, before they look again."""
+
+
+class Breaker(Frozen):
+    """What is known of one endpoint. `until` is None while closed; `openings` counts those in a row."""
+
+    failures: int = Field(default=0, ge=0)
+    openings: int = Field(default=0, ge=0)
+    until: float | None = None
+    probing: bool = False
+
+
+CLOSED = Breaker()
+
+
+def admit(breaker: Breaker, now: float, policy: BreakerPolicy) -> tuple[Breaker, float]:
+    """Return the breaker after somebody asked to go ahead, and the seconds to wait: 0 means go.
+
+    Who is let through a breaker that was open is its probe, and must report with `answered`, `failed` or
+    `withdrawn`.
+    """
+    if breaker.until is None:
+        return breaker, 0.0
+    if now < breaker.until:
+        return breaker, breaker.until - now
+    if breaker.probing:
+        return breaker, policy.probe_seconds
+    return breaker.model_copy(update={"probing": True}), 0.0
+
+
+def answered(breaker: Breaker) -> Breaker:
+    """Return the breaker after an answer, also one that says no to the question: the endpoint works."""
+    return CLOSED
+
+
+def failed(
+    breaker: Breaker, now: float, policy: BreakerPolicy, *, retry_after_seconds: float | None = None
+) -> Breaker:
+    """Return the breaker after a failure of the endpoint.
+
+    `retry_after_seconds` makes an opening at least so long, up to the longest pause. Failures of questions
+    that were under way when it opened say nothing new.
+    """
+    if breaker.until is not None and not breaker.probing:
+        return breaker
+    failures = breaker.failures + 1
+    if breaker.until is None and failures < policy.failures:
+        return breaker.model_copy(update={"failures": failures})
+    growing = policy.pause_seconds * 2.0 ** min(breaker.openings, 32)
+    pause = min(policy.longest_seconds, max(growing, retry_after_seconds or 0.0))
+    return Breaker(failures=failures, openings=breaker.openings + 1, until=now + pause)
+
+
+def withdrawn(breaker: Breaker) -> Breaker:
+    """Return the breaker after a question that told nothing of the endpoint: another may probe."""
+    return breaker.model_copy(update={"probing": False})
