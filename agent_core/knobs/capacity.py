@@ -40,7 +40,7 @@ def dtype_of(ir: KernelIR, place: Place, buffer: str) -> str:
     step = ir.plan.producer[buffer]
     result = ir.plan.buffer[buffer]
     if result.memory == "psum":
-        return "float32" if result.partial else dtype_of(ir, place, step.operands[0][1])
+        return "float32" if step.reduces else dtype_of(ir, place, step.operands[0][1])
     if adds(ir, place, step):
         return "float32"
     name = buffer.removeprefix("sbuf_")

@@ -30,11 +30,15 @@ class Dim:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor of the workload; the first dimension lies on the partitions, a value of one is a column."""
+    """A tensor of the workload; the first dimension lies on the partitions, a value of one is a column.
+
+    `memory` is where the calls that read it find it; in PSUM only what the tensor engine computes.
+    """
 
     name: str
     dims: tuple[str, ...]
     dtype: str
+    memory: str = "sbuf"
 
 
 @dataclass(frozen=True, slots=True)

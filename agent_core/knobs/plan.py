@@ -1,8 +1,9 @@
 """What a graph needs on the chip: buffers, and steps that fill one from others. The knobs say where.
 
 An input is loaded once, into SBUF. What the tensor engine computes is in PSUM first, and a step of its own
-takes it to SBUF; the result is stored from there. A buffer of PSUM that a sum is made in is *partial* in the
-dimension that is summed over: how much of it the buffer holds when it is drained is a knob too.
+takes it to SBUF, unless it is read where it is; the result is stored from SBUF. A buffer of PSUM that a sum
+is made in and drained from is *partial* in the dimension that is summed over: how much of it the buffer holds
+when it is drained is a knob too.
 """
 
 from __future__ import annotations
@@ -141,13 +142,14 @@ def plan_of(graph: Graph) -> Plan:
 def _computed(graph: Graph, call: Call, number: int) -> Iterator[tuple[Buffer, Step]]:
     entry, value = OPERATORS[call.operator], graph.value[call.result]
     axes = _axes(entry, call, graph)
-    partial = axes.get(entry.reduces or "") if entry.memory == "psum" else None
+    drained = entry.memory == "psum" and value.memory == "sbuf"
+    partial = axes.get(entry.reduces or "") if drained else None
     buffer = Buffer(f"{entry.memory}_{call.result}", entry.memory, value.dims, partial)
-    operands = tuple((slot, f"sbuf_{name}") for slot, name in call.operands)
+    operands = tuple((slot, f"{graph.value[name].memory}_{name}") for slot, name in call.operands)
     yield buffer, Step(number, entry.name, operands, call.settings, buffer.name, tuple(axes.items()))
-    if entry.memory == "psum":
-        drained = Buffer(f"sbuf_{call.result}", "sbuf", value.dims)
-        yield drained, _copy(DRAIN, buffer.name, drained.name, value, number + 1)
+    if drained:
+        copy = Buffer(f"sbuf_{call.result}", "sbuf", value.dims)
+        yield copy, _copy(DRAIN, buffer.name, copy.name, value, number + 1)
 
 
 def _axes(entry: Operator, call: Call, graph: Graph) -> dict[str, str]:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from agent_core.knobs.graph import Graph
-from agent_core.knobs.rewrites import row_scale
+from agent_core.knobs.rewrites import epilogue, row_scale
 from agent_core.knobs.rewrites.base import Refused, Rewrite, producers
 
-REWRITES: tuple[Rewrite, ...] = (row_scale.REWRITE,)
+REWRITES: tuple[Rewrite, ...] = (row_scale.REWRITE, epilogue.REWRITE)
 """In the order in which they are applied."""
 
 IDENTITY = "identity"
@@ -76,7 +76,7 @@ def canonical(graph: Graph) -> object:
         if name not in numbers:
             item = made[name]
             operands = tuple((slot, numbered(operand)) for slot, operand in item.operands)
-            calls.append((item.operator, operands, item.settings))
+            calls.append((item.operator, operands, item.settings, graph.value[name].memory))
             numbers[name] = len(numbers)
         return numbers[name]
 

@@ -60,7 +60,7 @@ def swapped(given: Call, names: Mapping[str, str]) -> Call:
 def edited(graph: Graph, calls: Iterable[Call]) -> Graph:
     """The graph with these calls besides its own, or instead of those with the same results.
 
-    What the output does not need any more is left out.
+    What the output does not need any more is left out; what stays is read where it was.
     """
     by_result = {**producers(graph), **{item.result: item for item in calls}}
     inputs = {name: symbol_of(graph.shape(name), graph.value[name].dtype) for name in graph.inputs}
@@ -74,4 +74,12 @@ def edited(graph: Graph, calls: Iterable[Call]) -> Graph:
         return known[name]
 
     result = made(graph.output)
-    return graph_of(graph.name, graph.target, inputs, result, {item: name for name, item in known.items()})
+    names = {item: name for name, item in known.items()}
+    found = graph_of(graph.name, graph.target, inputs, result, names)
+    return kept(found, {item.name for item in graph.values if item.memory == "psum"})
+
+
+def kept(graph: Graph, names: set[str]) -> Graph:
+    """The graph in which these values are read in PSUM."""
+    values = (replace(item, memory="psum") if item.name in names else item for item in graph.values)
+    return replace(graph, values=tuple(values))

@@ -10,7 +10,8 @@ import pytest
 from agent_core.knobs import ops
 from agent_core.knobs import variants as table
 from agent_core.knobs.graph import Graph
-from agent_core.knobs.rewrites import row_scale
+from agent_core.knobs.plan import plan_of
+from agent_core.knobs.rewrites import epilogue, row_scale
 from agent_core.knobs.rewrites.base import Refused
 from agent_core.knobs.tracing import trace
 from agent_core.knobs.variants import IDENTITY, REWRITES, Variant, canonical, refusals, variants
@@ -125,3 +126,50 @@ def test_rows_that_cannot_be_scaled_later_are_left(function: Any, dtype: str, re
     graph = _graph(function, dtype, x=(256, 256), w=(256, 256))
     with pytest.raises(Refused, match=reason):
         row_scale.REWRITE.apply(graph)
+
+
+def _in_psum(graph: Graph) -> set[str]:
+    return {value.name for value in graph.values if value.memory == "psum"}
+
+
+def test_products_that_other_engines_read_stay_in_psum() -> None:
+    graph = epilogue.REWRITE.apply(WORKLOADS["swiglu"].graph)
+    assert _in_psum(graph) == {"gate", "up"}
+    buffers = plan_of(graph).buffer
+    assert not {"sbuf_gate", "sbuf_up"} & buffers.keys()
+    assert buffers["psum_gate"].partial is None
+    assert buffers["psum_output"].partial is not None
+
+
+def _sum_of_products(a: Any, b: Any) -> Any:
+    one = ops.NKIMatmul()(stationary=a, moving=b)
+    other = ops.NKIMatmul()(stationary=a, moving=b)
+    return ops.NKITensorTensor(op="add")(data1=one, data2=other)
+
+
+def _doubled(a: Any, b: Any) -> Any:
+    product = ops.NKIMatmul()(stationary=a, moving=b)
+    return ops.NKITensorTensor(op="add")(data1=product, data2=product)
+
+
+def _softmax_of_product(a: Any, b: Any) -> Any:
+    return ops.NKISoftmax()(data=ops.NKIMatmul()(stationary=a, moving=b))
+
+
+def test_an_instruction_reads_one_operand_in_psum() -> None:
+    graph = epilogue.REWRITE.apply(_graph(_sum_of_products, a=(128, 128), b=(128, 256)))
+    assert len(_in_psum(graph)) == 1
+    with pytest.raises(Refused, match="two operands in PSUM"):
+        epilogue.REWRITE.apply(_graph(_doubled, a=(128, 128), b=(128, 256)))
+
+
+def test_rows_that_are_read_twice_stay_in_psum_where_it_holds_them() -> None:
+    short = epilogue.REWRITE.apply(_graph(_softmax_of_product, a=(128, 128), b=(128, 1024)))
+    assert len(_in_psum(short)) == 1
+    with pytest.raises(Refused, match="too long for PSUM"):
+        epilogue.REWRITE.apply(_graph(_softmax_of_product, a=(128, 128), b=(128, 4096)))
+
+
+def test_a_product_that_is_stored_or_multiplied_is_copied() -> None:
+    with pytest.raises(Refused, match="lhs_T: output needs it in SBUF; output: it is the output"):
+        epilogue.REWRITE.apply(WORKLOADS["matmul"].graph)
