@@ -6,6 +6,16 @@ and the log keeps it as a blob.
 
 from __future__ import annotations
 
-from prompts import Block, Lasts, Prompts, PromptsInvalid, RenderError, assemble, builtin
+from prompts import Block, Kind, Lasts, Prompts, PromptsInvalid, RenderError, Section, assemble, builtin
 
-__all__ = ["Block", "Lasts", "Prompts", "PromptsInvalid", "RenderError", "assemble", "builtin"]
+__all__ = [
+    "Block",
+    "Kind",
+    "Lasts",
+    "Prompts",
+    "PromptsInvalid",
+    "RenderError",
+    "Section",
+    "assemble",
+    "builtin",
+]

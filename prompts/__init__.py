@@ -8,18 +8,22 @@ which order, then `library.py`.
 
 from __future__ import annotations
 
-from prompts.library import Block, Prompts, assemble, builtin
-from prompts.manifest import Lasts, Manifest, Role, Value
+from prompts.library import Block, Prompts, Section, assemble, builtin
+from prompts.manifest import Item, Kind, Lasts, Manifest, Role, Status, Value
 from prompts.template import PromptsInvalid, RenderError
 
 __all__ = [
     "Block",
+    "Item",
+    "Kind",
     "Lasts",
     "Manifest",
     "Prompts",
     "PromptsInvalid",
     "RenderError",
     "Role",
+    "Section",
+    "Status",
     "Value",
     "assemble",
     "builtin",

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from prompts import manifest, template
-from prompts.manifest import Lasts, Manifest, place
+from prompts.manifest import Item, Kind, Lasts, Manifest, place
 from prompts.template import PromptsInvalid, RenderError
 
 _FOLDER = Path(__file__).parent
@@ -32,6 +32,16 @@ class Block:
     path: str
     text: str
     lasts: Lasts
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A text that is told where it fits: `name` is its file's, `title` its heading, `text` what is below that."""
+
+    name: str
+    title: str
+    text: str
+    item: Item
 
 
 @dataclass(frozen=True)
@@ -100,9 +110,25 @@ class Prompts:
             for block in self.templates(role, target)
         )
 
+    def sections(self, kind: Kind, target: str) -> tuple[Section, ...]:
+        """Return the sections of a kind that are for a target, in the order of the manifest."""
+        return tuple(
+            _section(path, self.files[path], item)
+            for path, item in self.manifest.sections(kind, target).items()
+        )
+
     def _lasts(self, path: str) -> Lasts:
         named = (self.manifest.values[name].lasts for _, name in template.names(self.files[path]))
         return max(named, default=Lasts.RELEASE)
+
+
+def _section(path: str, text: str, item: Item) -> Section:
+    """Read a section: its first line is its heading; without one, the file's name stands for it."""
+    name = Path(path).stem
+    heading, _, rest = text.strip().partition("\n")
+    if not heading.startswith("# "):
+        return Section(name, name, text.strip(), item)
+    return Section(name, heading.removeprefix("# ").strip(), rest.strip(), item)
 
 
 @cache
@@ -168,7 +194,8 @@ def _template_faults(known: Manifest, path: str, text: str) -> Iterator[str]:
         yield f"{path}, line {line}: '{{{{' and '}}}}' go around the name of a value, as in {{{{kernel}}}}"
     for line in template.secret(text):
         yield f"{path}, line {line}: looks like a secret key, and prompts are kept in the log for good"
-    offered = sorted(set.intersection(*(set(known.roles[role].values) for role in known.users(path))))
+    users = [set(known.roles[role].values) for role in known.users(path)]
+    offered = sorted(set.intersection(*users)) if users else []  # sections have none
     for line, name in template.names(text):
         if name not in offered:
             close = get_close_matches(name, offered, n=1)

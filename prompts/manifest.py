@@ -1,5 +1,9 @@
 """What a set of prompts consists of: which blocks each role is told, in which order, naming which values.
 
+Beside blocks, which a role is always told, there are sections, of which those are told that fit the problem and
+the kernel at hand: parts of the interface, examples, techniques. Of every file the manifest says its version,
+where its facts are from, and how far they were checked.
+
 A value lasts for a run, a round, a candidate (all plans for one kernel) or a call. A block lasts as long as
 the shortest-lived value that it names, and a block never follows one that lasts less: providers cache what
 two requests have in common from the beginning on.
@@ -10,7 +14,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Any
 
 NAME = "manifest.toml"
@@ -50,6 +54,45 @@ class Role:
         return (*self.required, *self.optional)
 
 
+class Kind(StrEnum):
+    """What a file is there for: a block, or one of the sections that are chosen per problem."""
+
+    BLOCK = "block"
+    API = "api"
+    EXAMPLE = "example"
+    MENU = "menu"
+
+
+class Status(StrEnum):
+    """How far what a file says was checked."""
+
+    WORDS = "words"
+    """It states no facts about the hardware: tasks, forms of answers."""
+    DOCUMENTED = "documented"
+    """Its names are those of the simulator's tables; the rest is as the source has it."""
+    COMPARED = "compared"
+    """Its names, arguments and figures are compared with the simulator's tables by tests."""
+    RUN = "run"
+    """Its code runs in the simulator, on numbers, in a test."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What is known of a file: `version` is raised with its text, `source` is where its facts are from.
+
+    Of a section: for which `targets` it is, the `terms` in a problem or kernel that call for it, and, of a
+    technique, the `bottlenecks` that it relieves.
+    """
+
+    kind: Kind
+    version: int
+    source: str
+    status: Status
+    targets: tuple[str, ...]
+    terms: tuple[str, ...]
+    bottlenecks: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """The set as a whole; `max_bytes` is what one file may take."""
@@ -58,6 +101,7 @@ class Manifest:
     targets: tuple[str, ...]
     values: Mapping[str, Value]
     roles: Mapping[str, Role]
+    items: Mapping[str, Item]
 
     @classmethod
     def parse(cls, text: str) -> Manifest:
@@ -68,13 +112,21 @@ class Manifest:
             targets=tuple(table["targets"]),
             values={name: _value(entry) for name, entry in table["values"].items()},
             roles={name: _role(entry) for name, entry in table["roles"].items()},
+            items={path: _item(entry, table["targets"]) for path, entry in table.get("items", {}).items()},
         )
 
     def files(self) -> Iterator[str]:
-        """Yield the paths of all blocks, each once, with every target in the place of `@target`."""
+        """Yield the paths of all blocks and sections, each once, with every target in the place of `@target`."""
         blocks = dict.fromkeys(block for role in self.roles.values() for block in role.blocks)
         for block in blocks:
             yield from dict.fromkeys(place(block, target) for target in self.targets)
+        yield from (path for path, item in self.items.items() if item.kind is not Kind.BLOCK)
+
+    def sections(self, kind: Kind, target: str) -> dict[str, Item]:
+        """Return the sections of a kind that are for a target, by path, in the order of the manifest."""
+        return {
+            path: item for path, item in self.items.items() if item.kind is kind and target in item.targets
+        }
 
     def users(self, path: str) -> list[str]:
         """Return the roles that are told what is in a file."""
@@ -96,3 +148,15 @@ def _value(entry: Mapping[str, Any]) -> Value:
 
 def _role(entry: Mapping[str, Any]) -> Role:
     return Role(tuple(entry["blocks"]), tuple(entry["required"]), tuple(entry.get("optional", ())))
+
+
+def _item(entry: Mapping[str, Any], targets: list[str]) -> Item:
+    return Item(
+        kind=Kind(entry.get("kind", Kind.BLOCK)),
+        version=entry["version"],
+        source=entry["source"],
+        status=Status(entry["status"]),
+        targets=tuple(entry.get("targets", targets)),
+        terms=tuple(entry.get("terms", ())),
+        bottlenecks=tuple(entry.get("bottlenecks", ())),
+    )

@@ -35,7 +35,7 @@ def test_the_set_is_listed_role_by_role_in_the_order_it_is_told(ctl):
     found = ctl("prompts", "--json").json
     assert list(found["roles"]) == ["planner", "executor", "repairer", "summarizer", "reflector"]
     files = [block["file"] for block in found["roles"]["planner"]]
-    assert files[:4] == ["guide/role.md", "guide/trn1.md", "guide/trn2.md", "guide/api.md"]
+    assert files[:4] == ["guide/role.md", "trn1/architecture.md", "trn2/architecture.md", "guide/api.md"]
     assert files[-1] == "planner/ask.md"
     assert (found["replaced"], found["recorded"]) == ([], None)
 
@@ -55,7 +55,7 @@ def test_what_a_home_replaces_is_said_and_until_when_it_does_not_count(ctl, home
 def test_a_role_or_a_file_can_be_read(ctl, home):
     replace(home, "planner/ask.md", ASK)
     role = ctl("prompts", "--show", "planner", "--target", "trn1").out
-    assert "--- guide/trn1.md (always the same)\n# Hardware: Trainium1" in role
+    assert "--- trn1/architecture.md (always the same)\n# Hardware: Trainium1" in role
     assert "trn2" not in role.splitlines()[0]
     assert "Prefer what is simple." in role
     assert ctl("prompts", "--show", "planner/ask.md").out == ASK
