@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 SPEC, REFERENCE, KERNEL = "problem.toml", "reference.py", "kernel.py"
+WORKLOAD = "workload.json"
+"""Optional: the problem in the operators of the knob surface, for each of its sizes."""
 REFERENCE_FUNCTION = "reference"
 MAX_FILES = 64
 MAX_FILE_BYTES = 1 << 20

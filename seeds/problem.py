@@ -7,13 +7,22 @@ is how evaluators see it: a run holds its problem as blobs and never reads the f
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from seeds import nkibench
 from seeds.errors import SpecError, UnknownProblemError, nearest
-from seeds.folder import KERNEL, MAX_FILE_BYTES, MAX_FILES, REFERENCE, REFERENCE_FUNCTION, SPEC
+from seeds.folder import (
+    KERNEL,
+    MAX_FILE_BYTES,
+    MAX_FILES,
+    REFERENCE,
+    REFERENCE_FUNCTION,
+    SPEC,
+    WORKLOAD,
+)
 from seeds.spec import ProblemSpec, parse
 from state.model import ProblemRef, canonical_json, digest_of
 
@@ -80,6 +89,7 @@ def from_files(files: Mapping[str, bytes]) -> Problem:
     faults += _file_faults(files)
     faults += _reference_faults(files, len(spec.inputs) + len(spec.scalars) if spec else None)
     faults += _parsed(files, KERNEL)[1]
+    faults += _workload_faults(files, spec.sizes if spec else ())
     if spec is None or faults:
         raise SpecError(spec.name if spec else "?", faults)
     ordered = dict(sorted(files.items()))
@@ -146,6 +156,24 @@ def _signature_faults(taken: ast.arguments, count: int) -> Iterator[str]:
     for item, default in zip(taken.kwonlyargs, taken.kw_defaults, strict=True):
         if default is None:
             yield f"{REFERENCE}: {REFERENCE_FUNCTION!r} needs {item.arg!r} by name; all are given in order"
+
+
+def _workload_faults(files: Mapping[str, bytes], sizes: Collection[str]) -> Iterator[str]:
+    """What is wrong with the graphs of the sizes, where there are any; their calls are not read here."""
+    if WORKLOAD not in files:
+        return
+    try:
+        told = json.loads(files[WORKLOAD])
+    except (ValueError, RecursionError) as error:
+        yield f"{WORKLOAD}: not JSON: {error}"
+        return
+    graphs = told.get("graphs") if isinstance(told, dict) else None
+    if not isinstance(graphs, dict):
+        yield f"{WORKLOAD}: has no table 'graphs'"
+        return
+    for name in graphs:
+        if sizes and name not in sizes:
+            yield f"{WORKLOAD}: has a graph for {name!r}, which is no size{nearest(name, sizes)}"
 
 
 def _parsed(files: Mapping[str, bytes], path: str) -> tuple[ast.Module | None, list[str]]:

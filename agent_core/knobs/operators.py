@@ -116,6 +116,13 @@ def _scalar(settings: Settings, arrays: Arrays) -> Array:
     return found
 
 
+def _scalar_tensor(settings: Settings, arrays: Arrays) -> Array:
+    pair = (arrays["data"], arrays["operand0"])
+    found = BINARY[settings["op0"]](*(pair[::-1] if settings["reverse0"] else pair))
+    last = (found, arrays["operand1"])
+    return np.asarray(BINARY[settings["op1"]](*(last[::-1] if settings["reverse1"] else last)))
+
+
 def _activation(settings: Settings, arrays: Arrays) -> Array:
     return np.asarray(ACTIVATIONS[settings["op"]](arrays["data"] * arrays["scale"] + arrays["bias"]))
 
@@ -198,14 +205,19 @@ def _emit_activation(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
     return (Instruction("activation", arguments),)
 
 
-def _emit_scalar(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
-    arguments: list[tuple[str, Use | str]] = [("dst", Use("result")), ("data", Use("data"))]
-    for number in ("0", "1"):
-        if settings[f"op{number}"] is not None:
-            arguments.append((f"op{number}", _function(settings[f"op{number}"])))
-            arguments.extend(_operand(settings, f"operand{number}", None))
-            arguments.extend([(f"reverse{number}", "True")] if settings[f"reverse{number}"] else [])
-    return (Instruction("tensor_scalar", tuple(arguments)),)
+def _emit_pairs(name: str) -> Callable[[Settings, bool], tuple[Instruction, ...]]:
+    """An instruction of two functions, each with an operand of its own."""
+
+    def emit(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
+        arguments: list[tuple[str, Use | str]] = [("dst", Use("result")), ("data", Use("data"))]
+        for number in ("0", "1"):
+            if settings[f"op{number}"] is not None:
+                arguments.append((f"op{number}", _function(settings[f"op{number}"])))
+                arguments.extend(_operand(settings, f"operand{number}", None))
+                arguments.extend([(f"reverse{number}", "True")] if settings[f"reverse{number}"] else [])
+        return (Instruction(name, tuple(arguments)),)
+
+    return emit
 
 
 def _emit_binary(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
@@ -253,7 +265,15 @@ _ENTRIES = (
         operands={"data": ("P", "F"), "operand0": ("P",), "operand1": ("P",)}, result=("P", "F"),
         engine="vector", like="data", numbers=frozenset({"operand0", "operand1"}),
         settings={"op0": REQUIRED, "reverse0": False, "op1": None, "reverse1": False},
-        functions={"op0": BINARY, "op1": BINARY}, meaning=_scalar, emit=_emit_scalar,
+        functions={"op0": BINARY, "op1": BINARY}, meaning=_scalar, emit=_emit_pairs("tensor_scalar"),
+    ),
+    Operator(
+        name="NKIScalarTensorTensor",
+        operands={"data": ("P", "F"), "operand0": ("P",), "operand1": ("P", "F")}, result=("P", "F"),
+        engine="vector", like="data", numbers=frozenset({"operand0"}),
+        settings={"op0": REQUIRED, "reverse0": False, "op1": REQUIRED, "reverse1": False},
+        functions={"op0": BINARY, "op1": BINARY},
+        meaning=_scalar_tensor, emit=_emit_pairs("scalar_tensor_tensor"),
     ),
     Operator(
         name="NKIActivation", operands={"data": ("P", "F"), "scale": ("P",), "bias": ("P",)},

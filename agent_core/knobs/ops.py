@@ -156,6 +156,12 @@ class NKITensorScalar(NKIOp):
     entry = OPERATORS["NKITensorScalar"]
 
 
+class NKIScalarTensorTensor(NKIOp):
+    """`(data op0 operand0) op1 operand1`; operand0 is a number or a column, operand1 as wide as data."""
+
+    entry = OPERATORS["NKIScalarTensorTensor"]
+
+
 class NKIActivation(NKIOp):
     """`op(data * scale + bias)`; scale and bias are numbers or columns."""
 

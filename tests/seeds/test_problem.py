@@ -390,6 +390,29 @@ def test_sources_that_are_not_python(name, data, fault):
     assert [text for text in caught.value.faults if text.startswith(fault)]
 
 
+@pytest.mark.parametrize(
+    ("data", "fault"),
+    [
+        (b"{", "workload.json: not JSON: "),
+        (b"\xff", "workload.json: not JSON: "),
+        (b"[" * 100_000, "workload.json: not JSON: "),
+        (b"[]", "workload.json: has no table 'graphs'"),
+        (b'{"graphs": {"full": {}, "ful": {}}}', "workload.json: has a graph for 'ful', which is no size"),
+    ],
+)
+def test_graphs_that_are_not_of_the_problem(data, fault):
+    with pytest.raises(SpecError) as caught:
+        seeds.from_files({**FILES, "workload.json": data})
+    assert [text for text in caught.value.faults if text.startswith(fault)]
+
+
+def test_graphs_are_part_of_the_digest_and_optional():
+    plain = seeds.from_files(FILES)
+    carrying = seeds.from_files({**FILES, "workload.json": b'{"graphs": {"full": {}}}'})
+    assert carrying.digest != plain.digest
+    assert carrying.spec == plain.spec
+
+
 def test_missing_spec_is_a_fault_among_others():
     with pytest.raises(SpecError) as caught:
         seeds.from_files({})

@@ -121,6 +121,14 @@ def shifted(x: Any, shift: Any) -> Any:
     return output  # noqa: RET504
 
 
+def moved(x: Any, y: Any, step: Any) -> Any:
+    """A column times rows taken off others, moved by a number, times the rows again."""
+    weighted = ops.NKIScalarTensorTensor(op0="multiply", op1="subtract", reverse1=True)
+    nearer = weighted(data=x, operand0=step, operand1=y)
+    output = ops.NKIScalarTensorTensor(op0="add", op1="multiply")(data=nearer, operand0=0.5, operand1=x)
+    return output  # noqa: RET504
+
+
 def _softmax(x: Array) -> Array:
     powers = np.exp(x - x.max(axis=1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
@@ -161,6 +169,11 @@ WORKLOADS: Mapping[str, Workload] = {
         _float32(q=(256, 64), k=(512, 64), v=(512, 64)),
     ),
     "spread": Workload(spread, lambda x: x.max(axis=1) - x.min(axis=1), _float32(x=(512, 1536))),
+    "moved": Workload(
+        moved,
+        lambda x, y, step: (y - x * step[:, None] + 0.5) * x,
+        _float32(x=(256, 1024), y=(256, 1024), step=(256,)),
+    ),
     "shifted": Workload(
         shifted, lambda x, shift: (shift[:, None] - x) * 0.5, _float32(x=(250, 1000), shift=(250,))
     ),
