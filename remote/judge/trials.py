@@ -30,6 +30,7 @@ from remote.judge.precision import lowered
 from remote.judge.rejection import RejectedError, failed
 from remote.judge.stream import Marks
 from remote.judge.suite import EXTREME
+from seeds.inputs import dtype_of
 from state.model import Verdict
 
 FACTOR = 8.0
@@ -208,13 +209,18 @@ def _whole(path: str) -> Array:
         array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise BadReferenceError(f"{path}: {error}") from error
-    return array
+    return _typed(array)
+
+
+def _typed(array: Array) -> Array:
+    """An array with its type: of bfloat16, which is none of its own, a file of NumPy keeps only the bytes."""
+    return array.view(dtype_of("bfloat16")) if array.dtype.kind == "V" else array
 
 
 def _excerpt(path: str, pool: Sequence[tiles.Tile]) -> Excerpt:
     try:
         with np.load(path, allow_pickle=False) as file:
-            truth = [file[str(number)] for number in range(len(pool))]
+            truth = [_typed(file[str(number)]) for number in range(len(pool))]
             marks = [file[name] for name in stream.names(file.files)]
             return Excerpt(truth, float(file["honest"]), marks)
     except (OSError, ValueError, EOFError, KeyError, BadZipFile) as error:
