@@ -36,6 +36,7 @@ from state.folded import Folded
 from state.head import Head
 from state.records import NewEvent, Recorded, Row, recorded
 from state.snapshots import Tip, Tips
+from state.spend import Change
 from state.upcast import decode
 
 _STREAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -120,7 +121,7 @@ class _Plan:
         self.tips: dict[str, Tip] = {}
         self.streams: list[tuple[object, ...]] = []
         self.rows: list[Row] = []
-        self.changes: list[projections.Change] = []
+        self.changes: list[Change] = []
         self.blobs: list[StoredBlob] = []
 
     def mark(self) -> tuple[int, int, int, int, bytes, dict[str, Tip]]:

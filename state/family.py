@@ -89,17 +89,23 @@ def candidates(connection: sqlite3.Connection, run: str) -> Rows:
 
 
 def spend(connection: sqlite3.Connection, run: str) -> Rows:
-    """Return what a run's paid calls cost, by role; `unknown` counts calls without a known price."""
-    by_role: dict[str, dict[str, Any]] = {}
+    """Return what a run's paid calls cost, by role and model; `unknown` counts calls without a known price.
+
+    `calls` are attempts at an answer, of which `answered` got one; `endpoint` and `model` are None where no
+    model was asked.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
     for segment in lineage(connection, run):
         for row in _rows(connection, "spend", segment):
-            entry = by_role.setdefault(row["role"], {"run": run, "role": row["role"], "calls": 0})
+            place = {"run": run, **{name: row[name] for name in ("role", "endpoint", "model")}}
+            entry = found.setdefault((row["role"], row["model"] or ""), {**place, "calls": 0, "answered": 0})
             entry["calls"] += 1
-            for name in ("unknown", "cost_nano_usd", "input_tokens", "output_tokens"):
+            entry["answered"] += row["outcome"] == "answered"
+            for name in ("unknown", "cost_nano_usd", "input_tokens", "output_tokens", "cached_tokens"):
                 entry[name] = entry.get(name, 0) + row[name]
-    for entry in by_role.values():
+    for entry in found.values():
         entry["cost_usd"] = entry["cost_nano_usd"] / 1e9
-    return [by_role[role] for role in sorted(by_role)]
+    return [found[place] for place in sorted(found)]
 
 
 def _rows(connection: sqlite3.Connection, table: str, segment: Segment) -> Iterator[dict[str, Any]]:

@@ -12,9 +12,16 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
+from state import calls
 from state.events import (
     BeamSelected,
+    BudgetShort,
     BudgetSpent,
+    BudgetWarned,
+    CallCompleted,
+    CallFailed,
+    CallLost,
+    CallStarted,
     ConfigChanged,
     EffectEnded,
     EffectStarted,
@@ -60,7 +67,6 @@ from state.model import (
     Role,
     RunConfig,
     RunStatus,
-    Usage,
 )
 from state.run import IllegalEvent, OpenEffect, RunState, by_person, evolve, require_live
 from state.semantic import semantic, state_hash
@@ -68,7 +74,7 @@ from state.tally import tallied
 
 __all__ = ["FOLD_VERSION", "IllegalEvent", "RunState", "apply", "fork", "semantic", "state_hash"]
 
-FOLD_VERSION = 7
+FOLD_VERSION = 8
 """Raised whenever the meaning of the state changes; snapshots of other versions are ignored."""
 
 FORMER = 16
@@ -219,6 +225,7 @@ def _round_completed(state: RunState, event: RoundCompleted) -> RunState:
             key: one for key, one in state.late.items() if (one.competes_in or event.round + 1) > event.round
         },
         attempts=(state.attempts + event.attempts)[-state.config.search.history :],
+        models=calls.dealt(state.models, state.slots, event.attempts),
         credits=event.credits,
         reflections=event.reflections,
     )
@@ -237,9 +244,14 @@ def _started(state: RunState, event: EffectStarted) -> RunState:
         raise IllegalEvent(f"{event.key}: delivery {event.delivery} out of order")
     if before is not None and before.request != event.request:
         raise IllegalEvent(f"{event.key}: a redelivery must carry the request as logged")
-    opened = OpenEffect(request=event.request, delivery=event.delivery, reserved_usd=event.reserved_usd)
-    held = state.reserved_usd - (before.reserved_usd if before else 0.0) + event.reserved_usd
-    return evolve(state, open={**state.open, event.key: opened}, reserved_usd=held)
+    opened = OpenEffect(
+        request=event.request,
+        delivery=event.delivery,
+        reserved_usd=event.reserved_usd,
+        calls=before.calls if before else (),
+    )
+    open_ = {**state.open, event.key: opened}
+    return evolve(state, open=open_, reserved_usd=calls.reserved_usd(open_.values()))
 
 
 def _ended(state: RunState, event: EffectEnded) -> RunState:
@@ -248,7 +260,7 @@ def _ended(state: RunState, event: EffectEnded) -> RunState:
     opened = state.open.get(event.key)
     if opened is None and not by_person(event):
         if state.status is RunStatus.CANCELLED:
-            return _charged(state, event.usage)
+            return calls.charged(state, event.usage)
         raise IllegalEvent(f"{event.key}: an outcome without a start")
     rest = {key: value for key, value in state.open.items() if key != event.key}
     changed = evolve(
@@ -256,9 +268,10 @@ def _ended(state: RunState, event: EffectEnded) -> RunState:
         open=rest,
         **taken(state, event),
         tally=tallied(state.tally, event),
-        reserved_usd=state.reserved_usd - (opened.reserved_usd if opened else 0.0),
+        reserved_usd=calls.reserved_usd(rest.values()),
+        **calls.used(state, event, opened),
     )
-    return _charged(_audited(changed, event), event.usage)
+    return calls.charged(_audited(changed, event), event.usage)
 
 
 def _audited(state: RunState, event: EffectEnded) -> RunState:
@@ -269,18 +282,6 @@ def _audited(state: RunState, event: EffectEnded) -> RunState:
     if key.role is not Role.AUDITOR or best is None or best.id != key.candidate:
         return state
     return evolve(state, best=best.model_copy(update={"level": event.evaluation.level}))
-
-
-def _charged(state: RunState, usage: Usage) -> RunState:
-    if usage.cost_usd == 0.0:
-        return state
-    if usage.cost_usd is None:
-        return evolve(state, unknown_cost=True)
-    return evolve(state, spent_usd=state.spent_usd + usage.cost_usd)
-
-
-def _spent(state: RunState, event: BudgetSpent) -> RunState:
-    return evolve(state, spent_usd=state.spent_usd + event.amount_usd)
 
 
 def _kept(state: RunState, event: KernelKept) -> RunState:
@@ -358,7 +359,13 @@ _HANDLERS: dict[type[Event], Handler] = {
     KernelRefuted: _refuted,
     GuardCheckpointed: _checkpointed,
     MemoryCurated: _curated,
-    BudgetSpent: _spent,
+    BudgetSpent: calls.spent,
+    BudgetShort: calls.short,
+    BudgetWarned: calls.warned,
+    CallStarted: calls.started,
+    CallCompleted: calls.ended,
+    CallFailed: calls.ended,
+    CallLost: calls.ended,
     PredictionStarted: _started,
     PlanStarted: _started,
     ExecutionStarted: _started,

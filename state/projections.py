@@ -17,10 +17,13 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+from state import spend
 from state.errors import ReadModelsStale
 from state.events import (
     BudgetSpent,
-    EffectEnded,
+    CallCompleted,
+    CallFailed,
+    CallLost,
     EvaluationCompleted,
     EvaluationFailed,
     ExecutionFailed,
@@ -44,12 +47,10 @@ from state.events import (
 from state.model import SYSTEM_STREAM, EffectKey, Role, RunStatus
 from state.records import Recorded
 from state.schema import get_meta, set_meta, transaction
+from state.spend import Change
 
-VERSION = 5
+VERSION = 6
 """Raised with any change of tables or handlers; an older log's read models are rebuilt when it is opened."""
-
-NANO = 1_000_000_000
-"""Costs are summed as integers of 1e-9 USD, so that the sum does not depend on how events were grouped."""
 
 TABLES = {
     "runs": """run TEXT PRIMARY KEY, parent TEXT, parent_seq INT, rebased INT NOT NULL, problem TEXT,
@@ -72,7 +73,8 @@ TABLES = {
         level TEXT, compared_at INT, decision TEXT, reason TEXT, duplicate_of TEXT, role TEXT, decided_at INT,
         seq INT NOT NULL, run_seq INT NOT NULL, PRIMARY KEY(run, candidate)""",
     "spend": """run TEXT, run_seq INT, role TEXT NOT NULL, unknown INT NOT NULL, cost_nano_usd INT NOT NULL,
-        input_tokens INT NOT NULL, output_tokens INT NOT NULL, PRIMARY KEY(run, run_seq)""",
+        input_tokens INT NOT NULL, output_tokens INT NOT NULL, endpoint TEXT, model TEXT, outcome TEXT,
+        cached_tokens INT NOT NULL, ms REAL, PRIMARY KEY(run, run_seq)""",
     "kept": """run TEXT, run_seq INT, candidate TEXT, latency_ms REAL, predicted INT, afresh INT NOT NULL,
         PRIMARY KEY(run, run_seq)""",
     "evaluations": """cache_key TEXT, correct INT, level TEXT, seq INT NOT NULL,
@@ -123,7 +125,7 @@ STATEMENTS = {
     ),
     "compared": _upsert("level", "compared_at"),
     "decided": _upsert("decision", "reason", "duplicate_of", "role", "decided_at"),
-    "spent": "INSERT INTO spend VALUES (?, ?, ?, ?, ?, ?, ?)",
+    "spent": "INSERT INTO spend VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     "evaluated": "INSERT OR IGNORE INTO evaluations VALUES (?, ?, ?, ?)",
     "kept": "INSERT INTO kept VALUES (?, ?, ?, ?, ?, ?)",
     "standing": """WITH RECURSIVE line(run, upto, told) AS (
@@ -146,7 +148,6 @@ STATEMENTS = {
 }  # fmt: skip
 """In the order in which they are executed for one commit."""
 
-Change = tuple[str, tuple[Any, ...]]
 Batches = dict[str, list[tuple[Any, ...]]]
 
 
@@ -272,7 +273,7 @@ def _predicted(item: Recorded, event: PredictionBatch) -> Iterator[Change]:
         item.stream, at.round, at.slot, event.count, event.predicted, event.failed, event.instructions,
         event.best_ms, error.code if error else None, item.run_seq,
     )  # fmt: skip
-    yield from _spent(item, event)
+    yield from spend.ended(item, event)
 
 
 def _planned(item: Recorded, event: PlanProposed) -> Iterator[Change]:
@@ -281,7 +282,7 @@ def _planned(item: Recorded, event: PlanProposed) -> Iterator[Change]:
         item.stream, at.round, at.slot, at.plan, plan.technique, plan.site, plan.title,
         plan.prediction.speedup, None, None, item.seq, item.run_seq,
     )  # fmt: skip
-    yield from _spent(item, event)
+    yield from spend.ended(item, event)
 
 
 def _unplanned(item: Recorded, event: PlanFailed) -> Iterator[Change]:
@@ -290,19 +291,19 @@ def _unplanned(item: Recorded, event: PlanFailed) -> Iterator[Change]:
         item.stream, at.round, at.slot, at.plan, None, None, None, None, error.code, error.message, item.seq,
         item.run_seq,
     )  # fmt: skip
-    yield from _spent(item, event)
+    yield from spend.ended(item, event)
 
 
 def _proposed(item: Recorded, event: KernelProposed) -> Iterator[Change]:
     yield "proposed", (*_place(item, event.key), event.source, event.author, event.note)
-    yield from _spent(item, event)
+    yield from spend.ended(item, event)
 
 
 def _unproposed(item: Recorded, event: ExecutionFailed | EvaluationFailed) -> Iterator[Change]:
     """Why there is no kernel or no verdict; of a kernel that has one it says nothing new."""
     if EffectKey.parse(event.key).role in _FIRST:
         yield "unproposed", (*_place(item, event.key), event.error.code, event.error.message, item.run_seq)
-    yield from _spent(item, event)
+    yield from spend.ended(item, event)
 
 
 def _judged(item: Recorded, event: EvaluationCompleted) -> Iterator[Change]:
@@ -310,7 +311,7 @@ def _judged(item: Recorded, event: EvaluationCompleted) -> Iterator[Change]:
     said = event.evaluation
     if event.cached_from is None:
         yield "evaluated", (event.cache_key, int(said.correct), said.level.value, item.seq)
-    yield from _spent(item, event)
+    yield from spend.ended(item, event)
     yield "compared", (*_place(item, event.key), said.level.value, item.run_seq)
     if said.correct and EffectKey.parse(event.key).role is not Role.EVALUATOR:
         return
@@ -353,23 +354,6 @@ def _decided(item: Recorded, candidate: str) -> tuple[Any, ...]:
     return _place(item, f"{candidate}.{Role.EXECUTOR}")
 
 
-def _spent(item: Recorded, event: EffectEnded) -> Iterator[Change]:
-    usage = event.usage
-    if usage.cost_usd == 0.0 and usage.input_tokens == 0 == usage.output_tokens:
-        return
-    unknown = usage.cost_usd is None
-    cost = round((usage.cost_usd or 0.0) * NANO)
-    role = EffectKey.parse(event.key).role.value
-    yield "spent", (
-        item.stream, item.run_seq, role, int(unknown), cost, usage.input_tokens, usage.output_tokens,
-    )  # fmt: skip
-
-
-def _lost(item: Recorded, event: BudgetSpent) -> Iterator[Change]:
-    role = EffectKey.parse(event.key).role.value
-    yield "spent", (item.stream, item.run_seq, role, 0, round(event.amount_usd * NANO), 0, 0)
-
-
 _HANDLERS: dict[type, Callable[[Recorded, Any], Iterator[Change]]] = {
     RunCreated: _run,
     RunForked: _fork,
@@ -385,10 +369,13 @@ _HANDLERS: dict[type, Callable[[Recorded, Any], Iterator[Change]]] = {
     ExecutionFailed: _unproposed,
     EvaluationCompleted: _judged,
     EvaluationFailed: _unproposed,
-    ExperienceRecorded: _spent,
-    ReflectionRecorded: _spent,
+    ExperienceRecorded: spend.ended,
+    ReflectionRecorded: spend.ended,
     KernelKept: _kept,
     KernelRefuted: _refuted,
     KernelDiscarded: _discarded,
-    BudgetSpent: _lost,
+    BudgetSpent: spend.gone,
+    CallCompleted: spend.called,
+    CallFailed: spend.called,
+    CallLost: spend.called,
 }

@@ -24,6 +24,7 @@ from state.events import (
 )
 from state.model import (
     PERSON,
+    Amount,
     Attempt,
     BeamEntry,
     Bounds,
@@ -35,15 +36,20 @@ from state.model import (
     Experience,
     Frozen,
     LearntSequence,
+    ModelRecord,
     PauseCause,
     Plan,
+    Price,
     ProblemRef,
+    Question,
     Reflection,
+    Resource,
     Role,
     RunConfig,
     RunStatus,
     SlotAssignment,
     StopReason,
+    usd,
 )
 
 Outcome = Annotated[
@@ -65,11 +71,17 @@ class IllegalEvent(Exception):  # noqa: N818 - the name says what is wrong with 
 
 
 class OpenEffect(Frozen):
-    """An effect that was admitted and has no outcome yet."""
+    """An effect that was admitted and has no outcome yet, with the questions to models that it came to."""
 
     request: Digest
     delivery: int
     reserved_usd: float
+    calls: tuple[Question, ...] = ()
+
+    @property
+    def held(self) -> Amount:
+        """What is reserved for its calls under way."""
+        return sum((one.held for one in self.calls if one.held is not None), Amount())
 
 
 class Late(Frozen):
@@ -112,6 +124,9 @@ class RunState(Frozen):
     `pending_prompts` that from the next round on, None where it is the same.
     `sequences` are those that the run was given before its first round, None where it was given none.
     `expired` says that the round's deadline passed, `late` are the places that were then in flight.
+    `prices` are those of the models that the run has called, as they were at the first call; `models` is how
+    these did. `short` are the caps that were too low for what was needed, by resource, and `warned` the
+    highest mark of each cap that was warned of, in percent.
     `before` is the state before a record of decisions that has begun and not ended: a fork inside it begins
     there, so that the record is made whole.
     """
@@ -146,6 +161,13 @@ class RunState(Frozen):
     spent_usd: float = 0.0
     reserved_usd: float = 0.0
     unknown_cost: bool = False
+    spent_tokens: int = 0
+    spent_calls: int = 0
+    device_seconds: float = 0.0
+    prices: dict[str, Price | None] = Field(default_factory=dict)
+    models: dict[str, ModelRecord] = Field(default_factory=dict)
+    short: dict[Resource, float] = Field(default_factory=dict)
+    warned: dict[Resource, int] = Field(default_factory=dict)
     decision_digest: str = ""
     rejudge: tuple[Candidate, ...] = ()
     needs_approval: tuple[str, ...] = ()
@@ -157,6 +179,16 @@ class RunState(Frozen):
     expired: bool = False
     late: dict[str, Late] = Field(default_factory=dict)
     before: RunState | None = None
+
+    @property
+    def spent(self) -> Amount:
+        """What calls took of the budgets so far."""
+        return Amount(usd=usd(self.spent_usd), tokens=self.spent_tokens, calls=self.spent_calls)
+
+    @property
+    def held(self) -> Amount:
+        """What is reserved for calls under way."""
+        return sum((effect.held for effect in self.open.values()), Amount())
 
     @property
     def prompts_to_come(self) -> Digest | None:

@@ -9,16 +9,22 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from state.model import canonical_json
+from state.model import RunConfig, canonical_json
 from state.run import RunState
 
 
 def semantic(state: RunState) -> dict[str, Any]:
     """Return what two runs with the same history of decisions share, as JSON-like data."""
-    unset = {name for name in _ONLY_IF_SET if getattr(state, name) is None}
+    unset = {name for name in _ONLY_IF_SET if getattr(state, name) in (None, {})}
     data = state.model_dump(mode="json", exclude=_NOT_SEMANTIC | unset)
     data["open"] = {key: value["request"] for key, value in data["open"].items()}
+    for slot in data["slots"]:
+        if slot["executor_model"] is None:
+            del slot["executor_model"]
     for config in (data["config"], data["pending_config"] or {"search": {}}):
+        for name in _NOT_OF_OLD:
+            if name in config and config[name] == _PLAIN[name]:
+                del config[name]
         config["search"].pop("reuse", None)  # what it brought is in `sequences`
         if config["search"].get("strategy") == "beam":  # as before there were others: those hashes hold
             del config["search"]["strategy"]
@@ -38,11 +44,22 @@ _NOT_SEMANTIC = {
     "spent_usd",
     "reserved_usd",
     "unknown_cost",
+    "spent_tokens",
+    "spent_calls",
+    "device_seconds",
+    "prices",
+    "short",
+    "warned",
     "status_reason",
     "pause_cause",
     "before",
     "pinned",
 }
 
-_ONLY_IF_SET = ("prompts", "pending_prompts", "sequences")
+_ONLY_IF_SET = ("prompts", "pending_prompts", "sequences", "models")
 """What runs of before did not have: their hashes are as they were."""
+
+_NOT_OF_OLD = ("llm", "cap_tokens", "cap_calls", "cap_seconds", "cap_device_seconds")
+"""Settings that runs of before did not have, left out where they are what they would have been."""
+
+_PLAIN = RunConfig().model_dump(mode="json", include=set(_NOT_OF_OLD))

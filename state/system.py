@@ -1,4 +1,4 @@
-"""The system fold: what runs share: the command queue, the daemon's configuration, what runs have learnt.
+"""The system fold: what runs share: commands, the configuration, the day's budget, breakers, what was learnt.
 
 Like the run fold it is pure and total. Answers of commands are read from the log by whoever asked;
 the state keeps only commands that still wait for theirs, so it stays small however long the log is.
@@ -11,12 +11,17 @@ from typing import Any
 
 from pydantic import Field, JsonValue
 
+from state.day import Day, reserved, settled
 from state.events import (
+    BreakerClosed,
+    BreakerOpened,
     CommandCompleted,
     CommandReceived,
     CommandRejected,
     ConfigChanged,
     ConfigRefused,
+    DayReserved,
+    DaySettled,
     Event,
     LogRewritten,
     SequenceLearnt,
@@ -38,7 +43,8 @@ class SystemState(Frozen):
 
     `config` is what the configuration file last said, `prompts` the version of the prompts for runs to come
     (None: nobody edited any), `refused` what is wrong with either since. `sequences` are those of ended
-    runs that paid, a bounded number, in the order in which they were learnt.
+    runs that paid, a bounded number, in the order in which they were learnt. `day` is what calls took of the
+    day's budget, `breakers` why some endpoints are left alone for a while.
     """
 
     pending: dict[str, PendingCommand] = Field(default_factory=dict)
@@ -47,6 +53,8 @@ class SystemState(Frozen):
     prompts: Digest | None = None
     refused: str | None = None
     sequences: tuple[LearntSequence, ...] = ()
+    day: Day | None = None
+    breakers: dict[str, str] = Field(default_factory=dict)
 
 
 def apply(state: SystemState | None, event: Event) -> SystemState:
@@ -74,15 +82,26 @@ def apply(state: SystemState | None, event: Event) -> SystemState:
             return state.model_copy(update={"refused": event.error.message})
         case SequenceLearnt():
             return state.model_copy(update={"sequences": remembered(state.sequences, event.sequence)})
+        case DayReserved():
+            return state.model_copy(update={"day": reserved(state.day or Day(date=event.day), event)})
+        case DaySettled():
+            return state.model_copy(update={"day": settled(state.day, event)})
+        case BreakerOpened() | BreakerClosed():
+            return state.model_copy(update={"breakers": _breakers(state, event)})
         case LogRewritten():
             return state
         case _:
             raise IllegalEvent(f"{type(event).__name__} does not belong in the system stream")
 
 
+def _breakers(state: SystemState, event: BreakerOpened | BreakerClosed) -> dict[str, str]:
+    rest = {name: why for name, why in state.breakers.items() if name != event.name}
+    return rest | ({event.name: event.error.message} if isinstance(event, BreakerOpened) else {})
+
+
 def semantic(state: SystemState) -> dict[str, Any]:
-    """Return the state as JSON-like data; without prompts, or sequences, as before there were any."""
-    unset = {name for name in ("prompts", "sequences") if not getattr(state, name)}
+    """Return the state as JSON-like data; without what is not there, as before there was any of it."""
+    unset = {name for name in ("prompts", "sequences", "day", "breakers") if not getattr(state, name)}
     return state.model_dump(mode="json", exclude=unset)
 
 

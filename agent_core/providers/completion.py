@@ -11,7 +11,18 @@ from typing import Literal, Protocol
 
 from pydantic import Field
 
-from state.model import Frozen
+from state.model import Frozen, Tokens
+
+__all__ = [
+    "Completion",
+    "CompletionRequest",
+    "Effort",
+    "Observe",
+    "Part",
+    "Provider",
+    "RateLimits",
+    "Tokens",
+]
 
 Effort = Literal["low", "medium", "high"]
 """How long a model that can be told so may think."""
@@ -32,15 +43,6 @@ class CompletionRequest(Frozen):
     case: tuple[Part, ...]
     max_output_tokens: int = Field(ge=1)
     effort: Effort | None = None
-
-
-class Tokens(Frozen):
-    """What an answer was counted at. `input` includes `cached` (read from a cache) and `written` (to one)."""
-
-    input: int = Field(default=0, ge=0)
-    cached: int = Field(default=0, ge=0)
-    written: int = Field(default=0, ge=0)
-    output: int = Field(default=0, ge=0)
 
 
 class Completion(Frozen):

@@ -11,13 +11,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import Field
-
-from agent_core.providers.completion import Tokens
 from agent_core.providers.registry import address
-from state.model import Frozen
+from state.model import Price, Rates, Tokens
 
-MILLION = 1_000_000
+__all__ = ["Price", "Rates", "ceiling", "cost", "parse_override", "price_of"]
+
 WRITTEN_RATIO = {"anthropic": 1.25, "openai": 1.25}
 """What tokens that are written to a cache cost for each dollar of plain input, where the user does not say.
 
@@ -29,26 +27,6 @@ _USD = r"\d{1,6}(?:\.\d{1,9})?"
 _OVERRIDE = re.compile(
     rf"(?P<endpoint>[a-z]+)/(?P<model>[^\s=]+)=(?P<input>{_USD})/(?P<cached>{_USD})/(?P<output>{_USD})"
 )
-
-
-class Rates(Frozen):
-    """US dollars per million tokens. `cached` is for tokens read from a cache, `written` for those put there.
-
-    They hold for questions whose whole input has more than `above` tokens.
-    """
-
-    above: int = Field(default=0, ge=0)
-    input: float = Field(ge=0, allow_inf_nan=False)
-    cached: float = Field(ge=0, allow_inf_nan=False)
-    written: float = Field(ge=0, allow_inf_nan=False)
-    output: float = Field(ge=0, allow_inf_nan=False)
-
-
-class Price(Frozen):
-    """What a model's tokens cost, the rates by rising size of the question; `source` says who says so."""
-
-    rates: tuple[Rates, ...] = Field(min_length=1)
-    source: str
 
 
 def price_of(
@@ -94,33 +72,12 @@ def parse_override(text: str) -> tuple[str, Price]:
 
 def cost(price: Price, tokens: Tokens) -> float:
     """Return what an answer of so many tokens costs, in US dollars."""
-    rates = _rates(price, tokens.input)
-    plain = max(0, tokens.input - tokens.cached - tokens.written)
-    return (
-        plain * rates.input
-        + tokens.cached * rates.cached
-        + tokens.written * rates.written
-        + tokens.output * rates.output
-    ) / MILLION
+    return price.cost(tokens)
 
 
 def ceiling(price: Price, input_tokens: int, max_output_tokens: int) -> float:
-    """Return the most that a question of at most so many tokens can cost, in US dollars.
-
-    The dearest of all that may happen: nothing or everything is read from a cache or written to one, and the
-    answer is as long as it may be.
-    """
-    reached = [rates for rates in price.rates if rates.above == 0 or input_tokens > rates.above]
-    return max(
-        (input_tokens * max(rates.input, rates.cached, rates.written) + max_output_tokens * rates.output)
-        / MILLION
-        for rates in reached
-    )
-
-
-def _rates(price: Price, input_tokens: int) -> Rates:
-    holding = [rates for rates in price.rates if input_tokens > rates.above]
-    return holding[-1] if holding else price.rates[0]
+    """Return the most that a question of at most so many tokens can cost, in US dollars."""
+    return price.ceiling(input_tokens, max_output_tokens)
 
 
 def _listed(model: str, place: str, at: datetime) -> Price | None:

@@ -16,6 +16,17 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter
 
 from state.events.base import EffectEnded, EffectStarted, Event
+from state.events.call import (
+    BudgetShort,
+    BudgetWarned,
+    CallCompleted,
+    CallEnded,
+    CallFailed,
+    CallLost,
+    CallStarted,
+    DayReserved,
+    DaySettled,
+)
 from state.events.command import CommandCompleted, CommandReceived, CommandRejected, LogRewritten
 from state.events.decision import (
     BeamSelected,
@@ -77,12 +88,21 @@ __all__ = [
     "BreakerClosed",
     "BreakerOpened",
     "BudgetReserved",
+    "BudgetShort",
     "BudgetSpent",
+    "BudgetWarned",
+    "CallCompleted",
+    "CallEnded",
+    "CallFailed",
+    "CallLost",
+    "CallStarted",
     "CommandCompleted",
     "CommandReceived",
     "CommandRejected",
     "ConfigChanged",
     "ConfigRefused",
+    "DayReserved",
+    "DaySettled",
     "DeviceLeased",
     "DeviceReleased",
     "EffectEnded",
@@ -139,6 +159,8 @@ AnyEvent = Annotated[
     | SummaryStarted | ExperienceRecorded | ReflectionStarted | ReflectionRecorded
     | SequenceLearnt | SequencesGiven
     | KernelKept | KernelDiscarded | KernelReverted | KernelRefuted | GuardCheckpointed | MemoryCurated
+    | CallStarted | CallCompleted | CallFailed | CallLost
+    | BudgetShort | BudgetWarned | DayReserved | DaySettled
     | BudgetReserved | BudgetSpent | BreakerOpened | BreakerClosed | DeviceLeased | DeviceReleased,
     Field(discriminator="type"),
 ]  # fmt: skip
@@ -148,7 +170,7 @@ EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
 
 EVENT_TYPES: dict[str, type[Event]] = {
     cls.model_fields["type"].default: cls
-    for base in (Event, EffectStarted, EffectEnded)
+    for base in (Event, EffectStarted, EffectEnded, CallEnded)
     for cls in base.__subclasses__()
     if "type" in cls.model_fields
 }
@@ -174,7 +196,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "safety": (
         "BudgetReserved", "BudgetSpent", "BreakerOpened", "BreakerClosed", "DeviceLeased", "DeviceReleased",
+        "BudgetShort", "BudgetWarned", "DayReserved", "DaySettled",
     ),
+    "call": ("CallStarted", "CallCompleted", "CallFailed", "CallLost"),
 }  # fmt: skip
 """Event types by family, the groups that `agentctl tail --type` understands."""
 
@@ -183,13 +207,19 @@ def idempotency_key(event: Event) -> str | None:
     """Return the key under which a run's log accepts `event` once, or None where repeats are legal.
 
     Commands are unique by file id, effects' starts by delivery, and all outcomes of an effect share one
-    key: the second outcome of an effect cannot be stored.
+    key: the second outcome of an effect cannot be stored, nor that of an attempt at an answer.
     """
     match event:
         case EffectStarted(key=key, delivery=delivery):
             return f"{key}#start{delivery}"
         case EffectEnded(key=key):
             return f"{key}#outcome"
+        case CallStarted(key=key, call=call, attempt=attempt):
+            return f"{key}#call{call}.{attempt}"
+        case CallEnded(key=key, call=call, attempt=attempt):
+            return f"{key}#call{call}.{attempt}#outcome"
+        case DayReserved(call=named) | DaySettled(call=named):
+            return f"{named}#{type(event).__name__}"
         case CommandReceived(id=id_):
             return f"{id_}#received"
         case CommandCompleted(id=id_) | CommandRejected(id=id_):

@@ -28,7 +28,7 @@ class RunCreated(Event):
     was not recorded.
     """
 
-    version = 7
+    version = 8
     type: Literal["RunCreated"] = "RunCreated"
     config: RunConfig
     problem: ProblemRef
@@ -47,7 +47,7 @@ class RunForked(Event):
     the round under way is abandoned too, and the beam is judged anew first. `pinned` as in RunCreated.
     """
 
-    version = 3
+    version = 4
     type: Literal["RunForked"] = "RunForked"
     parent: str
     parent_seq: int = Field(ge=1)
@@ -62,7 +62,7 @@ class RunPaused(Event):
     `cause` says what ends the pause; `reason` is for people, and nothing goes by it.
     """
 
-    version = 3
+    version = 4
     type: Literal["RunPaused"] = "RunPaused"
     reason: str
     cause: PauseCause = PauseCause.PERSON
@@ -100,7 +100,7 @@ class ConfigChanged(Event):
     leaves them as they are.
     """
 
-    version = 7
+    version = 8
     type: Literal["ConfigChanged"] = "ConfigChanged"
     config: JsonValue
     pinned: tuple[str, ...] = ()

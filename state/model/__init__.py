@@ -20,6 +20,17 @@ from state.model.base import (
     canonical_json,
     digest_of,
 )
+from state.model.calls import (
+    Amount,
+    ModelRecord,
+    Price,
+    Question,
+    Rates,
+    Resource,
+    Tokens,
+    Usd,
+    usd,
+)
 from state.model.judgement import (
     NOBODY,
     PERSON,
@@ -57,7 +68,7 @@ from state.model.search import (
     Step,
     StopReason,
 )
-from state.model.settings import ApprovalPoint, Rebase, RunConfig, SearchConfig
+from state.model.settings import ApprovalPoint, LlmConfig, Rebase, RunConfig, SearchConfig
 
 __all__ = [
     "INITIAL_KEY",
@@ -69,6 +80,7 @@ __all__ = [
     "RESOLUTION_RATIO",
     "SYSTEM_STREAM",
     "TRUSTED_AUTHORS",
+    "Amount",
     "ApprovalPoint",
     "Attempt",
     "BeamEntry",
@@ -94,14 +106,20 @@ __all__ = [
     "LearntSequence",
     "Leg",
     "Level",
+    "LlmConfig",
+    "ModelRecord",
     "PauseCause",
     "Plan",
     "PositiveMs",
     "Predicted",
     "Prediction",
+    "Price",
     "ProblemRef",
+    "Question",
+    "Rates",
     "Rebase",
     "Reflection",
+    "Resource",
     "Role",
     "RunConfig",
     "RunStatus",
@@ -110,9 +128,12 @@ __all__ = [
     "Step",
     "StopReason",
     "Tags",
+    "Tokens",
     "Usage",
+    "Usd",
     "Verdict",
     "canonical_json",
     "digest_of",
     "draw_seed",
+    "usd",
 ]

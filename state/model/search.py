@@ -185,12 +185,16 @@ class Credit(Frozen):
 
 
 class SlotAssignment(Frozen):
-    """What one beam slot does in a round: whose kernel is improved, by whom, how often."""
+    """What one beam slot does in a round: whose kernel is improved, by whom, how often.
+
+    `model` plans, ENDPOINT/MODEL; `executor_model` implements and repairs, None where it is the same.
+    """
 
     slot: int = Field(ge=0)
     parent: str
     planner: str
     model: str | None = None
+    executor_model: str | None = None
     plans: int = Field(ge=0)
     implementations: int = Field(ge=1)
     repairs: int = Field(default=0, ge=0)
@@ -204,10 +208,16 @@ class RunStatus(StrEnum):
 
 
 class PauseCause(StrEnum):
-    """What ends a pause: a person, or that the disk has space again."""
+    """What ends a pause: a person, that the disk has space again, or that a new day has a budget again.
+
+    `provider`: an endpoint refuses everything, for its key or its account; a person mends that and lets the
+    run go on.
+    """
 
     PERSON = "person"
     SPACE = "space"
+    PROVIDER = "provider"
+    DAY = "day"
 
 
 class StopReason(StrEnum):

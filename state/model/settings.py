@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from state.model.base import Frozen
 from state.model.judgement import Bounds, ProblemRef
@@ -77,6 +77,33 @@ class SearchConfig(Frozen):
     target_speedup: float | None = Field(default=None, gt=1, description="stop at this speed-up")
 
 
+ModelShare = Annotated[str, StringConstraints(pattern=r"^[a-z]+/[^\s=]+(=\d+(\.\d+)?)?$")]
+"""A model and its weight, ENDPOINT/MODEL=WEIGHT; the weight is 1 where it is left out."""
+
+
+class LlmConfig(Frozen):
+    """Which models are asked, and for how much at a time."""
+
+    models: tuple[ModelShare, ...] = Field(
+        default=(), description="models that plan and implement, ENDPOINT/MODEL or ENDPOINT/MODEL=WEIGHT"
+    )
+    executor_models: tuple[ModelShare, ...] = Field(
+        default=(), description="models that implement and repair; none: the one that planned"
+    )
+    summarizer_models: tuple[ModelShare, ...] = Field(
+        default=(), description="models that summarise and reflect; none: the one that planned"
+    )
+    effort: Literal["low", "medium", "high"] | None = Field(
+        default=None, description="how long models that can be told so may think"
+    )
+    max_output_tokens: int = Field(
+        default=16_000, ge=256, le=1_000_000, description="tokens that one answer may take, thinking included"
+    )
+    max_input_tokens: int = Field(
+        default=64_000, ge=2_000, le=10_000_000, description="tokens that one prompt may take"
+    )
+
+
 ApprovalPoint = Literal["before_round", "new_best", "completion"]
 """Where a run may wait for a person: before each round, when the best is a new one, before it completes."""
 
@@ -97,9 +124,20 @@ class RunConfig(Frozen):
     cap_usd: float = Field(
         default=0.0, ge=0, allow_inf_nan=False, description="what LLM calls of the run may cost"
     )
+    cap_tokens: int | None = Field(
+        default=None, ge=1, description="tokens that LLM calls of the run may take"
+    )
+    cap_calls: int | None = Field(default=None, ge=1, description="LLM calls that the run may make")
+    cap_seconds: float | None = Field(
+        default=None, gt=0, le=31_536_000, description="how long the run may take, by the clock"
+    )
+    cap_device_seconds: float | None = Field(
+        default=None, gt=0, description="how long the run may use devices; a simulator is none"
+    )
     approval: tuple[ApprovalPoint, ...] = Field(
         default=(), description="where the run waits for `agentctl approve`"
     )
+    llm: LlmConfig = LlmConfig()
     search: SearchConfig = SearchConfig()
 
 

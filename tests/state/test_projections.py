@@ -159,7 +159,7 @@ def test_spend_is_exact_however_it_was_grouped(costs: list[float | None], data: 
                 projections.project_all(connection, group)
             tables.append(connection.execute("SELECT * FROM spend").fetchall())
     assert tables[0] == tables[1] == tables[2]
-    told = [(role, unknown, nano, tokens) for _, _, role, unknown, nano, tokens, _ in tables[0]]
+    told = [(role, unknown, nano, tokens) for _, _, role, unknown, nano, tokens, *_ in tables[0]]
     assert told == [("planner", int(cost is None), round((cost or 0) * 1e9), 2) for cost in costs]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from state.events import (
     BudgetSpent,
+    CallEnded,
     EffectEnded,
     EffectStarted,
     Event,
@@ -25,7 +26,7 @@ from state.events import (
     RunForked,
     effect_key,
 )
-from state.model import PERSON_SLOT, EffectKey, Role, RunStatus, SlotAssignment
+from state.model import PERSON_SLOT, EffectKey, Role, RunStatus, SlotAssignment, usd
 from state.run import RunState, by_person
 
 
@@ -78,6 +79,8 @@ class Trail:
                 self.spent_usd += usage.cost_usd or 0.0
             case BudgetSpent(amount_usd=amount):
                 self.spent_usd += amount
+            case CallEnded(cost_usd=amount):
+                self.spent_usd = usd(self.spent_usd + (amount or 0.0))
             case RoundStarted(round=round_, slots=slots):
                 self.dealt[round_] = slots
             case RoundDeadlinePassed(round=round_) | RoundCompleted(round=round_):
@@ -218,10 +221,12 @@ def only_what_was_dealt_starts(trail: Trail, event: Event, after: RunState) -> s
 
 def money_adds_up(trail: Trail, event: Event, after: RunState) -> str | None:
     """All that is spent was charged by an event, and all that is reserved is for what is in flight."""
-    held = sum(one.reserved_usd for one in after.open.values())
+    held = usd(sum(one.reserved_usd + one.held.usd for one in after.open.values()))
     spent = trail.spent_usd + (event.usage.cost_usd or 0.0 if isinstance(event, EffectEnded) else 0.0)
     if isinstance(event, BudgetSpent):
         spent += event.amount_usd
+    if isinstance(event, CallEnded):
+        spent = usd(spent + (event.cost_usd or 0.0))
     if not isinstance(event, RunForked) and after.spent_usd != spent:
         return f"${spent} was charged, the state says ${after.spent_usd}"
     return None if after.reserved_usd == held else f"${held} is held, the state says ${after.reserved_usd}"

@@ -1,0 +1,192 @@
+"""Calls to models in a run's fold: what is held for them, what they took, and how their models did.
+
+An effect in flight knows its questions, so that a delivery after a crash takes what was answered from here
+and sends again what was not. What calls took stays when the effect has ended; its own outcome costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import log
+from typing import Any
+
+from state.events import (
+    BudgetShort,
+    BudgetSpent,
+    BudgetWarned,
+    CallCompleted,
+    CallEnded,
+    CallFailed,
+    CallStarted,
+    EffectEnded,
+    EvaluationCompleted,
+)
+from state.model import (
+    Amount,
+    Attempt,
+    EffectKey,
+    ModelRecord,
+    Price,
+    Question,
+    SlotAssignment,
+    Tokens,
+    Usage,
+    Verdict,
+    usd,
+)
+from state.run import IllegalEvent, OpenEffect, RunState, evolve, require_live
+
+
+def started(state: RunState, event: CallStarted) -> RunState:
+    """Hold what an attempt may take. The price that its model is first called at holds for the whole run."""
+    require_live(state, event)
+    effect = _effect(state, event)
+    known = effect.calls[event.call] if event.call < len(effect.calls) else None
+    if event.call > len(effect.calls) or event.attempt != (known.attempts if known else 0) + 1:
+        raise IllegalEvent(f"{event.key}: attempt {event.attempt} of call {event.call} out of order")
+    if known is not None and (known.held is not None or known.answer is not None):
+        raise IllegalEvent(f"{event.key}: call {event.call} is under way, or has its answer")
+    if any(one.answer is None for one in effect.calls[: event.call]):
+        raise IllegalEvent(f"{event.key}: call {event.call} before the last one was answered")
+    asked = Question(
+        role=event.role,
+        model=event.model,
+        request=event.request,
+        attempts=event.attempt,
+        held=event.reserved,
+        failures=known.failures if known else (),
+    )
+    prices = state.prices if event.model in state.prices else {**state.prices, event.model: event.price}
+    return _asked(evolve(state, prices=prices), event, effect, asked)
+
+
+def ended(state: RunState, event: CallEnded) -> RunState:
+    """Charge an attempt in the place of what was held for it."""
+    effect = _effect(state, event)
+    known = effect.calls[event.call] if event.call < len(effect.calls) else None
+    if known is None or known.held is None or known.attempts != event.attempt:
+        raise IllegalEvent(f"{event.key}: attempt {event.attempt} of call {event.call} is not under way")
+    said: dict[str, Any] = {"held": None}
+    if isinstance(event, CallCompleted):
+        said["answer"] = event.answer
+        state = _answered(state, event)
+    elif isinstance(event, CallFailed):
+        said["failures"] = (*known.failures, event.kind)
+    took = state.spent + event.spent
+    settled = evolve(
+        state,
+        spent_usd=took.usd,
+        spent_tokens=took.tokens,
+        spent_calls=took.calls,
+        unknown_cost=state.unknown_cost or event.cost_usd is None,
+    )
+    return _asked(settled, event, effect, known.model_copy(update=said))
+
+
+def _effect(state: RunState, event: CallStarted | CallEnded) -> OpenEffect:
+    effect = state.open.get(event.key)
+    if effect is None:
+        raise IllegalEvent(f"{event.key}: {type(event).__name__} of an effect that is not in flight")
+    return effect
+
+
+def _asked(
+    state: RunState, event: CallStarted | CallEnded, effect: OpenEffect, question: Question
+) -> RunState:
+    calls = (*effect.calls[: event.call], question, *effect.calls[event.call + 1 :])
+    open_ = {**state.open, event.key: effect.model_copy(update={"calls": calls})}
+    return evolve(state, open=open_, reserved_usd=reserved_usd(open_.values()))
+
+
+def reserved_usd(effects: Iterable[OpenEffect]) -> float:
+    """Return what is reserved for effects in flight, in US dollars."""
+    return usd(sum(one.reserved_usd + one.held.usd for one in effects))
+
+
+def _answered(state: RunState, event: CallCompleted) -> RunState:
+    tokens = event.tokens or Tokens()
+    before = state.models.get(event.model, ModelRecord())
+    after = before.model_copy(
+        update={
+            "answers": before.answers + 1,
+            "tokens": before.tokens + tokens.total,
+            "usd": _with(before.usd, state.prices.get(event.model), tokens),
+        }
+    )
+    return evolve(state, models={**state.models, event.model: after})
+
+
+def _with(sum_usd: float | None, price: Price | None, tokens: Tokens) -> float | None:
+    """Add an answer at the price of tokens that no cache had: what caches had differs from time to time."""
+    if sum_usd is None or price is None:
+        return None
+    return usd(sum_usd + price.cost(Tokens(input=tokens.input, output=tokens.output)))
+
+
+def dealt(
+    models: dict[str, ModelRecord], slots: Iterable[SlotAssignment], attempts: Iterable[Attempt]
+) -> dict[str, ModelRecord]:
+    """Return the records of models after a round: what came of the attempts in the slots that each had."""
+    whose = {slot.slot: slot.model for slot in slots if slot.model is not None}
+    found = dict(models)
+    for one in attempts:
+        model = whose.get(EffectKey.parse(f"{one.candidate}.executor").slot)
+        if model is None:
+            continue
+        before = found.get(model, ModelRecord())
+        gain = log(one.speedup) if one.gained and one.speedup else 0.0
+        found[model] = before.model_copy(
+            update={
+                "attempts": before.attempts + 1,
+                "valid": before.valid + (one.verdict is Verdict.CORRECT),
+                "gains": before.gains + one.gained,
+                "log_gain": round(before.log_gain + gain, 9),
+            }
+        )
+    return found
+
+
+def short(state: RunState, event: BudgetShort) -> RunState:
+    """The run could not have what it needed under this cap."""
+    return evolve(state, short={**state.short, event.resource: event.cap})
+
+
+def warned(state: RunState, event: BudgetWarned) -> RunState:
+    """This mark of a cap is not warned of again."""
+    return evolve(state, warned={**state.warned, event.resource: event.percent})
+
+
+def used(state: RunState, event: EffectEnded, effect: OpenEffect | None) -> dict[str, Any]:
+    """Return what an effect's end takes of the budgets besides its usage.
+
+    Calls that it left under way are charged as lost: nobody will settle them.
+    """
+    if isinstance(event, EvaluationCompleted):
+        return {"device_seconds": _on_device(state, event)}
+    left = effect.held if effect is not None else Amount()
+    if left.calls == 0:
+        return {}
+    spent = state.spent + left
+    return {"spent_usd": spent.usd, "spent_tokens": spent.tokens, "spent_calls": spent.calls}
+
+
+def _on_device(state: RunState, event: EvaluationCompleted) -> float:
+    """Add the seconds that a verdict took of a device: what was predicted, or known, took none."""
+    timed = event.evaluation.benchmark
+    if event.cached_from is not None or timed is None or timed.predicted:
+        return state.device_seconds
+    return round(state.device_seconds + sum(event.stage_ms.values()) / 1000, 6)
+
+
+def charged(state: RunState, usage: Usage) -> RunState:
+    """Charge what an effect's outcome says that it cost."""
+    if usage.cost_usd == 0.0:
+        return state
+    if usage.cost_usd is None:
+        return evolve(state, unknown_cost=True)
+    return evolve(state, spent_usd=state.spent_usd + usage.cost_usd)
+
+
+def spent(state: RunState, event: BudgetSpent) -> RunState:
+    """Charge money that is gone without an outcome."""
+    return evolve(state, spent_usd=state.spent_usd + event.amount_usd)

@@ -1,0 +1,52 @@
+"""The day's budget: what calls of all runs took since midnight UTC, and what those under way may take.
+
+A call counts on the day on which it was reserved. A clock that goes back does not bring an earlier day back.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from state.events import DayReserved, DaySettled
+from state.model import Amount, Frozen
+
+
+class Hold(Frozen):
+    """What is reserved for one call under way, and on which day."""
+
+    date: str
+    amount: Amount
+
+
+class Day(Frozen):
+    """One day: what was spent on it, and all that is held, also of calls that began on an earlier one."""
+
+    date: str
+    spent: Amount = Amount()
+    held: dict[str, Hold] = Field(default_factory=dict)
+
+    @property
+    def reserved(self) -> Amount:
+        """What is held of this day's budget."""
+        return sum((one.amount for one in self.held.values() if one.date == self.date), Amount())
+
+    def on(self, date: str) -> Day:
+        """Return the day as it is on `date`: a new one when that is later."""
+        return self if date <= self.date else Day(date=date, held=self.held)
+
+
+def reserved(day: Day, event: DayReserved) -> Day:
+    """Return the day with a call under way."""
+    now = day.on(event.day)
+    hold = Hold(date=now.date, amount=event.amount)
+    return now.model_copy(update={"held": {**now.held, event.call: hold}})
+
+
+def settled(day: Day | None, event: DaySettled) -> Day | None:
+    """Return the day after a call; one that nobody reserved, as after a repair, changes nothing."""
+    hold = day.held.get(event.call) if day is not None else None
+    if day is None or hold is None:
+        return day
+    rest = {name: one for name, one in day.held.items() if name != event.call}
+    spent = day.spent + event.amount if hold.date == day.date else day.spent
+    return day.model_copy(update={"held": rest, "spent": spent})

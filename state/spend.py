@@ -1,0 +1,53 @@
+"""The read model of spending: a row for each event that cost something, and each attempt at an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from state.events import BudgetSpent, CallCompleted, CallFailed, CallLost, EffectEnded
+from state.model import EffectKey, Tokens
+from state.records import Recorded
+
+NANO = 1_000_000_000
+"""Costs are summed as integers of 1e-9 USD, so that the sum does not depend on how events were grouped."""
+
+Change = tuple[str, tuple[Any, ...]]
+"""A named statement of the read models, and its parameters."""
+
+
+def ended(item: Recorded, event: EffectEnded) -> Iterator[Change]:
+    """What an effect's own outcome cost, where it cost anything."""
+    usage = event.usage
+    if usage.cost_usd == 0.0 and usage.input_tokens == 0 == usage.output_tokens:
+        return
+    unknown = usage.cost_usd is None
+    cost = round((usage.cost_usd or 0.0) * NANO)
+    role = EffectKey.parse(event.key).role.value
+    yield "spent", (
+        item.stream, item.run_seq, role, int(unknown), cost, usage.input_tokens, usage.output_tokens,
+        None, None, None, 0, None,
+    )  # fmt: skip
+
+
+def called(item: Recorded, event: CallCompleted | CallFailed | CallLost) -> Iterator[Change]:
+    """One attempt at an answer: what it took, and what came of it (`answered`, a kind of failure, `lost`)."""
+    tokens = event.tokens or Tokens()
+    outcome, ms = "lost", None
+    if isinstance(event, CallCompleted):
+        outcome, ms = "answered", event.ms
+    elif isinstance(event, CallFailed):
+        outcome, ms = event.kind, event.ms
+    endpoint = event.model.partition("/")[0]
+    cost = round((event.cost_usd or 0.0) * NANO)
+    yield "spent", (
+        item.stream, item.run_seq, event.role, int(event.cost_usd is None), cost, tokens.input,
+        tokens.output, endpoint, event.model, outcome, tokens.cached, ms,
+    )  # fmt: skip
+
+
+def gone(item: Recorded, event: BudgetSpent) -> Iterator[Change]:
+    """Money that is gone without an outcome."""
+    role = EffectKey.parse(event.key).role.value
+    cost = round(event.amount_usd * NANO)
+    yield "spent", (item.stream, item.run_seq, role, 0, cost, 0, 0, None, None, None, 0, None)
