@@ -40,10 +40,11 @@ def readers(graph: Graph, value: str) -> tuple[tuple[str, Call], ...]:
     return tuple((slot, call) for call in graph.calls for slot, name in call.operands if name == value)
 
 
-def fresh(graph: Graph, wanted: str) -> str:
-    """A name that no value of a graph has, as wanted if that is free."""
-    names = [wanted, *(f"{wanted}_{number}" for number in range(1, len(graph.values) + 2))]
-    return next(name for name in names if name not in graph.value)
+def fresh(graph: Graph, wanted: str, taken: Iterable[str] = ()) -> str:
+    """A name that no value of a graph has, nor any taken one, as wanted if that is free."""
+    known = {*graph.value, *taken}
+    names = [wanted, *(f"{wanted}_{number}" for number in range(1, len(known) + 2))]
+    return next(name for name in names if name not in known)
 
 
 def call(operator: str, result: str, operands: Mapping[str, str], **settings: Setting) -> Call:
