@@ -1,0 +1,72 @@
+"""Edits of a kernel: pieces of it to be replaced, each of which must be there exactly once.
+
+A block of edits holds any number of them:
+
+    <<<<<<< find
+    the lines to be replaced, as they are
+    =======
+    what stands there instead
+    >>>>>>> replace
+
+Nothing is matched approximately: an edit that lands in the wrong place is worse than one that is refused.
+"""
+
+from __future__ import annotations
+
+import re
+
+from agent_core.roles.llm.blocks import AnswerFault
+from agent_core.roles.llm.quoting import line
+
+_FIND, _WITH, _END = re.compile(r"<{5,9}( find)?"), re.compile(r"={5,9}"), re.compile(r">{5,9}( replace)?")
+_SHOWN = 120
+
+
+def apply(text: str, source: str) -> str:
+    """Return the source after all edits of a block, each made to what those before it left.
+
+    Raises:
+        AnswerFault: `bad_edits` for a block of another form, `edit_not_found` or `edit_not_unique` for an
+            anchor, `edit_changes_nothing` when the source stays as it was.
+    """
+    rows = source.split("\n")
+    for number, (old, new) in enumerate(_pairs(text), start=1):
+        places = [at for at in range(len(rows)) if rows[at : at + len(old)] == old]
+        if not places:
+            raise AnswerFault("edit_not_found", f"edit {number}: {_shown(old)} is not in the kernel")
+        if len(places) > 1:
+            more = f"is in the kernel {len(places)} times; take more lines around it"
+            raise AnswerFault("edit_not_unique", f"edit {number}: {_shown(old)} {more}")
+        rows[places[0] : places[0] + len(old)] = new
+    after = "\n".join(rows)
+    if after == source:
+        raise AnswerFault("edit_changes_nothing", "the edits leave the kernel as it is")
+    return after
+
+
+def _pairs(text: str) -> list[tuple[list[str], list[str]]]:
+    found: list[tuple[list[str], list[str]]] = []
+    part: re.Pattern[str] | None = None
+    old, new = list[str](), list[str]()
+    for row in text.split("\n"):
+        mark = row.rstrip()
+        if part is None and _FIND.fullmatch(mark):
+            part, old, new = _WITH, [], []
+        elif part is _WITH and _WITH.fullmatch(mark):
+            part = _END
+        elif part is _END and _END.fullmatch(mark):
+            found.append((old, new))
+            part = None
+        elif part is not None:
+            (old if part is _WITH else new).append(row)
+        elif mark:
+            raise AnswerFault("bad_edits", f"outside of any edit: {_shown([row])}")
+    if part is not None or not found:
+        raise AnswerFault("bad_edits", "an edit is <<<<<<< find, lines, =======, lines, >>>>>>> replace")
+    if any(not "".join(old).strip() for old, _ in found):
+        raise AnswerFault("bad_edits", "an edit has nothing to find")
+    return found
+
+
+def _shown(rows: list[str]) -> str:
+    return repr(line(" ".join(rows), _SHOWN))

@@ -1,0 +1,74 @@
+"""The executor: the kernel of a plan, written whole or as edits of the kernel that it starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agent_core.effects import ImplementRequest
+from agent_core.prompting import Prompts, builtin
+from agent_core.roles import KernelAnswer, ReadBlob
+from agent_core.roles.asking import Ask
+from agent_core.roles.llm import blocks, edits, techniques, telling
+from agent_core.roles.llm.fitting import Items, Shed
+from agent_core.roles.llm.questions import Question, answered
+from agent_core.roles.llm.quoting import fenced, line
+from state.model import EffectKey
+
+ORDER = (Shed("interface", 1), Shed("examples", 1), Shed("examples", 0), Shed("interface", 0))
+"""What goes first when the prompt is too large: problem, reference, plan and kernel stay."""
+
+_OTHERS = "Others carry out the same plan as its words suggest."
+_VARIATIONS = (
+    "Where the plan leaves a choice, take the one that the hardware's figures favour.",
+    f"{_OTHERS} Where it leaves a choice (tiles, loops, engines, buffers), take the second best.",
+    f"{_OTHERS} Write yours anew around the plan's idea instead of changing the kernel line by line.",
+    f"{_OTHERS} Keep yours as small a change as can have the plan's effect.",
+)
+"""What implementation 0, 1, 2, ... of a plan is told, over and over: they should not be copies."""
+MOST_NOTE = 200
+
+
+async def implement(request: ImplementRequest, read: ReadBlob, ask: Ask) -> KernelAnswer:
+    """Return the kernel of a plan.
+
+    Raises:
+        RoleError: what the model failed with, `no_room`, or the fault of its second answer.
+    """
+    source = telling.source_of(request.parent, read)
+    question = Question("executor", lambda prompts: _values(request, read, source, prompts), ORDER)
+    wanted = blocks.names(source)
+    made = await answered(ask, question, lambda answer: kernel_in(answer, wanted, source))
+    return KernelAnswer(made, line(request.plan.title, MOST_NOTE))
+
+
+def kernel_in(answer: str, wanted: frozenset[str], source: str) -> str:
+    """Return the kernel in an answer; edits are made to `source`, and it may not come out the same.
+
+    Raises:
+        AnswerFault: there is none, or it is `source` again (`nothing_changed`).
+    """
+    made = blocks.last_kernel(answer, wanted, lambda text: edits.apply(text, source))
+    if made.strip() == source.strip():
+        raise blocks.AnswerFault("nothing_changed", "the kernel in the answer is the one that you were given")
+    return made
+
+
+def _values(
+    request: ImplementRequest, read: ReadBlob, source: str, prompts: Prompts
+) -> Mapping[str, str | Items]:
+    told = telling.problem(request.problem, request.size, read)
+    number = EffectKey.parse(request.key).implementation
+    return {
+        **told,
+        **telling.sections(prompts, request.target, source, *told.values()),
+        "plan": telling.plan(request.plan),
+        "technique": technique(request),
+        "kernel": fenced(source, "python"),
+        "variation": _VARIATIONS[number % len(_VARIATIONS)],
+    }
+
+
+def technique(request: ImplementRequest) -> str:
+    """Return the plan's technique in words."""
+    ids = techniques.known(builtin(), request.target)
+    return techniques.described(request.plan.technique, telling.details(request.plan), ids)

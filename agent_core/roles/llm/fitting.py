@@ -1,0 +1,87 @@
+"""Making the values of a prompt fit: what is dropped first is written down per role, as a table.
+
+A value is a text, which stays whole, or items, of which the least important go one by one. Kernel, problem
+and error are texts: a prompt that cannot hold them is refused, never shortened behind the model's back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from agent_core.roles import RoleError
+from agent_core.roles.asking import Room
+from state.model import ErrorInfo
+
+
+def _lines(items: Sequence[str]) -> str:
+    return "\n".join(items)
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A value in pieces, in the order in which they are shown.
+
+    The piece with the highest of `ranks` goes first, by default the last one. `none` stands there when there
+    never were any; `show` puts what is left of them together.
+    """
+
+    pieces: tuple[str, ...]
+    none: str = ""
+    ranks: tuple[float, ...] = ()
+    show: Callable[[Sequence[str]], str] = field(default=_lines)
+
+    def text(self, left: Sequence[int]) -> str:
+        """Return the value with the pieces `left`, saying how many are not there."""
+        if not self.pieces:
+            return self.none
+        gone = len(self.pieces) - len(left)
+        note = f"({gone} {'more ' if left else ''}left out for want of room)" if gone else ""
+        shown = self.show([self.pieces[at] for at in left]) if left else ""
+        return "\n".join(part for part in (shown, note) if part)
+
+    def least(self, left: Sequence[int]) -> int:
+        """Return which of the pieces `left` goes next."""
+        return max(left, key=lambda at: (self.ranks[at] if self.ranks else 0.0, at))
+
+
+class Shed(NamedTuple):
+    """One step of making room: pieces of `value` go until `keep` are left."""
+
+    value: str
+    keep: int
+
+
+def fit(values: Mapping[str, str | Items], order: Sequence[Shed], room: Room) -> dict[str, str]:
+    """Return the values as texts that together fit the room, dropping pieces in the order of the table.
+
+    Raises:
+        RoleError: `no_room`: what may not be dropped is too large by itself.
+    """
+    left = {name: list(range(len(item.pieces))) for name, item in values.items() if isinstance(item, Items)}
+    texts = {name: _text(item, left.get(name, ())) for name, item in values.items()}
+    sizes = {name: room.count(text) for name, text in texts.items()}
+    for name, keep in order:
+        item = values[name]
+        assert isinstance(item, Items)
+        while sum(sizes.values()) > room.tokens and len(left[name]) > keep:
+            left[name].remove(item.least(left[name]))
+            texts[name] = item.text(left[name])
+            sizes[name] = room.count(texts[name])
+    if sum(sizes.values()) > room.tokens:
+        raise RoleError(_too_small(sizes, room))
+    return texts
+
+
+def _text(item: str | Items, left: Sequence[int]) -> str:
+    return item if isinstance(item, str) else item.text(left)
+
+
+def _too_small(sizes: Mapping[str, int], room: Room) -> ErrorInfo:
+    largest = max(sizes, key=sizes.__getitem__)
+    text = (
+        f"the prompt's values need {sum(sizes.values())} tokens and have {room.tokens}, with all dropped that"
+        f" may be; most of them are the {largest} ({sizes[largest]})"
+    )
+    return ErrorInfo(code="no_room", message=text, hint="use a model with a larger context window")

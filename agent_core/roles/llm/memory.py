@@ -1,0 +1,62 @@
+"""What a planner is told of the run so far: experiences, lessons and attempts, the weightiest first."""
+
+from __future__ import annotations
+
+from agent_core.effects import LearningContext
+from agent_core.roles.llm.fitting import Items
+from agent_core.roles.llm.quoting import fenced, line
+from state.model import Attempt, Experience, ExperienceKind, Grade, Reflection
+
+MOST_CHARACTERS = 3000
+"""Of one experience, of which models may have written as much as they liked."""
+_SURPRISES = frozenset({Grade.REFUTED, Grade.OVERSTATED, Grade.FAILED})
+"""Grades that a planner learns most from: what it would have expected did not come."""
+
+
+def experiences(context: LearningContext) -> Items:
+    """Return the optimisation memory, strongest first."""
+    ranked = sorted(context.memory, key=lambda one: -one.speedup)
+    return Items(tuple(_experience(one) for one in ranked), "(none yet)")
+
+
+def reflections(context: LearningContext) -> Items:
+    """Return the lessons, those seen most often first, newer ones before older ones.
+
+    Of what was seen as often, predictions that did not come true stand before those that did.
+    """
+    ranked = sorted(context.reflections, key=lambda note: (-note.seen, note.grade not in _SURPRISES))
+    return Items(tuple(_reflection(note) for note in ranked), "(none yet)")
+
+
+def attempts(context: LearningContext, parent: str) -> Items:
+    """Return what was tried on a kernel, the newest first."""
+    found = [one for one in context.attempts if one.parent == parent]
+    return Items(tuple(_attempt(one) for one in reversed(found)), "(nothing)")
+
+
+def _experience(one: Experience) -> str:
+    better = one.kind is ExperienceKind.POSITIVE
+    effect = "made a kernel faster" if better else "made a kernel slower"
+    head = f"### `{line(one.technique)}` {effect}, {one.speedup:.3f} times between the two"
+    return f"{head}\n\n{fenced(one.summary, 'text', limit=MOST_CHARACTERS)}\n"
+
+
+def _reflection(note: Reflection) -> str:
+    came = f"{note.actual_speedup:.3f}" if note.actual_speedup is not None else "no correct kernel"
+    return (
+        f"- `{line(note.technique)}` where {line(note.bottleneck)} bounds {line(note.operator)}: predicted"
+        f" {note.predicted_speedup:.3f}, came to {came} ({note.grade}, seen {note.seen} times)."
+        f" {line(note.lesson, 600)}"
+    )
+
+
+def _attempt(one: Attempt) -> str:
+    return f"- `{line(one.technique)}` at {line(one.site, 160)}: {_end(one)}"
+
+
+def _end(one: Attempt) -> str:
+    if one.speedup is not None:
+        return f"{one.speedup:.3f} times as fast{', kept as a gain' if one.gained else ', no gain'}"
+    if one.error is not None:
+        return f"{one.verdict or 'failed'}: {line(one.error.code, 80)}: {line(one.error.message, 240)}"
+    return f"{one.verdict or 'no kernel came of it'}"

@@ -1,0 +1,116 @@
+"""What a planner is shown of a kernel's profile: counters in an order drawn per plan, lines, waits, memories.
+
+The counters are the sixteen that AccelOpt shows, the tensor engine's active time and the DMA's; a model
+reads the first of a list with more care than the last, so their order is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from agent_core.roles.llm.fitting import Items
+from agent_core.roles.llm.quoting import fenced, line
+
+METRICS = (
+    "hbm_read_bytes",
+    "hbm_write_bytes",
+    "psum_read_bytes",
+    "psum_write_bytes",
+    "sbuf_read_bytes",
+    "sbuf_write_bytes",
+    "spill_reload_bytes",
+    "spill_save_bytes",
+    "hardware_flops",
+    "transpose_flops",
+    "peak_flops_bandwidth_ratio",
+    "mm_arithmetic_intensity",
+    "hfu_estimated_percent",
+    "scalar_engine_active_time_percent",
+    "vector_engine_active_time_percent",
+    "gpsimd_engine_active_time_percent",
+    "tensor_engine_active_time_percent",
+    "dma_active_time",
+)
+"""The counters that a planner is shown, by the profiler's names; `dma_active_time` is in seconds."""
+
+NONE = "(there is no profile of this kernel)"
+_BUSY, _METRIC, _LINE, _WAIT, _MEMORY, _SPILLED = range(6)
+"""Kinds of lines, the most important first: those of the last kinds are the first to go."""
+
+
+def shown(profile: Mapping[str, Any], source: str, metrics: Sequence[str], draw: Random) -> Items:
+    """Return the profile as lines in a fence, `metrics` in an order that `draw` gives."""
+    if not profile:
+        return Items((), NONE)
+    kinds = (
+        (_BUSY, _busy(profile)),
+        (_METRIC, _counters(profile, metrics, draw)),
+        (_LINE, _lines(profile, source)),
+        (_WAIT, _waits(profile)),
+        (_MEMORY, _memories(profile)),
+        (_SPILLED, _spilled(profile)),
+    )
+    found = [(kind, text) for kind, texts in kinds for text in texts]
+    return Items(
+        pieces=tuple(text for _, text in found),
+        none=NONE,
+        ranks=tuple(kind + at / len(found) for at, (kind, _) in enumerate(found)),
+        show=lambda left: fenced("\n".join(left), "text"),
+    )
+
+
+def names(profile: Mapping[str, Any]) -> frozenset[str]:
+    """Return the counters that a prediction may name."""
+    return frozenset(profile.get("counters", {})) | {"latency_ms"}
+
+
+def _busy(profile: Mapping[str, Any]) -> Iterator[str]:
+    if profile.get("predicted"):
+        yield "all of this is predicted by the simulator's model"
+    if profile.get("bottleneck"):
+        yield f"bottleneck: {line(str(profile['bottleneck']))}"
+    busy = profile.get("busy_ms", {})
+    if busy:
+        ranked = sorted(busy.items(), key=lambda pair: -pair[1])
+        yield "busy: " + ", ".join(f"{name} {ms:.4g} ms" for name, ms in ranked)
+
+
+def _counters(profile: Mapping[str, Any], metrics: Sequence[str], draw: Random) -> Iterator[str]:
+    counters = profile.get("counters", {})
+    order = list(metrics)
+    draw.shuffle(order)
+    for name in order:
+        if name in counters:
+            yield f"{name} = {_number(counters[name])}"
+
+
+def _lines(profile: Mapping[str, Any], source: str) -> Iterator[str]:
+    """Yield the source lines that make up most of the critical path."""
+    rows = source.split("\n")
+    for part in profile.get("top_lines", ()):
+        at = part["line"]
+        text = f": {line(rows[at - 1], 120)}" if 0 < at <= len(rows) else ""
+        yield f"line {at}, {part['ms']:.4g} ms of the critical path, {part['op']}{text}"
+
+
+def _waits(profile: Mapping[str, Any]) -> Iterator[str]:
+    for engine, causes in profile.get("waits_ms", {}).items():
+        told = ", ".join(f"{cause} {ms:.4g} ms" for cause, ms in causes.items())
+        if told:
+            yield f"{engine} waits: {told}"
+
+
+def _memories(profile: Mapping[str, Any]) -> Iterator[str]:
+    for name, use in profile.get("memory", {}).items():
+        yield f"{name}: at most {use['peak']} of {use['capacity']} {use['unit']} in use"
+
+
+def _spilled(profile: Mapping[str, Any]) -> Iterator[str]:
+    for item in profile.get("spilled", ()):
+        yield "spilled: " + ", ".join(f"{name} {value}" for name, value in item.items())
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.6g}"

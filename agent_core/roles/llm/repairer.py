@@ -1,0 +1,91 @@
+"""The repairer: the refused kernel mended, from what the judge said of it and what was tried before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import unified_diff
+from itertools import pairwise
+
+from agent_core.effects import FailedTry, ImplementRequest
+from agent_core.prompting import Prompts
+from agent_core.roles import KernelAnswer, ReadBlob
+from agent_core.roles.asking import Ask
+from agent_core.roles.llm import blocks, telling
+from agent_core.roles.llm.executor import kernel_in
+from agent_core.roles.llm.fitting import Items, Shed
+from agent_core.roles.llm.questions import Question, answered
+from agent_core.roles.llm.quoting import clean, fenced, line
+from state.model import ErrorInfo
+
+ORDER = (
+    Shed("tries", 2),
+    Shed("interface", 1),
+    Shed("examples", 0),
+    Shed("tries", 1),
+    Shed("interface", 0),
+    Shed("tries", 0),
+)
+"""What goes first when the prompt is too large: problem, reference, plan, kernel and error stay."""
+
+MOST_MESSAGE = 4000
+_AROUND = 3
+"""Lines that are shown before and after the one at fault."""
+_MOST_DIFF = 2500
+
+
+async def repair(request: ImplementRequest, read: ReadBlob, ask: Ask) -> KernelAnswer:
+    """Return the last refused kernel of `request.failed`, mended.
+
+    Raises:
+        RoleError: what the model failed with, `no_room`, or the fault of its second answer.
+    """
+    sources = [clean(read(one.source).decode(errors="replace")) for one in request.failed]
+    question = Question("repairer", lambda prompts: _values(request, read, sources, prompts), ORDER)
+    wanted = blocks.names(telling.source_of(request.parent, read))
+    made = await answered(ask, question, lambda answer: kernel_in(answer, wanted, sources[-1]))
+    return KernelAnswer(made, line(f"repair {len(sources)} of {request.failed[-1].error.code}", 200))
+
+
+def _values(
+    request: ImplementRequest, read: ReadBlob, sources: list[str], prompts: Prompts
+) -> Mapping[str, str | Items]:
+    told = telling.problem(request.problem, request.size, read)
+    return {
+        **told,
+        **telling.sections(prompts, request.target, sources[-1], *told.values()),
+        "plan": telling.plan(request.plan),
+        "kernel": fenced(sources[-1], "python"),
+        "error": _error(request.failed[-1].error, sources[-1]),
+        "tries": _tries(request.failed, sources),
+    }
+
+
+def _error(error: ErrorInfo, source: str) -> str:
+    parts = [f"code: {line(error.code)}", f"message: {clean(error.message)}"]
+    if error.line:
+        parts += [f"line: {error.line}", *_excerpt(source, error.line)]
+    if error.hint:
+        parts.append(f"rule: {clean(error.hint)}")
+    return fenced("\n".join(parts), "text", limit=MOST_MESSAGE)
+
+
+def _excerpt(source: str, at: int) -> Iterator[str]:
+    rows = source.split("\n")
+    for number in range(max(1, at - _AROUND), min(len(rows), at + _AROUND) + 1):
+        yield f"{'>' if number == at else ' '} {number:4} | {rows[number - 1][:160]}"
+
+
+def _tries(failed: tuple[FailedTry, ...], sources: list[str]) -> Items:
+    """Return what each repair so far changed and how it ended, the newest first."""
+    told = [
+        f"Repair {number}, after {line(before.error.code)}, ended with {line(after.error.code)}:"
+        f" {line(after.error.message)}\n\n{fenced(_diff(old, new), 'diff', limit=_MOST_DIFF)}\n"
+        for number, ((before, old), (after, new)) in enumerate(
+            pairwise(zip(failed, sources, strict=True)), start=1
+        )
+    ]
+    return Items(tuple(reversed(told)), "(none)")
+
+
+def _diff(old: str, new: str) -> str:
+    return "\n".join(unified_diff(old.split("\n"), new.split("\n"), "before", "after", lineterm="", n=1))

@@ -1,0 +1,102 @@
+"""The menu as models see it: techniques that all proposers share, those for models alone, invented ones.
+
+A model may propose a technique that is on no menu. It is kept as `new:<name>` in the plan, and so in the
+run's attempts, credits and lessons: later plans are offered it with what it has brought, like any other. What
+it is, its inventor said in the plan's detail, and experiences and lessons say it again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from random import Random
+
+from agent_core.builtin.menu import Technique, menu
+from agent_core.effects import LearningContext
+from agent_core.prompting import Kind, Prompts, Section
+from agent_core.roles.llm.blocks import AnswerFault
+from agent_core.roles.llm.fitting import Items
+from agent_core.roles.llm.quoting import line
+from state.model import Credit
+
+INVENTED = re.compile(r"new:[a-z][a-z0-9_]{2,39}")
+MOST_INVENTED = 8
+"""Techniques of models that are offered again at most, those that brought most."""
+MOST_SAID = 300
+
+
+def known(prompts: Prompts, target: str) -> dict[str, Technique]:
+    """Return all techniques of the menus by id: those shared with the rewrites, and those for models."""
+    own = {one.name: _technique(one) for one in prompts.sections(Kind.MENU, target)}
+    return {**menu(), **own}
+
+
+def _technique(one: Section) -> Technique:
+    return Technique(one.name, one.title, " ".join(one.text.split()), frozenset(one.item.bottlenecks))
+
+
+def accepted(technique: str, ids: Mapping[str, Technique]) -> str:
+    """Return the id under which a plan's technique is kept.
+
+    Raises:
+        AnswerFault: `unknown_technique`: it is on no menu and no name for a new one.
+    """
+    name = technique.strip()
+    if name.removeprefix("new:") in ids:
+        return name.removeprefix("new:")
+    if INVENTED.fullmatch(name):
+        return name
+    text = (
+        f"{line(name, 80)!r} is no id of the menu; a new technique is called new:<short_name>, in lower case"
+    )
+    raise AnswerFault("unknown_technique", text)
+
+
+def offered(
+    ids: Mapping[str, Technique], context: LearningContext, dropout_percent: float, least: int, draw: Random
+) -> Items:
+    """Return what one plan is offered: each technique is left out with the given odds, `least` stay."""
+    lines = [_told(one, context.credits.get(one.id)) for one in ids.values()]
+    lines += [_told_again(name, context) for name in invented(context.credits)]
+    order = list(range(len(lines)))
+    draw.shuffle(order)
+    kept = [at for at in order if draw.random() * 100 >= dropout_percent]
+    kept += [at for at in order if at not in kept][: max(0, least - len(kept))]
+    return Items(tuple(lines[at] for at in kept), "(the menu is empty)")
+
+
+def invented(credits_: Mapping[str, Credit]) -> Sequence[str]:
+    """Return the techniques that models of this run proposed, those that brought most per try first."""
+    found = [name for name in credits_ if INVENTED.fullmatch(name)]
+    return sorted(found, key=lambda name: -credits_[name].log_gain / max(1, credits_[name].tries))[
+        :MOST_INVENTED
+    ]
+
+
+def described(technique: str, detail: Mapping[str, object], ids: Mapping[str, Technique]) -> str:
+    """Return a plan's technique as its menu describes it, or as the plan that invented it does."""
+    if technique in ids:
+        return f"{ids[technique].title}. {ids[technique].description}"
+    said = detail.get("invented")
+    if isinstance(said, dict):
+        return line(f"{said.get('title', '')}. {said.get('description', '')}", MOST_SAID)
+    return technique
+
+
+def _told(one: Technique, credit: Credit | None) -> str:
+    return f"- `{one.id}`: {one.title}. {one.description}{_credit(credit)}"
+
+
+def _told_again(name: str, context: LearningContext) -> str:
+    """Return an invented technique with what was last learnt of it."""
+    learnt = [one.summary.partition("\n")[0] for one in context.memory if one.technique == name][-1:]
+    learnt += [note.lesson for note in context.reflections if note.technique == name]
+    words = name.removeprefix("new:").replace("_", " ")
+    said = f" {line(learnt[0], MOST_SAID)}" if learnt else ""
+    return f"- `{name}`: {words}, proposed in this run.{said}{_credit(context.credits[name])}"
+
+
+def _credit(credit: Credit | None) -> str:
+    if credit is None or not credit.tries:
+        return ""
+    return f" (in this run: tried {credit.tries} times, gained {credit.gains})"

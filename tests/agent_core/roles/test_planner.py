@@ -1,0 +1,332 @@
+"""The planner of models: what it is told, what it takes for a plan, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from agent_core.builtin.menu import menu
+from agent_core.effects import LearningContext
+from agent_core.roles import RoleError
+from agent_core.roles.llm import LlmRoles, PlannerOptions
+from agent_core.roles.llm.planner import ORDER
+from agent_core.roles.llm.profiles import METRICS
+from state.model import (
+    Attempt,
+    Credit,
+    ErrorInfo,
+    Experience,
+    ExperienceKind,
+    Grade,
+    Plan,
+    Reflection,
+    Verdict,
+    digest_of,
+)
+from tests.support.asking import PROBLEM, Answers, Blobs, block, plan_reply
+
+
+async def planned(*answers: str, blobs: Blobs | None = None, **changes: object) -> tuple[Plan, Answers]:
+    held = blobs or Blobs()
+    ask = Answers(answers)
+    answer = await LlmRoles("local", ask).plan(held.plan_request(**changes), held.read)
+    return answer.plan, ask
+
+
+async def refused(*answers: str, **changes: object) -> tuple[ErrorInfo, Answers]:
+    held, ask = Blobs(), Answers(answers)
+    with pytest.raises(RoleError) as raised:
+        await LlmRoles("local", ask).plan(held.plan_request(**changes), held.read)
+    return raised.value.info, ask
+
+
+def learnt(count: int = 1, **changes: object) -> LearningContext:
+    """Return what a run has learnt, each thing so many times."""
+    parent = "r0.b0.p0.k0.f0"
+    context = LearningContext(
+        memory=tuple(
+            Experience(
+                kind=ExperienceKind.POSITIVE,
+                technique="hoist",
+                slow=digest_of(b"slow"),
+                fast=digest_of(b"fast"),
+                speedup=1.1 + number / 10,
+                summary=f"experience {number}: loads outside of loops",
+                cites=(parent,),
+            )
+            for number in range(count)
+        ),
+        reflections=tuple(
+            Reflection(
+                operator="rmsnorm_matmul",
+                bottleneck="dma",
+                technique=f"technique_{number}",
+                predicted_speedup=1.4,
+                actual_speedup=1.01,
+                grade=Grade.REFUTED,
+                lesson=f"lesson {number}: the loads were hidden",
+                seen=number + 1,
+            )
+            for number in range(count)
+        ),
+        attempts=tuple(
+            Attempt(
+                candidate=f"r1.b0.p{number}.k0.f0",
+                parent=parent,
+                technique="fuse",
+                site=f"site {number}",
+                code=None,
+                verdict=Verdict.LINT_ERROR,
+                error=ErrorInfo(code="sbuf_full", message="too much"),
+                speedup=None,
+                round=1,
+            )
+            for number in range(count)
+        ),
+        credits={"hoist": Credit(tries=5, gains=2, log_gain=0.3)},
+    )
+    return context.model_copy(update=changes)
+
+
+# --- what it is told ------------------------------------------------------------------------------
+
+
+async def test_a_planner_is_told_problem_kernel_standing_profile_and_memory():
+    told = (await planned(block(plan_reply()), context=learnt()))[1].values()
+    assert "- input w: [256, 1024] float32" in told["problem"]
+    assert "relative L2 error of each output below 2e-05" in told["problem"]
+    assert "np.matmul(x / rms" in told["reference"]
+    assert PROBLEM.kernel.strip() in told["kernel"]
+    assert "- latency: 1 ms (predicted, 0.9 to 1.1)" in told["standing"]
+    assert "0.5 ms, of which this kernel reaches 50.0 %" in told["standing"]
+    assert "- bottleneck: dma" in told["standing"]
+    assert "loads outside of loops" in told["experiences"]
+    assert "predicted 1.400, came to 1.010 (refuted, seen 1 times). lesson 0" in told["reflections"]
+    assert "`fuse` at site 0: lint_error: sbuf_full: too much" in told["attempts"]
+    assert told["place"] == "plan 1 of 4"
+    assert told["fault"] == ""
+
+
+async def test_a_profile_shows_the_eighteen_counters_in_an_order_that_is_drawn():
+    assert len(METRICS) == 18
+    orders = []
+    for draw in (1, 2, 1):
+        told = (await planned(block(plan_reply()), draw=draw))[1].values()["profile"]
+        shown = [line.split(" = ")[0] for line in told.split("\n") if " = " in line]
+        assert sorted(shown) == sorted(METRICS)
+        orders.append(shown)
+    assert orders[0] == orders[2] != orders[1]
+
+
+async def test_a_profile_shows_lines_of_the_source_and_says_that_it_is_predicted():
+    told = (await planned(block(plan_reply())))[1].values()["profile"]
+    assert "all of this is predicted" in told
+    assert "nc_matmul: nisa.nc_matmul(dst=acc, stationary=normed_t[:, i_k, :], moving=w_tile)" in told
+    assert "sbuf: at most 19456 of 212992 bytes per partition in use" in told
+
+
+async def test_which_counters_are_shown_can_be_said():
+    held, ask = Blobs(), Answers([block(plan_reply())])
+    roles = LlmRoles("local", ask, PlannerOptions(metrics=("hbm_read_bytes", "dma_active_time")))
+    await roles.plan(held.plan_request(), held.read)
+    told = ask.values()["profile"]
+    assert "hbm_read_bytes" in told
+    assert "sbuf_read_bytes" not in told
+
+
+async def test_a_kernel_without_a_profile_can_be_planned_for():
+    held = Blobs()
+    parent = held.candidate(profile=None, bottleneck=None)
+    plan, ask = await planned(block(plan_reply()), blobs=held, parent=parent)
+    assert plan.prediction.counter == "hbm_read_bytes"
+    assert "no profile" in ask.values()["profile"]
+
+
+def ids(menu_value: str) -> set[str]:
+    return {line.split("`")[1] for line in menu_value.split("\n") if line.startswith("- `")}
+
+
+async def test_seven_tenths_of_the_menu_are_left_out_other_ones_for_each_plan():
+    menus = [ids((await planned(block(plan_reply()), draw=draw))[1].values()["menu"]) for draw in range(40)]
+    whole = set.union(*menus)
+    assert set(menu()) <= whole
+    share = sum(map(len, menus)) / (40 * len(whole))
+    assert 0.2 < share < 0.4
+    assert all(len(one) >= 3 for one in menus)
+    assert len({frozenset(one) for one in menus}) > 35
+
+
+async def test_the_number_of_a_plan_says_how_it_is_to_use_the_menu():
+    keys = [f"r1.b0.p{number}.k0.f0.planner" for number in range(4)]
+    told = [(await planned(block(plan_reply()), key=key))[1].values()["approach"] for key in keys]
+    assert told[0] == told[2]
+    assert len(set(told)) == 3
+    assert "Apply one" in told[0]
+    assert "inspire" in told[1]
+    assert "not on this menu" in told[3]
+
+
+async def test_the_same_request_is_asked_in_the_same_words():
+    first, second = [(await planned(block(plan_reply()), context=learnt(3)))[1].values() for _ in range(2)]
+    assert first == second
+
+
+async def test_plans_of_a_kernel_share_all_but_the_end_of_their_prompt():
+    asked = [(await planned(block(plan_reply()), draw=n, key=f"r1.b0.p{n}.k0.f0.planner"))[1] for n in (0, 1)]
+    first, second = (one.prompt() for one in asked)
+    assert first[:-1] == second[:-1]
+    assert first[-1] != second[-1]
+
+
+# --- what it answers ------------------------------------------------------------------------------
+
+
+async def test_the_last_block_that_parses_is_the_plan():
+    early = block(plan_reply(technique="fuse"))
+    plan, ask = await planned(f"First I thought\n{early}but then\n{block(plan_reply())}That is all: {{}}.")
+    assert (plan.technique, plan.site, plan.title) == ("hoist", "i_m", "load w once")
+    assert plan.prediction.speedup == 1.4
+    assert plan.detail == {
+        "steps": ["load w in front of the loop over rows"],
+        "bottleneck": "dma",
+        "risk": "SBUF may not hold it",
+    }
+    assert len(ask.asked) == 1
+
+
+async def test_a_block_behind_the_plan_that_is_none_does_not_hide_it():
+    plan, _ = await planned(block(plan_reply()) + block("x = 1", "python"))
+    assert plan.technique == "hoist"
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "words"),
+    [
+        ("I would hoist the load.", "no_block", "no fenced block"),
+        (block("{not json"), "unreadable_answer", "Invalid JSON"),
+        (block(plan_reply(colour="red")), "unreadable_answer", "colour"),
+        (block(plan_reply(steps=[])), "unreadable_answer", "steps"),
+        (block(plan_reply(title=7)), "unreadable_answer", "title"),
+        (block(plan_reply(technique="magic")), "unknown_technique", "'magic' is no id of the menu"),
+        (block(plan_reply(technique="new:Bad Name")), "unknown_technique", "lower case"),
+        (block(plan_reply(technique="new:pack_heads")), "unknown_technique", "say under `invented`"),
+        (
+            block(plan_reply(prediction={"speedup": 1.2, "counter": "speed"})),
+            "bad_prediction",
+            "the profile has no 'speed'",
+        ),
+        (block(plan_reply(prediction={"speedup": 1e9})), "bad_prediction", "no speed-up to expect"),
+        (block(plan_reply(prediction={"speedup": -1})), "unreadable_answer", "prediction.speedup"),
+        (block(plan_reply(site="x" * 500)), "unreadable_answer", "site"),
+    ],
+)
+async def test_a_fault_is_told_once_and_a_good_answer_to_that_is_taken(answer, code, words):
+    plan, ask = await planned(answer, block(plan_reply()))
+    assert plan.technique == "hoist"
+    assert [role for role, _ in ask.asked] == ["planner", "planner"]
+    assert words in ask.values()["fault"]
+    assert {**ask.values(0), "fault": ""} == {**ask.values(1), "fault": ""}
+    found, twice = await refused(answer, answer)
+    assert found.code == code
+    assert len(twice.asked) == 2
+
+
+async def test_a_failure_of_the_model_is_passed_on_as_it_is():
+    async def ask(role: str, fill: object) -> str:
+        raise RoleError(ErrorInfo(code="refused", message="no"))
+
+    held = Blobs()
+    with pytest.raises(RoleError, match="refused: no"):
+        await LlmRoles("local", ask).plan(held.plan_request(), held.read)
+
+
+# --- techniques of its own ------------------------------------------------------------------------
+
+
+async def test_a_new_technique_is_kept_under_its_name_with_what_it_is():
+    said = {"title": "Pack heads", "description": "Put two heads on one tile."}
+    plan, _ = await planned(block(plan_reply(technique="new:pack_heads", invented=said)))
+    assert plan.technique == "new:pack_heads"
+    assert isinstance(plan.detail, dict)
+    assert plan.detail["invented"] == said
+
+
+async def test_a_new_technique_is_offered_again_with_what_it_brought_and_needs_no_more_words():
+    lesson = Reflection(
+        operator="o",
+        bottleneck="dma",
+        technique="new:pack_heads",
+        predicted_speedup=1.2,
+        actual_speedup=1.3,
+        grade=Grade.CONFIRMED,
+        lesson="two heads fill the lanes",
+    )
+    context = learnt(
+        1, credits={"new:pack_heads": Credit(tries=2, gains=1, log_gain=0.2)}, reflections=(lesson,)
+    )
+    held, ask = Blobs(), Answers([block(plan_reply(technique="new:pack_heads"))])
+    roles = LlmRoles("local", ask, PlannerOptions(dropout_percent=0))
+    answer = await roles.plan(held.plan_request(context), held.read)
+    assert answer.plan.technique == "new:pack_heads"
+    (told,) = [line for line in ask.values()["menu"].split("\n") if "new:pack_heads" in line]
+    assert "two heads fill the lanes" in told
+    assert "tried 2 times, gained 1" in told
+
+
+async def test_a_new_name_for_what_the_menu_has_is_the_menu_s():
+    plan, _ = await planned(block(plan_reply(technique="new:hoist")))
+    assert plan.technique == "hoist"
+
+
+# --- room -----------------------------------------------------------------------------------------
+
+
+async def test_what_counts_least_goes_first_and_kernel_and_problem_never():
+    held = Blobs()
+    request = held.plan_request(learnt(30))
+    whole = Answers([block(plan_reply())])
+    await LlmRoles("local", whole).plan(request, held.read)
+    everything = whole.values()
+    size = sum(len(text) for text in everything.values())
+
+    def after(tokens: int) -> Answers:
+        return replace(whole, tokens=tokens, asked=[])
+
+    first = after(size - 200)
+    await LlmRoles("local", first).plan(request, held.read)
+    assert "site 29" in first.values()["attempts"]
+    assert "site 0:" not in first.values()["attempts"]
+    assert "left out for want of room" in first.values()["attempts"]
+    assert first.values()["experiences"] == everything["experiences"]
+
+    tight = after(9500)
+    await LlmRoles("local", tight).plan(request, held.read)
+    assert sum(len(text) for text in tight.values().values()) <= 9500
+    for name in ("kernel", "problem", "reference", "standing", "approach"):
+        assert tight.values()[name] == everything[name]
+    with pytest.raises(RoleError) as raised:
+        await LlmRoles("local", after(2000)).plan(request, held.read)
+    assert raised.value.info.code == "no_room"
+
+
+async def test_the_strongest_experiences_and_most_seen_lessons_stay_longest():
+    held = Blobs()
+    request = held.plan_request(learnt(30))
+    whole = Answers([block(plan_reply())])
+    await LlmRoles("local", whole).plan(request, held.read)
+    gone = len(whole.values()["attempts"]) + len(whole.values()["experiences"]) // 2
+    ask = replace(whole, tokens=sum(map(len, whole.values().values())) - gone, asked=[])
+    await LlmRoles("local", ask).plan(request, held.read)
+    told = ask.values()
+    assert "experience 29" in told["experiences"]
+    assert "experience 0:" not in told["experiences"]
+    assert "lesson 29" in told["reflections"]
+
+
+def test_the_order_of_dropping_never_comes_back_to_more():
+    left: dict[str, int] = {}
+    for name, keep in ORDER:
+        assert keep < left.get(name, 10**6)
+        left[name] = keep
+    assert left.keys().isdisjoint({"kernel", "problem", "reference", "standing"})
