@@ -7,6 +7,7 @@ simulator counts: of SBUF bytes per partition, of PSUM banks.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from agent_core.knobs.ir import KernelIR
 from agent_core.knobs.nest import Homes, Nest, homes_of
@@ -44,7 +45,7 @@ def dtype_of(ir: KernelIR, place: Place, buffer: str) -> str:
     if adds(ir, place, step):
         return "float32"
     name = buffer.removeprefix("sbuf_")
-    return ir.graph.value[name].dtype if len(result.dims) > 1 else "float32"
+    return ir.graph.value[name].dtype if len(result.core) > 1 else "float32"
 
 
 def adds(ir: KernelIR, place: Place, step: Step) -> bool:
@@ -58,8 +59,8 @@ def adds(ir: KernelIR, place: Place, step: Step) -> bool:
 def extent(ir: KernelIR, buffer: Buffer) -> tuple[int, int]:
     """How many tiles of partitions a buffer holds, and how many elements of each row; 1 for a column."""
     counts = [ir.tiles(dim, ir.scopes[buffer.name][dim]) for dim in buffer.dims]
-    row = counts[1] * ir.graph.dim[buffer.dims[1]].tile if len(counts) > 1 else 1
-    return counts[0], row
+    row = counts[-1] * ir.graph.dim[buffer.dims[-1]].tile if len(buffer.core) > 1 else 1
+    return prod(counts[: buffer.lead + 1]), row
 
 
 def taken_by(ir: KernelIR, place: Place, buffer: Buffer, target: Target) -> int:
@@ -128,7 +129,7 @@ def scratch_of(ir: KernelIR, place: Place, step: Step) -> tuple[str, ...]:
 
 def row_of(ir: KernelIR, place: Place, step: Step) -> int:
     """Elements of a row of what a step takes at once of its first operand."""
-    dims = ir.plan.dims_of(step.operands[0][1])
+    dims = ir.plan.core_of(step.operands[0][1])
     if len(dims) == 1:
         return 1
     return ir.tiles(dims[1], place.spans[step.number, dims[1]]) * ir.graph.dim[dims[1]].tile

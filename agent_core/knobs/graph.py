@@ -32,6 +32,7 @@ class Dim:
 class Value:
     """A tensor of the workload; the first dimension lies on the partitions, a value of one is a column.
 
+    The first `lead` dimensions are those of a batch, which are walked one by one: what the rest says of it.
     `memory` is where the calls that read it find it; in PSUM only what the tensor engine computes.
     """
 
@@ -39,6 +40,12 @@ class Value:
     dims: tuple[str, ...]
     dtype: str
     memory: str = "sbuf"
+    lead: int = 0
+
+    @property
+    def core(self) -> tuple[str, ...]:
+        """The dimensions that instructions see: those after the batch's."""
+        return self.dims[self.lead :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +87,10 @@ class Graph:
     def value(self) -> Mapping[str, Value]:
         """Values by name."""
         return {item.name: item for item in self.values}
+
+    def core_shape(self, name: str) -> tuple[int, ...]:
+        """A value's shape in elements, without the dimensions of a batch."""
+        return self.shape(name)[self.value[name].lead :]
 
     def shape(self, name: str) -> tuple[int, ...]:
         """A value's shape in elements."""

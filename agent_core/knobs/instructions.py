@@ -40,10 +40,10 @@ def _bank(ir: KernelIR, place: Place, buffer: Buffer) -> Iterator[Failure]:
     """An instruction of the tensor engine writes to one bank: rows that straddle two are refused."""
     limit = targets.load(ir.graph.target).psum_bank_bytes
     step = ir.plan.producer[buffer.name]
-    dim = buffer.dims[1]
+    dim = buffer.core[1]
     row = ir.tiles(dim, place.spans[step.number, dim]) * ir.graph.dim[dim].tile
     written = row * DTYPES[dtype_of(ir, place, buffer.name)].itemsize
     if row_bytes(ir, place, buffer) > limit and limit % written:
         fix: Fix = tuple(((SCOPES, buffer.name, dim), Scope.PER_TILE) for dim in buffer.dims)
         detail = f"rows of {written} bytes in {buffer.name} lie over two banks of {limit} bytes"
-        yield Failure("psum_bank", buffer.name, buffer.dims[1], detail, fix)
+        yield Failure("psum_bank", buffer.name, dim, detail, fix)

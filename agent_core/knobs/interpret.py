@@ -72,7 +72,9 @@ class _State:
         array = self.arrays[region.tensor]
         first, *others = region.spans
         if region.tensor not in self._chip:
-            found = array[tuple(slice(*_bounds(span, at)) for span in region.spans)]
+            rows = (slice(*_bounds(span, at)) for span in region.spans)
+            place: tuple[int | slice, ...] = (*(_start(span, at) for span in region.lead), *rows)
+            found: Floats = array[place]
             return found if others else found[:, None]
         tile = _start(first, at)
         return array[:, tile, slice(*_bounds(others[0], at)) if others else slice(0, 1)]

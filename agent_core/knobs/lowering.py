@@ -8,6 +8,7 @@ from.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from agent_core.knobs.capacity import adds, dtype_of, extent, row_of, scratch_of
 from agent_core.knobs.functions import REDUCTIONS
@@ -74,7 +75,7 @@ class _Lowering:
     def _tile(self, name: str) -> Tile:
         buffer = self._ir.plan.buffer[name]
         tiles, row = extent(self._ir, buffer)
-        rows = self._ir.graph.dim[buffer.dims[0]].tile
+        rows = self._ir.graph.dim[buffer.core[0]].tile
         return Tile(name, buffer.memory, rows, tiles, row, dtype_of(self._ir, self._layout.place, name))
 
     def _statement(self, step: Step, path: tuple[str, ...]) -> Statement:
@@ -90,7 +91,7 @@ class _Lowering:
         )
 
     def _scratch(self, step: Step, name: str) -> Tile:
-        rows = self._ir.graph.dim[self._ir.plan.dims_of(step.operands[0][1])[0]].tile
+        rows = self._ir.graph.dim[self._ir.plan.core_of(step.operands[0][1])[0]].tile
         row = row_of(self._ir, self._layout.place, step) if name == SCRATCH else 1
         return Tile(name, "sbuf", rows, 1, row, "float32")
 
@@ -98,7 +99,22 @@ class _Lowering:
         """The part of a tensor that a step takes in a round of the loops of its path."""
         outside = {loop for loop, _ in self._layout.place.contexts.get(tensor, ())}
         inside = [loop for loop in path if loop not in outside and self._ir.trips(loop) > 1]
-        return Region(tensor, tuple(self._span(step, dim, inside) for dim in self._ir.plan.dims_of(tensor)))
+        spans = [self._span(step, dim, inside) for dim in self._ir.plan.dims_of(tensor)]
+        lead, core = spans[: self._ir.plan.lead_of(tensor)], spans[self._ir.plan.lead_of(tensor) :]
+        if tensor not in self._ir.plan.buffer:
+            return Region(tensor, tuple(core), tuple(lead))
+        return Region(tensor, (self._within(tensor, lead, core[0]), *core[1:]))
+
+    def _within(self, tensor: str, lead: list[Span], first: Span) -> Span:
+        """The place of a tile of partitions in a buffer that holds those of a batch one after the other."""
+        buffer = self._ir.plan.buffer[tensor]
+        held = [self._ir.tiles(dim, self._ir.scopes[tensor][dim]) for dim in buffer.dims]
+        terms = [
+            (variable, factor * prod(held[number + 1 : buffer.lead + 1]))
+            for number, span in enumerate(lead)
+            for variable, factor in span.terms
+        ]
+        return Span((*terms, *first.terms), first.tiles, first.tile)
 
     def _span(self, step: Step, dim: str, loops: list[str]) -> Span:
         factors = {f"{dim}.{BLOCK}": self._ir.ltiles[dim], f"{dim}.{TILE}": 1}

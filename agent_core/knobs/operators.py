@@ -54,6 +54,7 @@ class Operator:
 
     `functions` are the settings that name a function, with the table of those; `numbers` are slots that take
     a constant as well as a column. The result has the type of the operand `like`; columns are float32.
+    Operands that it `reads` in HBM are arrays as they are, without partitions.
     `emit` gets the settings, with slots that are constants, and whether the result is added to.
     """
 
@@ -69,6 +70,7 @@ class Operator:
     numbers: frozenset[str] = frozenset()
     reduces: str | None = None
     memory: str = "sbuf"
+    reads: str = "sbuf"
     limits: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -169,6 +171,10 @@ def _emit_move(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
     return (Instruction("dma_copy", (("dst", Use("result")), ("src", Use("data")))),)
 
 
+def _emit_flip(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
+    return (Instruction("dma_transpose", (("dst", Use("result")), ("src", Use("data")))),)
+
+
 def _emit_reduce(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
     op = settings["op"]
     to = Use(PARTIAL if adds else "result")
@@ -230,7 +236,7 @@ _AFFINE = frozenset({"scale", "bias"})
 _ROWS: Mapping[str, tuple[str, ...]] = {"data": ("P", "F")}
 
 LOAD = Operator(
-    name="NKILoad", operands=_ROWS, result=("P", "F"), engine="dma", like="data",
+    name="NKILoad", operands=_ROWS, result=("P", "F"), engine="dma", reads="hbm", like="data",
     meaning=_data, emit=_emit_move,
 )  # fmt: skip
 STORE = Operator(
@@ -254,6 +260,10 @@ _ENTRIES = (
     Operator(
         name="NKITranspose", operands=_ROWS, result=("F", "P"), engine="tensor", memory="psum", like="data",
         meaning=_transposed, emit=_fixed("nc_transpose", "data"),
+    ),
+    Operator(
+        name="NKILoadTranspose", operands=_ROWS, result=("F", "P"), engine="dma", reads="hbm", like="data",
+        meaning=_transposed, emit=_emit_flip,
     ),
     Operator(
         name="NKITensorTensor", operands={"data1": ("P", "F"), "data2": ("P", "F")}, result=("P", "F"),

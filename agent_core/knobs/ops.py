@@ -50,11 +50,22 @@ class NKIOp:
 
 def computed(entry: Operator, tensors: dict[str, Array], settings: dict[str, Any]) -> Array:
     """An operator's result on arrays, rounded to their type; columns are float32."""
+    batch = max((item.shape[:-2] for item in tensors.values()), key=len)
+    if batch:
+        parts = [computed(entry, _at(entry, tensors, place), settings) for place in np.ndindex(batch)]
+        return np.stack(parts).reshape((*batch, *parts[0].shape))
     wide = {slot: _rows(np.asarray(item, np.float32)) for slot, item in tensors.items()}
     constants = {slot: np.asarray(settings[slot], np.float32) for slot in entry.numbers & settings.keys()}
     found = entry.meaning(settings, {**wide, **constants})
     is_column = len(entry.result) == 1 or np.ndim(tensors[entry.like]) == 1
     return found[:, 0] if is_column else found.astype(tensors[entry.like].dtype)
+
+
+def _at(entry: Operator, tensors: dict[str, Array], place: tuple[int, ...]) -> dict[str, Array]:
+    """What operands have for one place of a batch; some lie over fewer of its dimensions, or over none."""
+    return {
+        slot: item[place[: max(0, item.ndim - len(entry.operands[slot]))]] for slot, item in tensors.items()
+    }
 
 
 def _rows(item: Array) -> Array:

@@ -1,9 +1,9 @@
 """What a graph needs on the chip: buffers, and steps that fill one from others. The knobs say where.
 
-An input is loaded once, into SBUF. What the tensor engine computes is in PSUM first, and a step of its own
-takes it to SBUF, unless it is read where it is; the result is stored from SBUF. A buffer of PSUM that a sum
-is made in and drained from is *partial* in the dimension that is summed over: how much of it the buffer holds
-when it is drained is a knob too.
+An input is loaded once, into SBUF, for all that read it there. What the tensor engine computes is in PSUM
+first, and a step of its own takes it to SBUF, unless it is read where it is; the result is stored from SBUF.
+A buffer of PSUM that a sum is made in and drained from is *partial* in the dimension that is summed over: how
+much of it the buffer holds when it is drained is a knob too.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from agent_core.knobs.operators import DRAIN, LOAD, OPERATORS, STORE, Operator
 from nki_sim import targets
 from nki_sim.targets import Target
 
+_BATCH = "#"
+"""Letters of the axes of a batch begin so, in every step."""
+
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
@@ -26,6 +29,12 @@ class Buffer:
     memory: str
     dims: tuple[str, ...]
     partial: str | None = None
+    lead: int = 0
+
+    @property
+    def core(self) -> tuple[str, ...]:
+        """The dimensions that instructions see: those after the batch's."""
+        return self.dims[self.lead :]
 
     @property
     def scoped(self) -> tuple[str, ...]:
@@ -61,9 +70,10 @@ class Step:
 
     @cached_property
     def single(self) -> frozenset[str]:
-        """Dimensions that lie on partitions, of which an instruction takes a tile at a time."""
-        first = [letters[0] for letters in (*self.entry.operands.values(), self.entry.result)]
-        return frozenset(dim for letter, dim in self.axes if letter in first)
+        """Dimensions of which an instruction takes a tile at a time: on partitions, and of a batch."""
+        read = self.entry.operands.values() if self.entry.reads == "sbuf" else ()
+        first = [letters[0] for letters in (*read, self.entry.result)]
+        return frozenset(dim for letter, dim in self.axes if letter in first or letter.startswith(_BATCH))
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +130,15 @@ class Plan:
         known = self.buffer.get(tensor)
         return self.graph.value[tensor].dims if known is None else known.dims
 
+    def core_of(self, tensor: str) -> tuple[str, ...]:
+        """Those that instructions see."""
+        return self.dims_of(tensor)[self.lead_of(tensor) :]
+
+    def lead_of(self, tensor: str) -> int:
+        """How many of its dimensions are those of a batch."""
+        known = self.buffer.get(tensor)
+        return self.graph.value[tensor].lead if known is None else known.lead
+
 
 @lru_cache(maxsize=64)
 def plan_of(graph: Graph) -> Plan:
@@ -128,11 +147,12 @@ def plan_of(graph: Graph) -> Plan:
     steps: list[Step] = []
     for call in graph.calls:
         for _, name in call.operands:
-            if name in graph.inputs and f"sbuf_{name}" not in buffers:
-                buffers[f"sbuf_{name}"] = Buffer(f"sbuf_{name}", "sbuf", graph.value[name].dims)
-                steps.append(_copy(LOAD, name, f"sbuf_{name}", graph.value[name], len(steps)))
-        for buffer, step in _computed(graph, call, len(steps)):
-            buffers[buffer.name] = buffer
+            if name in graph.inputs and (buffer := _read_as(graph, call, name)) not in {name, *buffers}:
+                value = graph.value[name]
+                buffers[buffer] = Buffer(buffer, "sbuf", value.dims, lead=value.lead)
+                steps.append(_copy(LOAD, name, buffer, value, len(steps)))
+        for made, step in _computed(graph, call, len(steps)):
+            buffers[made.name] = made
             steps.append(step)
     output = graph.output
     steps.append(_copy(STORE, f"sbuf_{output}", output, graph.value[output], len(steps)))
@@ -144,21 +164,32 @@ def _computed(graph: Graph, call: Call, number: int) -> Iterator[tuple[Buffer, S
     axes = _axes(entry, call, graph)
     drained = entry.memory == "psum" and value.memory == "sbuf"
     partial = axes.get(entry.reduces or "") if drained else None
-    buffer = Buffer(f"{entry.memory}_{call.result}", entry.memory, value.dims, partial)
-    operands = tuple((slot, f"{graph.value[name].memory}_{name}") for slot, name in call.operands)
+    buffer = Buffer(f"{entry.memory}_{call.result}", entry.memory, value.dims, partial, value.lead)
+    operands = tuple((slot, _read_as(graph, call, name)) for slot, name in call.operands)
     yield buffer, Step(number, entry.name, operands, call.settings, buffer.name, tuple(axes.items()))
     if drained:
-        copy = Buffer(f"sbuf_{call.result}", "sbuf", value.dims)
+        copy = Buffer(f"sbuf_{call.result}", "sbuf", value.dims, lead=value.lead)
         yield copy, _copy(DRAIN, buffer.name, copy.name, value, number + 1)
+
+
+def _read_as(graph: Graph, call: Call, name: str) -> str:
+    """The buffer that a call reads a value in, or the array in HBM."""
+    return name if OPERATORS[call.operator].reads == "hbm" else f"{graph.value[name].memory}_{name}"
 
 
 def _axes(entry: Operator, call: Call, graph: Graph) -> dict[str, str]:
     found: dict[str, str] = {}
     for slot, name in call.operands:
-        found |= dict(zip(entry.operands[slot], graph.value[name].dims, strict=False))
+        found |= _axes_of(entry.operands[slot], graph.value[name])
     return found
 
 
+def _axes_of(letters: tuple[str, ...], value: Value) -> dict[str, str]:
+    """The letters of a value's dimensions, those of a batch first."""
+    batch = {f"{_BATCH}{number}": dim for number, dim in enumerate(value.dims[: value.lead])}
+    return batch | dict(zip(letters, value.core, strict=False))
+
+
 def _copy(entry: Operator, source: str, result: str, value: Value, number: int) -> Step:
-    axes = tuple(zip(entry.result, value.dims, strict=False))
-    return Step(number, entry.name, (("data", source),), (), result, axes)
+    axes = _axes_of(entry.result, value)
+    return Step(number, entry.name, (("data", source),), (), result, tuple(axes.items()))

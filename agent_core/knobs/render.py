@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from textwrap import wrap
 
 from agent_core.knobs.ir import KernelIR
 from agent_core.knobs.lowering import lowered
@@ -71,12 +72,10 @@ class _Writer:
         first, *others = region.spans
         tile = self.tiles.get(region.tensor)
         if tile is None:
-            whole = (
-                region.tensor
-                if others
-                else f"{region.tensor}.reshape(({_length(self.kernel, region.tensor)}, 1))"
-            )
-            return f"{whole}[{_elements(first)}, {_elements(others[0]) if others else '0:1'}]"
+            shape = _shape(self.kernel, region.tensor)
+            whole = region.tensor if others else f"{region.tensor}.reshape({(*shape, 1)})"
+            batch = "".join(f"{_sum(span, 1)}, " for span in region.lead)
+            return f"{whole}[{batch}{_elements(first)}, {_elements(others[0]) if others else '0:1'}]"
         if not others:
             return region.tensor if tile.tiles == 1 else f"{region.tensor}[:, {_slice(_sum(first, 1), 1)}]"
         row = ":" if others[0].size == tile.row else _elements(others[0])
@@ -92,7 +91,7 @@ def _head(ir: KernelIR) -> Iterator[str]:
         blocks = ir.trips(f"{dim.name}.block")
         count = ir.ltiles[dim.name]
         yield f"{dim.name}: {dim.size} = {blocks} blocks of {count} tiles of {dim.tile}"
-    yield f"loops, from the outside in: {' '.join(ir.loop_order)}"
+    yield from wrap(f"loops, from the outside in: {' '.join(ir.loop_order)}", WIDTH)
     yield '"""'
 
 
@@ -107,8 +106,8 @@ def _made(tile: Tile) -> str:
     return f"{tile.name} = nl.ndarray({shape}, dtype=nl.{tile.dtype}, buffer=nl.{tile.memory})"
 
 
-def _length(kernel: Kernel, name: str) -> int:
-    return next(array.shape[0] for array in (*kernel.inputs, kernel.output) if array.name == name)
+def _shape(kernel: Kernel, name: str) -> tuple[int, ...]:
+    return next(array.shape for array in (*kernel.inputs, kernel.output) if array.name == name)
 
 
 def _elements(span: Span) -> str:

@@ -29,6 +29,9 @@ _PREFIXES = ("sbuf_", "psum_", "i_block_", "i_tile_")
 TYPES = ("float32", "bfloat16", "float16")
 """What inputs may be."""
 
+MOST_DIMENSIONS = 5
+"""Of an input: rows, and a batch of them."""
+
 Specs = Mapping[str, tuple[tuple[int, ...], str]]
 
 NOTHING_TO_DO = frozenset({"NKILoad", "NKIStore", "NKITensorCopy"})
@@ -49,13 +52,22 @@ class Axis:
 
 @dataclass(eq=False)
 class Symbol:
-    """A tensor that is not there: its axes and its type, and the call that would compute it."""
+    """A tensor that is not there: its axes and its type, and the call that would compute it.
+
+    The first `lead` axes are those of a batch: operators go by the others.
+    """
 
     axes: tuple[Axis, ...]
     dtype: str
+    lead: int = field(default=0, kw_only=True)
     entry: Operator | None = None
     operands: Mapping[str, Symbol] = field(default_factory=dict)
     settings: Settings = field(default_factory=dict)
+
+    @property
+    def core(self) -> tuple[Axis, ...]:
+        """The axes that operators go by."""
+        return self.axes[self.lead :]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -74,12 +86,29 @@ def record(entry: Operator, tensors: Mapping[str, Symbol], settings: Settings) -
     bound = _bound(entry, tensors)
     if entry.reduces is not None and entry.reduces not in bound:
         raise WorkloadError(f"{entry.name} reduces rows, and {entry.like} is a column")
-    axes = tuple(bound[axis] for axis in entry.result if axis in bound)
+    core = tuple(bound[axis] for axis in entry.result if axis in bound)
+    lead = _leading(entry, tensors)
     if entry.name == "NKIMatmul" and len({item.dtype == "float32" for item in tensors.values()}) > 1:
         pair = " and ".join(item.dtype for item in tensors.values())
         raise WorkloadError(f"NKIMatmul of {pair}: float32 goes with float32 alone")
-    dtype = tensors[entry.like].dtype if len(axes) > 1 else "float32"
-    return Symbol(axes, dtype, entry, dict(tensors), dict(settings))
+    dtype = tensors[entry.like].dtype if len(core) > 1 else "float32"
+    return Symbol((*lead, *core), dtype, entry, dict(tensors), dict(settings), lead=len(lead))
+
+
+def _leading(entry: Operator, tensors: Mapping[str, Symbol]) -> tuple[Axis, ...]:
+    """The axes of a batch, tied together; what has fewer of them than others is the same along the rest."""
+    longest = max((item.axes[: item.lead] for item in tensors.values()), key=len)
+    for slot, item in tensors.items():
+        for one, other in zip(longest, item.axes[: item.lead], strict=False):
+            _tie(entry, "a dimension of the batch", slot, one.root, other.root)
+    return longest
+
+
+def _tie(entry: Operator, what: str, slot: str, one: Axis, other: Axis) -> None:
+    if one.size != other.size:
+        raise WorkloadError(f"{entry.name}: {what} is {one.size}, but {other.size} in {slot}")
+    if one is not other:
+        other.same = one
 
 
 def _bound(entry: Operator, tensors: Mapping[str, Symbol]) -> dict[str, Axis]:
@@ -87,16 +116,12 @@ def _bound(entry: Operator, tensors: Mapping[str, Symbol]) -> dict[str, Axis]:
     bound: dict[str, Axis] = {}
     for slot, item in tensors.items():
         letters = entry.operands[slot]
-        if len(item.axes) > len(letters) or (len(item.axes) < len(letters) and entry.memory == "psum"):
+        if len(item.core) > len(letters) or (len(item.core) < len(letters) and entry.memory == "psum"):
             over = ", ".join(letters)
             raise WorkloadError(f"{entry.name}'s {slot} has shape {item.shape}, and lies over ({over})")
-        for letter, axis in zip(letters, item.axes, strict=False):
-            one, other = bound.setdefault(letter, axis).root, axis.root
-            if one.size != other.size:
-                raise WorkloadError(f"{entry.name}: {letter} is {one.size}, but {other.size} in {slot}")
-            if one is not other:
-                other.same = one
-    if any(len(tensors[s].axes) < len(entry.operands[s]) and "F" in bound for s in tensors):
+        for letter, axis in zip(letters, item.core, strict=False):
+            _tie(entry, letter, slot, bound.setdefault(letter, axis).root, axis.root)
+    if any(len(tensors[s].core) < len(entry.operands[s]) and "F" in bound for s in tensors):
         raise WorkloadError(f"{entry.name} takes a column beside rows; use NKITensorScalar for that")
     return bound
 
@@ -137,7 +162,7 @@ def graph_of(
     dims = _dims(symbols, target)
     named = {axis: dim.name for axis, dim in dims.items()}
     values = tuple(
-        Value(names[symbol], tuple(named[axis.root] for axis in symbol.axes), symbol.dtype)
+        Value(names[symbol], tuple(named[axis.root] for axis in symbol.axes), symbol.dtype, lead=symbol.lead)
         for symbol in symbols
     )
     return Graph(
@@ -152,8 +177,8 @@ def graph_of(
 
 
 def symbol_of(shape: tuple[int, ...], dtype: str) -> Symbol:
-    """An input of this shape and type."""
-    return Symbol(tuple(Axis(size) for size in shape), dtype)
+    """An input of this shape and type; of more than two dimensions the last two are rows of a batch."""
+    return Symbol(tuple(Axis(size) for size in shape), dtype, lead=max(0, len(shape) - 2))
 
 
 def check_specs(specs: Specs, parameters: tuple[str, ...]) -> None:
@@ -169,8 +194,10 @@ def check_specs(specs: Specs, parameters: tuple[str, ...]) -> None:
     for name, (shape, dtype) in specs.items():
         if dtype not in TYPES:
             raise WorkloadError(f"input {name!r} has the type {dtype!r}; known are {', '.join(TYPES)}")
-        if len(shape) not in (1, 2) or min(shape) < 1:
-            raise WorkloadError(f"input {name!r} has shape {shape}; inputs have one or two dimensions")
+        if not 1 <= len(shape) <= MOST_DIMENSIONS or min(shape) < 1:
+            raise WorkloadError(
+                f"input {name!r} has shape {shape}; inputs have one to {MOST_DIMENSIONS} dimensions"
+            )
 
 
 def _check_axes(order: list[Symbol]) -> None:
@@ -264,12 +291,11 @@ def _dims(symbols: list[Symbol], target: str) -> dict[Axis, Dim]:
     limits = targets.load(target)
     wide = limits.psum_bank_bytes // 4
     found: dict[Axis, None] = {axis.root: None for symbol in symbols for axis in symbol.axes}
-    on_partitions = {symbol.axes[0].root for symbol in symbols}
+    most = dict.fromkeys(found, wide)
+    most |= {symbol.core[0].root: limits.partitions for symbol in symbols}
+    most |= {axis.root: 1 for symbol in symbols for axis in symbol.axes[: symbol.lead]}
     return {
-        axis: Dim(
-            f"d{number}", axis.size, _tile(axis.size, limits.partitions if axis in on_partitions else wide)
-        )
-        for number, axis in enumerate(found)
+        axis: Dim(f"d{number}", axis.size, _tile(axis.size, most[axis])) for number, axis in enumerate(found)
     }
 
 

@@ -2,7 +2,8 @@
 
 Places along a dimension are counted in tiles. In HBM they are those of the whole array; in a buffer those
 of what it holds. A buffer on the chip is `rows` partitions high; for each tile of its first dimension it
-has a row of `row` elements in every partition, or of one element if it is a column.
+has a row of `row` elements in every partition, or of one element if it is a column. The tiles of a batch lie
+one after the other.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A part of an array in HBM or of a buffer, dimension by dimension."""
+    """A part of an array in HBM or of a buffer, dimension by dimension; `lead` is its place in a batch."""
 
     tensor: str
     spans: tuple[Span, ...]
+    lead: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

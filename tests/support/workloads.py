@@ -106,6 +106,34 @@ def attention(q: Any, k: Any, v: Any) -> Any:
     return output  # noqa: RET504
 
 
+def transposed_product(a: Any, b: Any) -> Any:
+    product = ops.NKIMatmul()(stationary=a, moving=b)
+    output = ops.NKITranspose()(data=ops.NKIActivation(op="tanh", scale=0.1)(data=product))
+    return output  # noqa: RET504
+
+
+def softmax_matmul(x: Any, v: Any) -> Any:
+    weights_T = ops.NKITranspose()(data=ops.NKISoftmax()(data=x))
+    output = ops.NKIMatmul()(stationary=weights_T, moving=v)
+    return output  # noqa: RET504
+
+
+def bmm_softmax(lhs: Any, rhs: Any) -> Any:
+    """A batch of products, and their softmax: columns of a batch too."""
+    lhs_T = ops.NKITranspose()(data=lhs)
+    scores = ops.NKIMatmul()(stationary=lhs_T, moving=rhs)
+    output = ops.NKISoftmax()(data=scores)
+    return output  # noqa: RET504
+
+
+def shared(x: Any, w: Any) -> Any:
+    """The largest of each row of a batch of products, whose factor is the same for a part of the batch."""
+    x_T = ops.NKITranspose()(data=x)
+    product = ops.NKIMatmul()(stationary=x_T, moving=w)
+    output = ops.NKITensorReduce(op="max")(data=product)
+    return output  # noqa: RET504
+
+
 def spread(x: Any) -> Any:
     """A column: how far each row's largest element is from its smallest."""
     highest = ops.NKITensorReduce(op="max", axis=1)(data=x)
@@ -167,6 +195,24 @@ WORKLOADS: Mapping[str, Workload] = {
         attention,
         lambda q, k, v: _softmax(q @ k.T * 0.125) @ v,
         _float32(q=(256, 64), k=(512, 64), v=(512, 64)),
+    ),
+    "narrow_matmul": Workload(matmul, np.matmul, _float32(lhs=(32, 256), rhs=(256, 512))),
+    "transposed_product": Workload(
+        transposed_product, lambda a, b: np.tanh(0.1 * (a.T @ b)).T, _float32(a=(256, 256), b=(256, 512))
+    ),
+    "softmax_matmul_bfloat16": Workload(
+        softmax_matmul,
+        lambda x, v: _softmax(x) @ v,
+        {"x": ((256, 1024), "bfloat16"), "v": ((1024, 64), "bfloat16")},
+        tolerance=3e-2,
+    ),
+    "bmm_softmax": Workload(
+        bmm_softmax,
+        lambda lhs, rhs: np.stack([_softmax(item) for item in lhs @ rhs]),
+        _float32(lhs=(3, 256, 64), rhs=(3, 64, 1024)),
+    ),
+    "shared": Workload(
+        shared, lambda x, w: (x @ w[:, None]).max(axis=-1), _float32(x=(2, 3, 128, 128), w=(2, 128, 64))
     ),
     "spread": Workload(spread, lambda x: x.max(axis=1) - x.min(axis=1), _float32(x=(512, 1536))),
     "moved": Workload(

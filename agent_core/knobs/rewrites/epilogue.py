@@ -59,7 +59,7 @@ def _is_read_again(graph: Graph, read_by: list[Call]) -> bool:
 def _fits(graph: Graph, value: str) -> bool:
     """Whether rows take no more than half of PSUM: products go on meanwhile."""
     target = targets.load(graph.target)
-    return graph.shape(value)[1] * 4 <= target.psum_banks * target.psum_bank_bytes // 2
+    return graph.shape(value)[-1] * 4 <= target.psum_banks * target.psum_bank_bytes // 2
 
 
 REWRITE = Rewrite(

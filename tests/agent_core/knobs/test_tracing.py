@@ -98,7 +98,9 @@ def _sum(x: Any, y: Any) -> Any:
         (lambda x: ops.NKITensorReduce(op="add")(data=ops.NKITensorReduce(op="add")(data=x)), [(64, 64)],
          "NKITensorReduce reduces rows, and data is a column"),
         (_sum, [(64, 64), (64,)], "column beside rows"),
-        (lambda x: ops.NKIReciprocal()(data=x), [(2, 64, 64)], "inputs have one or two dimensions"),
+        (lambda x: ops.NKIReciprocal()(data=x), [(2,) * 6], "inputs have one to 5 dimensions"),
+        (_product, [(3, 64, 64), (2, 64, 64)], "NKIMatmul: a dimension of the batch is 3, but 2 in moving"),
+        (_product, [(2, 64, 64), (2, 32, 64)], "NKIMatmul: K is 64, but 32 in moving"),
         (lambda x, y: ops.NKIReciprocal()(data=x), [(64, 64), (64, 64)], "input 'y' reaches no result"),
         (lambda nl: ops.NKIReciprocal()(data=nl), [(64, 64)], "'nl' cannot be a name in a kernel"),
     ],
@@ -136,3 +138,24 @@ def test_a_number_as_bias_is_refused_where_the_target_takes_a_column() -> None:
     trace(biased, specs, name="biased", target="trn2")
     with pytest.raises(WorkloadError, match=r"NKIActivation's bias is 1\.0; on trn1 it is a column"):
         trace(biased, specs, target="trn1")
+
+
+def test_dimensions_of_a_batch_come_first_and_have_tiles_of_one() -> None:
+    graph = trace(
+        lambda a, b: ops.NKIMatmul()(stationary=a, moving=b),
+        {"a": ((2, 3, 64, 128), "float32"), "b": ((2, 64, 512), "float32")},
+        name="k",
+    )
+    assert [(dim.size, dim.tile) for dim in graph.dims] == [(2, 1), (3, 1), (64, 64), (128, 128), (512, 512)]
+    product = graph.value[graph.output]
+    assert (product.lead, graph.shape(graph.output)) == (2, (2, 3, 128, 512))
+    assert graph.core_shape(graph.output) == (128, 512)
+    assert graph.value["b"].dims[:1] == product.dims[:1]
+
+
+def test_a_column_of_a_batch_is_one_beside_its_dimensions() -> None:
+    graph = trace(
+        lambda x: ops.NKITensorReduce(op="add")(data=x), {"x": ((3, 64, 128), "bfloat16")}, name="total"
+    )
+    column = graph.value[graph.output]
+    assert (column.dims, column.core, column.dtype) == (("d0", "d1"), ("d1",), "float32")
