@@ -145,13 +145,16 @@ class Blobs:
         }
         return ImplementRequest(**(asked | changes))
 
-    def summarize_request(self, fast: str, **changes: Any) -> SummarizeRequest:
+    def summarize_request(
+        self, fast: str, benchmark: Benchmark | None = None, **changes: Any
+    ) -> SummarizeRequest:
+        benchmark = benchmark or timing(0.8)
         asked = {
             "key": "r1.b0.p0.k0.f0.summarizer",
             "role": "summarizer",
             "kind": ExperienceKind.POSITIVE,
             "slow": self.candidate(),
-            "fast": self.candidate(fast, id="r1.b0.p0.k0.f0", benchmark=timing(0.8)),
+            "fast": self.candidate(fast, id="r1.b0.p0.k0.f0", benchmark=benchmark),
             "plan": PLAN,
         }
         return SummarizeRequest(**(asked | changes))
@@ -176,14 +179,14 @@ def timing(latency_ms: float) -> Benchmark:
 
 
 def verdict(verdict: Verdict = Verdict.CORRECT, **changes: Any) -> Evaluation:
-    """Return an evaluation of a kernel 1.25 times as fast, or refused."""
+    """Return an evaluation of a kernel 1.11 times as fast, or refused."""
     correct = verdict is Verdict.CORRECT
     one = Evaluation(
         verdict=verdict,
         stage="profile" if correct else "rules",
         code=digest_of(b"another"),
         error=None if correct else ErrorInfo(code="sbuf_full", message="the tiles need 300000 bytes", line=3),
-        benchmark=timing(0.8) if correct else None,
+        benchmark=timing(0.9) if correct else None,
         bottleneck="tensor" if correct else None,
         target=TARGET,
         toolchain="sim",

@@ -1,0 +1,113 @@
+"""The summarizer and the reflector of models: what they may say, and what is settled without them."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_core.roles import RoleError
+from agent_core.roles.llm import LlmRoles
+from agent_core.roles.mechanical import reflection_of
+from state.model import Experience, Grade, Verdict
+from tests.support.asking import PROBLEM, Answers, Blobs, block, profile, timing, verdict
+
+FAST = PROBLEM.kernel.replace("TILE_N = 512", "TILE_N = 256")
+FOUND = {
+    "found": True,
+    "title": "Load once what every row needs",
+    "strategy": "Move loads that do not depend on the loop in front of it: DMA was the bottleneck.",
+    "before": "for i:\n    load w\n    use w",
+    "after": "load w\nfor i:\n    use w",
+    "applies_when": "w fits SBUF and DMA bounds",
+}
+
+
+async def summarized(*answers: str, **changes: object) -> tuple[Experience | None, Answers]:
+    held, ask = Blobs(), Answers(answers)
+    answer = await LlmRoles("local", ask).summarize(held.summarize_request(FAST, **changes), held.read)
+    return answer.experience, ask
+
+
+async def test_an_experience_has_title_strategy_pseudocode_speed_up_conditions_and_evidence():
+    found, ask = await summarized(block(FOUND))
+    assert found is not None
+    assert found.summary == (
+        "Load once what every row needs\n"
+        "Move loads that do not depend on the loop in front of it: DMA was the bottleneck.\n"
+        "Before:\n    for i:\n        load w\n        use w\n"
+        "After:\n    load w\n    for i:\n        use w\n"
+        "Applies when: w fits SBUF and DMA bounds\n"
+        "Speed-up (predicted): 1.250, from r0.b0.p0.k0.f0 and r1.b0.p0.k0.f0"
+    )
+    assert found.speedup == pytest.approx(1.25)
+    assert found.cites == ("r0.b0.p0.k0.f0", "r1.b0.p0.k0.f0")
+    told = ask.values()
+    assert (told["kind"], told["speedup"]) == ("positive", "1.250")
+    assert PROBLEM.kernel.strip() in told["slow"]
+    assert "0.8 ms (predicted, 0.72 to 0.88)" in told["fast"]
+
+
+async def test_a_measured_speed_up_is_called_measured():
+    held = Blobs()
+    measured = timing(0.8).model_copy(update={"predicted": False, "samples": 5})
+    ask = Answers([block(FOUND)])
+    request = held.summarize_request(FAST, measured)
+    found = (await LlmRoles("local", ask).summarize(request, held.read)).experience
+    assert found is not None
+    assert "Speed-up (measured): 1.250" in found.summary
+
+
+async def test_no_optimisation_found_makes_no_experience():
+    found, _ = await summarized(block({"found": False}))
+    assert found is None
+
+
+async def test_half_an_experience_is_told_and_then_an_error():
+    half = block({**FOUND, "after": " "})
+    found, ask = await summarized(half, block(FOUND))
+    assert found is not None
+    assert "after: missing" in ask.values()["fault"]
+    with pytest.raises(RoleError, match="unreadable_answer"):
+        await summarized(half, half)
+
+
+# --- reflector ------------------------------------------------------------------------------------
+
+
+async def test_the_grade_is_arithmetic_and_the_model_says_why():
+    held, ask = Blobs(), Answers([block({"lesson": "The loads of w\nwere hidden already."})])
+    after = profile().replace('"hbm_read_bytes":2359296', '"hbm_read_bytes":1048576')
+    request = held.reflect_request(verdict(profile=held.put(after)))
+    note = (await LlmRoles("local", ask).reflect(request, held.read)).reflection
+    graded = reflection_of(request)
+    assert graded.grade is Grade.OVERSTATED
+    assert note == graded.model_copy(update={"lesson": "The loads of w were hidden already."})
+    told = ask.values()
+    assert told["grade"].startswith("overstated; by arithmetic: hoist at i_m: predicted 1.500x")
+    assert "1.500 times as fast, hbm_read_bytes falls; w is read 32 times" in told["prediction"]
+    assert "- latency after: 0.9 ms (predicted" in told["outcome"]
+    assert "- hbm_read_bytes: 2.3593e+06 before, 1.04858e+06 after" in told["outcome"]
+
+
+async def test_a_refused_kernel_is_reflected_on_with_its_error():
+    held, ask = Blobs(), Answers([block({"lesson": "Count bytes before hoisting."})])
+    request = held.reflect_request(verdict(Verdict.LINT_ERROR))
+    note = (await LlmRoles("local", ask).reflect(request, held.read)).reflection
+    assert (note.grade, note.lesson) == (Grade.FAILED, "Count bytes before hoisting.")
+    assert "- verdict: lint_error" in ask.values()["outcome"]
+    assert "sbuf_full: the tiles need 300000 bytes" in ask.values()["outcome"]
+
+
+async def test_without_a_verdict_no_model_is_asked():
+    held, ask = Blobs(), Answers([])
+    request = held.reflect_request(None)
+    note = (await LlmRoles("local", ask).reflect(request, held.read)).reflection
+    assert (note, ask.asked) == (reflection_of(request), [])
+
+
+async def test_a_model_cannot_change_the_grade():
+    held = Blobs()
+    ask = Answers([block({"lesson": "x", "grade": "confirmed"}), block({"lesson": "x"})])
+    request = held.reflect_request(verdict())
+    note = (await LlmRoles("local", ask).reflect(request, held.read)).reflection
+    assert note.grade is Grade.OVERSTATED
+    assert "grade" in ask.values()["fault"]
