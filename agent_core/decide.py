@@ -10,7 +10,17 @@ and what was in flight at a crash is not asked for again.
 
 from __future__ import annotations
 
-from agent_core import approval, audit, closing, lateness, learning, rejudging, strategies, verification
+from agent_core import (
+    approval,
+    audit,
+    closing,
+    ensemble,
+    lateness,
+    learning,
+    rejudging,
+    strategies,
+    verification,
+)
 from agent_core.effects import Decision, Record
 from agent_core.proposers import repairs
 from agent_core.requests import effects_of, initial_effect
@@ -94,21 +104,23 @@ def _person_waits(state: RunState) -> bool:
 
 
 def _round_started(state: RunState, config: RunConfig, *, plans: int) -> RoundStarted:
-    """Deal parents to slots, and planners to them in turn, one further each round."""
+    """Deal parents to slots, and planners to them in turn, one further each round; and models to planners."""
     search = config.search
-    slots = []
-    for number, parent in enumerate(strategies.parents(state, config)):
-        planner = config.planner[(state.round + number) % len(config.planner)]
-        slots.append(
-            SlotAssignment(
-                slot=number,
-                parent=parent.id,
-                planner=planner,
-                plans=plans,
-                implementations=search.implementations,
-                repairs=search.repairs if repairs(planner) else 0,
-            )
+    parents = strategies.parents(state, config)
+    turns = [config.planner[(state.round + number) % len(config.planner)] for number in range(len(parents))]
+    models = ensemble.deal(state, config, turns)
+    slots = [
+        SlotAssignment(
+            slot=number,
+            parent=parent.id,
+            planner=planner,
+            model=model,
+            plans=plans,
+            implementations=search.implementations,
+            repairs=search.repairs if repairs(planner) else 0,
         )
+        for number, (parent, planner, model) in enumerate(zip(parents, turns, models, strict=True))
+    ]
     return RoundStarted(round=state.round + 1, slots=tuple(slots), prompts=state.prompts_to_come)
 
 

@@ -1,8 +1,10 @@
 """Proposers by the names that a configuration uses; each module is imported when its proposer is made.
 
+Those that ask models are named by the endpoint that serves these, `llm` by any of them; they are put together
+for each effect (`agent_core.roles.llm`), so that nothing is made of their name alone.
+
 ProposerError
-├── UnknownProposer    no proposer has this name
-└── MissingProposer    the name is kept for a proposer that this version does not have
+└── UnknownProposer    no proposer has this name
 """
 
 from __future__ import annotations
@@ -26,13 +28,9 @@ class UnknownProposer(ProposerError):  # noqa: N818 - the names of this tree say
     code = "unknown_proposer"
 
 
-class MissingProposer(ProposerError):  # noqa: N818
-    code = "missing_proposer"
-
-
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """Where a proposer's `create()` is (None: not in this version).
+    """Where a proposer's `create()` is (None: it asks models, and is put together for each effect).
 
     `repairs`: it repairs refused kernels. `looks_ahead`: it searches by predictions before it plans.
     """
@@ -42,17 +40,37 @@ class _Entry:
     looks_ahead: bool = False
 
 
+ANY = "llm"
+"""The proposer that asks models of any endpoint."""
+
+
 _KNOWN = {
     "builtin": _Entry("agent_core.builtin", repairs=False, looks_ahead=True),
     "scripted": _Entry("agent_core.roles.scripted", repairs=True),
-    "anthropic": _Entry(None, repairs=True),
-    "openai": _Entry(None, repairs=True),
+    **dict.fromkeys(("anthropic", "openai", "local", ANY), _Entry(None, repairs=True)),
 }
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of the proposers that this version has."""
-    return tuple(name for name, entry in _KNOWN.items() if entry.module is not None)
+    """Return the names of all proposers."""
+    return tuple(_KNOWN)
+
+
+def asks_models(name: str) -> bool:
+    """Return whether the proposer asks models; False for a name that is not known."""
+    return name in _KNOWN and _KNOWN[name].module is None
+
+
+def require(name: str) -> None:
+    """Make sure that there is a proposer of this name.
+
+    Raises:
+        UnknownProposer: no proposer has this name.
+    """
+    if name not in _KNOWN:
+        close = get_close_matches(name, _KNOWN, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise UnknownProposer(f"no proposer is called {name!r}{hint}; there are {', '.join(names())}")
 
 
 def repairs(name: str) -> bool:
@@ -66,17 +84,12 @@ def looks_ahead(name: str) -> bool:
 
 
 def create(name: str) -> Proposer:
-    """Return a new proposer.
+    """Return a new proposer, one that asks no models.
 
     Raises:
         UnknownProposer: no proposer has this name.
-        MissingProposer: this version does not have it yet.
     """
-    if name not in _KNOWN:
-        close = get_close_matches(name, _KNOWN, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise UnknownProposer(f"no proposer is called {name!r}{hint}; there are {', '.join(names())}")
+    require(name)
     module = _KNOWN[name].module
-    if module is None:
-        raise MissingProposer(f"the proposer {name!r} is not in this version; there are {', '.join(names())}")
+    assert module is not None, f"{name} is put together for each effect"
     return cast("Proposer", import_module(module).create())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from stability import budget
 from state.fold import RunState
 from state.model import Ending, RunConfig, StopReason
 
@@ -49,12 +50,6 @@ def _near_bound(state: RunState, config: RunConfig) -> str | None:
     return f"{above:.1f} % above the tight bound, {config.search.within_percent:g} % is near enough"
 
 
-def _budget(state: RunState, config: RunConfig) -> str | None:
-    if state.spent_usd == 0 or state.spent_usd < config.cap_usd:
-        return None
-    return f"spent ${state.spent_usd:.2f} of ${config.cap_usd:.2f}"
-
-
 def _plateau(state: RunState, config: RunConfig) -> str | None:
     """The guard's checkpoints move only for gains beyond noise, so the fastest tells when one was last."""
     marks = [(mark.candidate.latency_ms, mark.candidate.round) for mark in state.checkpoints.values()]
@@ -71,7 +66,7 @@ def _rounds(state: RunState, config: RunConfig) -> str | None:
 _RULES: tuple[tuple[StopReason, Rule], ...] = (
     (StopReason.TARGET, _target),
     (StopReason.NEAR_BOUND, _near_bound),
-    (StopReason.BUDGET, _budget),
+    (StopReason.BUDGET, budget.ending),
     (StopReason.ROUNDS, _rounds),
     (StopReason.PLATEAU, _plateau),
 )

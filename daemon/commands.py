@@ -19,7 +19,7 @@ from pydantic import JsonValue
 
 import remote
 import seeds
-from agent_core.proposers import ProposerError
+from agent_core.proposers import ProposerError, asks_models, require
 from daemon import wording
 from daemon.amend import JUDGED_BY, amended, changes, run_keys
 from daemon.config import ConfigError
@@ -221,7 +221,9 @@ def create(command: Submit, workers: Workers) -> RunCreated:
         problem = seeds.from_files(command.files)
         toolchain = workers.evaluator(config.evaluator).toolchain()
         for name in config.planner:
-            workers.proposer(name)
+            require(name)
+            if not asks_models(name):
+                workers.proposer(name)
         bounds = remote.bounds(problem, config.size, config.target)
     except (seeds.SeedsError, remote.RemoteError, ProposerError) as error:
         raise CommandRefused(str(error), code=error.code) from error

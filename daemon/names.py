@@ -45,7 +45,7 @@ def _planners(names: Iterable[str]) -> Iterable[str]:
 
     for name in names:
         try:
-            proposers.create(name)
+            proposers.require(name)
         except proposers.ProposerError as error:
             yield str(error)
 

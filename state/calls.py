@@ -17,6 +17,7 @@ from state.events import (
     CallCompleted,
     CallEnded,
     CallFailed,
+    CallLost,
     CallStarted,
     EffectEnded,
     EvaluationCompleted,
@@ -70,6 +71,8 @@ def ended(state: RunState, event: CallEnded) -> RunState:
     if isinstance(event, CallCompleted):
         said["answer"] = event.answer
         state = _answered(state, event)
+    elif isinstance(event, CallLost):
+        said["lost"] = True
     elif isinstance(event, CallFailed):
         said["failures"] = (*known.failures, event.kind)
     took = state.spent + event.spent

@@ -18,9 +18,6 @@ def semantic(state: RunState) -> dict[str, Any]:
     unset = {name for name in _ONLY_IF_SET if getattr(state, name) in (None, {})}
     data = state.model_dump(mode="json", exclude=_NOT_SEMANTIC | unset)
     data["open"] = {key: value["request"] for key, value in data["open"].items()}
-    for slot in data["slots"]:
-        if slot["executor_model"] is None:
-            del slot["executor_model"]
     for config in (data["config"], data["pending_config"] or {"search": {}}):
         for name in _NOT_OF_OLD:
             if name in config and config[name] == _PLAIN[name]:

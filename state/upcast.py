@@ -77,7 +77,6 @@ UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("ConfigChanged", 6): _nothing_else,
     ("ConfigChanged", 7): _nothing_else,
     ("RoundStarted", 1): _nothing_else,
-    ("RoundStarted", 2): _nothing_else,
     ("EvaluationCompleted", 1): _no_draws,
     ("EvaluationCompleted", 2): _nothing_else,
     ("KernelKept", 1): _no_draws,

@@ -30,7 +30,7 @@ class RoundStarted(Event):
     `prompts` is the version of the prompts that hold in it, as in RunCreated.
     """
 
-    version = 3
+    version = 2
     type: Literal["RoundStarted"] = "RoundStarted"
     round: int = Field(ge=1)
     slots: tuple[SlotAssignment, ...]

@@ -118,8 +118,9 @@ class Question(Frozen):
     """What the log knows of one question of an effect in flight, over all attempts at an answer.
 
     `request` is that of the last attempt, `held` what is reserved for it while it is under way, None when it
-    is not. `failures` are the kinds of the attempts that failed, in order; attempts lost in crashes are in
-    `attempts` only. `answer` is the blob of the answer, which ends the question.
+    is not. `failures` are the kinds of the attempts that failed, in order; those lost in crashes are in
+    `attempts` only, and `lost` says that the last one was. `answer` is the blob of the answer, which ends the
+    question.
     """
 
     role: str
@@ -128,6 +129,7 @@ class Question(Frozen):
     attempts: int = Field(ge=1)
     held: Amount | None = None
     failures: tuple[str, ...] = ()
+    lost: bool = False
     answer: Digest | None = None
 
 

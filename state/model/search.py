@@ -187,14 +187,13 @@ class Credit(Frozen):
 class SlotAssignment(Frozen):
     """What one beam slot does in a round: whose kernel is improved, by whom, how often.
 
-    `model` plans, ENDPOINT/MODEL; `executor_model` implements and repairs, None where it is the same.
+    `model` is who plans where the planner asks models, ENDPOINT/MODEL.
     """
 
     slot: int = Field(ge=0)
     parent: str
     planner: str
     model: str | None = None
-    executor_model: str | None = None
     plans: int = Field(ge=0)
     implementations: int = Field(ge=1)
     repairs: int = Field(default=0, ge=0)

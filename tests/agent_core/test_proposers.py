@@ -10,13 +10,16 @@ import pytest
 
 from agent_core import proposers
 from agent_core.effects import ImplementRequest, PlanRequest
+from agent_core.providers import registry
 from agent_core.roles import RoleError
 from agent_core.roles.scripted import BROKEN, CONSTANT, Scripted
 from state.events import ExecutionStarted, KernelProposed, PlanFailed, PlanProposed, PlanStarted
 from tests.support.world import KERNEL, World, at_once, small, timed
 
+ASKING = [name for name in proposers.names() if proposers.asks_models(name)]
 
-@pytest.mark.parametrize("name", proposers.names())
+
+@pytest.mark.parametrize("name", sorted(set(proposers.names()) - set(ASKING)))
 def test_a_proposer_is_made_by_name_and_says_the_same_of_repairs_as_the_table(name):
     made = proposers.create(name)
     assert made.name == name
@@ -25,18 +28,20 @@ def test_a_proposer_is_made_by_name_and_says_the_same_of_repairs_as_the_table(na
 
 def test_an_unknown_proposer_is_named_with_those_there_are():
     with pytest.raises(
-        proposers.UnknownProposer, match=r"'bultin' \(did you mean 'builtin'\?\).*builtin, scripted"
+        proposers.UnknownProposer, match=r"'bultin' \(did you mean 'builtin'\?\).*builtin, .*scripted"
     ):
         proposers.create("bultin")
     assert not proposers.repairs("bultin")
 
 
-@pytest.mark.parametrize("name", ["anthropic", "openai"])
-def test_a_proposer_of_a_later_version_says_so(name):
-    assert name not in proposers.names()
-    with pytest.raises(proposers.MissingProposer, match=f"'{name}' is not in this version") as raised:
-        proposers.create(name)
-    assert raised.value.code == "missing_proposer"
+def test_those_that_ask_models_are_named_by_endpoints_and_repair():
+    assert {"anthropic", "openai", "local", proposers.ANY} == set(ASKING)
+    assert set(ASKING) - {proposers.ANY} == set(registry.names())
+    for name in ASKING:
+        proposers.require(name)
+        assert proposers.repairs(name)
+        assert not proposers.looks_ahead(name)
+    assert not proposers.asks_models("bultin")
 
 
 def test_asking_for_names_imports_no_proposer():

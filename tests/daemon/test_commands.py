@@ -80,7 +80,7 @@ async def test_submit_starts_from_the_problems_own_kernel_unless_given_one(event
     [
         ({"target": "trn9"}, "unknown_target"),
         ({"planner": ("nobody",)}, "unknown_proposer"),
-        ({"planner": ("scripted", "anthropic")}, "missing_proposer"),
+        ({"planner": ("scripted", "antropic")}, "unknown_proposer"),
     ],
 )
 async def test_submit_is_rejected_with_what_is_wrong(event_log, commands, change, code):

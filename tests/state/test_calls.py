@@ -216,7 +216,6 @@ def test_a_run_without_calls_hashes_as_before_there_were_any() -> None:
     new = {"models", "prices", "spent_tokens", "spent_calls", "short", "warned", "device_seconds"}
     assert not new & data.keys()
     assert not {"llm", "cap_tokens", "cap_calls", "cap_seconds"} & data["config"].keys()
-    assert all("executor_model" not in slot for slot in data["slots"])
 
 
 def test_settings_that_are_set_count_in_the_hash() -> None:

@@ -1,0 +1,128 @@
+"""Which model does what: models with weights, and slots dealt to them by what came of the slots they had.
+
+A model is named ENDPOINT/MODEL. Its share of a round's slots is its weight times how well it did so far: how
+often its kernels were valid, times what they gained, over what its answers cost. Each of these is drawn to
+what all models of the run have in common while there is little evidence, so that chance does not decide
+between equals, and nobody's share falls below a tenth of its weight, so that one that had bad luck is seen
+again. All of it follows from the state at the beginning of a round and the run's seed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from random import Random
+from typing import NamedTuple
+
+from agent_core.proposers import ANY, asks_models
+from state.fold import RunState
+from state.model import ModelRecord, RunConfig
+
+PRIOR_ATTEMPTS = 24
+"""As many attempts of the average model are added to what is known of each."""
+
+LEAST = 0.1
+"""Of its weight that a model keeps, however it did."""
+
+NO_GAIN = 0.02
+"""What a valid kernel without a gain is worth, as ln(speed-up): it is better than one that is wrong."""
+
+
+class Share(NamedTuple):
+    """A model, ENDPOINT/MODEL, and its weight."""
+
+    model: str
+    weight: float
+
+    @property
+    def endpoint(self) -> str:
+        return endpoint_of(self.model)
+
+
+def endpoint_of(model: str) -> str:
+    """Return who serves a model."""
+    return model.partition("/")[0]
+
+
+def shares(texts: Sequence[str]) -> tuple[Share, ...]:
+    """Read models as the configuration names them; one that comes up again adds to its weight."""
+    found: dict[str, float] = {}
+    for text in texts:
+        model, _, weight = text.partition("=")
+        found[model] = found.get(model, 0.0) + (float(weight) if weight else 1.0)
+    return tuple(Share(model, weight) for model, weight in found.items() if weight > 0)
+
+
+def serving(planner: str, config: RunConfig) -> tuple[Share, ...]:
+    """Return the models that plan in a slot of this planner."""
+    known = shares(config.llm.models)
+    return known if planner == ANY else tuple(one for one in known if one.endpoint == planner)
+
+
+def deal(state: RunState, config: RunConfig, planners: Sequence[str]) -> list[str | None]:
+    """Return the model of each slot of the next round; None where the planner asks none, or none is given."""
+    dealt: list[str | None] = [None] * len(planners)
+    for planner in dict.fromkeys(filter(asks_models, planners)):
+        slots = [number for number, name in enumerate(planners) if name == planner]
+        models = serving(planner, config)
+        if models:
+            random = Random(f"{config.seed}|{state.round + 1}|{planner}|models")  # noqa: S311 - no secret
+            found = _spread(_weighted(models, state.models), len(slots), random)
+            for slot, model in zip(slots, found, strict=True):
+                dealt[slot] = model
+    return dealt
+
+
+def drawn(texts: Sequence[str], draw: int) -> str | None:
+    """Return one of the models by their weights and an effect's draw; None where there are none."""
+    models = shares(texts)
+    if not models:
+        return None
+    random = Random(f"{draw}|model")  # noqa: S311 - no secret
+    return random.choices([one.model for one in models], [one.weight for one in models])[0]
+
+
+def worth(models: Sequence[str], known: Mapping[str, ModelRecord]) -> dict[str, float]:
+    """Return how well each model did for its cost, 1 being the average of those given."""
+    records = {model: known.get(model, ModelRecord()) for model in models}
+    tries = sum(one.attempts for one in records.values())
+    if not tries:
+        return dict.fromkeys(models, 1.0)
+    cost = _costs(records)
+    valid = sum(one.valid for one in records.values()) / tries
+    gain = sum(one.log_gain for one in records.values()) / tries
+    price = sum(cost.values()) / tries
+    scores: dict[str, float] = {}
+    for model, one in records.items():
+        attempts = one.attempts + PRIOR_ATTEMPTS
+        validity = (one.valid + PRIOR_ATTEMPTS * valid) / attempts
+        gained = (one.log_gain + PRIOR_ATTEMPTS * gain) / attempts
+        paid = (cost[model] + PRIOR_ATTEMPTS * price) / attempts
+        scores[model] = (validity * NO_GAIN + max(0.0, gained)) / (paid or 1.0)
+    average = sum(scores.values()) / len(scores)
+    return {model: score / average if average else 1.0 for model, score in scores.items()}
+
+
+def _costs(records: Mapping[str, ModelRecord]) -> dict[str, float]:
+    """Return what the answers of each model came to: in dollars, or in tokens where a price is unknown."""
+    if any(one.usd is None for one in records.values()):
+        return {model: float(one.tokens) for model, one in records.items()}
+    return {model: one.usd or 0.0 for model, one in records.items()}
+
+
+def _weighted(models: Sequence[Share], known: Mapping[str, ModelRecord]) -> list[Share]:
+    """Return the models with their shares of the slots."""
+    found = worth([one.model for one in models], known)
+    return [Share(one.model, one.weight * max(LEAST, found[one.model] ** 2)) for one in models]
+
+
+def _spread(models: Sequence[Share], count: int, random: Random) -> list[str]:
+    """Return so many models, each as often as its share says, up to one more or less, in any order."""
+    total = sum(one.weight for one in models)
+    first = random.random()
+    ends = list(accumulate(one.weight for one in models))
+    marks = [(first + number) / count * total for number in range(count)]
+    found = [models[min(bisect_right(ends, mark), len(models) - 1)].model for mark in marks]
+    random.shuffle(found)
+    return found

@@ -1,0 +1,154 @@
+"""Budgets of a run and of a day: what is left of each resource, what a call may still take, when to warn.
+
+All of it is arithmetic on folds: what is spent, what is held for calls under way, and the caps. A call is
+let through only where spent, held and its own ceiling are within every cap together, so that what is spent
+never exceeds one, whatever becomes of the calls under way. Where only what is held stands in the way, it may
+be freed: then a call waits, else there is no room for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from state.day import Day
+from state.events import BudgetShort, BudgetWarned
+from state.fold import RunState
+from state.model import Amount, Resource, RunConfig, usd
+
+MARKS = (50, 80)
+"""The shares of a cap that are warned of, in percent."""
+
+DAILY = frozenset({Resource.DAY_USD, Resource.DAY_TOKENS, Resource.DAY_CALLS})
+"""What there is again on the next day."""
+
+
+NOTHING = Amount()
+
+
+@dataclass(frozen=True, slots=True)
+class DayCaps:
+    """What calls of all runs may take on one day (UTC); None is no cap."""
+
+    usd: float | None = None
+    tokens: int | None = None
+    calls: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One resource: its cap, what is spent and held of it, and what is wanted of it now."""
+
+    resource: Resource
+    cap: float
+    spent: float
+    held: float = 0.0
+    wanted: float = 0.0
+
+    @property
+    def fits(self) -> bool:
+        """Whether what is wanted is there."""
+        return usd(self.spent + self.held + self.wanted) <= self.cap
+
+    @property
+    def may_fit(self) -> bool:
+        """Whether it would be there if nothing were taken of what is held."""
+        return usd(self.spent + self.wanted) <= self.cap
+
+    @property
+    def percent(self) -> float:
+        """How much of the cap is spent or held; all of it where the cap is 0."""
+        return 100.0 * (self.spent + self.held) / self.cap if self.cap else 100.0
+
+    def short(self) -> BudgetShort:
+        """Return the event that says so."""
+        left = max(0.0, usd(self.cap - self.spent - self.held))
+        return BudgetShort(resource=self.resource, cap=self.cap, left=left, wanted=self.wanted)
+
+
+def accounts(
+    state: RunState, config: RunConfig, wanted: Amount = NOTHING, *, age_seconds: float = 0.0
+) -> tuple[Account, ...]:
+    """Return the accounts of a run. There is one in dollars always: without a cap nothing may be spent."""
+    spent, held = state.spent, state.held
+    found = [
+        Account(Resource.USD, config.cap_usd, spent.usd, held.usd, wanted.usd),
+        _capped(Resource.TOKENS, config.cap_tokens, spent.tokens, held.tokens, wanted.tokens),
+        _capped(Resource.CALLS, config.cap_calls, spent.calls, held.calls, wanted.calls),
+        _capped(Resource.SECONDS, config.cap_seconds, age_seconds),
+        _capped(Resource.DEVICE_SECONDS, config.cap_device_seconds, state.device_seconds),
+    ]
+    return tuple(one for one in found if one is not None)
+
+
+def day_accounts(day: Day | None, caps: DayCaps, wanted: Amount = NOTHING) -> tuple[Account, ...]:
+    """Return the accounts of a day, None as `day` where nothing was taken of it."""
+    spent, held = (day.spent, day.reserved) if day is not None else (Amount(), Amount())
+    found = [
+        _capped(Resource.DAY_USD, caps.usd, spent.usd, held.usd, wanted.usd),
+        _capped(Resource.DAY_TOKENS, caps.tokens, spent.tokens, held.tokens, wanted.tokens),
+        _capped(Resource.DAY_CALLS, caps.calls, spent.calls, held.calls, wanted.calls),
+    ]
+    return tuple(one for one in found if one is not None)
+
+
+def _capped(
+    resource: Resource, cap: float | None, spent: float, held: float = 0.0, wanted: float = 0.0
+) -> Account | None:
+    return None if cap is None else Account(resource, cap, spent, held, wanted)
+
+
+_BY_CLOCK = frozenset({Resource.SECONDS, Resource.DEVICE_SECONDS})
+"""What nobody can reserve: it is used up when it is reached."""
+
+
+def lacking(found: Iterable[Account]) -> Account | None:
+    """Return the account that has no room for what is wanted; of several one that will not have any first."""
+    short = [one for one in found if not one.fits or _used_up(one)]
+    return min(short, key=lambda one: one.may_fit and not _used_up(one), default=None)
+
+
+def frees_up(account: Account) -> bool:
+    """Return whether calls under way may leave room in an account that has none now."""
+    return account.may_fit and account.held > 0 and not _used_up(account)
+
+
+def _used_up(account: Account) -> bool:
+    return account.resource in _BY_CLOCK and account.spent >= account.cap
+
+
+def warnings(state: RunState, found: Iterable[Account]) -> Iterator[BudgetWarned]:
+    """Yield the marks that were passed and not warned of yet, the highest of each account."""
+    for one in found:
+        passed = max((mark for mark in MARKS if one.cap and one.percent >= mark), default=0)
+        if passed > state.warned.get(one.resource, 0):
+            yield BudgetWarned(resource=one.resource, percent=passed, cap=one.cap)
+
+
+def ending(state: RunState, config: RunConfig) -> str | None:
+    """Say which budget a run ends for, between two rounds; None where there is room for another.
+
+    A cap that was too low for a call counts until it is raised.
+    """
+    for one in accounts(state, config):
+        refused = state.short.get(one.resource)
+        if refused is not None and one.cap <= refused:
+            return f"no room for another call: {_told(one)}" if one.resource in _CALLS else _told(one)
+        if one.spent > 0 and one.spent >= one.cap:
+            return _told(one)
+    return None
+
+
+_CALLS = frozenset({Resource.USD, Resource.TOKENS, Resource.CALLS})
+
+_TOLD = {
+    Resource.USD: "spent ${:.2f} of ${:.2f}",
+    Resource.TOKENS: "{:.0f} of {:.0f} tokens",
+    Resource.CALLS: "{:.0f} of {:.0f} calls",
+    Resource.SECONDS: "the run has had its {1:.0f} s",
+    Resource.DEVICE_SECONDS: "devices were used for {:.0f} of {:.0f} s",
+}
+
+
+def _told(one: Account) -> str:
+    return _TOLD[one.resource].format(one.spent, one.cap)

@@ -1,0 +1,139 @@
+"""Slots dealt to models: by weight, to the better one in time, evenly between equals, the same every time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import log
+from random import Random
+
+import pytest
+
+from agent_core import ensemble
+from agent_core.decide import decide
+from agent_core.effects import Record
+from agent_core.ensemble import Share
+from state.events import RoundStarted
+from state.model import LlmConfig, ModelRecord, RunConfig, SearchConfig
+from tests.support.world import World, small
+
+FAST, SLOW = "anthropic/fast", "local/slow"
+
+
+def config(*models: str, planner: tuple[str, ...] = ("llm",), seed: int = 0) -> RunConfig:
+    return RunConfig(planner=planner, seed=seed, llm=LlmConfig(models=models), search=SearchConfig(beam=6))
+
+
+def dealt(settings: RunConfig, models: dict[str, ModelRecord] | None = None, *, round_: int = 0) -> Counter:
+    state = World().state.model_copy(update={"models": models or {}, "round": round_})
+    planners = [settings.planner[n % len(settings.planner)] for n in range(6)]
+    return Counter(ensemble.deal(state, settings, planners))
+
+
+def test_models_are_read_with_their_weights():
+    assert ensemble.shares(("a/m", "b/x/y:1=2.5", "a/m=2", "c/none=0")) == (
+        Share("a/m", 3.0),
+        Share("b/x/y:1", 2.5),
+    )
+    assert ensemble.endpoint_of("b/x/y:1") == "b"
+
+
+def test_without_evidence_slots_go_by_weight():
+    assert dealt(config(FAST, SLOW)) == {FAST: 3, SLOW: 3}
+    assert dealt(config(f"{FAST}=2", SLOW)) == {FAST: 4, SLOW: 2}
+    assert dealt(config(FAST)) == {FAST: 6}
+
+
+def test_a_planner_is_served_by_the_models_of_its_endpoint():
+    both = config(FAST, SLOW, planner=("anthropic", "local", "builtin"))
+    assert dealt(both) == {FAST: 2, SLOW: 2, None: 2}
+    assert dealt(config(FAST, planner=("openai",))) == {None: 6}
+
+
+def test_the_same_round_is_dealt_the_same_and_another_one_differently():
+    settings = config(FAST, SLOW)
+    state = World().state
+    rounds = [
+        tuple(ensemble.deal(state.model_copy(update={"round": n}), settings, ["llm"] * 6)) for n in range(20)
+    ]
+    again = [
+        tuple(ensemble.deal(state.model_copy(update={"round": n}), settings, ["llm"] * 6)) for n in range(20)
+    ]
+    assert rounds == again
+    assert len(set(rounds)) > 1
+
+
+def simulate(rounds: int, quality: dict[str, tuple[float, float, float]], seed: int) -> Counter:
+    """Deal rounds to models of (validity, chance of gaining 10 %, dollars per attempt); count their slots."""
+    random = Random(seed)
+    records: dict[str, ModelRecord] = {}
+    total: Counter = Counter()
+    settings = config(*quality, seed=seed)
+    for round_ in range(rounds):
+        slots = dealt(settings, records, round_=round_)
+        total += slots
+        for model, count in slots.items():
+            valid, gains, cost = quality[model]
+            one = records.get(model, ModelRecord())
+            for _ in range(count * 12):
+                right = random.random() < valid
+                gained = right and random.random() < gains
+                one = one.model_copy(
+                    update={
+                        "attempts": one.attempts + 1,
+                        "answers": one.answers + 1,
+                        "tokens": one.tokens + 1000,
+                        "usd": one.usd + cost,
+                        "valid": one.valid + right,
+                        "gains": one.gains + gained,
+                        "log_gain": one.log_gain + gained * log(1.1),
+                    }
+                )
+            records[model] = one
+    return total
+
+
+@pytest.mark.parametrize(
+    "better",
+    [(0.9, 0.2, 0.01), (0.5, 0.4, 0.01), (0.5, 0.2, 0.003)],
+    ids=["more of its kernels are valid", "it gains more often", "it costs less"],
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_the_better_model_is_found(better, seed):
+    slots = simulate(40, {FAST: better, SLOW: (0.5, 0.2, 0.01)}, seed)
+    assert slots[FAST] > 0.6 * slots.total()
+    assert slots[SLOW] > 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_equals_stay_even(seed):
+    slots = simulate(16, {FAST: (0.6, 0.25, 0.01), SLOW: (0.6, 0.25, 0.01)}, seed)
+    assert 0.3 < slots[FAST] / slots.total() < 0.7
+
+
+def test_without_a_price_models_are_compared_by_tokens():
+    known = ModelRecord(answers=10, tokens=1_000, usd=5.0, attempts=40, valid=20, gains=5, log_gain=0.5)
+    free = known.model_copy(update={"usd": None, "tokens": 4_000})
+    worth = ensemble.worth([FAST, SLOW], {FAST: known, SLOW: free})
+    assert worth[FAST] > 1 > worth[SLOW]
+
+
+def test_a_model_for_an_effect_follows_from_its_draw():
+    names = ("a/one=3", "b/two")
+    found = Counter(ensemble.drawn(names, draw) for draw in range(400))
+    assert 260 < found["a/one"] < 340
+    assert ensemble.drawn(names, 7) == ensemble.drawn(names, 7)
+    assert ensemble.drawn((), 7) is None
+
+
+def test_a_round_names_the_model_of_each_slot():
+    settings = small(rounds=1).model_copy(
+        update={"planner": ("local",), "llm": LlmConfig(models=("local/only",))}
+    )
+    world = World(settings)
+    for _ in range(50):
+        records = [one for one in decide(world.state) if isinstance(one, Record)]
+        started = [event for one in records for event in one.events if isinstance(event, RoundStarted)]
+        if started:
+            break
+        world.step()
+    assert {slot.model for slot in started[0].slots} == {"local/only"}
