@@ -12,7 +12,6 @@ import asyncio
 import json
 import os
 from collections import OrderedDict
-from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, Any
 
 from agent_core.builtin import foresight, scale
@@ -34,10 +33,10 @@ from agent_core.roles import (
     Predict,
     ReadBlob,
     ReflectionAnswer,
-    RoleError,
 )
-from agent_core.roles.mechanical import experience_of, reflection_of, speedup_of
-from state.model import EffectKey, ErrorInfo, ExperienceKind, Plan, Prediction, ProblemRef, digest_of
+from agent_core.roles.mechanical import experience_of, reflection_of, summary_of
+from agent_core.roles.pooled import asked, failure
+from state.model import EffectKey, Plan, Prediction, ProblemRef, digest_of
 
 if TYPE_CHECKING:
     from seeds import ProblemSpec
@@ -88,9 +87,7 @@ class BuiltinProposer:
         plans = made["plans"]
         if number >= len(plans):
             reasons = "; ".join(made["refusals"]) or "no transformation has a site in this kernel"
-            raise _failure(
-                "nothing_applies", f"{len(plans)} rewrites left for {request.parent.id}: {reasons}"
-            )
+            raise failure("nothing_applies", f"{len(plans)} rewrites left for {request.parent.id}: {reasons}")
         return PlanAnswer(_plan(plans[number]))
 
     async def implement(self, request: ImplementRequest, read: ReadBlob) -> KernelAnswer:
@@ -103,12 +100,12 @@ class BuiltinProposer:
         if request.plan.steps:
             return await self._replay(request, read)
         if not isinstance(detail, dict) or not {"site", "choices"} <= detail.keys():
-            raise _failure("no_detail", f"{request.plan.technique} was not planned by the built-in planner")
+            raise failure("no_detail", f"{request.plan.technique} was not planned by the built-in planner")
         choices = detail["choices"]
         number = EffectKey.parse(request.key).implementation
         assert isinstance(choices, list)
         if number >= len(choices):
-            raise _failure("no_more_choices", f"{request.plan.site} has {len(choices)} choices of parameters")
+            raise failure("no_more_choices", f"{request.plan.site} has {len(choices)} choices of parameters")
         job = {
             "job": "apply",
             "source": read(request.parent.source).decode(),
@@ -123,7 +120,7 @@ class BuiltinProposer:
     async def _replay(self, request: ImplementRequest, read: ReadBlob) -> KernelAnswer:
         """Carry out a sequence again; what comes of it must be what was predicted."""
         if EffectKey.parse(request.key).implementation > 0:
-            raise _failure("no_more_choices", "a sequence that was found by looking ahead has one form")
+            raise failure("no_more_choices", "a sequence that was found by looking ahead has one form")
         plan = request.plan
         job = {
             "job": "replay",
@@ -134,13 +131,13 @@ class BuiltinProposer:
         made = await self._ask(job)
         if plan.detail != {"source": digest_of(made["source"].encode())}:
             text = "the rewrites lead to another kernel than the one that was predicted"
-            raise _failure("not_reproduced", text)
+            raise failure("not_reproduced", text)
         return KernelAnswer(made["source"], plan.title)
 
     async def summarize(self, request: SummarizeRequest, read: ReadBlob) -> ExperienceAnswer:
         """The pair in one sentence, with what the plan expected."""
         del read
-        return ExperienceAnswer(experience_of(request, _summary(request, speedup_of(request))))
+        return ExperienceAnswer(experience_of(request, summary_of(request)))
 
     async def reflect(self, request: ReflectRequest, read: ReadBlob) -> ReflectionAnswer:
         """The mechanical grade and its lesson."""
@@ -169,18 +166,7 @@ class BuiltinProposer:
         return await self._answered(json.dumps(job, sort_keys=True))
 
     async def _answered(self, request: str) -> dict[str, Any]:
-        try:
-            made = json.loads(await self._pool.run(request))
-        except BrokenProcessPool as error:
-            raise _failure("worker_died", "the rewrite engine's process died on this request") from error
-        if "error" in made:
-            raise _failure(made["error"]["code"], made["error"]["message"])
-        answer: dict[str, Any] = made["ok"]
-        return answer
-
-
-def _failure(code: str, message: str) -> RoleError:
-    return RoleError(ErrorInfo(code=code, message=message))
+        return await asked(self._pool, request, "the rewrite engine")
 
 
 def _spec(problem: ProblemRef, read: ReadBlob) -> ProblemSpec:
@@ -215,7 +201,7 @@ def _rank_request(request: PlanRequest, read: ReadBlob) -> str:
 def _variant(request: PlanRequest, number: int, seen: Variants) -> Plan:
     if number >= len(seen.found):
         reasons = "; ".join(seen.reasons) or "no sequence of rewrites is predicted to be faster"
-        raise _failure(
+        raise failure(
             "nothing_applies", f"{len(seen.found)} variants found of {request.parent.id}: {reasons}"
         )
     return foresight.plan_of(seen.found[number], seen.parent_ms)
@@ -228,14 +214,4 @@ def _plan(made: dict[str, Any]) -> Plan:
         title=made["title"],
         prediction=Prediction(speedup=made["speedup"], counter=made["counter"], reason=made["reason"]),
         detail={"site": made["site"], "choices": [made["choice"], *made["choices"]]},
-    )
-
-
-def _summary(request: SummarizeRequest, speedup: float) -> str:
-    plan = request.plan
-    verb = "sped up" if request.kind is ExperienceKind.POSITIVE else "slowed down"
-    return (
-        f"{plan.title}: {verb} the kernel {speedup:.3f}x (predicted {plan.prediction.speedup:.3f}x), "
-        f"{request.slow.latency_ms:.6g} ms against {request.fast.latency_ms:.6g} ms; "
-        f"bottleneck {request.slow.bottleneck or 'unknown'} against {request.fast.bottleneck or 'unknown'}"
     )

@@ -31,7 +31,7 @@ class Failure:
         """The fix in words."""
         if not self.fix:
             return "no knob mends it: the workload is too large for the target"
-        return "set " + ", ".join(f"{_knob(knob)} to {_value(value)}" for knob, value in self.fix)
+        return "set " + ", ".join(knob_words(knob, value) for knob, value in self.fix)
 
     def __str__(self) -> str:
         return f"{self.check}: {self.detail}; {self.hint}"
@@ -42,6 +42,11 @@ def followed(ir: KernelIR, failure: Failure) -> KernelIR:
     for knob, value in failure.fix:
         ir = ir.turned(knob, value)
     return ir
+
+
+def knob_words(knob: Knob, value: Any) -> str:
+    """A knob and what it is turned to, in words."""
+    return f"{_knob(knob)} to {_value(value)}"
 
 
 def _knob(knob: Knob) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent_core.effects import ReflectRequest, SummarizeRequest
 from stability import reflexion
-from state.model import EffectKey, Experience, Reflection
+from state.model import EffectKey, Experience, ExperienceKind, Reflection
 
 
 def speedup_of(request: SummarizeRequest) -> float:
@@ -22,6 +22,17 @@ def experience_of(request: SummarizeRequest, summary: str) -> Experience:
         speedup=speedup_of(request),
         summary=summary,
         cites=(request.slow.id, request.fast.id),
+    )
+
+
+def summary_of(request: SummarizeRequest) -> str:
+    """Return the pair in one sentence, with what the plan expected."""
+    plan, speedup = request.plan, speedup_of(request)
+    verb = "sped up" if request.kind is ExperienceKind.POSITIVE else "slowed down"
+    return (
+        f"{plan.title}: {verb} the kernel {speedup:.3f}x (predicted {plan.prediction.speedup:.3f}x), "
+        f"{request.slow.latency_ms:.6g} ms against {request.fast.latency_ms:.6g} ms; "
+        f"bottleneck {request.slow.bottleneck or 'unknown'} against {request.fast.bottleneck or 'unknown'}"
     )
 
 

@@ -15,7 +15,7 @@ PERSON = "person"
 NOBODY = "unknown"
 """The author of a kernel of which nobody knows who wrote it: nobody trusts it."""
 
-TRUSTED_AUTHORS = frozenset({PERSON, "builtin", "scripted"})
+TRUSTED_AUTHORS = frozenset({PERSON, "builtin", "knobs", "scripted"})
 """Who may have written a kernel that runs where only a weak jail holds it; all others are models."""
 
 

@@ -1,0 +1,125 @@
+"""A workload as a problem like any other: a specification, a reference, an initial kernel, and its graph.
+
+The initial kernel is the mechanical lowering of the graph's default knobs: the baseline that gains count
+from. The least work of any kernel is read off the graph, and where that leaves a choice, the less is taken.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+from agent_core.knobs.carried import FILE, read
+from agent_core.knobs.graph import Call, Graph
+from agent_core.knobs.narrowing import default
+from agent_core.knobs.operators import OPERATORS
+from agent_core.knobs.render import render
+from seeds.faults import FULL, REDUCED
+from seeds.folder import KERNEL, REFERENCE, SPEC
+
+__all__ = ["FULL", "REDUCED", "TOLERANCES", "baseline", "files", "specification"]
+
+TOLERANCES: Mapping[str, float] = {"float32": 2e-5, "float16": 4e-3, "bfloat16": 1e-2}
+"""Relative L2 error below which an output is right, by the coarsest type among the values."""
+
+SEEDS = (0, 21, 42, 63, 84)
+
+_TABLE = frozenset({"exp", "log", "sigmoid", "silu", "tanh"})
+"""Functions of ScalarE that take a table, whatever computes them."""
+
+_FREE = frozenset({"NKITranspose"})
+"""Operators that compute nothing."""
+
+
+def files(graphs: bytes, reference: str, target: str) -> dict[str, bytes]:
+    """The files of a workload's problem, from the file of its graphs and the text of its reference.
+
+    Raises:
+        WorkloadError: the graphs cannot be read.
+        KnobError: a graph has no valid configuration that can be found.
+    """
+    told = json.loads(graphs)["graphs"]
+    sizes = {size: read(graphs, size, target) for size in told}
+    return {
+        SPEC: specification(sizes).encode(),
+        REFERENCE: reference.encode(),
+        KERNEL: baseline(sizes[FULL]).encode(),
+        FILE: graphs,
+    }
+
+
+def baseline(graph: Graph) -> str:
+    """The straightforward kernel of a graph: its default knobs, lowered mechanically."""
+    return render(default(graph))
+
+
+def specification(sizes: Mapping[str, Graph]) -> str:
+    """The text of `problem.toml` for graphs that differ in their sizes alone."""
+    return "\n".join(_lines(sizes)) + "\n"
+
+
+def _lines(sizes: Mapping[str, Graph]) -> Iterator[str]:
+    graph = sizes[FULL]
+    types = {value.dtype for value in graph.values}
+    yield f'name = "{graph.name}"'
+    yield f'formula = "{_formula(graph)}"'
+    yield f"rel_l2 = {max(TOLERANCES[dtype] for dtype in types)!r}"
+    yield f"seeds = {list(SEEDS)}"
+    yield "shape_generic = false"
+    for size, item in sizes.items():
+        yield f"\n[sizes.{size}]"
+        yield from (f"{dim.name} = {dim.size}" for dim in item.dims)
+    for kind, names in (("inputs", graph.inputs), ("outputs", (graph.output,))):
+        for name in names:
+            value = graph.value[name]
+            yield f'\n[[{kind}]]\nname = "{name}"\nshape = {json.dumps(list(value.dims))}'
+            yield f'dtype = "{value.dtype}"'
+    yield "\n[work]"
+    yield from (f"{key} = {json.dumps(' + '.join(terms) or 0)}" for key, terms in _work(graph).items())
+    yield f'matmul_dtype = "{_matmul_dtype(graph)}"'
+
+
+def _formula(graph: Graph) -> str:
+    steps = ", ".join(call.operator.removeprefix("NKI").lower() for call in graph.calls)
+    text = f"{graph.output} = {graph.name}({', '.join(graph.inputs)}): {steps}"
+    return text if len(text) <= 200 else text[:196] + " ..."
+
+
+def _work(graph: Graph) -> dict[str, list[str]]:
+    """Terms of the least work. What leaves PSUM, or without products the output, passes some engine once."""
+    calls = list({(call.operator, call.operands, call.settings): call for call in graph.calls}.values())
+    products = [call for call in calls if OPERATORS[call.operator].memory == "psum" and _multiplies(call)]
+    others = [call for call in calls if call not in products and call.operator not in _FREE]
+    tables = [call for call in others if dict(call.settings).get("op") in _TABLE]
+    return {
+        "matmul_flops": [f"2 * {_size(_axes(graph, call))}" for call in products],
+        "other_flops": [_size(_axes(graph, call)) for call in others],
+        "activation_elements": [_size(_axes(graph, call)) for call in tables],
+        "elementwise_elements": [
+            _size(graph.value[name].dims) for name in [call.result for call in products] or [graph.output]
+        ],
+    }
+
+
+def _multiplies(call: Call) -> bool:
+    return call.operator not in _FREE
+
+
+def _axes(graph: Graph, call: Call) -> tuple[str, ...]:
+    """Every dimension that a call goes over."""
+    return tuple(dict.fromkeys(dim for _, name in call.operands for dim in graph.value[name].dims))
+
+
+def _size(dims: tuple[str, ...]) -> str:
+    return " * ".join(dims)
+
+
+def _matmul_dtype(graph: Graph) -> str:
+    """The type with the highest rate among those that are multiplied."""
+    types = {
+        graph.value[name].dtype
+        for call in graph.calls
+        if OPERATORS[call.operator].memory == "psum" and _multiplies(call)
+        for _, name in call.operands
+    }
+    return min(types or {"float32"}, key=lambda dtype: (dtype == "float32", dtype))

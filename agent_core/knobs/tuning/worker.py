@@ -1,0 +1,110 @@
+"""What runs in the pool's processes: the next points of a space, or one of them as a kernel; JSON to JSON.
+
+Every answer is either `{"ok": ...}` or `{"error": {"code", "message"}}`; the same request always gets the
+same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from random import Random
+from typing import Any
+
+from agent_core.knobs.carried import read
+from agent_core.knobs.errors import KnobError, WorkloadError
+from agent_core.knobs.graph import Graph
+from agent_core.knobs.narrowing import default
+from agent_core.knobs.neighbours import is_valid
+from agent_core.knobs.render import render
+from agent_core.knobs.sampling import sample
+from agent_core.knobs.search import Feedback, Mode, Trial, Tried, next_batch
+from agent_core.knobs.tuning.points import Point, graphs_of, parsed, turned
+
+DRAWS = 4
+"""Points drawn for each that is wanted, where points are drawn evenly: some are the same kernel."""
+
+
+def answer(request: str) -> str:
+    """Answer one request `{"job": ..., ...}`."""
+    values = json.loads(request)
+    try:
+        graphs = _graphs(values["workload"], values["size"], values["target"])
+        made = _JOBS[values["job"]](graphs, values)
+    except WorkloadError as error:
+        return json.dumps({"error": {"code": "no_graph", "message": str(error)}})
+    except KnobError as error:
+        return json.dumps({"error": {"code": "no_point", "message": str(error)}})
+    return json.dumps({"ok": made}, sort_keys=True)
+
+
+@lru_cache(maxsize=8)
+def _graphs(workload: str, size: str, target: str) -> Mapping[str, Graph]:
+    return graphs_of(read(workload.encode(), size, target))
+
+
+def _defaults(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict[str, Any]:
+    """One default per variant that has one; the first is the mirror of the baseline."""
+    told, left_out = [], []
+    for name, graph in graphs.items():
+        try:
+            told.append(_told(Point(name, default(graph)), f"the default of the variant {name}"))
+        except KnobError as error:
+            left_out.append(f"{name}: {error}")
+    return {"points": told, "reasons": left_out}
+
+
+def _next(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The next points of one variant, after a history of batches of it."""
+    variant = values["variant"]
+    history = [
+        Tried(Mode(one["mode"]), tuple(_trials(one["trials"], graphs)), one["knob"])
+        for one in values["history"]
+    ]
+    feedback = Feedback(values["bottleneck"], values["mbu_percent"])
+    batch = next_batch(graphs[variant], Random(values["draw"]), history, feedback, values["count"])  # noqa: S311
+    start = parsed(values["start"], graphs) if values["start"] else None
+    points = [Point(variant, ir) for ir in batch.points]
+    return {
+        "mode": batch.mode.value,
+        "knob": batch.knob,
+        "reason": batch.reason,
+        "points": [_told(point, turned(start, point) if start else batch.reason) for point in points],
+    }
+
+
+def _trials(told: list[list[Any]], graphs: Mapping[str, Graph]) -> Iterator[Trial]:
+    """Trials by text; what is no point of the workload, of an earlier version say, is left out."""
+    for text, ms, failure in told:
+        try:
+            ir = parsed(text, graphs).ir
+            if is_valid(ir):
+                yield Trial(ir, ms, failure)
+        except KnobError:
+            continue
+
+
+def _drawn(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Different points drawn evenly, over the variants too."""
+    random = Random(values["draw"])  # noqa: S311  a search, no secret
+    found: dict[str, dict[str, Any]] = {}
+    for _ in range(DRAWS * values["count"]):
+        name = random.choice(list(graphs))
+        point = Point(name, sample(default(graphs[name]), random))
+        found.setdefault(str(point), _told(point, f"drawn: {name}"))
+        if len(found) == values["count"]:
+            break
+    return {"mode": Mode.JOINT.value, "knob": "", "reason": "drawn evenly", "points": list(found.values())}
+
+
+def _render(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict[str, Any]:
+    point = parsed(values["point"], graphs)
+    return {"source": render(point.ir)}
+
+
+def _told(point: Point, title: str) -> dict[str, Any]:
+    return {"text": str(point), "source": render(point.ir), "title": f"{point.variant}: {title}"}
+
+
+_JOBS = {"defaults": _defaults, "next": _next, "drawn": _drawn, "render": _render}
