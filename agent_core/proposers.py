@@ -46,6 +46,7 @@ ANY = "llm"
 
 _KNOWN = {
     "builtin": _Entry("agent_core.builtin", repairs=False, looks_ahead=True),
+    "knobs": _Entry("agent_core.knobs.tuning", repairs=False, looks_ahead=True),
     "scripted": _Entry("agent_core.roles.scripted", repairs=True),
     **dict.fromkeys(("anthropic", "openai", "local", ANY), _Entry(None, repairs=True)),
 }
