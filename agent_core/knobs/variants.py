@@ -12,10 +12,15 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from agent_core.knobs.graph import Graph
-from agent_core.knobs.rewrites import epilogue, operand_swap, row_scale
+from agent_core.knobs.rewrites import epilogue, load_transpose, operand_swap, row_scale
 from agent_core.knobs.rewrites.base import Refused, Rewrite, producers
 
-REWRITES: tuple[Rewrite, ...] = (row_scale.REWRITE, operand_swap.REWRITE, epilogue.REWRITE)
+REWRITES: tuple[Rewrite, ...] = (
+    row_scale.REWRITE,
+    operand_swap.REWRITE,
+    load_transpose.REWRITE,
+    epilogue.REWRITE,
+)
 """In the order in which they are applied."""
 
 IDENTITY = "identity"

@@ -10,12 +10,16 @@ import pytest
 from agent_core.knobs import ops
 from agent_core.knobs import variants as table
 from agent_core.knobs.graph import Graph
+from agent_core.knobs.narrowing import default
 from agent_core.knobs.plan import plan_of
-from agent_core.knobs.rewrites import epilogue, row_scale
+from agent_core.knobs.render import render
+from agent_core.knobs.rewrites import epilogue, load_transpose, operand_swap, row_scale
 from agent_core.knobs.rewrites.base import Refused
 from agent_core.knobs.tracing import trace
 from agent_core.knobs.variants import IDENTITY, REWRITES, Variant, canonical, refusals, variants
 from tests.support.workloads import WORKLOADS, rmsnorm_matmul
+
+BOTH = "row_scale+load_transpose"
 
 each = pytest.mark.parametrize("name", WORKLOADS)
 
@@ -173,3 +177,92 @@ def test_rows_that_are_read_twice_stay_in_psum_where_it_holds_them() -> None:
 def test_a_product_that_is_stored_or_multiplied_is_copied() -> None:
     with pytest.raises(Refused, match="lhs_T: output needs it in SBUF; output: it is the output"):
         epilogue.REWRITE.apply(WORKLOADS["matmul"].graph)
+
+
+def test_products_are_computed_as_their_transposes_are_read() -> None:
+    graph = operand_swap.REWRITE.apply(WORKLOADS["swiglu"].graph)
+    calls = {call.result: call for call in graph.calls}
+    assert _operators(graph).count("Transpose") == 1  # of x
+    assert dict(calls["gate_T"].operands) == {"stationary": "w_gate", "moving": "x_T"}
+    assert graph.shape("hidden_T") == WORKLOADS["swiglu"].graph.shape("hidden_T")
+    assert not {"gate", "up", "silu", "hidden"} & calls.keys()
+
+
+def test_the_output_itself_may_be_computed_transposed() -> None:
+    graph = operand_swap.REWRITE.apply(WORKLOADS["transposed_product"].graph)
+    assert _operators(graph) == ["Matmul", "Activation"]
+    assert dict(graph.calls[0].operands) == {"stationary": "b", "moving": "a"}
+
+
+def test_a_narrow_operand_moves_and_the_product_is_transposed_back() -> None:
+    graph = operand_swap.REWRITE.apply(WORKLOADS["narrow_matmul"].graph)
+    assert dict(graph.calls[-2].operands) == {"stationary": "rhs", "moving": "lhs_T"}
+    assert (graph.calls[-1].operator, graph.calls[-1].result) == ("NKITranspose", "output")
+
+
+def _both_ways(a: Any, b: Any, c: Any) -> Any:
+    product = ops.NKIMatmul()(stationary=a, moving=b)
+    product_T, c_T = ops.NKITranspose()(data=product), ops.NKITranspose()(data=c)
+    again = ops.NKIMatmul()(stationary=product_T, moving=c_T)
+    return ops.NKITensorScalar(op0="add")(data=again, operand0=ops.NKITensorReduce(op="max")(data=product))
+
+
+def _biased(a: Any, b: Any, c: Any) -> Any:
+    product = ops.NKIMatmul()(stationary=a, moving=b)
+    scaled = ops.NKITensorScalar(op0="add")(data=product, operand0=ops.NKITensorReduce(op="max")(data=c))
+    return ops.NKITranspose()(data=scaled)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [(_both_ways, "product is read untransposed too"), (_biased, "is not computed element by element")],
+)
+def test_products_that_are_read_as_they_are_stay(function: Any, reason: str) -> None:
+    with pytest.raises(Refused, match=reason):
+        operand_swap.REWRITE.apply(_graph(function, a=(128, 128), b=(128, 256), c=(128, 256)))
+
+
+def test_products_of_two_types_stay() -> None:
+    specs = {"a": ((128, 128), "bfloat16"), "b": ((128, 256), "float16")}
+
+    def product(a: Any, b: Any) -> Any:
+        return ops.NKITranspose()(data=ops.NKIMatmul()(stationary=a, moving=b))
+
+    with pytest.raises(Refused, match="its operands are of two types"):
+        operand_swap.REWRITE.apply(trace(product, specs))
+
+
+def test_an_input_is_transposed_while_it_is_loaded() -> None:
+    graph = load_transpose.REWRITE.apply(WORKLOADS["matmul_bfloat16"].graph)
+    plan = plan_of(graph)
+    assert [step.operator for step in plan.steps[:2]] == ["NKILoadTranspose", "NKILoad"]
+    assert plan.steps[0].tensors == ("lhs", "sbuf_lhs_T")
+    assert not {"sbuf_lhs", "psum_lhs_T"} & plan.buffer.keys()
+    assert "nisa.dma_transpose(" in render(default(graph))
+
+
+def test_what_is_read_as_it_is_too_is_loaded_twice() -> None:
+    graph = _variant(variants(_graph(rmsnorm_matmul, "bfloat16", x=(256, 512), w=(512, 512))), BOTH)
+    loads = [step.tensors for step in plan_of(graph).steps if step.entry.engine == "dma"]
+    assert {("x", "sbuf_x"), ("x", "sbuf_x_T")} <= set(loads)
+
+
+def test_dma_takes_as_many_rows_at_once_as_the_buffer_holds() -> None:
+    graph = load_transpose.REWRITE.apply(WORKLOADS["matmul_bfloat16"].graph)
+    (step,) = (item for item in plan_of(graph).steps if item.operator == "NKILoadTranspose")
+    rows, columns = (dict(step.axes)[letter] for letter in ("P", "F"))
+    assert step.single == {columns}
+    assert plan_of(graph).reach[step.number, rows][0] >= graph.dim[rows].tiles
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("matmul", "lhs is float32, and DMA"),
+        ("rmsnorm_matmul", "normed is not an input"),
+        ("softmax", "nothing"),
+    ],
+)
+def test_what_dma_cannot_transpose_well_is_left(name: str, reason: str) -> None:
+    with pytest.raises(Refused, match=reason):
+        load_transpose.REWRITE.apply(WORKLOADS[name].graph)
