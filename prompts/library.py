@@ -36,7 +36,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A text that is told where it fits: `name` is its file's, `title` its heading, `text` what is below that."""
+    """A text that is told where it fits: `name` is its file's, `title` its heading, `text` what follows."""
 
     name: str
     title: str

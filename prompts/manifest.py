@@ -1,8 +1,8 @@
 """What a set of prompts consists of: which blocks each role is told, in which order, naming which values.
 
-Beside blocks, which a role is always told, there are sections, of which those are told that fit the problem and
-the kernel at hand: parts of the interface, examples, techniques. Of every file the manifest says its version,
-where its facts are from, and how far they were checked.
+Beside blocks, which a role is always told, there are sections, of which those are told that fit the problem
+and the kernel at hand: parts of the interface, examples, techniques. Of every file the manifest says its
+version, where its facts are from, and how far they were checked.
 
 A value lasts for a run, a round, a candidate (all plans for one kernel) or a call. A block lasts as long as
 the shortest-lived value that it names, and a block never follows one that lasts less: providers cache what
@@ -116,7 +116,7 @@ class Manifest:
         )
 
     def files(self) -> Iterator[str]:
-        """Yield the paths of all blocks and sections, each once, with every target in the place of `@target`."""
+        """Yield the paths of all blocks, each once, with all targets for `@target`, and of sections."""
         blocks = dict.fromkeys(block for role in self.roles.values() for block in role.blocks)
         for block in blocks:
             yield from dict.fromkeys(place(block, target) for target in self.targets)

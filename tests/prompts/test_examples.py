@@ -1,0 +1,118 @@
+"""The examples that models are told: each runs in the simulator on every target that it is for, on numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import nki_sim
+from nki_sim import ArraySpec, targets
+from nki_sim.checks import program as checks
+from nki_sim.running import numerics
+from nki_sim.timing.forecast import forecast
+from prompts import Kind, Status, builtin
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """The arguments' shapes and what comes of them."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    meaning: Callable[..., Array]
+
+
+def _softmax(x: Array) -> Array:
+    exps = np.exp(x - x.max(axis=1, keepdims=True))
+    return exps / exps.sum(axis=1, keepdims=True)
+
+
+def _scan(a: Array, b: Array) -> Array:
+    state = np.zeros_like(a)
+    for step in range(a.shape[1]):
+        state[:, step] = a[:, step] * (state[:, step - 1] if step else 0) + b[:, step]
+    return state
+
+
+def _gelu(x: Array) -> Array:
+    from math import erf
+
+    return x * 0.5 * (1 + np.vectorize(erf)(x / np.sqrt(2)))
+
+
+def _causal(x: Array) -> Array:
+    rows, columns = np.indices(x.shape)
+    return np.where(rows >= columns, x, -1e30)
+
+
+def _range_max(x: Array, low: Array, high: Array) -> Array:
+    columns = np.arange(x.shape[1])[None, :]
+    return np.where((columns >= low) & (columns < high), x, -3.4028235e38).max(axis=1, keepdims=True)
+
+
+CASES = {
+    "wide_rows": Case(((256, 1024),), lambda x: x / (1 + np.exp(-x))),
+    "blocked_product": Case(((256, 256), (256, 1024)), lambda a, b: a.T @ b),
+    "row_softmax": Case(((256, 512),), _softmax),
+    "row_norm": Case(((256, 512),), lambda x: x / np.sqrt((x * x).mean(axis=1, keepdims=True))),
+    "transposed_load": Case(((256, 1024),), lambda x: x.T),
+    "scan": Case(((128, 1024), (128, 1024)), _scan),
+    "causal_mask": Case(((256, 256),), _causal),
+    "range_mask": Case(((128, 256), (128, 1), (128, 1)), _range_max),
+    "engines_side_by_side": Case(((256, 512),), lambda x: 3 * x),
+    "keep_order": Case(((384, 512),), _gelu),
+}
+
+
+def examples() -> list[tuple[str, str]]:
+    return [
+        (one.name, target)
+        for target in builtin().manifest.targets
+        for one in builtin().sections(Kind.EXAMPLE, target)
+    ]
+
+
+def code(name: str) -> str:
+    text = builtin().files[f"examples/{name}.md"]
+    (body,) = [part.partition("```")[0] for part in text.split("```python\n")[1:]]
+    return body
+
+
+def inputs(name: str) -> list[Array]:
+    random = np.random.default_rng(7)
+    arrays = [random.standard_normal(shape).astype(np.float32) for shape in CASES[name].shapes]
+    if name == "scan":
+        arrays[0] = np.abs(np.tanh(arrays[0]))
+    if name == "range_mask":
+        arrays[1:] = [np.full((128, 1), 16, np.float32), np.arange(128, dtype=np.float32)[:, None] + 100]
+    return arrays
+
+
+@pytest.mark.parametrize(("name", "target"), examples())
+def test_an_example_computes_what_it_says_within_the_rules_and_can_be_timed(name, target):
+    device, arrays = targets.load(target), inputs(name)
+    program = nki_sim.trace(
+        code(name), args=[ArraySpec(one.shape, "float32") for one in arrays], target=target
+    )
+    assert [breach.message for breach in checks.check(program, device)] == []
+    (found,) = numerics.run(program, list(arrays))
+    expected = CASES[name].meaning(*(one.astype(np.float64) for one in arrays))
+    assert np.linalg.norm(found - expected) <= 2e-5 * np.linalg.norm(expected)
+    assert forecast(program, device).latency_ms > 0
+
+
+def test_every_example_is_run_and_says_so():
+    items = {path: item for path, item in builtin().manifest.items.items() if item.kind is Kind.EXAMPLE}
+    assert {f"examples/{name}.md" for name in CASES} == set(items)
+    assert {item.status for item in items.values()} == {Status.RUN}
+
+
+def test_what_only_one_target_has_is_an_example_for_that_one_alone():
+    assert ("range_mask", "trn2") in examples()
+    assert ("range_mask", "trn1") not in examples()
