@@ -15,11 +15,13 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from agent_core.providers.addresses import LOOPBACK_ONLY
+
 hypothesis.settings.register_profile("local", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
-SECRETS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "SSH_AUTH_SOCK")
+SECRETS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "LOCAL_API_KEY", "CREDENTIALS_DIRECTORY", "SSH_AUTH_SOCK")
 _RATED = {
     "attacks caught": "adversarial/test_attacks.py::test_caught[",
     "attacks held by the jail alone": "adversarial/test_attacks.py::test_held_by_the_jail_alone[",
@@ -86,6 +88,7 @@ def _alone() -> Iterator[None]:
         for name in list(os.environ):
             if name in SECRETS or name.startswith(("NKI_AGENT_", "XDG_STATE_HOME", "STATE_DIRECTORY")):
                 patch.delenv(name)
+        patch.setenv(LOOPBACK_ONLY, "1")  # also for the processes that tests start
         for name in ("connect", "connect_ex"):
             patch.setattr(socket.socket, name, _loopback_only(getattr(socket.socket, name)))
         yield

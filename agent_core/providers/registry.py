@@ -38,7 +38,7 @@ class EndpointSettings(Frozen):
     base_url: str | None = None
     key: Secret | None = None
     connect_seconds: float = Field(default=10.0, gt=0)
-    silence_seconds: float = Field(default=180.0, gt=0)
+    silence_seconds: float = Field(default=300.0, gt=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,122 @@
+"""What the headers of an answer say: limits of rates, when to come back, and which answer it was.
+
+Both vendors' spellings are read, whoever answers: gateways and servers of one's own use either.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+
+from agent_core.providers.completion import RateLimits
+
+_SPAN = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
+_SPAN_SECONDS = (86_400.0, 3600.0, 60.0, 1.0, 0.001)
+
+REQUEST_IDS = ("request-id", "x-request-id")
+
+
+def rate_limits(headers: Mapping[str, str], now: datetime) -> RateLimits | None:
+    """Return what the headers say of limits, None where they say nothing; `now` is when they came.
+
+    Of several limits on tokens the one that counts questions and answers together is taken.
+    """
+    requests, tokens = (
+        _limit(headers, (f"anthropic-ratelimit-{a}-{{}}", f"x-ratelimit-{{}}-{b}"), now)
+        for a, b in (("requests", "requests"), ("tokens", "tokens"))
+    )
+    if tokens == _NOTHING:
+        tokens = _limit(headers, ("anthropic-ratelimit-input-tokens-{}",), now)
+    if requests == _NOTHING and tokens == _NOTHING:
+        return None
+    return RateLimits(
+        requests=requests[0],
+        requests_limit=requests[1],
+        requests_reset_seconds=requests[2],
+        tokens=tokens[0],
+        tokens_limit=tokens[1],
+        tokens_reset_seconds=tokens[2],
+    )
+
+
+def retry_after_seconds(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Return how long the endpoint asks to be left alone, as long as it said it; None where it did not.
+
+    A date is compared with the endpoint's own clock where the answer tells it, with `now` else.
+    """
+    if (millis := _number(headers.get("retry-after-ms"))) is not None:
+        return max(0.0, millis / 1000.0)
+    text = headers.get("retry-after")
+    if (seconds := _number(text)) is not None:
+        return max(0.0, seconds)
+    date = _http_date(text)
+    if date is None:
+        return None
+    return max(0.0, (date - (_http_date(headers.get("date")) or now)).total_seconds())
+
+
+def request_id(headers: Mapping[str, str]) -> str | None:
+    """Return the endpoint's name for the answer, with which its people find it."""
+    found = (headers.get(name) for name in REQUEST_IDS)
+    return next((text[:200] for text in found if text), None)
+
+
+_Limit = tuple[int | None, int | None, float | None]
+_NOTHING: _Limit = (None, None, None)
+
+
+def _limit(headers: Mapping[str, str], names: tuple[str, ...], now: datetime) -> _Limit:
+    """Return remaining, limit and the seconds until it is reset, under the first name that says anything."""
+    for name in names:
+        found = (
+            _whole(headers.get(name.format("remaining"))),
+            _whole(headers.get(name.format("limit"))),
+            _until(headers.get(name.format("reset")), now),
+        )
+        if found != _NOTHING:
+            return found
+    return _NOTHING
+
+
+def _whole(text: str | None) -> int | None:
+    number = _number(text)
+    return None if number is None else max(0, int(number))
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _until(text: str | None, now: datetime) -> float | None:
+    """Return the seconds until a reset: a time (RFC 3339), a span such as "6m0s" or "120ms", or a number."""
+    if not text:
+        return None
+    if (seconds := _number(text)) is not None:
+        return max(0.0, seconds)
+    if span := _SPAN.fullmatch(text.strip()):
+        return sum(
+            float(part) * unit for part, unit in zip(span.groups(), _SPAN_SECONDS, strict=True) if part
+        )
+    try:
+        time = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    return max(0.0, (_aware(time) - now) / timedelta(seconds=1))
+
+
+def _http_date(text: str | None) -> datetime | None:
+    try:
+        return _aware(parsedate_to_datetime(text)) if text else None
+    except ValueError:
+        return None
+
+
+def _aware(time: datetime) -> datetime:
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

@@ -1,0 +1,299 @@
+"""One question over HTTP by a vendor's SDK: what both endpoints share between request and typed outcome.
+
+A subclass says what to send, in its service's words, and reads the answer's events. Here is the rest: the
+client and its deadlines, the headers of every answer, the bound on its length, and that whatever an SDK
+raises comes out as a `CallError`. SDKs retry nothing, and follow no redirect: a key is sent to the configured
+address only. Proxies are those of the environment, and none to this machine itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import httpx2
+
+from agent_core.providers import faults, headers
+from agent_core.providers.addresses import is_loopback, require_allowed
+from agent_core.providers.completion import Completion, CompletionRequest, Observe, Tokens
+from agent_core.providers.failures import CallError, Failure, FailureKind
+
+if TYPE_CHECKING:
+    from agent_core.providers.registry import EndpointSettings
+
+MOST_BYTES = 64 << 20
+"""An answer of more bytes on the wire is broken off: the longest real ones are a third of that."""
+
+_BETWEEN = frozenset({502, 504})
+"""Statuses of something in between, behind which the endpoint may have answered all the same."""
+
+_NOT_TAKEN = re.compile(
+    r"unsupported|not support|unrecogni[sz]ed|unknown|unexpected|extra (?:inputs|fields)"
+    r"|not (?:permitted|allowed)",
+    re.IGNORECASE,
+)
+_NOT_TAKEN_CODES = frozenset({"unsupported_parameter", "unknown_parameter", "unsupported_value"})
+
+
+class AnswerTooLong(Exception):  # noqa: N818 - the names of this tree say what happened
+    """An answer had more bytes than any real one."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """What has come of an answer so far; `refusal` is what the model says instead of one."""
+
+    text: list[str] = field(default_factory=list)
+    model: str | None = None
+    stop_reason: str | None = None
+    tokens: Tokens | None = None
+    refusal: str | None = None
+    events: int = 0
+
+
+class Fault(NamedTuple):
+    """Why there is no answer. `began`: the endpoint may have worked on it, and nobody says how much."""
+
+    kind: FailureKind
+    text: str
+    began: bool
+
+
+class Endpoint(ABC):
+    """A provider over HTTP. One event loop's; any number of requests at a time."""
+
+    ends: ClassVar[Mapping[str, FailureKind | None]]
+    """By stop reason: None for an answer that ended by itself, else the failure that it is."""
+    optional: ClassVar[Mapping[str, str | None]]
+    """Fields of a body that not every server takes, and which one says the same instead, if any."""
+
+    def __init__(self, name: str, settings: EndpointSettings) -> None:
+        assert settings.base_url is not None
+        self.name = name
+        self._settings = settings
+        self._address = settings.base_url
+        self._not_taken: dict[str, set[str]] = {}
+
+    @abstractmethod
+    def body(self, request: CompletionRequest) -> dict[str, Any]:
+        """Return the request as the service takes it."""
+
+    @abstractmethod
+    async def send(self, body: Mapping[str, Any]) -> Any:
+        """Return the SDK's stream of the answer's events, each a JSON value."""
+
+    @abstractmethod
+    def take(self, answer: Answer, event: Mapping[str, Any]) -> None:
+        """Take an event into the answer; what is not as the service describes it counts as absent."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Close the connections."""
+
+    async def complete(
+        self, request: CompletionRequest, *, deadline_seconds: float, observe: Observe
+    ) -> Completion:
+        """Ask once, and wait for the whole answer at most so long.
+
+        Raises:
+            CallError: there is none.
+            agent_core.providers.addresses.RealRequestForbidden: the address must not be asked here.
+        """
+        require_allowed(self._address)
+        answer, seen = Answer(), _Seen(observe)
+        try:
+            async with asyncio.timeout(deadline_seconds):
+                await self._ask(request, answer, seen)
+        except TimeoutError:
+            fault = Fault(FailureKind.TRANSPORT, f"no whole answer in {deadline_seconds:g} s", began=True)
+        except Exception as error:  # noqa: BLE001 - the edge: whatever an SDK raises is a failure of the call
+            fault = self._fault_of(error, answer, seen)
+        else:
+            if (unfit := self._unfit(answer)) is None:
+                return _completion(request, answer, seen)
+            fault = unfit
+        raise CallError(self._failure(fault, request, answer, seen)) from None
+
+    async def _ask(self, request: CompletionRequest, answer: Answer, seen: _Seen) -> None:
+        """Ask without the fields that the model's server was found not to take.
+
+        A body that is refused for such a field is sent again without it at once: nothing was worked on, and
+        there is no other way to know.
+        """
+        without = self._not_taken.setdefault(request.model, set())
+        while True:
+            body = self.body(request)
+            for name in without & body.keys():
+                value = body.pop(name)
+                if (instead := self.optional[name]) is not None and instead not in without:
+                    body[instead] = value
+            try:
+                stream = await self.send(body)
+            except Exception as error:
+                refused = self._refused_for(error, body)
+                if refused is None:
+                    raise
+                without.add(refused)
+            else:
+                break
+        seen.take(stream.response)
+        async with stream:
+            async for event in stream:
+                answer.events += 1
+                if isinstance(event, Mapping):
+                    self.take(answer, event)
+
+    def _refused_for(self, error: Exception, body: Mapping[str, Any]) -> str | None:
+        """Return the optional field of the body for which the server refused it, if that is why."""
+        response = _response(error)
+        if response is None or response.status_code not in {400, 422}:
+            return None
+        refusal = faults.read(getattr(error, "body", None))
+        if not (refusal.codes & _NOT_TAKEN_CODES or _NOT_TAKEN.search(refusal.message)):
+            return None
+        said = refusal.message if refusal.parameter is None else refusal.parameter
+        return next((name for name in self.optional if name in body and name in said), None)
+
+    def _unfit(self, answer: Answer) -> Fault | None:
+        """Return why what came is no answer; None if it is one."""
+        reason = answer.stop_reason
+        if not answer.events:
+            return Fault(FailureKind.SERVER, "what came is no stream of events", began=True)
+        if reason is None:
+            return Fault(FailureKind.TRANSPORT, "cut off: it ended without a stop reason", began=True)
+        kind = self.ends.get(reason, FailureKind.INVALID)
+        if answer.refusal is not None or kind is FailureKind.REFUSED:
+            return Fault(FailureKind.REFUSED, f"the model refused: {answer.refusal or reason}", began=True)
+        if kind is not None:
+            return Fault(kind, f"the answer stopped for {reason}", began=True)
+        if answer.tokens is None:
+            return Fault(FailureKind.TRANSPORT, "cut off: it ended without its count of tokens", began=True)
+        return None
+
+    def _fault_of(self, error: Exception, answer: Answer, seen: _Seen) -> Fault:
+        """Return what an exception of an SDK, or of what it stands on, means."""
+        began = answer.events > 0
+        response, body = _response(error), getattr(error, "body", None)
+        if response is not None:
+            seen.take(response)
+        if response is not None or body is not None:  # the service itself says so
+            status = seen.status or 0
+            refusal = faults.read(body)
+            text = refusal.message or f"status {status}, unexplained"
+            return Fault(faults.kind_of(status, refusal), text, began or status in _BETWEEN)
+        cause = error if isinstance(error, httpx2.HTTPError) else error.__cause__ or error
+        if isinstance(cause, httpx2.ConnectTimeout | httpx2.PoolTimeout):
+            return Fault(
+                FailureKind.TRANSPORT, f"no connection in {self._settings.connect_seconds:g} s", began
+            )
+        if isinstance(cause, httpx2.TimeoutException):
+            text = f"silent for {self._settings.silence_seconds:g} s"
+            return Fault(FailureKind.TRANSPORT, text, began=True)
+        if isinstance(cause, httpx2.ConnectError | httpx2.WriteError | httpx2.UnsupportedProtocol):
+            return Fault(FailureKind.TRANSPORT, f"cannot be reached: {cause}", began)
+        if isinstance(cause, httpx2.HTTPError):
+            return Fault(FailureKind.TRANSPORT, f"the connection broke: {cause}", began=True)
+        return Fault(
+            FailureKind.SERVER, f"what came is no answer: {type(cause).__name__}: {cause}", began=True
+        )
+
+    def _failure(self, fault: Fault, request: CompletionRequest, answer: Answer, seen: _Seen) -> Failure:
+        # Counts that came before the end may not be the last ones.
+        tokens = answer.tokens if answer.stop_reason is not None else None
+        return Failure(
+            kind=fault.kind,
+            message=faults.said(fault.text, (self._settings.key,), request),
+            status=seen.status,
+            retry_after_seconds=seen.retry_after_seconds,
+            request_id=seen.request_id,
+            tokens=tokens,
+            may_cost=fault.began and tokens is None,
+        )
+
+    def _client(self) -> httpx2.AsyncClient:
+        """Return the client for an SDK: with deadlines, for one address, and bounded."""
+        return httpx2.AsyncClient(
+            timeout=self._timeout(),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=32),
+            follow_redirects=False,
+            trust_env=not is_loopback(self._address),
+            verify=not self._address.startswith("http:"),  # nothing to verify, so no certificates to load
+            headers={"accept-encoding": "identity"},  # what is bounded is what is read
+            event_hooks={"response": [_bound]},
+        )
+
+    def _timeout(self) -> httpx2.Timeout:
+        return httpx2.Timeout(self._settings.silence_seconds, connect=self._settings.connect_seconds)
+
+    def _key(self) -> str:
+        """Return the key as SDKs want one: a server that asks for none is sent a word."""
+        return "none" if self._settings.key is None else self._settings.key.reveal()
+
+
+class _Seen:
+    """What the headers of a question's answer said; of several answers the last."""
+
+    def __init__(self, observe: Observe) -> None:
+        self._observe = observe
+        self._taken: httpx2.Response | None = None
+        self.status: int | None = None
+        self.request_id: str | None = None
+        self.retry_after_seconds: float | None = None
+
+    def take(self, response: httpx2.Response) -> None:
+        """Take in an answer's status and headers, once."""
+        if response is self._taken:
+            return
+        self._taken = response
+        now = datetime.now(UTC)
+        self.status = response.status_code
+        self.request_id = headers.request_id(response.headers)
+        self.retry_after_seconds = headers.retry_after_seconds(response.headers, now)
+        if (limits := headers.rate_limits(response.headers, now)) is not None:
+            self._observe(limits)
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A body that ends in an error when it grows beyond any real answer."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        count = 0
+        async for chunk in self._inner:
+            count += len(chunk)
+            if count > MOST_BYTES:
+                raise AnswerTooLong(f"more than {MOST_BYTES} bytes")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+async def _bound(response: httpx2.Response) -> None:
+    assert isinstance(response.stream, httpx2.AsyncByteStream)
+    response.stream = _Bounded(response.stream)
+
+
+def _response(error: Exception) -> httpx2.Response | None:
+    """Return the answer that an SDK's error stands for."""
+    response = getattr(error, "response", None)
+    return response if isinstance(response, httpx2.Response) else None
+
+
+def _completion(request: CompletionRequest, answer: Answer, seen: _Seen) -> Completion:
+    assert answer.stop_reason is not None
+    assert answer.tokens is not None
+    return Completion(
+        text="".join(answer.text),
+        model=answer.model or request.model,
+        stop_reason=answer.stop_reason,
+        tokens=answer.tokens,
+        request_id=seen.request_id,
+    )
