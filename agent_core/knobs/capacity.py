@@ -58,7 +58,7 @@ def adds(ir: KernelIR, place: Place, step: Step) -> bool:
 
 def extent(ir: KernelIR, buffer: Buffer) -> tuple[int, int]:
     """How many tiles of partitions a buffer holds, and how many elements of each row; 1 for a column."""
-    counts = [ir.tiles(dim, ir.scopes[buffer.name][dim]) for dim in buffer.dims]
+    counts = [ir.held(buffer.name, dim) for dim in buffer.dims]
     row = counts[-1] * ir.graph.dim[buffer.dims[-1]].tile if len(buffer.core) > 1 else 1
     return prod(counts[: buffer.lead + 1]), row
 

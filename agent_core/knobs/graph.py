@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+EVERY = "*"
+"""Before a dimension's name: the partitions of its tiles, in each of which a row is the same."""
+
 Setting = str | int | float | bool | None
 
 
@@ -32,7 +35,8 @@ class Dim:
 class Value:
     """A tensor of the workload; the first dimension lies on the partitions, a value of one is a column.
 
-    The first `lead` dimensions are those of a batch, which are walked one by one: what the rest says of it.
+    The first `lead` dimensions are those of a batch, which are walked one by one. A value that is `spread`
+    over a dimension is a row instead of a column: on the chip the same in every partition of its tiles.
     `memory` is where the calls that read it find it; in PSUM only what the tensor engine computes.
     """
 
@@ -41,6 +45,12 @@ class Value:
     dtype: str
     memory: str = "sbuf"
     lead: int = 0
+    spread: str | None = None
+
+    @property
+    def on_chip(self) -> tuple[str, ...]:
+        """The dimensions of a buffer of it."""
+        return self.dims if self.spread is None else (EVERY + self.spread, *self.dims)
 
     @property
     def core(self) -> tuple[str, ...]:

@@ -71,6 +71,8 @@ class _State:
         """The elements of a region: rows over partitions, and of each a row of elements or one."""
         array = self.arrays[region.tensor]
         first, *others = region.spans
+        if region.rows:
+            return np.repeat(array[None, slice(*_bounds(first, at))], region.rows, axis=0)
         if region.tensor not in self._chip:
             rows = (slice(*_bounds(span, at)) for span in region.spans)
             place: tuple[int | slice, ...] = (*(_start(span, at) for span in region.lead), *rows)

@@ -19,7 +19,7 @@ from enum import IntEnum
 from functools import cached_property
 from typing import Any
 
-from agent_core.knobs.graph import Graph
+from agent_core.knobs.graph import EVERY, Graph
 from agent_core.knobs.plan import Plan, plan_of
 
 BLOCK, TILE = "block", "tile"
@@ -81,7 +81,13 @@ class KernelIR:
 
     def tiles(self, dim: str, scope: Scope) -> int:
         """How many tiles of a dimension a scope holds."""
+        if dim.startswith(EVERY):
+            return 1
         return (1, self.ltiles[dim], self.graph.dim[dim].tiles)[scope]
+
+    def held(self, buffer: str, dim: str) -> int:
+        """How many tiles of one of its dimensions a buffer holds."""
+        return self.tiles(dim, self.scopes[buffer].get(dim, Scope.PER_TILE))
 
     def trips(self, loop: str) -> int:
         """How often a loop runs."""

@@ -12,10 +12,11 @@ from math import prod
 
 from agent_core.knobs.capacity import adds, dtype_of, extent, row_of, scratch_of
 from agent_core.knobs.functions import REDUCTIONS
+from agent_core.knobs.graph import EVERY
 from agent_core.knobs.ir import BLOCK, TILE, KernelIR
 from agent_core.knobs.narrowing import Layout
 from agent_core.knobs.nest import Homes, Nest, homes_of
-from agent_core.knobs.operators import SCRATCH
+from agent_core.knobs.operators import SCRATCH, SPREAD
 from agent_core.knobs.plan import Step
 from agent_core.knobs.tree import Allocate, Array, Fill, Kernel, Loop, Node, Region, Span, Statement, Tile
 from agent_core.knobs.validity import layout_of
@@ -75,7 +76,7 @@ class _Lowering:
     def _tile(self, name: str) -> Tile:
         buffer = self._ir.plan.buffer[name]
         tiles, row = extent(self._ir, buffer)
-        rows = self._ir.graph.dim[buffer.core[0]].tile
+        rows = self._ir.plan.rows_of(name)
         return Tile(name, buffer.memory, rows, tiles, row, dtype_of(self._ir, self._layout.place, name))
 
     def _statement(self, step: Step, path: tuple[str, ...]) -> Statement:
@@ -102,13 +103,14 @@ class _Lowering:
         spans = [self._span(step, dim, inside) for dim in self._ir.plan.dims_of(tensor)]
         lead, core = spans[: self._ir.plan.lead_of(tensor)], spans[self._ir.plan.lead_of(tensor) :]
         if tensor not in self._ir.plan.buffer:
-            return Region(tensor, tuple(core), tuple(lead))
+            rows = self._ir.plan.rows_of(step.result) if step.entry is SPREAD else 0
+            return Region(tensor, tuple(core), tuple(lead), rows)
         return Region(tensor, (self._within(tensor, lead, core[0]), *core[1:]))
 
     def _within(self, tensor: str, lead: list[Span], first: Span) -> Span:
         """The place of a tile of partitions in a buffer that holds those of a batch one after the other."""
         buffer = self._ir.plan.buffer[tensor]
-        held = [self._ir.tiles(dim, self._ir.scopes[tensor][dim]) for dim in buffer.dims]
+        held = [self._ir.held(tensor, dim) for dim in buffer.dims]
         terms = [
             (variable, factor * prod(held[number + 1 : buffer.lead + 1]))
             for number, span in enumerate(lead)
@@ -117,6 +119,8 @@ class _Lowering:
         return Span((*terms, *first.terms), first.tiles, first.tile)
 
     def _span(self, step: Step, dim: str, loops: list[str]) -> Span:
+        if dim.startswith(EVERY):
+            return Span((), 1, self._ir.graph.dim[dim.removeprefix(EVERY)].tile)
         factors = {f"{dim}.{BLOCK}": self._ir.ltiles[dim], f"{dim}.{TILE}": 1}
         terms = tuple((_variable(loop), factors[loop]) for loop in loops if loop in factors)
         tiles = self._ir.tiles(dim, self._layout.place.spans[step.number, dim])

@@ -53,9 +53,9 @@ class Operator:
     """One operator. `limits` name the field of the target that bounds an instruction along an axis.
 
     `functions` are the settings that name a function, with the table of those; `numbers` are slots that take
-    a constant as well as a column. The result has the type of the operand `like`; columns are float32.
-    Operands that it `reads` in HBM are arrays as they are, without partitions.
-    `emit` gets the settings, with slots that are constants, and whether the result is added to.
+    a constant as well as a column; in `rows` are slots of one row for all partitions. The result has the type
+    of the operand `like`; columns are float32. What it `reads` in HBM are arrays as they are, without
+    partitions. `emit` gets the settings, with slots that are constants, and whether the result is added to.
     """
 
     name: str
@@ -68,6 +68,7 @@ class Operator:
     settings: Settings = field(default_factory=dict)
     functions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     numbers: frozenset[str] = frozenset()
+    rows: frozenset[str] = frozenset()
     reduces: str | None = None
     memory: str = "sbuf"
     reads: str = "sbuf"
@@ -107,6 +108,10 @@ def _matmul(settings: Settings, arrays: Arrays) -> Array:
 
 def _binary(settings: Settings, arrays: Arrays) -> Array:
     return np.asarray(BINARY[settings["op"]](arrays["data1"], arrays["data2"]))
+
+
+def _binary_row(settings: Settings, arrays: Arrays) -> Array:
+    return _binary(settings, {"data1": arrays["data"], "data2": arrays["row"]})
 
 
 def _scalar(settings: Settings, arrays: Arrays) -> Array:
@@ -226,6 +231,11 @@ def _emit_pairs(name: str) -> Callable[[Settings, bool], tuple[Instruction, ...]
     return emit
 
 
+def _emit_row(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
+    tiles = (("dst", Use("result")), ("data1", Use("data")), ("data2", Use("row")))
+    return (Instruction("tensor_tensor", (*tiles, ("op", _function(settings["op"])))),)
+
+
 def _emit_binary(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
     return _one("tensor_tensor", "data1", "data2", op=_function(settings["op"]))
 
@@ -239,6 +249,10 @@ LOAD = Operator(
     name="NKILoad", operands=_ROWS, result=("P", "F"), engine="dma", reads="hbm", like="data",
     meaning=_data, emit=_emit_move,
 )  # fmt: skip
+SPREAD = Operator(
+    name="NKILoadRow", operands={"data": ("F",)}, result=("*", "F"), engine="dma", reads="hbm", like="data",
+    rows=frozenset({"data"}), meaning=_data, emit=_emit_move,
+)  # fmt: skip
 STORE = Operator(
     name="NKIStore", operands=_ROWS, result=("P", "F"), engine="dma", like="data",
     meaning=_data, emit=_emit_move,
@@ -250,6 +264,7 @@ DRAIN = Operator(
 
 _ENTRIES = (
     LOAD,
+    SPREAD,
     STORE,
     DRAIN,
     Operator(
@@ -269,6 +284,11 @@ _ENTRIES = (
         name="NKITensorTensor", operands={"data1": ("P", "F"), "data2": ("P", "F")}, result=("P", "F"),
         engine="vector", like="data1", settings={"op": REQUIRED}, functions={"op": BINARY},
         meaning=_binary, emit=_emit_binary,
+    ),
+    Operator(
+        name="NKITensorRow", operands={"data": ("P", "F"), "row": ("F",)}, result=("P", "F"),
+        engine="vector", like="data", rows=frozenset({"row"}), settings={"op": REQUIRED},
+        functions={"op": BINARY}, meaning=_binary_row, emit=_emit_row,
     ),
     Operator(
         name="NKITensorScalar",

@@ -54,7 +54,7 @@ def computed(entry: Operator, tensors: dict[str, Array], settings: dict[str, Any
     if batch:
         parts = [computed(entry, _at(entry, tensors, place), settings) for place in np.ndindex(batch)]
         return np.stack(parts).reshape((*batch, *parts[0].shape))
-    wide = {slot: _rows(np.asarray(item, np.float32)) for slot, item in tensors.items()}
+    wide = {slot: _rows(np.asarray(item, np.float32), slot in entry.rows) for slot, item in tensors.items()}
     constants = {slot: np.asarray(settings[slot], np.float32) for slot in entry.numbers & settings.keys()}
     found = entry.meaning(settings, {**wide, **constants})
     is_column = len(entry.result) == 1 or np.ndim(tensors[entry.like]) == 1
@@ -68,8 +68,10 @@ def _at(entry: Operator, tensors: dict[str, Array], place: tuple[int, ...]) -> d
     }
 
 
-def _rows(item: Array) -> Array:
-    return item[:, None] if item.ndim == 1 else item
+def _rows(item: Array, is_row: bool) -> Array:
+    if item.ndim > 1:
+        return item
+    return item[None] if is_row else item[:, None]
 
 
 def _spelled(entry: Operator, given: dict[str, Any]) -> dict[str, Any]:
@@ -159,6 +161,12 @@ class NKITensorTensor(NKIOp):
     """`data1 op data2`, element by element."""
 
     entry = OPERATORS["NKITensorTensor"]
+
+
+class NKITensorRow(NKIOp):
+    """`data op row`: the same row, an input of one dimension, for every row of data."""
+
+    entry = OPERATORS["NKITensorRow"]
 
 
 class NKITensorScalar(NKIOp):

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from agent_core.knobs.graph import Call, Graph, Setting, Value
-from agent_core.knobs.operators import DRAIN, LOAD, OPERATORS, STORE, Operator
+from agent_core.knobs.graph import EVERY, Call, Graph, Setting, Value
+from agent_core.knobs.operators import DRAIN, LOAD, OPERATORS, SPREAD, STORE, Operator
 from nki_sim import targets
 from nki_sim.targets import Target
 
@@ -39,7 +39,8 @@ class Buffer:
     @property
     def scoped(self) -> tuple[str, ...]:
         """The dimensions along which its extent is a knob."""
-        return self.dims if self.partial is None else (*self.dims, self.partial)
+        dims = tuple(dim for dim in self.dims if not dim.startswith(EVERY))
+        return dims if self.partial is None else (*dims, self.partial)
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,9 @@ class Step:
     @cached_property
     def single(self) -> frozenset[str]:
         """Dimensions of which an instruction takes a tile at a time: on partitions, and of a batch."""
-        read = self.entry.operands.values() if self.entry.reads == "sbuf" else ()
-        first = [letters[0] for letters in (*read, self.entry.result)]
+        read = self.entry.operands.items() if self.entry.reads == "sbuf" else ()
+        on_partitions = (letters for slot, letters in read if slot not in self.entry.rows)
+        first = [letters[0] for letters in (*on_partitions, self.entry.result)]
         return frozenset(dim for letter, dim in self.axes if letter in first or letter.startswith(_BATCH))
 
 
@@ -130,6 +132,10 @@ class Plan:
         known = self.buffer.get(tensor)
         return self.graph.value[tensor].dims if known is None else known.dims
 
+    def rows_of(self, buffer: str) -> int:
+        """How many partitions a buffer takes."""
+        return self.graph.dim[self.buffer[buffer].core[0].removeprefix(EVERY)].tile
+
     def core_of(self, tensor: str) -> tuple[str, ...]:
         """Those that instructions see."""
         return self.dims_of(tensor)[self.lead_of(tensor) :]
@@ -149,8 +155,9 @@ def plan_of(graph: Graph) -> Plan:
         for _, name in call.operands:
             if name in graph.inputs and (buffer := _read_as(graph, call, name)) not in {name, *buffers}:
                 value = graph.value[name]
-                buffers[buffer] = Buffer(buffer, "sbuf", value.dims, lead=value.lead)
-                steps.append(_copy(LOAD, name, buffer, value, len(steps)))
+                buffers[buffer] = Buffer(buffer, "sbuf", value.on_chip, lead=value.lead)
+                entry = LOAD if value.spread is None else SPREAD
+                steps.append(_copy(entry, name, buffer, value, len(steps)))
         for made, step in _computed(graph, call, len(steps)):
             buffers[made.name] = made
             steps.append(step)
@@ -191,5 +198,5 @@ def _axes_of(letters: tuple[str, ...], value: Value) -> dict[str, str]:
 
 
 def _copy(entry: Operator, source: str, result: str, value: Value, number: int) -> Step:
-    axes = _axes_of(entry.result, value)
+    axes = _axes_of(entry.operands["data"] if entry is SPREAD else entry.result, value)
     return Step(number, entry.name, (("data", source),), (), result, tuple(axes.items()))

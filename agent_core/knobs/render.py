@@ -73,6 +73,9 @@ class _Writer:
         tile = self.tiles.get(region.tensor)
         if tile is None:
             shape = _shape(self.kernel, region.tensor)
+            if region.rows:
+                spread = f"{region.tensor}.reshape((1, {shape[0]})).broadcast(0, {region.rows})"
+                return f"{spread}[0:{region.rows}, {_elements(first)}]"
             whole = region.tensor if others else f"{region.tensor}.reshape({(*shape, 1)})"
             batch = "".join(f"{_sum(span, 1)}, " for span in region.lead)
             return f"{whole}[{batch}{_elements(first)}, {_elements(others[0]) if others else '0:1'}]"

@@ -122,7 +122,9 @@ def _bound(entry: Operator, tensors: Mapping[str, Symbol]) -> dict[str, Axis]:
         for letter, axis in zip(letters, item.core, strict=False):
             _tie(entry, letter, slot, bound.setdefault(letter, axis).root, axis.root)
     if any(len(tensors[s].core) < len(entry.operands[s]) and "F" in bound for s in tensors):
-        raise WorkloadError(f"{entry.name} takes a column beside rows; use NKITensorScalar for that")
+        raise WorkloadError(
+            f"{entry.name} takes a column beside rows; use NKITensorScalar for that, NKITensorRow for a row"
+        )
     return bound
 
 
@@ -159,10 +161,17 @@ def graph_of(
         if symbol not in _reached(order):
             raise WorkloadError(f"input {key!r} reaches no result; leave it out")
     symbols = [*inputs.values(), *order]
-    dims = _dims(symbols, target)
+    spread = _spread(order)
+    dims = _dims(symbols, target, set(spread))
     named = {axis: dim.name for axis, dim in dims.items()}
     values = tuple(
-        Value(names[symbol], tuple(named[axis.root] for axis in symbol.axes), symbol.dtype, lead=symbol.lead)
+        Value(
+            names[symbol],
+            tuple(named[axis.root] for axis in symbol.axes),
+            symbol.dtype,
+            lead=symbol.lead,
+            spread=named[spread[symbol]] if symbol in spread else None,
+        )
         for symbol in symbols
     )
     return Graph(
@@ -287,12 +296,33 @@ def _names(inputs: Mapping[str, Symbol], order: list[Symbol], variables: dict[st
     return names
 
 
-def _dims(symbols: list[Symbol], target: str) -> dict[Axis, Dim]:
+def _spread(order: list[Symbol]) -> dict[Symbol, Axis]:
+    """Rows that are the same in every partition, and the axis whose partitions these are."""
+    found: dict[Symbol, Axis] = {}
+    for symbol in order:
+        entry = symbol.entry
+        assert entry is not None
+        for slot in entry.rows:
+            row, over = symbol.operands[slot], symbol.operands[entry.like].core[0].root
+            if row.entry is not None or len(row.axes) != 1 or found.setdefault(row, over) is not over:
+                raise WorkloadError(
+                    f"{entry.name}'s {slot} is an input of one dimension, beside rows of one dimension; give "
+                    "what is used twice as two inputs"
+                )
+    for symbol in order:
+        assert symbol.entry is not None
+        for slot, item in symbol.operands.items():
+            if item in found and slot not in symbol.entry.rows:
+                raise WorkloadError(f"{symbol.entry.name}'s {slot} is a row elsewhere; give it as two inputs")
+    return found
+
+
+def _dims(symbols: list[Symbol], target: str, rows: set[Symbol]) -> dict[Axis, Dim]:
     limits = targets.load(target)
     wide = limits.psum_bank_bytes // 4
     found: dict[Axis, None] = {axis.root: None for symbol in symbols for axis in symbol.axes}
     most = dict.fromkeys(found, wide)
-    most |= {symbol.core[0].root: limits.partitions for symbol in symbols}
+    most |= {symbol.core[0].root: limits.partitions for symbol in symbols if symbol not in rows}
     most |= {axis.root: 1 for symbol in symbols for axis in symbol.axes[: symbol.lead]}
     return {
         axis: Dim(f"d{number}", axis.size, _tile(axis.size, most[axis])) for number, axis in enumerate(found)

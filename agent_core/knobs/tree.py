@@ -29,11 +29,15 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A part of an array in HBM or of a buffer, dimension by dimension; `lead` is its place in a batch."""
+    """A part of an array in HBM or of a buffer, dimension by dimension; `lead` is its place in a batch.
+
+    With `rows` it is a row of an array of one dimension, the same that often.
+    """
 
     tensor: str
     spans: tuple[Span, ...]
     lead: tuple[Span, ...] = ()
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,6 +134,14 @@ def shared(x: Any, w: Any) -> Any:
     return output  # noqa: RET504
 
 
+def weighted(x: Any, g: Any) -> Any:
+    """Rows times the same row, and what each is after that is taken off its largest."""
+    product = ops.NKITensorRow(op="multiply")(data=x, row=g)
+    highest = ops.NKITensorReduce(op="max")(data=product)
+    output = ops.NKITensorScalar(op0="subtract")(data=product, operand0=highest)
+    return output  # noqa: RET504
+
+
 def spread(x: Any) -> Any:
     """A column: how far each row's largest element is from its smallest."""
     highest = ops.NKITensorReduce(op="max", axis=1)(data=x)
@@ -213,6 +221,12 @@ WORKLOADS: Mapping[str, Workload] = {
     ),
     "shared": Workload(
         shared, lambda x, w: (x @ w[:, None]).max(axis=-1), _float32(x=(2, 3, 128, 128), w=(2, 128, 64))
+    ),
+    "weighted": Workload(
+        weighted,
+        lambda x, g: x * g - (x * g).max(axis=1, keepdims=True),
+        {"x": ((250, 1536), "bfloat16"), "g": ((1536,), "bfloat16")},
+        tolerance=1e-2,
     ),
     "spread": Workload(spread, lambda x: x.max(axis=1) - x.min(axis=1), _float32(x=(512, 1536))),
     "moved": Workload(

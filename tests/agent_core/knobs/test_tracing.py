@@ -84,6 +84,11 @@ def _product(x: Any, y: Any) -> Any:
     return ops.NKIMatmul()(stationary=x, moving=y)
 
 
+def _row_and_column(x: Any, y: Any) -> Any:
+    product = ops.NKITensorRow(op="multiply")(data=x, row=y)
+    return ops.NKITensorScalar(op0="add")(data=product, operand0=y)
+
+
 def _sum(x: Any, y: Any) -> Any:
     return ops.NKITensorTensor(op="add")(data1=x, data2=y)
 
@@ -101,6 +106,12 @@ def _sum(x: Any, y: Any) -> Any:
         (lambda x: ops.NKIReciprocal()(data=x), [(2,) * 6], "inputs have one to 5 dimensions"),
         (_product, [(3, 64, 64), (2, 64, 64)], "NKIMatmul: a dimension of the batch is 3, but 2 in moving"),
         (_product, [(2, 64, 64), (2, 32, 64)], "NKIMatmul: K is 64, but 32 in moving"),
+        (lambda x, y: ops.NKITensorRow(op="add")(data=x, row=y), [(64, 32), (64,)], "F is 32, but 64 in row"),
+        (lambda x, y: ops.NKITensorRow(op="add")(data=x, row=y), [(64, 32), (1, 32)],
+         "row has shape (1, 32), and lies over (F)"),
+        (lambda x: ops.NKITensorRow(op="add")(data=x, row=ops.NKITensorReduce(op="add")(data=x)), [(64, 64)],
+         "row is an input of one dimension"),
+        (_row_and_column, [(64, 64), (64,)], "NKITensorScalar's operand0 is a row elsewhere"),
         (lambda x, y: ops.NKIReciprocal()(data=x), [(64, 64), (64, 64)], "input 'y' reaches no result"),
         (lambda nl: ops.NKIReciprocal()(data=nl), [(64, 64)], "'nl' cannot be a name in a kernel"),
     ],
@@ -159,3 +170,10 @@ def test_a_column_of_a_batch_is_one_beside_its_dimensions() -> None:
     )
     column = graph.value[graph.output]
     assert (column.dims, column.core, column.dtype) == (("d0", "d1"), ("d1",), "float32")
+
+
+def test_a_row_is_spread_over_the_partitions_of_what_it_is_used_with() -> None:
+    graph = WORKLOADS["weighted"].graph
+    row = graph.value["g"]
+    assert (row.dims, row.spread, row.on_chip) == (("d1",), "d0", ("*d0", "d1"))
+    assert [(dim.size, dim.tile) for dim in graph.dims] == [(250, 125), (1536, 512)]
