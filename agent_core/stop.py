@@ -35,11 +35,13 @@ def stop(state: RunState, config: RunConfig) -> Ending | None:
 def _target(state: RunState, config: RunConfig) -> str | None:
     assert state.initial is not None
     assert state.best is not None
-    wanted = config.search.target_speedup
+    wanted, wanted_ms = config.search.target_speedup, config.search.target_ms
     reached = state.initial.latency_ms / state.best.latency_ms
-    if wanted is None or reached < wanted:
-        return None
-    return f"speed-up {reached:.3f} reached the target of {wanted:g}"
+    if wanted is not None and reached >= wanted:
+        return f"speed-up {reached:.3f} reached the target of {wanted:g}"
+    if wanted_ms is not None and state.best.latency_ms <= wanted_ms:
+        return f"{state.best.latency_ms:.4g} ms reached the target of {wanted_ms:.4g} ms"
+    return None
 
 
 def _near_bound(state: RunState, config: RunConfig) -> str | None:

@@ -20,6 +20,7 @@ from daemon.config import described
 UNITS = {
     "seconds": "s",
     "percent": "% (0 to 100)",
+    "ms": "ms",
     "usd": "US$",
     "rounds": "rounds",
     **dict.fromkeys(("ratio", "speedup", "pos", "neg"), "ratio"),

@@ -23,6 +23,8 @@ def semantic(state: RunState) -> dict[str, Any]:
             if name in config and config[name] == _PLAIN[name]:
                 del config[name]
         config["search"].pop("reuse", None)  # what it brought is in `sequences`
+        if config["search"].get("target_ms") is None:  # as before there were targets in ms
+            config["search"].pop("target_ms", None)
         if config["search"].get("strategy") == "beam":  # as before there were others: those hashes hold
             del config["search"]["strategy"]
     late = [one[part] or {} for one in data["late"].values() for part in ("kernel", "judged")]

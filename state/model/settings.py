@@ -75,6 +75,9 @@ class SearchConfig(Frozen):
         default=2.0, ge=0, le=100, description="stop within this distance of the tight bound"
     )
     target_speedup: float | None = Field(default=None, gt=1, description="stop at this speed-up")
+    target_ms: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="stop at this latency of the best kernel"
+    )
 
 
 ModelShare = Annotated[str, StringConstraints(pattern=r"^[a-z]+/[^\s=]+(=\d+(\.\d+)?)?$")]

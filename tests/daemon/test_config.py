@@ -214,6 +214,7 @@ SEARCHES = st.builds(
     beam=st.integers(1, 64),
     t_pos=st.floats(1, 10, exclude_min=True),
     target_speedup=st.none() | st.floats(1, 1e9, exclude_min=True),
+    target_ms=st.none() | st.floats(0, 1e9, exclude_min=True),
 )
 # Surrogates are no text, in TOML as anywhere else in UTF-8.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
