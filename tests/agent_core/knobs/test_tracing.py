@@ -86,7 +86,8 @@ def _product(x: Any, y: Any) -> Any:
 
 def _row_and_column(x: Any, y: Any) -> Any:
     product = ops.NKITensorRow(op="multiply")(data=x, row=y)
-    return ops.NKITensorScalar(op0="add")(data=product, operand0=y)
+    product_T = ops.NKITranspose()(data=product)
+    return ops.NKITensorScalar(op0="add")(data=product_T, operand0=y)
 
 
 def _sum(x: Any, y: Any) -> Any:
@@ -111,7 +112,7 @@ def _sum(x: Any, y: Any) -> Any:
          "row has shape (1, 32), and lies over (F)"),
         (lambda x, y: ops.NKITensorRow(op="add")(data=x, row=ops.NKITensorReduce(op="add")(data=y)),
          [(64, 32), (32, 16)], "row is an input of one dimension"),
-        (_row_and_column, [(64, 64), (64,)], "NKITensorScalar's operand0 is a row elsewhere"),
+        (_row_and_column, [(64, 32), (32,)], "NKITensorScalar's operand0 is a row elsewhere"),
         (lambda x, y: ops.NKIReciprocal()(data=x), [(64, 64), (64, 64)], "input 'y' reaches no result"),
         (lambda nl: ops.NKIReciprocal()(data=nl), [(64, 64)], "'nl' cannot be a name in a kernel"),
     ],
