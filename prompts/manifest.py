@@ -61,6 +61,8 @@ class Kind(StrEnum):
     API = "api"
     EXAMPLE = "example"
     MENU = "menu"
+    APPROACH = "approach"
+    VARIATION = "variation"
 
 
 class Status(StrEnum):

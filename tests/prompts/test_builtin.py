@@ -11,7 +11,7 @@ import pytest
 
 from agent_core.builtin.menu import menu
 from nki_sim import support, targets
-from prompts import builtin
+from prompts import Kind, Status, builtin
 from state.model import Prediction
 
 TEXTS = {path: text for path, text in builtin().files.items() if path.endswith(".md")}
@@ -91,3 +91,64 @@ def test_the_answers_that_are_asked_for_are_json_that_the_program_can_hold():
 def test_every_file_of_the_folder_is_in_the_manifest():
     folder = Path(__file__).parents[2] / "prompts"
     assert {str(path.relative_to(folder)) for path in folder.rglob("*.md")} == set(TEXTS)
+
+
+ITEMS = builtin().manifest.items
+
+
+def test_every_file_has_its_version_its_source_and_how_far_it_was_checked():
+    assert set(ITEMS) == set(TEXTS)
+    assert [path for path, item in ITEMS.items() if item.version < 1 or not item.source] == []
+    sections = {kind for kind in Kind if kind is not Kind.BLOCK}
+    folders = {
+        "api": Kind.API,
+        "examples": Kind.EXAMPLE,
+        "menu": Kind.MENU,
+        "planner/approach": Kind.APPROACH,
+        "executor/variation": Kind.VARIATION,
+    }
+    for path, item in ITEMS.items():
+        assert item.kind is folders.get(path.rpartition("/")[0], Kind.BLOCK)
+        assert (item.kind in sections) == (path not in blocks())
+
+
+def blocks() -> set[str]:
+    manifest = builtin().manifest
+    return {
+        block.path for role in manifest.roles for target in manifest.targets
+        for block in builtin().templates(role, target)
+    }  # fmt: skip
+
+
+def test_texts_without_facts_name_no_instruction_and_those_with_names_say_that_they_were_compared():
+    for path, text in TEXTS.items():
+        if ITEMS[path].status is Status.WORDS:
+            assert re.findall(r"\bnisa\.\w+\(", text) == [], path
+    compared = {path for path, item in ITEMS.items() if item.status is Status.COMPARED}
+    assert {path for path, _ in CALLS} - compared <= {"guide/rules.md"}
+
+
+def test_sections_are_for_targets_that_there_are_and_can_be_called_for():
+    for path, item in ITEMS.items():
+        assert set(item.targets) <= set(builtin().manifest.targets)
+        if item.kind in (Kind.API, Kind.EXAMPLE):
+            assert item.terms, path
+            assert TEXTS[path].startswith("# ")
+
+
+def test_a_section_s_instructions_are_those_of_its_targets():
+    for path, item in ITEMS.items():
+        for name in re.findall(r"`nisa\.(\w+)\(", TEXTS[path]) if item.kind is Kind.API else ():
+            assert set(item.targets) <= set(INSTRUCTIONS[name]["targets"]), (path, name)
+
+
+def test_techniques_for_models_are_not_those_of_the_rewrites_and_name_bottlenecks_that_there_are():
+    known = {name for technique in menu().values() for name in technique.bottlenecks}
+    for target in builtin().manifest.targets:
+        for one in builtin().sections(Kind.MENU, target):
+            assert one.name not in menu()
+            assert re.fullmatch(r"[a-z][a-z0-9_]{2,39}", one.name)
+            assert one.title
+            assert one.text
+            assert set(one.item.bottlenecks) <= known
+            assert one.item.bottlenecks

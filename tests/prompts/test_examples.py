@@ -1,4 +1,4 @@
-"""The examples that models are told: each runs in the simulator on every target that it is for, on numbers."""
+"""The examples that models are told: each runs in the simulator on its targets, and its numbers are right."""
 
 from __future__ import annotations
 

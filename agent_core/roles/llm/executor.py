@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from agent_core.effects import ImplementRequest
-from agent_core.prompting import Prompts, builtin
+from agent_core.prompting import Kind, Prompts, builtin
 from agent_core.roles import KernelAnswer, ReadBlob
 from agent_core.roles.asking import Ask
 from agent_core.roles.llm import blocks, edits, techniques, telling
@@ -17,14 +17,6 @@ from state.model import EffectKey
 ORDER = (Shed("interface", 1), Shed("examples", 1), Shed("examples", 0), Shed("interface", 0))
 """What goes first when the prompt is too large: problem, reference, plan and kernel stay."""
 
-_OTHERS = "Others carry out the same plan as its words suggest."
-_VARIATIONS = (
-    "Where the plan leaves a choice, take the one that the hardware's figures favour.",
-    f"{_OTHERS} Where it leaves a choice (tiles, loops, engines, buffers), take the second best.",
-    f"{_OTHERS} Write yours anew around the plan's idea instead of changing the kernel line by line.",
-    f"{_OTHERS} Keep yours as small a change as can have the plan's effect.",
-)
-"""What implementation 0, 1, 2, ... of a plan is told, over and over: they should not be copies."""
 MOST_NOTE = 200
 
 
@@ -58,13 +50,14 @@ def _values(
 ) -> Mapping[str, str | Items]:
     told = telling.problem(request.problem, request.size, read)
     number = EffectKey.parse(request.key).implementation
+    variations = [one.text for one in prompts.sections(Kind.VARIATION, request.target)]
     return {
         **told,
         **telling.sections(prompts, request.target, source, *told.values()),
         "plan": telling.plan(request.plan),
         "technique": technique(request),
         "kernel": fenced(source, "python"),
-        "variation": _VARIATIONS[number % len(_VARIATIONS)],
+        "variation": variations[number % len(variations)] if variations else "",
     }
 
 

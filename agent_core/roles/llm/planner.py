@@ -14,7 +14,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from agent_core.effects import LearningContext, PlanRequest
-from agent_core.prompting import Prompts, builtin
+from agent_core.prompting import Kind, Prompts, builtin
 from agent_core.roles import PlanAnswer, ReadBlob
 from agent_core.roles.asking import Ask
 from agent_core.roles.llm import memory, profiles, techniques, telling
@@ -43,19 +43,8 @@ ORDER = (
 """What goes first when the prompt is too large, down to how many: problem, reference and kernel stay."""
 
 APPROACHES = ("apply", "inspired", "apply", "different")
-"""How plan 0, 1, 2, ... of a kernel is to use the menu, over and over."""
+"""How plan 0, 1, 2, ... of a kernel is to use the menu, over and over, by the names of the prompts' texts."""
 
-_APPROACH = {
-    "apply": "Apply one technique of this menu: the one that buys most for this kernel.",
-    "inspired": (
-        "Let this menu inspire you: a variant of one of its techniques, or two that only pay together. Name"
-        " the nearest id, or a new technique."
-    ),
-    "different": (
-        "Do something that is not on this menu: what would an expert see in this kernel that the menu has"
-        " not? Name a new technique, or an id that you know from elsewhere."
-    ),
-}
 MOST_SPEEDUP = 1000.0
 
 
@@ -149,6 +138,7 @@ def _values(
     number = EffectKey.parse(request.key).plan
     ids = techniques.known(prompts, request.target)
     profile = telling.profile_of(request.parent, read)
+    approaches = {one.name: one.text for one in prompts.sections(Kind.APPROACH, request.target)}
     menu = techniques.offered(ids, context, options.dropout_percent, options.least, _chance(request, "menu"))
     return {
         **told,
@@ -159,7 +149,7 @@ def _values(
         "kernel": fenced(source, "python"),
         "standing": standing(request),
         "profile": profiles.shown(profile, source, options.metrics, _chance(request, "profile")),
-        "approach": _APPROACH[APPROACHES[number % len(APPROACHES)]],
+        "approach": approaches.get(APPROACHES[number % len(APPROACHES)], ""),
         "menu": menu,
         "place": f"plan {number + 1} of {request.plans}",
     }
