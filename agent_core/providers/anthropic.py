@@ -71,7 +71,12 @@ class Anthropic(Endpoint):
 
     async def send(self, body: Mapping[str, Any]) -> Any:
         return await self._sdk.post(
-            "/v1/messages", body=body, cast_to=object, stream=True, stream_cls=self._stream_class
+            "/v1/messages",
+            body=body,
+            options={"timeout": self._timeout()},
+            cast_to=object,
+            stream=True,
+            stream_cls=self._stream_class,
         )
 
     def take(self, answer: Answer, event: Mapping[str, Any]) -> None:

@@ -27,7 +27,7 @@ _LIKE_KEYS = re.compile(
     r"""
     \b(?:sk|pk|rk|fw|gsk|xai|hf|key)[-_][A-Za-z0-9_\-*.]{8,}  # as vendors begin their keys, also shortened
     | (?i:\bbearer\s+)[^\s"',;]{4,}
-    | (?i:\b(?:x-api-key|api[-_]?key|authorization)\b["']?\s*[:=]\s*["']?)[^\s"',;}]{4,}
+    | (?i:\b(?:x-api-key|api[-_]?key|authorization)\b["']?\s*[:=]\s*["']?(?:bearer\s+)?)[^\s"',;}]{4,}
     """,
     re.VERBOSE,
 )
@@ -127,13 +127,15 @@ def _from_file(path: Path, *, private: bool) -> Secret:
     except OSError as error:
         why = "a link, not a file" if error.errno == errno.ELOOP else error.strerror
         raise KeyFault(f"{path}: the key cannot be read: {why}") from None
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(file.fileno())
+    try:
+        found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise KeyFault(f"{path}: a key is read from a regular file only")
         if private:
             _require_private(path, found)
-        data = file.read(MOST_BYTES + 1)
+        data = os.read(descriptor, MOST_BYTES + 1)
+    finally:
+        os.close(descriptor)
     if len(data) > MOST_BYTES:
         raise KeyFault(f"{path}: larger than {MOST_BYTES} bytes, so it is no key")
     try:

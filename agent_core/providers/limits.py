@@ -26,32 +26,24 @@ _SLOWED_BY = frozenset({FailureKind.RATE, FailureKind.OVERLOADED})
 
 
 class Bucket(Frozen):
-    """So many were left at a time, and `limit` will be there at another; `left` may be owed (below 0)."""
+    """So many were left when it was seen, and it fills up evenly to its limit; some may be owed (below 0)."""
 
     left: float
-    limit: float
+    limit: float = Field(gt=0)
     seen: float
-    full: float
+    per_second: float = Field(gt=0)
 
     def at(self, now: float) -> float:
         """Return how many there are now."""
-        if now >= self.full:
-            return self.limit
-        return self.left + (self.limit - self.left) * (now - self.seen) / (self.full - self.seen)
+        return min(self.limit, self.left + self.per_second * max(0.0, now - self.seen))
 
     def wait(self, wanted: float, now: float) -> float:
         """Return the seconds until so many are there; what never fits needs a full bucket."""
-        goal = min(wanted, self.limit)
-        if self.at(now) >= goal:
-            return 0.0
-        share = (goal - self.left) / (self.limit - self.left)
-        return max(0.0, self.seen + (self.full - self.seen) * share - now)
+        return max(0.0, (min(wanted, self.limit) - self.at(now)) / self.per_second)
 
     def less(self, taken: float, now: float) -> Bucket:
         """Return the bucket after so many were taken."""
-        if now >= self.full:  # nobody has said how fast a bucket fills that was full
-            return self
-        return Bucket(left=self.at(now) - taken, limit=self.limit, seen=now, full=self.full)
+        return self.model_copy(update={"left": self.at(now) - taken, "seen": now})
 
 
 class Gate(Frozen):
@@ -124,11 +116,14 @@ def refused(state: Gate, now: float, failure: Failure) -> Gate:
 
 
 def _bucket(left: int | None, limit: int | None, reset_seconds: float | None, now: float) -> Bucket | None:
-    """Return the bucket that headers describe; without a limit it is empty until it has what was left."""
-    if left is None or reset_seconds is None or reset_seconds <= 0:
+    """Return the bucket that headers describe: after the time of its reset it is full."""
+    if left is None or reset_seconds is None or reset_seconds < 0.001:
         return None
     most = max(float(limit if limit is not None else left), float(left), 1.0)
-    return Bucket(left=float(left), limit=most, seen=now, full=now + reset_seconds)
+    missing = most - left
+    # A full bucket says nothing of how fast it fills; limits of both vendors are per minute.
+    rate = missing / reset_seconds if missing > 0 else most / 60.0
+    return Bucket(left=float(left), limit=most, seen=now, per_second=rate)
 
 
 class NoTurn(Exception):  # noqa: N818 - the names of this tree say what happened

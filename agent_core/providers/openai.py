@@ -72,7 +72,12 @@ class OpenAI(Endpoint):
 
     async def send(self, body: Mapping[str, Any]) -> Any:
         return await self._sdk.post(
-            "/chat/completions", body=body, cast_to=object, stream=True, stream_cls=self._stream_class
+            "/chat/completions",
+            body=body,
+            options={"timeout": self._timeout()},
+            cast_to=object,
+            stream=True,
+            stream_cls=self._stream_class,
         )
 
     def take(self, answer: Answer, event: Mapping[str, Any]) -> None:

@@ -1,0 +1,78 @@
+"""Windows of models, and how many tokens a text is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_core.providers.completion import CompletionRequest, Part
+from agent_core.providers.windows import (
+    UNKNOWN,
+    WRAPPING_TOKENS,
+    Window,
+    bound,
+    bound_of,
+    count,
+    count_of,
+    parse_override,
+    window_of,
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "endpoint", "window"),
+    [
+        ("claude-sonnet-4-5", "anthropic", Window(context=200_000, output=64_000)),
+        ("claude-opus-4-1-20250805", "anthropic", Window(context=200_000, output=32_000)),
+        ("gpt-4.1", "openai", Window(context=1_000_000, output=32_768)),
+        ("gpt-5-mini", "openai", Window(context=400_000, output=128_000)),
+        ("o3", "openai", Window(context=200_000, output=100_000)),
+        ("gpt-oss-20b", "openai", Window(context=131_072, output=32_768)),
+        ("never-heard-of", "openai", UNKNOWN),
+    ],
+)
+def test_known_models_have_their_window(model, endpoint, window):
+    assert window_of(model, endpoint) == window
+
+
+def test_a_server_of_ones_own_decides_by_itself_whatever_its_model_is_called():
+    assert window_of("openai/gpt-oss-120b", "local") == UNKNOWN
+
+
+def test_the_users_word_comes_first():
+    overrides = dict([parse_override("local/qwen3-coder=65536/16384")])
+    assert window_of("qwen3-coder", "local", overrides=overrides) == Window(context=65536, output=16384)
+    assert window_of("other", "local", overrides=overrides) == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "text", ["", "local/m", "local/m=0/1", "local/m=1/0", "local/m=1", "m=1/1", "local/m=x/1"]
+)
+def test_what_is_no_window_is_refused_with_an_example(text):
+    with pytest.raises(ValueError, match=r"is no window: ENDPOINT/MODEL=CONTEXT/OUTPUT"):
+        parse_override(text)
+
+
+@given(st.text())
+def test_an_estimate_lies_below_the_bound(text):
+    assert count(text) <= bound([text])
+
+
+@given(st.text(), st.text())
+def test_more_text_is_not_fewer_tokens(text, more):
+    assert count(text) <= count(text + more)
+
+
+def test_letters_beyond_ascii_count_whole():
+    assert count("日本語") == 3
+    assert count("") == 0
+    assert count("abc日") == 3
+
+
+def test_a_request_is_counted_with_what_wraps_it():
+    request = CompletionRequest(
+        model="m", guide=(Part(text="ab"),), case=(Part(text="é"), Part(text="")), max_output_tokens=1
+    )
+    assert bound_of(request) == 4 + WRAPPING_TOKENS
+    assert count_of(request) == 2 + WRAPPING_TOKENS
