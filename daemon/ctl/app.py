@@ -17,6 +17,7 @@ from daemon.ctl import exits
 
 VERBS = {
     "run": "pursue:run",
+    "tune": "tune:tune",
     "resume": "pursue:resume",
     "submit": "steer:submit",
     "pause": "steer:pause",

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,20 +17,35 @@ from daemon.errors import DaemonError, UnknownRun
 from daemon.verbs import Submit
 from state.reader import LogReader
 
+if TYPE_CHECKING:
+    from seeds import Problem
+
 _KEYS = {flag.removeprefix("--"): key for key, flag in FLAGS.items()}
 
 
+_SEARCH_OPTIONS = (
+    click.option(
+        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any key of the configuration."
+    ),
+    click.option("--target", help="Target device: trn1 or trn2."),
+    click.option("--seed", type=int, help="Seed of every random draw."),
+    click.option("--strategy", help="beam, or one to compare it with (docs/search.md)."),
+    click.option("--rounds", type=int, help="Rounds at most."),
+    click.option("--size", help="Problem size: full or reduced."),
+)
+
+
+def search_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how a run goes, whatever it is about."""
+    for option in _SEARCH_OPTIONS:
+        function = option(function)
+    return function
+
+
 def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say what a run is about."""
+    """Add the options that say what a run is about, and how it goes."""
+    function = search_options(function)
     for option in (
-        click.option(
-            "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any key of the configuration."
-        ),
-        click.option("--target", help="Target device: trn1 or trn2."),
-        click.option("--seed", type=int, help="Seed of every random draw."),
-        click.option("--strategy", help="beam, or one to compare it with (docs/search.md)."),
-        click.option("--rounds", type=int, help="Rounds at most."),
-        click.option("--size", help="Problem size: full or reduced."),
         click.option("--kernel", type=click.Path(path_type=Path), help="Start from this kernel."),
         click.option("--problem", help="A name from `agentctl problems`, or a folder."),
     ):
@@ -100,10 +115,14 @@ def submission(wanted: Effective, kernel: Path | None) -> Submit:
     """
     import seeds
 
-    config = wanted.config
-    problem = seeds.load(config.run.problem)
+    problem = seeds.load(wanted.config.run.problem)
     source = None if kernel is None else read_source(kernel)
-    run = config.run.model_copy(update={"problem": problem.name})
+    return submitted(wanted, problem, source)
+
+
+def submitted(wanted: Effective, problem: Problem, source: str | None) -> Submit:
+    """Return the command that starts a run on `problem`, from the kernel `source` or the problem's own."""
+    run = wanted.config.run.model_copy(update={"problem": problem.name})
     pinned = tuple(
         key for key, origin in wanted.sources.items() if key.startswith("run.") and origin != FILE_NAME
     )

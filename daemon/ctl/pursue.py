@@ -6,7 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
@@ -17,7 +17,7 @@ from daemon.ctl.app import Session, common
 from daemon.ctl.choices import configured, effective, known_run, last_run, run_options, submission
 from daemon.ctl.fork import fork_of, set_option
 from daemon.ctl.report import as_json, as_text, write_best
-from daemon.ctl.screen import screen_for
+from daemon.ctl.screen import Screen, screen_for
 from daemon.ctl.tracker import Tracker, summary
 from daemon.ctl.words import standing, typed
 from daemon.errors import CommandRefused
@@ -38,11 +38,11 @@ output_option = click.option(
 @common
 def run(session: Session, kernel: Path | None, output: Path | None, **flags: Any) -> int:
     """Optimise a kernel, showing progress; Ctrl-C stops it, and `resume` carries on."""
-    _check_output(session, output)
+    check_output_now(session, output)
     wanted = effective(session, flags)
     command = submission(wanted, kernel)
     sent = send(session.home, command)
-    return _see_through(session, run_id(sent.id, command.config.problem), sent, wanted.config.daemon, output)
+    return see_through(session, run_id(sent.id, command.config.problem), sent, wanted.config.daemon, output)
 
 
 @click.command(epilog=exits.epilog())
@@ -59,29 +59,39 @@ def resume(
     RUN@SEQ goes back to an event of it: the run is paused, and a fork carries on from there in its place.
     Nothing is deleted. With --set, the fork does so with other settings.
     """
-    _check_output(session, output)
+    check_output_now(session, output)
     if (run is None) == (not last):
         raise click.UsageError("name a RUN, or give --last")
     if run is not None and "@" in run:
         command, problem = fork_of(session, run, settings, rewind=True)
         config = configured(session, {}).daemon
         sent = send(session.home, command)
-        return _see_through(session, run_id(sent.id, problem), sent, config, output)
+        return see_through(session, run_id(sent.id, problem), sent, config, output)
     if settings:
         raise click.UsageError("--set goes with RUN@SEQ; for a run as it is there is `agentctl set`")
     waiting = _queued(session.home, run)
     if waiting is not None:
-        return _see_through(session, *waiting, configured(session, {}).daemon, output)
+        return see_through(session, *waiting, configured(session, {}).daemon, output)
     row = _row(session.home, run)
     config = configured(session, {}).daemon
     if row["status"] == RunStatus.CANCELLED:
         raise CommandRefused(f"run {row['run']} is cancelled", code="illegal_state")
     if row["ended"]:
-        return _see_through(session, row["run"], None, config, output)
-    return _see_through(session, row["run"], send(session.home, Resume(run=row["run"])), config, output)
+        return see_through(session, row["run"], None, config, output)
+    return see_through(session, row["run"], send(session.home, Resume(run=row["run"])), config, output)
 
 
-def _check_output(session: Session, output: Path | None) -> None:
+class Beside(Protocol):
+    """What is done beside following a run, for a verb that starts one."""
+
+    def screen(self, screen: Screen, run: str) -> Screen:
+        """Return where the run's progress is shown, and noticed."""
+
+    def done(self, tracker: Tracker) -> tuple[dict[str, Any], str]:
+        """Return what the report has besides, as JSON and in words, however following ended."""
+
+
+def check_output_now(session: Session, output: Path | None) -> None:
     """Say now, not after days, that the best kernel cannot be written there."""
     if output is not None:
         check_output(session.home, output, replace=True)
@@ -109,8 +119,14 @@ def _listed(home: Path, run: str | None) -> dict[str, Any]:
         return known_run(reader, run or last_run(reader))
 
 
-def _see_through(
-    session: Session, run: str, sent: Sent | None, config: DaemonConfig, output: Path | None
+def see_through(
+    session: Session,
+    run: str,
+    sent: Sent | None,
+    config: DaemonConfig,
+    output: Path | None,
+    *,
+    beside: Beside | None = None,
 ) -> int:
     """Follow `run` to its end (`sent` None: it has ended) and report; return the exit status."""
     from daemon.ctl.follow import pursue, replay
@@ -125,25 +141,32 @@ def _see_through(
             replay(session.home, tracker)
             asyncio.run(prove_for_a_while(session.home))
         else:
-            hosted = asyncio.run(pursue(session.home, tracker, sent, screen, config))
-    return _finish(session, tracker, output, hosted=hosted)
+            shown = screen if beside is None else beside.screen(screen, run)
+            hosted = asyncio.run(pursue(session.home, tracker, sent, shown, config))
+    return _finish(session, tracker, output, beside, hosted=hosted)
 
 
-def _finish(session: Session, tracker: Tracker, output: Path | None, *, hosted: bool) -> int:
+def _finish(
+    session: Session, tracker: Tracker, output: Path | None, beside: Beside | None, *, hosted: bool
+) -> int:
     flag = f" --home {quote(str(session.home_option))}" if session.home_option else ""
+    more, text = beside.done(tracker) if beside is not None else ({}, "")
     if tracker.state is None or not tracker.ended:
         known = summary(tracker.run, tracker.state) if tracker.state else {"id": tracker.run}
         how, verb = ("interrupted", "carry on") if hosted else ("detached", "follow")
-        session.emit({**known, "state": how})
+        session.emit({**known, **more, "state": how})
         so_far = f": {standing(tracker.state)}" if tracker.state else ""
         click.echo(f"\nrun {tracker.run} {how}{so_far}", err=True)
         click.echo(f"{verb} with: {typed('resume', *session.home_words, tracker.run)}", err=True)
+        if text:
+            click.echo(text, err=True)
         if hosted:
             _tell_left(session, tracker.run)
         return exits.INTERRUPTED
     with LogReader.open(session.home) as reader:
         kernel_file = write_best(reader, session.home, tracker.run, tracker.state, output)
-    session.emit(as_json(tracker, kernel_file), as_text(tracker, kernel_file, flag))
+    told = as_text(tracker, kernel_file, flag)
+    session.emit({**as_json(tracker, kernel_file), **more}, f"{told}\n{text}" if text else told)
     if hosted:
         _tell_left(session, tracker.run)
     found = tracker.state.status is RunStatus.COMPLETED and tracker.state.best is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from agent_core.knobs.carried import FILE, read
+from agent_core.knobs.carried import FILE, written
 from agent_core.knobs.graph import Call, Graph
 from agent_core.knobs.narrowing import default
 from agent_core.knobs.operators import OPERATORS
@@ -31,20 +31,19 @@ _FREE = frozenset({"NKITranspose"})
 """Operators that compute nothing."""
 
 
-def files(graphs: bytes, reference: str, target: str) -> dict[str, bytes]:
-    """The files of a workload's problem, from the file of its graphs and the text of its reference.
+def files(graph: Graph, reference: str) -> dict[str, bytes]:
+    """The files of the problem that a graph is, with the text of its reference.
+
+    Kernels are for the graph's own shapes, so that these are the problem's one size.
 
     Raises:
-        WorkloadError: the graphs cannot be read.
-        KnobError: a graph has no valid configuration that can be found.
+        KnobError: the graph has no valid configuration that can be found.
     """
-    told = json.loads(graphs)["graphs"]
-    sizes = {size: read(graphs, size, target) for size in told}
     return {
-        SPEC: specification(sizes).encode(),
+        SPEC: specification(graph).encode(),
         REFERENCE: reference.encode(),
-        KERNEL: baseline(sizes[FULL]).encode(),
-        FILE: graphs,
+        KERNEL: baseline(graph).encode(),
+        FILE: written({FULL: graph}),
     }
 
 
@@ -53,22 +52,20 @@ def baseline(graph: Graph) -> str:
     return render(default(graph))
 
 
-def specification(sizes: Mapping[str, Graph]) -> str:
-    """The text of `problem.toml` for graphs that differ in their sizes alone."""
-    return "\n".join(_lines(sizes)) + "\n"
+def specification(graph: Graph) -> str:
+    """The text of `problem.toml` for a graph."""
+    return "\n".join(_lines(graph)) + "\n"
 
 
-def _lines(sizes: Mapping[str, Graph]) -> Iterator[str]:
-    graph = sizes[FULL]
+def _lines(graph: Graph) -> Iterator[str]:
     types = {value.dtype for value in graph.values}
     yield f'name = "{graph.name}"'
     yield f'formula = "{_formula(graph)}"'
     yield f"rel_l2 = {max(TOLERANCES[dtype] for dtype in types)!r}"
     yield f"seeds = {list(SEEDS)}"
     yield "shape_generic = false"
-    for size, item in sizes.items():
-        yield f"\n[sizes.{size}]"
-        yield from (f"{dim.name} = {dim.size}" for dim in item.dims)
+    yield f"\n[sizes.{FULL}]"
+    yield from (f"{dim.name} = {dim.size}" for dim in graph.dims)
     for kind, names in (("inputs", graph.inputs), ("outputs", (graph.output,))):
         for name in names:
             value = graph.value[name]

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from nki_sim import targets
-from nki_sim.targets import Target
 from seeds import Work
 
 
-def peak_flops_per_ms(dtype: str, target: Target) -> float:
+def peak_flops_per_ms(dtype: str, target: str) -> float:
     """Multiplications and additions of the tensor engine at its best, for products in a type."""
-    passes = target.tensor_fp32_passes if dtype == "float32" else 1
-    cells = target.matmul_contract_max * target.matmul_stationary_max
-    return 2 * cells * target.tensor_clock_ghz * 1e6 / passes
+    table = targets.load(target)
+    passes = table.tensor_fp32_passes if dtype == "float32" else 1
+    cells = table.matmul_contract_max * table.matmul_stationary_max
+    return 2 * cells * table.tensor_clock_ghz * 1e6 / passes
 
 
 def roofline_ms(work: Work, target: str) -> float:
     """The longer of what the bytes take at the bandwidth of HBM, and the products at the peak rate."""
-    table = targets.load(target)
-    moved_ms = work.total_bytes / table.hbm_bytes_per_ns / 1e6
-    return max(moved_ms, work.matmul_flops / peak_flops_per_ms(work.matmul_dtype, table))
+    moved_ms = work.total_bytes / targets.load(target).hbm_bytes_per_ns / 1e6
+    return max(moved_ms, work.matmul_flops / peak_flops_per_ms(work.matmul_dtype, target))

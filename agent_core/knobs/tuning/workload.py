@@ -12,7 +12,7 @@ from typing import IO
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from agent_core.knobs.carried import FILE
+from agent_core.knobs.carried import FILE, read
 from agent_core.knobs.errors import KnobError, WorkloadError
 from agent_core.knobs.tuning import problem
 from seeds import Problem, SeedsError, from_files
@@ -76,15 +76,15 @@ def load(path: Path, target: str, *, deadline_seconds: float = DEADLINE_SECONDS)
     return answer.ok.model_copy(update={"cache_root": str(root)})
 
 
-def problem_of(path: Path, workload: Workload, target: str) -> Problem:
-    """The problem that a workload is.
+def problem_of(path: Path, workload: Workload, size: str, target: str) -> Problem:
+    """The problem that a workload is, at its own shapes or, at the size `reduced`, at small ones.
 
     Raises:
-        WorkloadFileError: its graph has no configuration that fits, or its reference is none.
+        WorkloadFileError: it has no such size, no configuration fits, or its reference is none.
     """
     try:
-        files = problem.files(workload.graphs.encode(), workload.reference, target)
-        return from_files(files)
+        graph = read(workload.graphs.encode(), size, target)
+        return from_files(problem.files(graph, workload.reference))
     except (WorkloadError, KnobError) as error:
         raise WorkloadFileError(path, (f"{FILE}: {error}",)) from error
     except SeedsError as error:

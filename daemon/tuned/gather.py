@@ -1,0 +1,162 @@
+"""The kernels of a run as its log has them: where each came from, what the judge said, in slot order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from state.events import (
+    EvaluationCompleted,
+    EvaluationFailed,
+    Event,
+    KernelProposed,
+    PlanProposed,
+    ProfileRecorded,
+    RoundCompleted,
+    RoundStarted,
+    RunCreated,
+    effect_key,
+)
+from state.model import (
+    INITIAL_KEY,
+    JUDGES,
+    PERSON,
+    EffectKey,
+    ErrorInfo,
+    Evaluation,
+    Plan,
+    Role,
+)
+from state.reader import LogReader
+
+PAGE = 500
+
+_TYPES = tuple(
+    kind.__name__
+    for kind in (
+        RunCreated,
+        RoundStarted,
+        RoundCompleted,
+        PlanProposed,
+        KernelProposed,
+        EvaluationCompleted,
+        EvaluationFailed,
+        ProfileRecorded,
+    )
+)
+
+
+@dataclass(slots=True)
+class Kernel:
+    """A kernel of a run. `refuted` is a verdict of a later comparison that found it wrong."""
+
+    key: EffectKey
+    source: str
+    author: str
+    note: str = ""
+    plan: Plan | None = None
+    parent: str | None = None
+    evaluation: Evaluation | None = None
+    refuted: Evaluation | None = None
+    error: ErrorInfo | None = None
+    counters: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        return self.key.candidate
+
+    @property
+    def verdict(self) -> Evaluation | None:
+        """What the judge says of it in the end."""
+        return self.refuted or self.evaluation
+
+    @property
+    def min_ms(self) -> float | None:
+        """Its latency, if it is correct and has one."""
+        judged = self.verdict
+        right = judged is not None and judged.correct and judged.benchmark is not None
+        return judged.benchmark.latency_ms if right and judged and judged.benchmark else None
+
+
+@dataclass(slots=True)
+class Gathered:
+    """A run's kernels, the initial one first, and the rounds that were started."""
+
+    created: RunCreated
+    kernels: list[Kernel]
+    rounds: int
+
+
+def gathered(reader: LogReader, run: str) -> Gathered:
+    """Read a run and its ancestors.
+
+    Raises:
+        StreamUnknown: there is no such run.
+    """
+    found = _Reading()
+    for event in _events(reader, run):
+        found.take(event)
+    assert found.created is not None
+    kernels = [found.kernels[key] for key in sorted(found.kernels)]
+    return Gathered(found.created, kernels, found.rounds)
+
+
+def _events(reader: LogReader, run: str) -> Iterator[Event]:
+    after = 0
+    while page := reader.read(stream=run, after=after, limit=PAGE, types=_TYPES):
+        yield from (item.event for item in page)
+        after = page[-1].seq
+
+
+class _Reading:
+    def __init__(self) -> None:
+        self.created: RunCreated | None = None
+        self.kernels: dict[EffectKey, Kernel] = {}
+        self.rounds = 0
+        self._plans: dict[EffectKey, Plan] = {}
+        self._parents: dict[tuple[int, int], str] = {}
+
+    def take(self, event: Event) -> None:
+        match event:
+            case RunCreated():
+                self.created = event
+                self.kernels[_place(INITIAL_KEY)] = Kernel(_place(INITIAL_KEY), event.kernel, PERSON)
+            case RoundStarted():
+                self.rounds = max(self.rounds, event.round)
+                self._parents |= {(event.round, slot.slot): slot.parent for slot in event.slots}
+            case PlanProposed():
+                self._plans[effect_key(event)] = event.plan
+            case KernelProposed():
+                self._proposed(effect_key(event), event)
+            case EvaluationCompleted():
+                self._judged(effect_key(event), event.evaluation)
+            case EvaluationFailed() if (kernel := self.kernels.get(_place(effect_key(event)))) is not None:
+                kernel.error = event.error
+            case ProfileRecorded():
+                kernel = self.kernels.get(_place(EffectKey.parse(event.key)))
+                if kernel is not None:
+                    kernel.counters = dict(event.counters)
+
+    def _proposed(self, key: EffectKey, event: KernelProposed) -> None:
+        planned = key._replace(implementation=0, repair=0, role=Role.PLANNER)
+        self.kernels[_place(key)] = Kernel(
+            _place(key),
+            event.source,
+            event.author,
+            event.note,
+            self._plans.get(planned),
+            self._parents.get((key.round, key.slot)),
+        )
+
+    def _judged(self, key: EffectKey, evaluation: Evaluation) -> None:
+        kernel = self.kernels.get(_place(key))
+        if kernel is None or key.role not in JUDGES:
+            return
+        if not evaluation.correct and kernel.evaluation is not None:
+            kernel.refuted = evaluation
+        elif kernel.evaluation is None or evaluation.level.covers(kernel.evaluation.level):
+            kernel.evaluation = evaluation
+
+
+def _place(key: EffectKey) -> EffectKey:
+    return key.for_role(Role.EXECUTOR)
