@@ -10,9 +10,10 @@ from __future__ import annotations
 import ast
 import math
 import random
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from agent_core.decide import decide
@@ -150,7 +151,10 @@ def judge_constants(source: str) -> Evaluation:
 
 
 class World:
-    """One run, driven by hand. `order` seeds the order of actions; None is first come, first served."""
+    """One run, driven by hand. `order` seeds the order of actions; None is first come, first served.
+
+    `files` are those of the problem, for proposers that read it.
+    """
 
     def __init__(
         self,
@@ -161,6 +165,7 @@ class World:
         catch: Catch = catch_nothing,
         proposer: Proposer | None = None,
         bounds: Bounds | None = None,
+        files: Mapping[str, bytes] = MappingProxyType({}),
         order: int | None = None,
         faults: Faults = Faults(),
     ) -> None:
@@ -176,7 +181,8 @@ class World:
         self._in_flight: list[EffectKey] = []
         self._keys: set[str] = set()
         self._state: RunState | None = None
-        problem = ProblemRef(name="toy", digest=digest_of(b"toy"), files={})
+        digests = {path: self.put(data.decode()) for path, data in files.items()}
+        problem = ProblemRef(name="toy", digest=digest_of(b"toy"), files=digests)
         self.append(
             RunCreated(
                 config=config or small(),
