@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from agent_core.proposers import ANY, asks_models
 from state.fold import RunState
-from state.model import ModelRecord, RunConfig
+from state.model import EffectKey, ModelRecord, Role, RunConfig, draw_seed
 
 PRIOR_ATTEMPTS = 24
 """As many attempts of the average model are added to what is known of each."""
@@ -74,13 +74,38 @@ def deal(state: RunState, config: RunConfig, planners: Sequence[str]) -> list[st
     return dealt
 
 
-def drawn(texts: Sequence[str], draw: int) -> str | None:
+def _drawn(models: Sequence[Share], draw: int) -> str | None:
     """Return one of the models by their weights and an effect's draw; None where there are none."""
-    models = shares(texts)
     if not models:
         return None
     random = Random(f"{draw}|model")  # noqa: S311 - no secret
     return random.choices([one.model for one in models], [one.weight for one in models])[0]
+
+
+def planner_of(state: RunState, key: EffectKey) -> str:
+    """Return who answers for a slot; a person's slot has no planner, the run's first one serves it."""
+    return next((one.planner for one in state.slots if one.slot == key.slot), state.config.planner[0])
+
+
+def model_of(state: RunState, key: EffectKey) -> str | None:
+    """Return the model that answers an effect: that of its slot, or one of those given for its role.
+
+    All repairs of a kernel are asked of one model. None where its planner has no model.
+    """
+    config = state.config
+    draw = draw_seed(config.seed, key._replace(repair=0))
+    dealt = next((one.model for one in state.slots if one.slot == key.slot), None)
+    return (
+        _drawn(shares(_of_role(key.role, config)), draw)
+        or dealt
+        or _drawn(serving(planner_of(state, key), config), draw)
+    )
+
+
+def _of_role(role: Role, config: RunConfig) -> tuple[str, ...]:
+    if role is Role.EXECUTOR:
+        return config.llm.executor_models
+    return config.llm.summarizer_models if role in (Role.SUMMARIZER, Role.REFLECTOR) else ()
 
 
 def worth(models: Sequence[str], known: Mapping[str, ModelRecord]) -> dict[str, float]:

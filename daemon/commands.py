@@ -22,6 +22,7 @@ import seeds
 from agent_core.proposers import ProposerError, asks_models, require
 from daemon import wording
 from daemon.amend import JUDGED_BY, amended, changes, run_keys
+from daemon.calls.till import lost, settled
 from daemon.config import ConfigError
 from daemon.errors import BadFile, CommandRefused, UnknownEvent, UnknownRun
 from daemon.forking import Cut, first_events
@@ -82,13 +83,14 @@ Touched = Callable[[Command, str], None]
 class Carried:
     """What a command comes to in one run: events, the blobs they name, and what its answer says besides.
 
-    `parent` is what happens to the run that a fork continues.
+    `parent` is what happens to the run that a fork continues, `beside` what else is stored with it.
     """
 
     events: tuple[Event, ...] = ()
     blobs: tuple[bytes, ...] = ()
     result: Mapping[str, JsonValue] = field(default_factory=dict)
     parent: tuple[Event, ...] = ()
+    beside: tuple[NewEvent, ...] = ()
 
 
 class Commands:
@@ -154,7 +156,7 @@ class Commands:
             run = command.run
             state, expect[run] = self._look(run)
             carried = steer(run, state, command)
-        caused += [NewEvent(run, event) for event in carried.events]
+        caused += [*(NewEvent(run, event) for event in carried.events), *carried.beside]
         answer = CommandCompleted(id=id_, result={"run": run, **carried.result})
         await self._log.append([*caused, NewEvent(SYSTEM_STREAM, answer)], blobs=carried.blobs, expect=expect)
         return run
@@ -260,7 +262,7 @@ def steer(run: str, state: RunState, command: Steering) -> Carried:
         case Approve():
             return _approved(run, state, command)
         case Cancel():
-            return Carried((RunCancelled(reason=command.reason),))
+            return _cancelled(run, state, command)
         case Propose():
             return _proposed(state, command)
         case Set():
@@ -286,6 +288,19 @@ def _resumed(run: str, state: RunState, command: Resume) -> Carried:
         raise CommandRefused(waits, code="needs_approval", hint=f"agentctl approve {run}")
     paused = state.status is RunStatus.PAUSED
     return Carried((RunResumed(reason=command.reason),) if paused else ())
+
+
+def _cancelled(run: str, state: RunState, command: Cancel) -> Carried:
+    """End a run, and charge its calls under way at all that is held for them: nobody will hear of them."""
+    gone = [
+        lost(key, call, known, priced=state.prices.get(known.model) is not None, reason="cancelled")
+        for key, effect in state.open.items()
+        for call, known in enumerate(effect.calls)
+        if known.held is not None
+    ]
+    return Carried(
+        (*gone, RunCancelled(reason=command.reason)), beside=tuple(settled(run, one) for one in gone)
+    )
 
 
 def _approved(run: str, state: RunState, command: Approve) -> Carried:

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from daemon.errors import DaemonError
@@ -53,6 +53,39 @@ def _cpus() -> int:
     return os.cpu_count() or 1
 
 
+def _price(text: str) -> str:
+    from agent_core.providers.prices import parse_override
+
+    parse_override(text)
+    return text
+
+
+def _window(text: str) -> str:
+    from agent_core.providers.windows import parse_override
+
+    parse_override(text)
+    return text
+
+
+class EndpointConfig(Frozen):
+    """How an endpoint of models is reached, and how patiently it is asked."""
+
+    base_url: str | None = Field(
+        default=None, pattern=r"^https?://", description="where the endpoint is; not set: its usual place"
+    )
+    key_file: str | None = Field(
+        default=None,
+        description="a file of mode 0600 with the key; else a credential or variable has it",
+    )
+    calls: int = Field(default=8, ge=1, le=1024, description="questions under way at a time")
+    deadline_seconds: float = Field(
+        default=900.0, gt=0, le=86_400, description="deadline of one attempt at an answer"
+    )
+    patience_seconds: float = Field(
+        default=21_600.0, gt=0, le=604_800, description="how long one question is asked again and again"
+    )
+
+
 class DaemonConfig(Frozen):
     """How the process works; nothing here changes what a run finds."""
 
@@ -71,6 +104,34 @@ class DaemonConfig(Frozen):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="the least that agentd logs"
     )
+    day_usd: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="what LLM calls of all runs may cost a day (UTC)",
+    )
+    day_tokens: int | None = Field(default=None, ge=1, description="tokens that they may take on a day")
+    day_calls: int | None = Field(default=None, ge=1, description="LLM calls of all runs on a day")
+    prices: tuple[Annotated[str, AfterValidator(_price)], ...] = Field(
+        default=(),
+        description="prices of one's own, ENDPOINT/MODEL=INPUT/CACHED/OUTPUT in US$ per million tokens",
+    )
+    windows: tuple[Annotated[str, AfterValidator(_window)], ...] = Field(
+        default=(), description="how much models take, ENDPOINT/MODEL=CONTEXT/OUTPUT in tokens"
+    )
+    anthropic: EndpointConfig = EndpointConfig()
+    openai: EndpointConfig = EndpointConfig()
+    local: EndpointConfig = EndpointConfig()
+
+    def endpoint(self, name: str) -> EndpointConfig:
+        """Return the settings of an endpoint that `agent_core.providers.registry` knows."""
+        found: EndpointConfig = getattr(self, name)
+        return found
+
+    @property
+    def calls(self) -> int:
+        """How many questions may be under way at a time, of all endpoints together."""
+        return self.anthropic.calls + self.openai.calls + self.local.calls
 
 
 class Config(Frozen):

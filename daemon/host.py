@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from daemon.calls.desk import Desk
 from daemon.commands import Commands
 from daemon.config import DaemonConfig
 from daemon.edits import Edits
@@ -86,16 +87,19 @@ async def work_on(
     focus: set[str] | None = None,
     notifier: Notifier = UNHEARD,
     changed: Callable[[DaemonConfig], None] | None = None,
+    desk: Desk | None = None,
 ) -> None:
     """Take commands and advance runs until `stop`; then end in-flight work and close the workers.
 
     `focus` names the runs to advance, None all; runs that are submitted, forked or let go on join it.
     `notifier` hears how it goes, `changed` of other settings of the process: an edit of the file made them.
+    `desk` is where models are asked, by default as `config` says.
 
     Raises:
         state.errors.StateError: the log failed.
     """
-    runner = Runner(event_log, workers, retry=_retry(config))
+    desk = Desk(event_log, config) if desk is None else desk
+    runner = Runner(event_log, workers, desk=desk, retry=_retry(config))
     supervisor = Supervisor(
         event_log, runner, limits=_limits(config), grace_seconds=config.grace_seconds, focus=focus
     )
@@ -107,7 +111,7 @@ async def work_on(
         supervisor.touch(run)
 
     commands = Commands(event_log, workers, touched=touched)
-    edits = Edits(event_log, turn=commands.turn, apply=_applying(runner, supervisor, workers, changed))
+    edits = Edits(event_log, turn=commands.turn, apply=_applying(runner, supervisor, workers, desk, changed))
     inbox = Inbox(event_log.home, commands.handle)
     parts = {"writer": event_log.turns, "supervisor": supervisor.turns, "inbox": inbox.turns}
 
@@ -124,12 +128,14 @@ async def work_on(
             space.watch(),
             inbox.watch(),
             edits.watch(),
+            desk.watch(supervisor.touch),
             pulse.beat(),
             leaving,
             rest(supervisor, workers),
         )
         await alongside(supervisor.run(stop), *sides, stop=stop)
     finally:
+        await desk.aclose()
         await workers.aclose()
 
 
@@ -137,6 +143,7 @@ def _applying(
     runner: Runner,
     supervisor: Supervisor,
     workers: Workers,
+    desk: Desk,
     changed: Callable[[DaemonConfig], None] | None,
 ) -> Callable[[DaemonConfig], None]:
     """Return what puts other settings of the process into force."""
@@ -145,6 +152,7 @@ def _applying(
         runner.retry = _retry(fresh)
         supervisor.change(_limits(fresh), grace_seconds=fresh.grace_seconds)
         workers.change(fresh)
+        desk.change(fresh)
         if changed is not None:
             changed(fresh)
 
@@ -163,7 +171,9 @@ async def rest(supervisor: Supervisor, workers: Workers) -> None:
 
 
 def _limits(config: DaemonConfig) -> Limits:
-    return Limits(evaluations=config.evaluations, proposals=config.proposals, runs=config.runs)
+    return Limits(
+        evaluations=config.evaluations, proposals=config.proposals, runs=config.runs, calls=config.calls
+    )
 
 
 def _retry(config: DaemonConfig) -> RetryPolicy:

@@ -9,24 +9,31 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from agent_core.effects import REQUESTS, STARTED, Decision, Effect, LookAheadRequest
+from agent_core.ensemble import planner_of
+from agent_core.proposers import asks_models
 from state.fold import RunState
-from state.model import EffectKey, EvaluationRequest, Role, digest_of
+from state.model import EffectKey, EvaluationRequest, digest_of
 from state.records import NewEvent
+from state.run import OpenEffect
 
 
 class Kind(Enum):
-    """What an effect takes up: a slot of an evaluator, or one of a proposer."""
+    """What an effect takes up: a slot of an evaluator, one of a proposer, or nothing here: a model works."""
 
     EVALUATION = "evaluation"
     PROPOSAL = "proposal"
+    CALL = "call"
 
 
 _SIMULATES = frozenset({EvaluationRequest, LookAheadRequest})
 """Requests whose answer is the evaluator's work, nearly all of it."""
 
 
-def kind_of(role: Role) -> Kind:
-    return Kind.EVALUATION if REQUESTS[role] in _SIMULATES else Kind.PROPOSAL
+def kind_of(state: RunState, key: EffectKey) -> Kind:
+    """Return what an effect of a run takes up."""
+    if REQUESTS[key.role] in _SIMULATES:
+        return Kind.EVALUATION
+    return Kind.CALL if asks_models(planner_of(state, key)) else Kind.PROPOSAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,7 @@ class Ready:
 
     key: EffectKey
     request: str
+    kind: Kind
     delivery: int = 1
     reserved_usd: float = 0.0
     blobs: tuple[bytes, ...] = ()
@@ -51,6 +59,7 @@ class Flight:
     """An effect that is being performed since the loop's time `since`; its run was charged for it."""
 
     task: asyncio.Task[None]
+    kind: Kind
     charge: float
     since: float
 
@@ -82,21 +91,25 @@ class Lane:
         Of each kind at most `most` are held; the rest is derived anew when these have ended.
         """
         for key, start in self._due(state, decisions):
-            kind = kind_of(key.role)
+            kind = kind_of(state, key)
             self.unjudged += kind is Kind.EVALUATION
             if len(self.ready[kind]) < most:
-                self.ready[kind].append(start if isinstance(start, Ready) else _fresh(start))
+                self.ready[kind].append(_ready(key, start, kind))
 
-    def _due(self, state: RunState, decisions: list[Decision]) -> Iterator[tuple[EffectKey, Ready | Effect]]:
+    def _due(
+        self, state: RunState, decisions: list[Decision]
+    ) -> Iterator[tuple[EffectKey, OpenEffect | Effect]]:
         for text, effect in state.open.items():
             key = EffectKey.parse(text)
             if key not in self.flying:  # the log has it open and nobody performs it
-                yield key, Ready(key, effect.request, effect.delivery + 1, effect.reserved_usd)
+                yield key, effect
         for item in decisions:
             if isinstance(item, Effect):
                 yield item.key, item
 
 
-def _fresh(effect: Effect) -> Ready:
+def _ready(key: EffectKey, effect: OpenEffect | Effect, kind: Kind) -> Ready:
+    if isinstance(effect, OpenEffect):
+        return Ready(key, effect.request, kind, effect.delivery + 1, effect.reserved_usd)
     request = effect.request.model_dump_json().encode()
-    return Ready(effect.key, digest_of(request), blobs=(request, *effect.blobs))
+    return Ready(key, digest_of(request), kind, blobs=(request, *effect.blobs))

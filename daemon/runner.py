@@ -23,8 +23,12 @@ from agent_core.effects import (
     ReflectRequest,
     SummarizeRequest,
 )
+from agent_core.ensemble import planner_of
+from agent_core.proposers import asks_models
 from agent_core.roles import RoleError
 from agent_core.roles.mechanical import reflection_of
+from daemon.calls.desk import Desk
+from daemon.calls.errors import Held
 from daemon.profiles import counters_of
 from daemon.workers import Workers
 from remote.cache import cache_key as evaluation_key
@@ -93,9 +97,18 @@ class Outcome:
 class Runner:
     """Performs effects of any run; one call per effect, any number at a time."""
 
-    def __init__(self, event_log: EventLog, workers: Workers, *, retry: RetryPolicy | None = None) -> None:
+    def __init__(
+        self,
+        event_log: EventLog,
+        workers: Workers,
+        *,
+        desk: Desk | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        """`desk` is where planners ask models; None: no run has any that does."""
         self._log = event_log
         self._workers = workers
+        self._desk = desk
         self.retry = retry or RetryPolicy()
         self._judging: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._roles: dict[Role, Callable[[str, EffectKey, Any], Awaitable[Outcome]]] = {
@@ -111,6 +124,7 @@ class Runner:
 
         Raises:
             state.errors.StateError: the log failed; the effect stays open.
+            Held: its run waits, or is over; the effect stays open.
         """
         asked: Any = REQUESTS[key.role].model_validate_json(self._log.get_blob(request))
         if key.role in JUDGES:
@@ -126,17 +140,18 @@ class Runner:
             return await self._roles[key.role](run, key, asked)
         except RoleError as error:
             return _failed(key, asked, error.info, error.usage)
-        except StateError:
+        except (StateError, Held):
             raise
         except Exception as error:
             log.exception("role_failed", run=run, key=str(key))
             return _failed(key, asked, _internal(error), Usage())
 
     def _proposer(self, run: str, key: EffectKey) -> Any:
-        """Return who answers for the slot; a person's slot has no planner, the run's first one serves it."""
-        state = self._log.state(run)
-        names = {slot.slot: slot.planner for slot in state.slots}
-        return self._workers.proposer(names.get(key.slot, state.config.planner[0]))
+        """Return who answers for the effect's slot."""
+        planner = planner_of(self._log.state(run), key)
+        if asks_models(planner) and self._desk is not None:
+            return self._desk.roles(run, key)
+        return self._workers.proposer(planner)
 
     async def _plan(self, run: str, key: EffectKey, asked: Any) -> Outcome:
         answer = await self._proposer(run, key).plan(asked, self._log.get_blob)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,8 +22,9 @@ import structlog
 
 from agent_core.decide import decide
 from agent_core.effects import Record
+from daemon.calls.errors import Held
 from daemon.deadlines import Deadlines
-from daemon.lanes import Flight, Kind, Lane, Ready, kind_of
+from daemon.lanes import Flight, Kind, Lane, Ready
 from daemon.looking import append_seen
 from daemon.sequences import beside
 from daemon.shares import FairShare, Places
@@ -54,6 +56,15 @@ class Limits:
     evaluations: int
     proposals: int
     runs: int = 1024
+    calls: int = 1
+
+    def of(self, kind: Kind) -> int:
+        """Return how many effects of a kind may be in flight."""
+        return {
+            Kind.EVALUATION: self.evaluations,
+            Kind.PROPOSAL: self.proposals,
+            Kind.CALL: self.calls,
+        }[kind]
 
 
 class Supervisor:
@@ -169,7 +180,7 @@ class Supervisor:
         if self._deadlines.watch(run, state) and not records:
             records = [Record((RoundDeadlinePassed(round=state.round),))]
         if not records:
-            lane.fill(state, decisions, most=max(self._limits.evaluations, self._limits.proposals))
+            lane.fill(state, decisions, most=max(map(self._limits.of, Kind)))
             if lane.idle:
                 log.error("run_stalled", run=run, round=state.round)  # a bug of decide: say so, do not spin
             return False
@@ -202,7 +213,7 @@ class Supervisor:
             stored = await self._log.append(starts, blobs=blobs, expect={run: lane.seen})
         except StaleAppend:
             for ready, charge in chosen:
-                self._shares[kind_of(ready.key.role)].end(run, charge, 0.0)
+                self._shares[ready.kind].end(run, charge, 0.0)
             self.touch(run)  # the run moved on: its ready effects are derived anew
             return
         lane.seen = stored[-1].run_seq
@@ -230,22 +241,22 @@ class Supervisor:
 
     def _room(self, kind: Kind) -> int:
         """Return how many more effects of a kind may start."""
-        limit = self._limits.evaluations if kind is Kind.EVALUATION else self._limits.proposals
-        flying = sum(kind_of(key.role) is kind for lane in self._lanes.values() for key in lane.flying)
-        return max(0, limit - flying)
+        flights = (flight for lane in self._lanes.values() for flight in lane.flying.values())
+        return max(0, self._limits.of(kind) - sum(flight.kind is kind for flight in flights))
 
     def _launch(self, run: str, lane: Lane, ready: Ready, charge: float, event_id: str) -> None:
         with structlog.contextvars.bound_contextvars(run=run, effect=str(ready.key), event_id=event_id):
             task = asyncio.create_task(  # with a copy of the context: what it logs says what it is for
                 self._perform(run, ready), name=f"{run} {ready.key}"
             )
-        lane.flying[ready.key] = Flight(task, charge, asyncio.get_running_loop().time())
+        lane.flying[ready.key] = Flight(task, ready.kind, charge, asyncio.get_running_loop().time())
         task.add_done_callback(lambda done: self._landed(run, lane, ready.key, done))
 
     async def _perform(self, run: str, ready: Ready) -> None:
         """Perform an effect; a run that needs what the log lost waits for a person, and the others go on."""
         try:
-            await self._performer.perform(run, ready.key, ready.request)
+            with suppress(Held):  # it stays open, and is delivered again when its run goes on
+                await self._performer.perform(run, ready.key, ready.request)
         except BlobMissing as error:
             reason = f"{ready.key}: {error}"
             await append_seen(
@@ -257,7 +268,7 @@ class Supervisor:
     def _landed(self, run: str, lane: Lane, key: EffectKey, task: asyncio.Task[None]) -> None:
         flight = lane.flying.pop(key)
         seconds = asyncio.get_running_loop().time() - flight.since
-        self._shares[kind_of(key.role)].end(run, flight.charge, seconds)
+        self._shares[flight.kind].end(run, flight.charge, seconds)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failure = error
         self.touch(run)

@@ -154,6 +154,11 @@ class EventLog:
         """Return the hash of one of a run's events; raises StreamUnknown."""
         return self._reader.hash_at(run, run_seq)
 
+    def began_us(self, run: str) -> int:
+        """Return when a run began, a fork with its own first event, in microseconds of the wall clock."""
+        found = self._reader.read(stream=run, types=("RunCreated", "RunForked"), newest=True, limit=1)
+        return found[0].ts_us if found else 0
+
     def round_began_us(self, run: str) -> int:
         """Return when a run's last round began, in microseconds of the wall clock; 0 if it had none."""
         found = self._reader.read(stream=run, types=("RoundStarted",), newest=True, limit=1)

@@ -13,7 +13,15 @@ from agent_core.decide import decide
 from agent_core.effects import Record
 from agent_core.ensemble import Share
 from state.events import RoundStarted
-from state.model import LlmConfig, ModelRecord, RunConfig, SearchConfig
+from state.model import (
+    EffectKey,
+    LlmConfig,
+    ModelRecord,
+    Role,
+    RunConfig,
+    SearchConfig,
+    SlotAssignment,
+)
 from tests.support.world import World, small
 
 FAST, SLOW = "anthropic/fast", "local/slow"
@@ -117,12 +125,38 @@ def test_without_a_price_models_are_compared_by_tokens():
     assert worth[FAST] > 1 > worth[SLOW]
 
 
-def test_a_model_for_an_effect_follows_from_its_draw():
-    names = ("a/one=3", "b/two")
-    found = Counter(ensemble.drawn(names, draw) for draw in range(400))
+def effect(role: Role, plan: int = 0, repair: int = 0) -> EffectKey:
+    return EffectKey(1, 0, plan, 0, repair, role)
+
+
+def test_a_model_for_an_effect_follows_from_its_draw_where_its_slot_has_none():
+    state = World().state.model_copy(update={"config": config("a/one=3", "b/two"), "slots": ()})
+    found = Counter(ensemble.model_of(state, effect(Role.PLANNER, plan)) for plan in range(400))
     assert 260 < found["a/one"] < 340
-    assert ensemble.drawn(names, 7) == ensemble.drawn(names, 7)
-    assert ensemble.drawn((), 7) is None
+    assert found["a/one"] + found["b/two"] == 400
+    bare = state.model_copy(update={"config": config(planner=("local",))})
+    assert ensemble.model_of(bare, effect(Role.PLANNER)) is None
+    assert ensemble.planner_of(bare, effect(Role.PLANNER)) == "local"
+
+
+def test_roles_with_models_of_their_own_use_these_and_the_others_the_slot_s():
+    slot = SlotAssignment(slot=0, parent="p", planner="llm", model="a/plans", plans=1, implementations=1)
+    settings = config("a/plans", "b/other")
+    llm = settings.llm.model_copy(
+        update={"executor_models": ("c/codes", "d/codes"), "summarizer_models": ("e/notes",)}
+    )
+    state = World().state.model_copy(
+        update={"slots": (slot,), "config": settings.model_copy(update={"llm": llm})}
+    )
+    assert ensemble.model_of(state, effect(Role.PLANNER)) == "a/plans"
+    assert ensemble.model_of(state, effect(Role.SUMMARIZER)) == "e/notes"
+    assert ensemble.model_of(state, effect(Role.REFLECTOR)) == "e/notes"
+    for plan in range(20):
+        coders = {ensemble.model_of(state, effect(Role.EXECUTOR, plan, repair)) for repair in range(3)}
+        assert len(coders) == 1
+        assert coders <= {"c/codes", "d/codes"}
+    plain = state.model_copy(update={"config": settings})
+    assert ensemble.model_of(plain, effect(Role.EXECUTOR)) == "a/plans"
 
 
 def test_a_round_names_the_model_of_each_slot():

@@ -1,0 +1,308 @@
+"""Asking: the questions of one effect, each rendered once, logged before it is sent, and bought once.
+
+The n-th question of an effect has a number, under which the log knows its attempts. An answer that is there
+is returned. An attempt that a crash left without an outcome is charged, and its request sent again as it was
+logged. What follows a failure is read off the log as well, so that a restart in between changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from random import Random
+
+import structlog
+
+from agent_core.ensemble import endpoint_of
+from agent_core.prompting import Prompts
+from agent_core.providers import retry, windows
+from agent_core.providers.completion import Completion, CompletionRequest
+from agent_core.providers.failures import REMEDIES, CallError, Failure, FailureKind, Remedy
+from agent_core.providers.limits import NoTurn
+from agent_core.providers.retry import RetryPolicy
+from agent_core.roles.asking import Fill
+from daemon.calls import rendering
+from daemon.calls.endpoints import Endpoint, Endpoints
+from daemon.calls.errors import Held, unanswered
+from daemon.calls.till import Till, lost
+from state.crash import crash_point
+from state.errors import BlobMissing
+from state.events import CallCompleted, CallFailed, CallStarted
+from state.fold import RunState
+from state.log import EventLog
+from state.model import (
+    Amount,
+    EffectKey,
+    ErrorInfo,
+    Price,
+    Question,
+    Tokens,
+    digest_of,
+    draw_seed,
+    usd,
+)
+
+MOST_OUTPUT_TIMES = 2
+"""How much longer an answer may be when the first one did not come to an end."""
+
+SHARE_WHEN_TOO_LARGE = 0.5
+"""The part of the room that is filled when the whole of it was too much."""
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("calls")
+
+
+class Asking:
+    """Puts the questions of one delivery of an effect to `model`; an `agent_core.roles.asking.Ask`."""
+
+    def __init__(
+        self,
+        run: str,
+        key: EffectKey,
+        model: str,
+        *,
+        event_log: EventLog,
+        till: Till,
+        endpoints: Endpoints,
+        prompts: Prompts,
+        policy: RetryPolicy,
+    ) -> None:
+        self._run = run
+        self._key = key
+        self._model = model
+        self._log = event_log
+        self._till = till
+        self._endpoints = endpoints
+        self._prompts = prompts
+        self._policy = policy
+        self._numbers = count()
+        self._since = asyncio.get_running_loop().time()
+
+    async def __call__(self, role: str, fill: Fill) -> str:
+        """Return the answer to the next question.
+
+        Raises:
+            RoleError: there is none; the code is `budget`, or `llm_` and the kind of failure.
+            Held: the run is paused or over; the effect is delivered again when it goes on.
+        """
+        call = next(self._numbers)
+        failure: Failure | None = None
+        while True:
+            known = self._known(call)
+            if known is None:
+                request = self._rendered(self._model, role, fill)
+            elif known.answer is not None:
+                return self._log.get_blob(known.answer).decode()
+            elif known.held is not None:
+                await self._lose(call, known)
+                continue
+            else:
+                request = await self._again(call, known, role, fill, failure)
+            model = known.model if known is not None else self._model
+            attempt = known.attempts + 1 if known is not None else 1
+            failure = await self._attempt(model, call, attempt, role, request)
+
+    def _state(self) -> RunState:
+        return self._log.state(self._run)
+
+    def _known(self, call: int) -> Question | None:
+        effect = self._state().open.get(str(self._key))
+        if effect is None:
+            raise Held  # the run is over
+        return effect.calls[call] if call < len(effect.calls) else None
+
+    async def _lose(self, call: int, known: Question) -> None:
+        """Charge an attempt that somebody before us made, and of which nobody knows what came."""
+        priced = self._state().prices.get(known.model) is not None
+        reason = "its process ended before it had an outcome"
+        gone = lost(str(self._key), call, known, priced=priced, reason=reason)
+        log.warning("call_lost", run=self._run, key=str(self._key), call=call, cost_usd=gone.cost_usd)
+        await self._till.settle(self._run, gone)
+
+    # --- requests ----------------------------------------------------------------------------------
+
+    def _rendered(self, model: str, role: str, fill: Fill, share: float = 1.0) -> CompletionRequest:
+        config = self._state().config
+        return rendering.render(
+            self._prompts,
+            role,
+            config.target,
+            fill,
+            model=model.partition("/")[2],
+            bounds=rendering.Bounds.of(self._endpoints.window(model), config.llm),
+            effort=config.llm.effort,
+            share=share,
+        )
+
+    async def _again(
+        self, call: int, known: Question, role: str, fill: Fill, failure: Failure | None
+    ) -> CompletionRequest:
+        """Return what is sent after an attempt that failed or was lost, when it is time to send it."""
+        logged = rendering.restored(self._log.get_blob(known.request), self._log.get_blob)
+        if known.lost:
+            return logged
+        kind = FailureKind(known.failures[-1])
+        times = known.failures.count(kind)
+        match REMEDIES[kind]:
+            case Remedy.PAUSE:  # a person has let the run go on
+                return logged
+            case Remedy.SHRINK if times == 1:
+                return self._rendered(known.model, role, fill, SHARE_WHEN_TOO_LARGE)
+            case Remedy.MORE_OUTPUT if times == 1 and (more := self._more_output(known, logged)):
+                return logged.model_copy(update={"max_output_tokens": more})
+            case Remedy.BACK_OFF:
+                await self._back_off(call, known, failure or Failure(kind=kind, message=""))
+                return logged
+        raise unanswered(known.model, kind)
+
+    def _more_output(self, known: Question, logged: CompletionRequest) -> int:
+        """Return how long an answer may be that was cut off, 0 where the model makes none longer."""
+        window = self._endpoints.window(known.model)
+        left = window.context - windows.count_of(logged)
+        more = min(MOST_OUTPUT_TIMES * logged.max_output_tokens, window.output, left)
+        return more if more > logged.max_output_tokens else 0
+
+    async def _back_off(self, call: int, known: Question, failure: Failure) -> None:
+        """Sleep as the policy says; the draw follows from the effect, so that twins pause alike."""
+        tried = sum(REMEDIES[FailureKind(kind)] is Remedy.BACK_OFF for kind in known.failures)
+        seed = draw_seed(self._state().config.seed, self._key)
+        draw = Random(f"{seed}|{call}|{known.attempts}").random()  # noqa: S311 - spreads pauses
+        seconds = retry.pause(failure, tried, draw, self._left(known.model), self._policy)
+        if seconds is None:
+            raise unanswered(known.model, failure.kind)
+        log.info("call_backs_off", run=self._run, key=str(self._key), kind=failure.kind, seconds=seconds)
+        await asyncio.sleep(seconds)
+
+    def _left(self, model: str) -> float:
+        """Return the seconds of patience that are left for this effect's questions."""
+        patience = self._endpoints.get(endpoint_of(model)).settings.patience_seconds
+        return patience - (asyncio.get_running_loop().time() - self._since)
+
+    # --- attempts ----------------------------------------------------------------------------------
+
+    async def _attempt(
+        self, model: str, call: int, attempt: int, role: str, request: CompletionRequest
+    ) -> Failure | None:
+        """Make one attempt, from its reservation to its outcome; return its failure, None when it answered.
+
+        Raises:
+            RoleError: there is no room in the budget, or its turn would come too late.
+            Held: the run is paused or over.
+        """
+        state = self._state()
+        price = state.prices[model] if model in state.prices else self._endpoints.price(model)
+        data, texts = rendering.stored(request)
+        most = windows.bound_of(request)
+        reserved = Amount(
+            usd=usd(price.ceiling(most, request.max_output_tokens)) if price is not None else 0.0,
+            tokens=most + request.max_output_tokens,
+            calls=1,
+        )
+        started = CallStarted(
+            key=str(self._key),
+            call=call,
+            attempt=attempt,
+            role=role,
+            model=model,
+            request=digest_of(data),
+            prompts=self._prompts.version,
+            price=price,
+            reserved=reserved,
+        )
+        try:
+            async with self._turn(model, request, price) as endpoint:
+                await self._till.reserve(self._run, started, self._unknown((data, *texts)))
+                await self._sent(endpoint, request, started)
+        except CallError as error:
+            return error.failure
+        return None
+
+    @asynccontextmanager
+    async def _turn(
+        self, model: str, request: CompletionRequest, price: Price | None
+    ) -> AsyncIterator[Endpoint]:
+        endpoint = self._endpoints.get(endpoint_of(model))
+        try:
+            async with endpoint.turn(request, price, wait_seconds=max(0.0, self._left(model))):
+                yield endpoint
+        except NoTurn:
+            raise unanswered(model, FailureKind.RATE) from None
+
+    def _unknown(self, blobs: tuple[bytes, ...]) -> list[bytes]:
+        """Return the blobs that the log does not have: most of a prompt is as it was."""
+        return [blob for blob in blobs if not self._has(digest_of(blob))]
+
+    def _has(self, digest: str) -> bool:
+        try:
+            self._log.get_blob(digest)
+        except BlobMissing:
+            return False
+        return True
+
+    async def _sent(self, endpoint: Endpoint, request: CompletionRequest, started: CallStarted) -> None:
+        """Send what was reserved for and log what came of it; raises CallError once a failure is logged."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            completion = await endpoint.ask(request)
+        except CallError as error:
+            crash_point("call.failed")
+            await self._fail(started, error.failure, ms=(loop.time() - began) * 1000)
+            raise
+        crash_point("call.answered")
+        await self._complete(started, completion, ms=(loop.time() - began) * 1000)
+
+    async def _complete(self, started: CallStarted, completion: Completion, *, ms: float) -> None:
+        answer = completion.text.encode()
+        cost = self._cost(started, completion.tokens)
+        if cost is not None and cost > started.reserved.usd:
+            log.error("call_beyond_reservation", run=self._run, key=started.key, cost_usd=cost)
+        outcome = CallCompleted(
+            **_names(started),
+            answer=digest_of(answer),
+            answered_by=completion.model,
+            stop_reason=completion.stop_reason,
+            request_id=completion.request_id,
+            tokens=completion.tokens,
+            charged_tokens=completion.tokens.total,
+            cost_usd=cost,
+            ms=round(ms, 3),
+        )
+        await self._till.settle(self._run, outcome, blobs=(answer,))
+
+    async def _fail(self, started: CallStarted, failure: Failure, *, ms: float) -> None:
+        """Log a failure with what it cost: what was counted, all that was held where anything may have."""
+        cost: float | None = 0.0
+        charged = 0
+        if failure.tokens is not None:
+            cost, charged = self._cost(started, failure.tokens), failure.tokens.total
+        elif failure.may_cost:
+            priced = self._state().prices.get(started.model) is not None
+            cost, charged = (started.reserved.usd if priced else None), started.reserved.tokens
+        outcome = CallFailed(
+            **_names(started),
+            kind=failure.kind.value,
+            error=ErrorInfo(code=failure.kind.value, message=failure.message),
+            status=failure.status,
+            request_id=failure.request_id,
+            tokens=failure.tokens,
+            charged_tokens=charged,
+            cost_usd=cost,
+            ms=round(ms, 3),
+        )
+        log.warning("call_failed", run=self._run, key=started.key, kind=failure.kind, error=failure.message)
+        stuck = REMEDIES[failure.kind] is Remedy.PAUSE
+        pause = f"{endpoint_of(started.model)}: {failure.kind.value}: {failure.message}" if stuck else None
+        await self._till.settle(self._run, outcome, pause=pause)
+        if stuck:
+            raise Held
+
+    def _cost(self, started: CallStarted, tokens: Tokens) -> float | None:
+        price = self._state().prices.get(started.model)
+        return None if price is None else usd(price.cost(tokens))
+
+
+def _names(started: CallStarted) -> dict[str, object]:
+    """Return what an outcome has in common with its start."""
+    return started.model_dump(include={"key", "call", "attempt", "role", "model"})

@@ -1,0 +1,257 @@
+"""Endpoints as this process uses them: a provider, its limits, its breaker, and who of a fan-out goes first.
+
+The pure parts are in `agent_core.providers` and `stability.breaker`; here are the clock, the waiting and the
+log, in which a breaker's openings are kept: after a restart one question probes an endpoint that was broken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import structlog
+
+from agent_core.providers import prices, registry, windows
+from agent_core.providers.completion import Completion, CompletionRequest, Provider
+from agent_core.providers.failures import TRIPS_BREAKER, CallError, Failure, FailureKind
+from agent_core.providers.keys import KeyFault, key_of
+from agent_core.providers.limits import Limiter, NoTurn
+from agent_core.providers.registry import EndpointSettings
+from agent_core.providers.windows import Window
+from daemon.calls.rendering import prefix
+from daemon.config import DaemonConfig, EndpointConfig
+from stability import breaker
+from stability.breaker import CLOSED, Breaker, BreakerPolicy
+from state.events import BreakerClosed, BreakerOpened
+from state.log import EventLog
+from state.model import SYSTEM_STREAM, ErrorInfo, Price
+from state.records import NewEvent
+
+LOOK_SECONDS = 5.0
+"""How long somebody waits at a breaker before looking again: a probe may have closed it."""
+
+WARM_SECONDS = 240.0
+"""How long what one question put into an endpoint's cache is counted on for the next; caches keep it 300."""
+
+LEAST_PREFIX = 1024
+"""Tokens that questions must share for the first of them to go alone: caches keep nothing shorter."""
+
+CreateProvider = Callable[[str, EndpointSettings], Provider]
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("calls")
+
+
+class Leaders:
+    """Of questions that begin alike the first goes alone: the others find what it put into the cache."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._warm: dict[str, float] = {}
+
+    @asynccontextmanager
+    async def behind(self, shared: str | None) -> AsyncIterator[None]:
+        """Wait until a question with this beginning was answered, or be the one; None waits for nobody.
+
+        A first question that fails leaves its place to the next.
+        """
+        if shared is None or self._is_warm(shared):
+            yield
+            return
+        lock = self._locks.setdefault(shared, asyncio.Lock())
+        await lock.acquire()
+        if self._is_warm(shared):
+            lock.release()
+            yield
+            return
+        try:
+            yield
+            self._warm[shared] = self._clock() + WARM_SECONDS
+            self._locks.pop(shared, None)  # whoever waits at it finds it warm; after a failure it stays
+        finally:
+            lock.release()
+
+    def _is_warm(self, shared: str) -> bool:
+        now = self._clock()
+        self._warm = {one: until for one, until in self._warm.items() if until > now}
+        return shared in self._warm
+
+
+class Endpoint:
+    """One endpoint under its settings: any number of questions at a time, of which its limits let in some."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: EndpointConfig,
+        event_log: EventLog,
+        *,
+        env: Mapping[str, str],
+        create: CreateProvider,
+        policy: BreakerPolicy,
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.limiter = Limiter(settings.calls)
+        self._log = event_log
+        self._env = env
+        self._create = create
+        self._policy = policy
+        self._provider: Provider | None = None
+        self._leaders = Leaders()
+        was_open = name in event_log.system().breakers
+        self._breaker = Breaker(failures=policy.failures, openings=1, until=0.0) if was_open else CLOSED
+
+    @asynccontextmanager
+    async def turn(
+        self, request: CompletionRequest, price: Price | None, *, wait_seconds: float
+    ) -> AsyncIterator[None]:
+        """Be let through by the endpoint's limits and breaker, and behind the first of one's fan-out.
+
+        Raises:
+            NoTurn: that would take longer than `wait_seconds`.
+        """
+        until = time.monotonic() + wait_seconds
+        async with (
+            self._leaders.behind(_shared(request, price)),
+            self.limiter.turn(windows.count_of(request), wait_seconds=wait_seconds),
+        ):
+            await self._admitted(until)
+            yield
+
+    async def _admitted(self, until: float) -> None:
+        while True:
+            now = time.monotonic()
+            self._breaker, seconds = breaker.admit(self._breaker, now, self._policy)
+            if seconds == 0.0:
+                return
+            if now + seconds > until:
+                raise NoTurn(seconds)
+            await asyncio.sleep(min(seconds, LOOK_SECONDS))
+
+    async def ask(self, request: CompletionRequest) -> Completion:
+        """Ask once.
+
+        Raises:
+            CallError: no answer came.
+        """
+        try:
+            completion = await self._made().complete(
+                request, deadline_seconds=self.settings.deadline_seconds, observe=self.limiter.observe
+            )
+        except CallError as error:
+            await self._failed(error.failure)
+            raise
+        except BaseException:  # also where this process stops: somebody else may probe
+            self._breaker = breaker.withdrawn(self._breaker)
+            raise
+        self.limiter.answered()
+        await self._settle(breaker.answered(self._breaker))
+        return completion
+
+    def _made(self) -> Provider:
+        if self._provider is None:
+            file = self.settings.key_file
+            try:
+                key = key_of(self.name, self._env, Path(file) if file else None)
+            except KeyFault as error:
+                raise CallError(Failure(kind=FailureKind.AUTH, message=str(error))) from error
+            settings = EndpointSettings(base_url=self.settings.base_url, key=key)
+            self._provider = self._create(self.name, settings)
+        return self._provider
+
+    async def _failed(self, failure: Failure) -> None:
+        self.limiter.refused(failure)
+        if failure.kind not in TRIPS_BREAKER:
+            await self._settle(breaker.answered(self._breaker))
+            return
+        now, wanted = time.monotonic(), failure.retry_after_seconds
+        after = breaker.failed(self._breaker, now, self._policy, retry_after_seconds=wanted)
+        await self._settle(after, failure)
+
+    async def _settle(self, after: Breaker, failure: Failure | None = None) -> None:
+        """Go on with another state of the breaker, and tell the log when it opens or closes."""
+        before, self._breaker = self._breaker, after
+        if (before.until is None) == (after.until is None):
+            return
+        event: BreakerOpened | BreakerClosed = BreakerClosed(name=self.name)
+        if failure is not None and after.until is not None:
+            event = BreakerOpened(name=self.name, error=ErrorInfo(code=failure.kind, message=failure.message))
+        log.warning("breaker", endpoint=self.name, opened=after.until is not None)
+        await self._log.append([NewEvent(SYSTEM_STREAM, event)])
+
+    async def aclose(self) -> None:
+        """Close the provider."""
+        if self._provider is not None:
+            await self._provider.aclose()
+            self._provider = None
+
+
+def _shared(request: CompletionRequest, price: Price | None) -> str | None:
+    """Return what a question begins with like others, where it is cheaper behind one of them."""
+    if price is None or price.rates[0].cached >= price.rates[0].input:
+        return None
+    digest, tokens = prefix(request)
+    return digest if tokens >= LEAST_PREFIX else None
+
+
+class Endpoints:
+    """The endpoints by name, each made when it is first asked; and what is known of their models."""
+
+    def __init__(
+        self,
+        event_log: EventLog,
+        config: DaemonConfig,
+        *,
+        env: Mapping[str, str],
+        create: CreateProvider = registry.create,
+        policy: BreakerPolicy | None = None,
+    ) -> None:
+        self._log = event_log
+        self._env = env
+        self._create = create
+        self._policy = policy or BreakerPolicy()
+        self._made: dict[str, Endpoint] = {}
+        self._replaced: list[Endpoint] = []
+        self.config = config
+
+    def change(self, config: DaemonConfig) -> None:
+        """Make endpoints anew whose settings are others from now on; what is under way is finished."""
+        self.config = config
+        for name, endpoint in tuple(self._made.items()):
+            if endpoint.settings != config.endpoint(name):
+                self._replaced.append(self._made.pop(name))
+
+    def get(self, name: str) -> Endpoint:
+        """Return an endpoint; raises UnknownEndpoint."""
+        registry.needs_key(name)
+        if name not in self._made:
+            settings = self.config.endpoint(name)
+            self._made[name] = Endpoint(
+                name, settings, self._log, env=self._env, create=self._create, policy=self._policy
+            )
+        return self._made[name]
+
+    def price(self, model: str) -> Price | None:
+        """Return what ENDPOINT/MODEL costs now, None where nobody knows."""
+        endpoint, _, name = model.partition("/")
+        own = dict(map(prices.parse_override, self.config.prices))
+        return prices.price_of(
+            name, endpoint, base_url=self.config.endpoint(endpoint).base_url, overrides=own
+        )
+
+    def window(self, model: str) -> Window:
+        """Return how much ENDPOINT/MODEL can be asked and can answer."""
+        endpoint, _, name = model.partition("/")
+        own = dict(map(windows.parse_override, self.config.windows))
+        base_url = self.config.endpoint(endpoint).base_url
+        return windows.window_of(name, endpoint, base_url=base_url, overrides=own)
+
+    async def aclose(self) -> None:
+        """Close all providers."""
+        while self._made or self._replaced:
+            endpoint = self._replaced.pop() if self._replaced else self._made.popitem()[1]
+            await endpoint.aclose()

@@ -1,0 +1,47 @@
+"""How an attempt at an answer ends without one, besides the failures of providers."""
+
+from __future__ import annotations
+
+from agent_core.providers.failures import FailureKind
+from agent_core.roles import RoleError
+from state.model import ErrorInfo
+
+
+class Held(Exception):  # noqa: N818 - the name says what becomes of the effect
+    """The effect stays open: its run is paused or over. It is delivered again when the run goes on."""
+
+
+_SAID = {
+    FailureKind.AUTH: "does not take the key",
+    FailureKind.INVALID: "does not take the question",
+    FailureKind.TOO_LARGE: "finds the prompt too large, also with half of it left out",
+    FailureKind.RATE: "asked for more patience than the question has",
+    FailureKind.OVERLOADED: "was overloaded for longer than the question has patience",
+    FailureKind.SPEND_LIMIT: "has no money left in its account",
+    FailureKind.REFUSED: "refused to answer",
+    FailureKind.TRUNCATED: "did not come to an end, also with more room",
+    FailureKind.TRANSPORT: "could not be reached for longer than the question has patience",
+    FailureKind.SERVER: "failed for longer than the question has patience",
+}
+
+
+def unanswered(model: str, kind: FailureKind) -> RoleError:
+    """Return what a role is told when its question was given up.
+
+    It says the same however often it was asked and whoever was killed meanwhile: it becomes part of what the
+    run has learnt.
+    """
+    return RoleError(ErrorInfo(code=f"llm_{kind.value}", message=f"{model} {_SAID[kind]}"))
+
+
+def no_budget(resource: str) -> RoleError:
+    """Return what a role is told when there is no room for its question in a budget."""
+    return RoleError(
+        ErrorInfo(code="budget", message=f"no room for another call under the cap on {resource}")
+    )
+
+
+def no_model(planner: str) -> RoleError:
+    """Return what a role is told when its planner has no model."""
+    hint = f'set run.llm.models, such as ["{planner}/MODEL"]'
+    return RoleError(ErrorInfo(code="no_model", message=f"no model is given for {planner}", hint=hint))

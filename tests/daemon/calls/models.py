@@ -1,0 +1,135 @@
+"""What the tests of calls share: a provider that needs no network, and a run that asks it for everything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from agent_core.providers.completion import Completion, CompletionRequest, Tokens
+from agent_core.providers.failures import CallError, Failure
+from agent_core.providers.registry import EndpointSettings
+from agent_core.providers.retry import RetryPolicy
+from agent_core.providers.windows import count
+from daemon.calls.desk import Desk
+from daemon.calls.rendering import stored
+from daemon.commands import Commands
+from daemon.config import DaemonConfig
+from daemon.host import work_on
+from daemon.stop import Stop
+from daemon.verbs import run_id
+from state.log import EventLog
+from state.model import LlmConfig, RunConfig, SearchConfig, digest_of
+from tests.daemon import fakes
+from tests.support import constants_model
+
+MODEL = "local/some-model"
+PRICE = f"{MODEL}=3/0.3/15"
+QUICK = RetryPolicy(tries=6, first_seconds=0.001, longest_seconds=0.002)
+
+SEARCH = SearchConfig(beam=2, plans=2, rounds=2, explorers=1, repairs=1, within_percent=0)
+CONFIG = RunConfig(
+    problem="silu",
+    size="reduced",
+    evaluator="fake",
+    planner=("local",),
+    seed=3,
+    cap_usd=100.0,
+    llm=LlmConfig(models=(MODEL,), max_output_tokens=1000),
+    search=SEARCH,
+)
+
+Script = Callable[[CompletionRequest, int], str | Failure]
+"""Says what comes of the n-th delivery (from 1) of a request: an answer's text, or a failure."""
+
+
+def answering(request: CompletionRequest, delivery: int) -> str:
+    """The script of a model without faults."""
+    guide, case = ("\n\n".join(part.text for part in parts) for parts in (request.guide, request.case))
+    return constants_model.answer(request.model, guide, case)
+
+
+@dataclass
+class FakeProvider:
+    """Answers as its script says; `asked` are all requests, `most` how many were under way at a time."""
+
+    script: Script = answering
+    name: str = "local"
+    asked: list[CompletionRequest] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    under_way: int = 0
+    most: int = 0
+    closed: bool = False
+
+    async def complete(self, request, *, deadline_seconds, observe):
+        self.asked.append(request)
+        digest = digest_of(stored(request)[0])
+        self.counts[digest] += 1
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            await asyncio.sleep(0)
+            said = self.script(request, self.counts[digest])
+        finally:
+            self.under_way -= 1
+        if isinstance(said, Failure):
+            raise CallError(said)
+        return Completion(
+            text=said,
+            model=f"{request.model}-1",
+            stop_reason="end_turn",
+            tokens=Tokens(
+                input=sum(count(part.text) for part in (*request.guide, *request.case)) // 2,
+                output=count(said),
+            ),
+            request_id="req",
+        )
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+def daemon_config(**changes) -> DaemonConfig:
+    plain = {"evaluations": 2, "proposals": 2, "grace_seconds": 5.0, "prices": (PRICE,)}
+    return DaemonConfig.model_validate(plain | changes)
+
+
+def desk_of(event_log: EventLog, provider: FakeProvider, config: DaemonConfig | None = None, **more) -> Desk:
+    def create(name: str, settings: EndpointSettings) -> FakeProvider:
+        return provider
+
+    return Desk(event_log, config or daemon_config(), env={}, create=create, **({"retries": QUICK} | more))
+
+
+async def submitted(event_log: EventLog, config: RunConfig = CONFIG, id_: str = "first") -> str:
+    """Create a run; return its id."""
+    submission = fakes.submission(config, constants_model.KERNEL)
+    commands = Commands(event_log, fakes.fake_workers(), touched=lambda *_: None)
+    await commands.handle(id_, submission.model_dump_json().encode())
+    return run_id(id_, config.problem)
+
+
+async def hosted(
+    event_log: EventLog,
+    desk: Desk,
+    *,
+    until: Callable[[], bool],
+    config: DaemonConfig | None = None,
+) -> None:
+    """Own the log until something is so."""
+    stop = Stop()
+    work = work_on(event_log, config or daemon_config(), stop=stop, workers=fakes.fake_workers(), desk=desk)
+    hosting = asyncio.create_task(work)
+    async with asyncio.timeout(60):
+        while not hosting.done() and not until():  # noqa: ASYNC110 - no event says so
+            await asyncio.sleep(0.002)
+    stop.request()
+    await hosting
+
+
+async def finished(event_log: EventLog, provider: FakeProvider, config: RunConfig = CONFIG, **more) -> str:
+    """Submit a run and host it until it has ended; return its id."""
+    run = await submitted(event_log, config)
+    await hosted(event_log, desk_of(event_log, provider, **more), until=lambda: event_log.state(run).ended)
+    return run

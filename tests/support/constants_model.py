@@ -1,0 +1,110 @@
+"""A model that knows one move: it halves and doubles constants, deterministically, from the text it is given.
+
+It answers every role in the form that its prompt asks for. Some of its answers are wrong in form (told the
+fault, it mends them), some of its kernels are refused by the fake judge (asked to repair, it does). Which,
+follows from the words of the question alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from state.model import digest_of
+
+KERNEL = "TILE_M = 128\nTILE_N = 64\nTILE_K = 32\n\n\ndef kernel(x):\n    return x\n"
+"""A kernel that it can change; the fake judge looks at the constants."""
+
+REFUSED = "# broken\n"
+"""What the fake judge refuses."""
+
+_CONSTANT = re.compile(r"^([A-Z_]+) = (\d+)$", re.MULTILINE)
+_CHANGE = re.compile(r"\b([A-Z_]+) = (\d+) -> (\d+)")
+_PYTHON = re.compile(r"^(`{3,})python\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
+SLIP = "# Your last answer could not be used"
+
+_TASKS = {
+    "carry out a plan": "executor",
+    "repair a kernel": "repairer",
+    "what an attempt taught": "reflector",
+    "the experience in a pair": "summarizer",
+}
+
+
+def role_of(guide: str) -> str:
+    """Return the role that a prompt is for."""
+    return next((role for task, role in _TASKS.items() if f"# Your task: {task}" in guide), "planner")
+
+
+def answer(model: str, guide: str, case: str) -> str:
+    """Return the model's answer to a question."""
+    draw = int(digest_of(f"{model}|{guide}|{case}".encode())[:12], 16)
+    role = role_of(guide)
+    if role in ("planner", "executor") and SLIP not in case and draw % 9 == 0:
+        return "I would rather not say."
+    return _ANSWERS[role](case, draw)
+
+
+def _kernel(case: str) -> str:
+    """Return the kernel that a question is about: the last block with constants."""
+    sources = [text for _, text in _PYTHON.findall(case) if _CONSTANT.search(text)]
+    return sources[-1]
+
+
+def _plan(case: str, draw: int) -> str:
+    constants = _CONSTANT.findall(_kernel(case))
+    name, value = constants[(draw >> 8) % len(constants)]
+    doubles = int(value) < 2 or (draw >> 16) % 2 == 0
+    changed = int(value) * 2 if doubles else int(value) // 2
+    return _json(
+        {
+            "technique": "hoist",
+            "site": name,
+            "title": f"{name} = {value} -> {changed}",
+            "bottleneck": "dma",
+            "steps": [f"set {name} = {value} -> {changed}"],
+            "prediction": {"speedup": 1.1, "reason": "it may be nearer to 100"},
+            "risk": "none",
+        }
+    )
+
+
+def _implement(case: str, draw: int) -> str:
+    name, _, changed = _CHANGE.findall(case)[0]
+    source = re.sub(rf"^{name} = \d+$", f"{name} = {changed}", _kernel(case), flags=re.MULTILINE)
+    return _python(source + (REFUSED if (draw >> 8) % 4 == 0 else ""))
+
+
+def _repair(case: str, draw: int) -> str:
+    """Take out what was refused; one time in three leave it, with another blank line."""
+    source = _kernel(case)
+    mended = source.replace(REFUSED, "") if (draw >> 8) % 3 else source + "\n"
+    return _python(mended if mended != source else source + "\n# as it was\n")
+
+
+def _reflect(case: str, draw: int) -> str:
+    return _json({"lesson": f"lesson {draw % 5}"})
+
+
+def _summarize(case: str, draw: int) -> str:
+    if draw % 4 == 0:
+        return _json({"found": False})
+    said = dict.fromkeys(("strategy", "before", "after", "applies_when"), "move towards 100")
+    return _json({"found": True, "title": f"title {draw % 3}", **said})
+
+
+_ANSWERS = {
+    "planner": _plan,
+    "executor": _implement,
+    "repairer": _repair,
+    "reflector": _reflect,
+    "summarizer": _summarize,
+}
+
+
+def _json(value: object) -> str:
+    return f"So:\n\n```json\n{json.dumps(value)}\n```\n"
+
+
+def _python(source: str) -> str:
+    return f"Changed as planned.\n\n```python\n{source}```\n"
