@@ -1,15 +1,18 @@
 """Making an IR fit: knobs turned one by one to what takes less room, without contradictions.
 
-From any order of loops, buffers that hold everything contradict nothing. So that is where a default starts.
+From any order of loops, buffers that hold everything contradict nothing; from some, neither do those that all
+hold a tile or a block of the rows or columns of the output. A default starts there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import product
 
 from agent_core.knobs.capacity import MEMORIES, Peak, available, peaks, taken_by
+from agent_core.knobs.cost import cost_ns
 from agent_core.knobs.errors import KnobError
 from agent_core.knobs.graph import Graph
 from agent_core.knobs.instructions import refused
@@ -17,8 +20,19 @@ from agent_core.knobs.ir import BLOCK, LTILES, SCOPES, TILE, KernelIR, Knob, Sco
 from agent_core.knobs.malformed import choices, scopes_of
 from agent_core.knobs.nest import Nest, nested
 from agent_core.knobs.placement import Place, placed
+from agent_core.knobs.plan import Buffer
 from agent_core.knobs.structure import contradictions, splits
 from nki_sim import targets
+
+_SMALL_BLOCK = 4
+"""Tiles of a block in plain configurations: enough to use what is loaded more than once."""
+
+_AS_GOOD = 1.05
+"""A configuration within this of what it would cost if everything fitted is not improved on."""
+
+
+_FAR = 8.0
+"""Times the room there is: what overruns it by more takes long to narrow, and seldom ends well."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +47,11 @@ class Layout:
     def peaks(self) -> dict[str, Peak]:
         """The peak of each memory."""
         return peaks(self.ir, self.place, self.nest)
+
+    @cached_property
+    def cost_ns(self) -> float:
+        """The static estimate of it."""
+        return cost_ns(self.ir, self.place)
 
     @cached_property
     def excess(self) -> float:
@@ -115,17 +134,71 @@ def widest(graph: Graph, order: tuple[str, ...], ltiles: dict[str, int] | None =
     )
 
 
+@lru_cache(maxsize=256)
 def default(graph: Graph) -> KernelIR:
-    """The plain configuration of a graph: output tile by tile, blocks of one tile, all held that fits.
+    """The configuration that one would start from, by the static estimate of some plain ones.
+
+    The output is walked in an order of its dimensions, a batch outermost. All buffers hold, of each of these,
+    all, a small block, or a tile, and all of any other dimension; what does not fit so is narrowed. The first
+    is taken that costs about as little as if everything fitted, or else the one that costs least.
 
     Raises:
-        KnobError: no narrowing of it fits on the chip.
+        KnobError: no narrowing of any fits on the chip.
     """
-    dims = list(graph.value[graph.output].dims)
-    dims += [dim.name for dim in graph.dims if dim.name not in dims]
-    order = tuple(f"{dim}.{level}" for dim in dims for level in (BLOCK, TILE))
-    start = laid_out(widest(graph, order))
-    found = fitting(start) if start is not None else None
-    if found is None:
-        raise KnobError(f"{graph.name}: no configuration of its default loop order fits on {graph.target}")
-    return found.ir
+    starts = [found for item in dict.fromkeys(_plain(graph)) if (found := laid_out(item)) is not None]
+    near = [item for item in starts if item.excess <= _FAR]
+    best = _cheapest(near) or _cheapest([item for item in starts if item.excess > _FAR])
+    if best is None:
+        raise KnobError(f"{graph.name}: no configuration of its default loop orders fits on {graph.target}")
+    return best.ir
+
+
+def _cheapest(starts: list[Layout]) -> Layout | None:
+    """The one that costs least when narrowed, or the first that nearly costs what it would if all fitted."""
+    best: Layout | None = None
+    for start in starts:
+        found = fitting(start)
+        if found is None:
+            continue
+        if best is None or found.cost_ns < best.cost_ns:
+            best = found
+        ideal = widest(start.ir.graph, start.ir.loop_order)
+        if best.cost_ns <= _AS_GOOD * cost_ns(ideal, placed(ideal)):
+            break
+    return best
+
+
+def _plain(graph: Graph) -> Iterator[KernelIR]:
+    """Plain configurations: blocks of columns outermost first, as a product can begin when one is there."""
+    output = graph.value[graph.output]
+    rest = [dim.name for dim in graph.dims if dim.name not in output.dims]
+    outer, inner = (
+        (Scope.PER_BLOCK, Scope.FULL, Scope.PER_TILE),
+        (Scope.FULL, Scope.PER_BLOCK, Scope.PER_TILE),
+    )
+    for core in (output.core[::-1], output.core):
+        batch = [f"{dim}.{level}" for dim in output.dims[: output.lead] for level in (BLOCK, TILE)]
+        walked = [f"{dim}.{level}" for level in (BLOCK, TILE) for dim in core]
+        last = [f"{dim}.{level}" for dim in rest for level in (BLOCK, TILE)]
+        for held in product(outer, *[inner] * (len(core) - 1)):
+            scopes = dict.fromkeys(output.dims, Scope.PER_TILE) | dict(zip(core, held, strict=True))
+            yield _uniform(graph, (*batch, *walked, *last), scopes)
+
+
+def _uniform(graph: Graph, order: tuple[str, ...], scopes: Mapping[str, Scope]) -> KernelIR:
+    """The IR in which all buffers hold as much of a dimension: all of what is not among the scopes."""
+    blocks = {dim for dim, scope in scopes.items() if scope is Scope.PER_BLOCK}
+    ltiles = {dim.name: _block(graph, dim.name) if dim.name in blocks else 1 for dim in graph.dims}
+    held = {
+        item.name: {dim: _at_most(item, dim, scopes) for dim in item.scoped}
+        for item in widest(graph, order).plan.buffers
+    }
+    return KernelIR(graph, order, ltiles, held)
+
+
+def _block(graph: Graph, dim: str) -> int:
+    return max(count for count in choices(graph, dim) if count <= _SMALL_BLOCK)
+
+
+def _at_most(buffer: Buffer, dim: str, scopes: Mapping[str, Scope]) -> Scope:
+    return max(scopes.get(dim, Scope.FULL), Scope.PER_BLOCK if dim == buffer.partial else Scope.PER_TILE)

@@ -47,6 +47,19 @@ def add_rmsnorm_matmul(x: Any, w: Any, z: Any, g: Any) -> Any:
     return out  # noqa: RET504
 
 
+def bmm(lhs: Any, rhs: Any) -> Any:
+    lhs_T = ops.NKITranspose()(data=lhs)
+    out = ops.NKIMatmul()(stationary=lhs_T, moving=rhs)
+    return out  # noqa: RET504
+
+
+def bmm_softmax(lhs: Any, rhs: Any) -> Any:
+    lhs_T = ops.NKITranspose()(data=lhs)
+    scores = ops.NKIMatmul()(stationary=lhs_T, moving=rhs)
+    out = ops.NKISoftmax()(data=scores)
+    return out  # noqa: RET504
+
+
 def lora(x: Any, w: Any, a: Any, b: Any) -> Any:
     x_T = ops.NKITranspose()(data=x)
     low_T = ops.NKIMatmul()(stationary=a, moving=x_T)
@@ -59,6 +72,15 @@ def lora(x: Any, w: Any, a: Any, b: Any) -> Any:
 def matmul(lhs: Any, rhs: Any) -> Any:
     lhs_T = ops.NKITranspose()(data=lhs)
     out = ops.NKIMatmul()(stationary=lhs_T, moving=rhs)
+    return out  # noqa: RET504
+
+
+def matmul_add_rmsnorm(x: Any, w: Any, z: Any, g: Any) -> Any:
+    x_T = ops.NKITranspose()(data=x)
+    product = ops.NKIMatmul()(stationary=x_T, moving=w)
+    y = ops.NKITensorTensor(op="add")(data1=product, data2=z)
+    normed = ops.NKIRMSNorm(eps=1e-5)(data=y)
+    out = ops.NKITensorRow(op="multiply")(data=normed, row=g)
     return out  # noqa: RET504
 
 
@@ -93,7 +115,8 @@ def transpose_matmul(lhs: Any, rhs: Any) -> Any:
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
-        *(adamw, add_rmsnorm_matmul, lora, matmul, rmsnorm_matmul, silu, swiglu, transpose_matmul),
+        *(adamw, add_rmsnorm_matmul, bmm, bmm_softmax, lora, matmul, matmul_add_rmsnorm, rmsnorm_matmul),
+        *(silu, swiglu, transpose_matmul),
     )
 }
 
