@@ -68,12 +68,13 @@ from state.model.search import (
     Step,
     StopReason,
 )
-from state.model.settings import ApprovalPoint, LlmConfig, Rebase, RunConfig, SearchConfig
+from state.model.settings import METRICS, ApprovalPoint, LlmConfig, Rebase, RunConfig, SearchConfig
 
 __all__ = [
     "INITIAL_KEY",
     "JSON_VALUE",
     "JUDGES",
+    "METRICS",
     "NOBODY",
     "PERSON",
     "PERSON_SLOT",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from state.model.base import Frozen
 from state.model.judgement import Bounds, ProblemRef
@@ -84,8 +85,45 @@ ModelShare = Annotated[str, StringConstraints(pattern=r"^[a-z]+/[^\s=]+(=\d+(\.\
 """A model and its weight, ENDPOINT/MODEL=WEIGHT; the weight is 1 where it is left out."""
 
 
+METRICS = (
+    "hbm_read_bytes",
+    "hbm_write_bytes",
+    "psum_read_bytes",
+    "psum_write_bytes",
+    "sbuf_read_bytes",
+    "sbuf_write_bytes",
+    "spill_reload_bytes",
+    "spill_save_bytes",
+    "hardware_flops",
+    "transpose_flops",
+    "peak_flops_bandwidth_ratio",
+    "mm_arithmetic_intensity",
+    "hfu_estimated_percent",
+    "scalar_engine_active_time_percent",
+    "vector_engine_active_time_percent",
+    "gpsimd_engine_active_time_percent",
+    "tensor_engine_active_time_percent",
+    "dma_active_time",
+)
+"""The counters of a profile that planners can be shown: AccelOpt's sixteen, the tensor engine's, the DMA's.
+
+The names and units are the profiler's: `dma_active_time` is in seconds.
+"""
+
+
+def _metric(name: str) -> str:
+    if name not in METRICS:
+        close = get_close_matches(name, METRICS, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(METRICS)}"
+        raise ValueError(f"no such counter; {hint}")
+    return name
+
+
+Metric = Annotated[str, AfterValidator(_metric)]
+
+
 class LlmConfig(Frozen):
-    """Which models are asked, and for how much at a time."""
+    """Which models are asked, for how much at a time, and what they are shown."""
 
     models: tuple[ModelShare, ...] = Field(
         default=(), description="models that plan and implement, ENDPOINT/MODEL or ENDPOINT/MODEL=WEIGHT"
@@ -104,6 +142,15 @@ class LlmConfig(Frozen):
     )
     max_input_tokens: int = Field(
         default=64_000, ge=2_000, le=10_000_000, description="tokens that one prompt may take"
+    )
+    menu_dropout_percent: float = Field(
+        default=70.0,
+        ge=0,
+        le=100,
+        description="how much of the menu of techniques is left out, drawn per plan",
+    )
+    metrics: tuple[Metric, ...] = Field(
+        default=METRICS, description="counters of the profile that planners are shown, in a drawn order"
     )
 
 

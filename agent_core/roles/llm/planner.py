@@ -22,7 +22,7 @@ from agent_core.roles.llm.blocks import AnswerFault, last_json
 from agent_core.roles.llm.fitting import Items, Shed
 from agent_core.roles.llm.questions import Question, answered
 from agent_core.roles.llm.quoting import fenced, line
-from state.model import Candidate, EffectKey, Frozen, Plan, Prediction
+from state.model import METRICS, Candidate, EffectKey, Frozen, Plan, Prediction
 
 ORDER = (
     Shed("attempts", 8),
@@ -52,7 +52,7 @@ MOST_SPEEDUP = 1000.0
 class PlannerOptions:
     """What a planner is shown: `metrics` of the profile, and a menu of which so much is left out."""
 
-    metrics: tuple[str, ...] = profiles.METRICS
+    metrics: tuple[str, ...] = METRICS
     dropout_percent: float = 70.0
     least: int = 3
     """Techniques that stay on the menu whatever is drawn."""

@@ -13,28 +13,6 @@ from typing import Any
 from agent_core.roles.llm.fitting import Items
 from agent_core.roles.llm.quoting import fenced, line
 
-METRICS = (
-    "hbm_read_bytes",
-    "hbm_write_bytes",
-    "psum_read_bytes",
-    "psum_write_bytes",
-    "sbuf_read_bytes",
-    "sbuf_write_bytes",
-    "spill_reload_bytes",
-    "spill_save_bytes",
-    "hardware_flops",
-    "transpose_flops",
-    "peak_flops_bandwidth_ratio",
-    "mm_arithmetic_intensity",
-    "hfu_estimated_percent",
-    "scalar_engine_active_time_percent",
-    "vector_engine_active_time_percent",
-    "gpsimd_engine_active_time_percent",
-    "tensor_engine_active_time_percent",
-    "dma_active_time",
-)
-"""The counters that a planner is shown, by the profiler's names; `dma_active_time` is in seconds."""
-
 NONE = "(there is no profile of this kernel)"
 _BUSY, _METRIC, _LINE, _WAIT, _MEMORY, _SPILLED = range(6)
 """Kinds of lines, the most important first: those of the last kinds are the first to go."""
@@ -69,12 +47,22 @@ def names(profile: Mapping[str, Any]) -> frozenset[str]:
 def _busy(profile: Mapping[str, Any]) -> Iterator[str]:
     if profile.get("predicted"):
         yield "all of this is predicted by the simulator's model"
+    yield from _roofline(profile.get("counters", {}))
     if profile.get("bottleneck"):
         yield f"bottleneck: {line(str(profile['bottleneck']))}"
     busy = profile.get("busy_ms", {})
     if busy:
         ranked = sorted(busy.items(), key=lambda pair: -pair[1])
         yield "busy: " + ", ".join(f"{name} {ms:.4g} ms" for name, ms in ranked)
+
+
+def _roofline(counters: Mapping[str, Any]) -> Iterator[str]:
+    """Yield on which side of the roofline's ridge a kernel with matrix products is."""
+    has, needed = (counters.get(name) for name in ("mm_arithmetic_intensity", "peak_flops_bandwidth_ratio"))
+    if has and needed:
+        side = "memory" if has < needed else "compute"
+        ridge = f"the ridge is at {needed:.4g}: on the side of {side}"
+        yield f"roofline: {has:.4g} operations a byte of HBM, {ridge}"
 
 
 def _counters(profile: Mapping[str, Any], metrics: Sequence[str], draw: Random) -> Iterator[str]:
@@ -91,7 +79,10 @@ def _lines(profile: Mapping[str, Any], source: str) -> Iterator[str]:
     rows = source.split("\n")
     for part in profile.get("top_lines", ()):
         at = part["line"]
-        text = f": {line(rows[at - 1], 120)}" if 0 < at <= len(rows) else ""
+        if not at:
+            yield f"{part['ms']:.4g} ms of the critical path are the fixed cost of any kernel"
+            continue
+        text = f": {line(rows[at - 1], 120)}" if at <= len(rows) else ""
         yield f"line {at}, {part['ms']:.4g} ms of the critical path, {part['op']}{text}"
 
 

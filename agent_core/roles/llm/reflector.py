@@ -19,7 +19,7 @@ from agent_core.roles.llm.fitting import Items, Shed
 from agent_core.roles.llm.questions import Question, answered
 from agent_core.roles.llm.quoting import fenced, line
 from agent_core.roles.mechanical import reflection_of
-from state.model import Evaluation, Frozen, Reflection
+from state.model import METRICS, Evaluation, Frozen, Reflection
 
 ORDER = (Shed("profile", 0),)
 """What goes when the prompt is too large: plan, prediction, outcome and grade stay."""
@@ -48,7 +48,7 @@ async def reflect(request: ReflectRequest, read: ReadBlob, ask: Ask) -> Reflecti
 def _values(request: ReflectRequest, graded: Reflection, read: ReadBlob) -> Mapping[str, str | Items]:
     before = telling.profile_of(request.parent, read)
     counters = before.get("counters", {})
-    pieces = tuple(f"{name} = {counters[name]:.6g}" for name in profiles.METRICS if name in counters)
+    pieces = tuple(f"{name} = {counters[name]:.6g}" for name in METRICS if name in counters)
     return {
         "plan": telling.plan(request.plan),
         "prediction": telling.prediction(request.plan),

@@ -11,8 +11,8 @@ from agent_core.effects import LearningContext
 from agent_core.roles import RoleError
 from agent_core.roles.llm import LlmRoles, PlannerOptions
 from agent_core.roles.llm.planner import ORDER
-from agent_core.roles.llm.profiles import METRICS
 from state.model import (
+    METRICS,
     Attempt,
     Credit,
     ErrorInfo,
@@ -122,6 +122,8 @@ async def test_a_profile_shows_the_eighteen_counters_in_an_order_that_is_drawn()
 async def test_a_profile_shows_lines_of_the_source_and_says_that_it_is_predicted():
     told = (await planned(block(plan_reply())))[1].values()["profile"]
     assert "all of this is predicted" in told
+    assert "39.38 operations a byte of HBM, the ridge is at 109.8: on the side of memory" in told
+    assert "0.011 ms of the critical path are the fixed cost of any kernel" in told
     assert "nc_matmul: nisa.nc_matmul(dst=acc, stationary=normed_t[:, i_k, :], moving=w_tile)" in told
     assert "sbuf: at most 19456 of 212992 bytes per partition in use" in told
 
