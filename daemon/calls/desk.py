@@ -62,7 +62,7 @@ class Desk:
         Raises:
             RoleError: no model is given for it.
         """
-        from agent_core.roles.llm import LlmRoles
+        from agent_core.roles.llm import LlmRoles, PlannerOptions
 
         state = self._log.state(run)
         model = model_of(state, key)
@@ -78,7 +78,9 @@ class Desk:
             prompts=self._prompts(state.prompts),
             policy=self._retries,
         )
-        return LlmRoles(model, asking)
+        shown = state.config.llm
+        options = PlannerOptions(metrics=shown.metrics, dropout_percent=shown.menu_dropout_percent)
+        return LlmRoles(model, asking, options)
 
     def _prompts(self, version: Digest | None) -> Prompts:
         """Return the set that holds in a run's round; the program's own where none was recorded."""

@@ -16,6 +16,8 @@ from agent_core.roles.asking import Ask
 from agent_core.roles.llm import executor, planner, reflector, repairer, summarizer
 from agent_core.roles.llm.planner import PlannerOptions
 
+__all__ = ["LlmRoles", "PlannerOptions"]
+
 _DEFAULTS = PlannerOptions()
 
 
