@@ -23,7 +23,9 @@ def stop(state: RunState, config: RunConfig) -> Ending | None:
     """
     if state.best is None:
         return Ending(reason=StopReason.INITIAL_REJECTED, detail="no kernel stood the audit")
-    if state.idle is not None:
+    if state.idle is not None and (refused := budget.ending(state, config)) is not None:
+        return Ending(reason=StopReason.BUDGET, detail=refused)  # nobody could propose
+    if state.idle is not None and not state.short:
         return state.idle
     for reason, rule in _RULES:
         detail = rule(state, config)

@@ -109,7 +109,7 @@ class Till:
                     return
                 if not budget.frees_up(short):
                     await self._refuse(run, state, short)
-            log.info("call_waits", run=run, key=event.key, resource=short.resource.value)
+            log.debug("call_waits", run=run, key=event.key, resource=short.resource.value)
             try:
                 async with asyncio.timeout(LOOK_SECONDS):
                     await freed.wait()

@@ -6,7 +6,7 @@ import pytest
 
 from agent_core.stop import stop
 from state.fold import RunState
-from state.model import Bounds, Checkpoint, RunConfig, SearchConfig, StopReason
+from state.model import Bounds, Checkpoint, Ending, Resource, RunConfig, SearchConfig, StopReason
 from tests.support.paths import make_candidate
 from tests.support.world import World
 
@@ -75,6 +75,14 @@ def test_a_success_is_named_before_what_merely_ran_out():
 def _reason(run: RunState, settings: RunConfig) -> StopReason | None:
     ended = stop(run, settings)
     return ended.reason if ended else None
+
+
+def test_a_round_without_proposals_for_want_of_a_budget_says_so_and_goes_on_when_the_cap_is_raised():
+    idle = Ending(reason=StopReason.NO_PROPOSALS, detail="nothing was judged")
+    run = state().model_copy(update={"idle": idle, "short": {Resource.USD: 0.5}})
+    assert _reason(run, config(cap_usd=0.5)) is StopReason.BUDGET
+    assert _reason(run, config(cap_usd=2.0)) is None
+    assert _reason(run.model_copy(update={"short": {}}), config()) is StopReason.NO_PROPOSALS
 
 
 def test_a_faster_kernel_within_noise_does_not_end_a_plateau():

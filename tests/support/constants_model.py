@@ -1,8 +1,8 @@
-"""A model that knows one move: it halves and doubles constants, deterministically, from the text it is given.
+"""A model that knows one move: it halves and doubles constants, from the text that it is given.
 
 It answers every role in the form that its prompt asks for. Some of its answers are wrong in form (told the
 fault, it mends them), some of its kernels are refused by the fake judge (asked to repair, it does). Which,
-follows from the words of the question alone.
+follows from the question alone.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ REFUSED = "# broken\n"
 _CONSTANT = re.compile(r"^([A-Z_]+) = (\d+)$", re.MULTILINE)
 _CHANGE = re.compile(r"\b([A-Z_]+) = (\d+) -> (\d+)")
 _PYTHON = re.compile(r"^(`{3,})python\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
+_PLACE = re.compile(r"\bplan \d+ of \d+")
 SLIP = "# Your last answer could not be used"
 
 _TASKS = {
@@ -37,9 +38,13 @@ def role_of(guide: str) -> str:
 
 
 def answer(model: str, guide: str, case: str) -> str:
-    """Return the model's answer to a question."""
-    draw = int(digest_of(f"{model}|{guide}|{case}".encode())[:12], 16)
+    """Return the model's answer to a question.
+
+    What it draws goes by what the question is about, not by how its prompt is worded.
+    """
     role = role_of(guide)
+    about = [model, role, *_PYTHON.findall(case), *_PLACE.findall(case), *_CHANGE.findall(case)]
+    draw = int(digest_of(repr(about).encode())[:12], 16)
     if role in ("planner", "executor") and SLIP not in case and draw % 9 == 0:
         return "I would rather not say."
     return _ANSWERS[role](case, draw)
