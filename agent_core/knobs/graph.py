@@ -38,6 +38,10 @@ class Value:
     The first `lead` dimensions are those of a batch, which are walked one by one. A value that is `spread`
     over a dimension is a row instead of a column: on the chip the same in every partition of its tiles.
     `memory` is where the calls that read it find it; in PSUM only what the tensor engine computes.
+
+    A dimension may be gone through in *rounds*, a block in each. A value of a `round` is made anew in each of
+    that dimension's: of a sum over it, the block's part. One that is `running` is a sum over that dimension
+    which is read in every round, as far as it has come.
     """
 
     name: str
@@ -46,6 +50,8 @@ class Value:
     memory: str = "sbuf"
     lead: int = 0
     spread: str | None = None
+    round: str | None = None
+    running: str | None = None
 
     @property
     def on_chip(self) -> tuple[str, ...]:
@@ -92,6 +98,12 @@ class Graph:
     def dim(self) -> Mapping[str, Dim]:
         """Dimensions by name."""
         return {item.name: item for item in self.dims}
+
+    @cached_property
+    def rounds(self) -> frozenset[str]:
+        """The dimensions that are gone through in rounds."""
+        found = (dim for item in self.values for dim in (item.round, item.running))
+        return frozenset(dim for dim in found if dim is not None)
 
     @cached_property
     def value(self) -> Mapping[str, Value]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent_core.knobs.functions import REDUCTIONS
+from agent_core.knobs.operators import BEFORE
 from agent_core.knobs.tree import Allocate, Fill, Kernel, Loop, Node, Region, Span, Statement, Tile
 
 Floats = NDArray[np.float32]
@@ -61,11 +62,15 @@ class _State:
         found = node.entry.meaning(node.settings, {**operands, **constants})
         result = self._view(node.result, at)
         before = np.array(result)
+        if node.adds and node.entry.fades is not None:
+            before = before * operands[node.entry.fades]
         if node.adds:
             found = REDUCTIONS[node.combine].combine(before, found)
         elif node.entry.memory == "psum" and node.entry.reduces is not None:
             found = np.where(np.isnan(before), found, before + found)
         result[...] = np.asarray(found).astype(_dtype(self._types[node.result.tensor])).astype(np.float32)
+        if BEFORE in operands:
+            operands[BEFORE][...] = operands["data"]
 
     def _view(self, region: Region, at: Mapping[str, int]) -> Floats:
         """The elements of a region: rows over partitions, and of each a row of elements or one."""

@@ -16,8 +16,9 @@ from agent_core.knobs.graph import EVERY
 from agent_core.knobs.ir import BLOCK, TILE, KernelIR
 from agent_core.knobs.narrowing import Layout
 from agent_core.knobs.nest import Homes, Nest, homes_of
-from agent_core.knobs.operators import SCRATCH, SPREAD
-from agent_core.knobs.plan import Step
+from agent_core.knobs.operators import BEFORE, SCRATCH, SPREAD
+from agent_core.knobs.placement import has_rounds
+from agent_core.knobs.plan import ROUND, Step
 from agent_core.knobs.tree import Allocate, Array, Fill, Kernel, Loop, Node, Region, Span, Statement, Tile
 from agent_core.knobs.validity import layout_of
 
@@ -46,15 +47,19 @@ class _Lowering:
         return Kernel(graph.name, tuple(used), output, tuple(self._tiles.values()), body)
 
     def _body(self, nest: Nest, path: tuple[str, ...]) -> Iterator[Node]:
-        homes = self._homes
+        homes, producer = self._homes, self._ir.plan.producer
         for number, item in enumerate(nest.items):
             for name, home in homes.loops.items():
-                if home is nest and homes.used[name][0] == number:
+                if home is nest and homes.used[name][0] == number and self._runs(producer[name]):
                     yield from self._declared(name)
             if isinstance(item, Nest):
                 yield from self._loop(item, path)
-            else:
+            elif self._runs(self._ir.plan.steps[item]):
                 yield self._statement(self._ir.plan.steps[item], path)
+
+    def _runs(self, step: Step) -> bool:
+        """What is carried from round to round is of no use where there is one."""
+        return step.entry.carries is None or has_rounds(dict(step.axes)[ROUND], self._ir)
 
     def _loop(self, nest: Nest, path: tuple[str, ...]) -> Iterator[Node]:
         assert nest.level is not None
@@ -69,7 +74,9 @@ class _Lowering:
     def _declared(self, name: str) -> Iterator[Node]:
         yield Allocate(self._tiles[name])
         step = self._ir.plan.producer[name]
-        if adds(self._ir, self._layout.place, step):
+        if name == step.state and step.entry.carries is not None:
+            yield Fill(self._tiles[name], step.entry.carries)
+        elif adds(self._ir, self._layout.place, step):
             combine = step.entry.combines(dict(step.settings))
             yield Fill(self._tiles[name], REDUCTIONS[combine].identity)
 
@@ -81,12 +88,15 @@ class _Lowering:
 
     def _statement(self, step: Step, path: tuple[str, ...]) -> Statement:
         place, settings = self._layout.place, dict(step.settings)
+        is_added = adds(self._ir, place, step)
+        used = [(slot, name) for slot, name in step.operands if is_added or slot != step.entry.fades]
+        used += [(BEFORE, step.state)] if step.state else []
         return Statement(
             entry=step.entry,
             settings=settings,
-            operands=tuple((slot, self._region(step, name, path)) for slot, name in step.operands),
+            operands=tuple((slot, self._region(step, name, path)) for slot, name in used),
             result=self._region(step, step.result, path),
-            adds=adds(self._ir, place, step),
+            adds=is_added,
             combine=step.entry.combines(settings),
             scratch=tuple(self._scratch(step, name) for name in scratch_of(self._ir, place, step)),
         )

@@ -1,7 +1,8 @@
 """Making an IR fit: knobs turned one by one to what takes less room, without contradictions.
 
 From any order of loops, buffers that hold everything contradict nothing; from some, neither do those that all
-hold a tile or a block of the rows or columns of the output. A default starts there.
+hold a tile or a block of the rows or columns of the output. A default starts there. Where a dimension is gone
+through in rounds, that holds of one round, and of some orders.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from agent_core.knobs.instructions import refused
 from agent_core.knobs.ir import BLOCK, LTILES, SCOPES, TILE, KernelIR, Knob, Scope, knob_signature
 from agent_core.knobs.malformed import choices, scopes_of
 from agent_core.knobs.nest import Nest, nested
-from agent_core.knobs.placement import Place, placed
+from agent_core.knobs.placement import Place, placed, widest_scope
 from agent_core.knobs.plan import Buffer
 from agent_core.knobs.structure import contradictions, splits
 from nki_sim import targets
@@ -124,14 +125,24 @@ def _less(ir: KernelIR, buffers: set[str]) -> Iterator[tuple[Knob, int | Scope]]
 
 
 def widest(graph: Graph, order: tuple[str, ...], ltiles: dict[str, int] | None = None) -> KernelIR:
-    """The IR in which every buffer holds everything; it contradicts nothing and seldom fits."""
+    """The IR in which every buffer holds everything it can; it seldom fits."""
     empty = KernelIR(graph, order, ltiles or {dim.name: 1 for dim in graph.dims}, {})
     return KernelIR(
         graph,
         order,
         empty.ltiles,
-        {item.name: dict.fromkeys(item.scoped, Scope.FULL) for item in empty.plan.buffers},
+        {
+            item.name: {dim: widest_scope(empty, item, dim) for dim in item.scoped}
+            for item in empty.plan.buffers
+        },
     )
+
+
+def roomy(graph: Graph, order: tuple[str, ...], ltiles: dict[str, int] | None = None) -> Layout | None:
+    """The layout in which every buffer holds everything; where rounds contradict the order, there is one."""
+    start = widest(graph, order, ltiles)
+    single = {dim: graph.dim[dim].tiles for dim in graph.rounds}
+    return laid_out(start) or laid_out(widest(graph, order, {**start.ltiles, **single}))
 
 
 @lru_cache(maxsize=256)
@@ -140,17 +151,20 @@ def default(graph: Graph) -> KernelIR:
 
     The output is walked in an order of its dimensions, a batch outermost. All buffers hold, of each of these,
     all, a small block, or a tile, and all of any other dimension; what does not fit so is narrowed. The first
-    is taken that costs about as little as if everything fitted, or else the one that costs least.
+    is taken that costs about as little as if everything fitted, or else the one that costs least. Rounds, if
+    there are any, are gone through for some rows after others, in small blocks.
 
     Raises:
         KnobError: no narrowing of any fits on the chip.
     """
-    starts = [found for item in dict.fromkeys(_plain(graph)) if (found := laid_out(item)) is not None]
-    near = [item for item in starts if item.excess <= _FAR]
-    best = _cheapest(near) or _cheapest([item for item in starts if item.excess > _FAR])
-    if best is None:
-        raise KnobError(f"{graph.name}: no configuration of its default loop orders fits on {graph.target}")
-    return best.ir
+    kinds = (_rounds(graph), _one_round(graph)) if graph.rounds else (_plain(graph),)
+    for plain in kinds:
+        starts = [found for item in dict.fromkeys(plain) if (found := laid_out(item)) is not None]
+        near = [item for item in starts if item.excess <= _FAR]
+        best = _cheapest(near) or _cheapest([item for item in starts if item.excess > _FAR])
+        if best is not None:
+            return best.ir
+    raise KnobError(f"{graph.name}: no configuration of its default loop orders fits on {graph.target}")
 
 
 def _cheapest(starts: list[Layout]) -> Layout | None:
@@ -183,6 +197,28 @@ def _plain(graph: Graph) -> Iterator[KernelIR]:
         for held in product(outer, *[inner] * (len(core) - 1)):
             scopes = dict.fromkeys(output.dims, Scope.PER_TILE) | dict(zip(core, held, strict=True))
             yield _uniform(graph, (*batch, *walked, *last), scopes)
+
+
+def _rounds(graph: Graph) -> Iterator[KernelIR]:
+    """Plain configurations of a graph with rounds of small blocks: a tile of rows, then rounds, outermost."""
+    sums = [dim for value in graph.values if value.running is not None for dim in value.dims]
+    dims = dict.fromkeys([*sums, *sorted(graph.rounds), *(dim.name for dim in graph.dims)])
+    order = tuple(f"{dim}.{level}" for dim in dims for level in (BLOCK, TILE))
+    found = _uniform(graph, order, dict.fromkeys(sums, Scope.PER_TILE))
+    for dim in sorted(graph.rounds):
+        most = min(_SMALL_BLOCK, max(1, graph.dim[dim].tiles // 2))
+        found = found.turned((LTILES, dim), max(item for item in choices(graph, dim) if item <= most))
+    yield found
+    yield widest(graph, order, dict(found.ltiles))
+
+
+def _one_round(graph: Graph) -> Iterator[KernelIR]:
+    """Plain configurations of a graph with rounds in which there is one, as if there were none."""
+    for plain in _plain(graph):
+        found = plain
+        for dim in sorted(graph.rounds):
+            found = found.turned((LTILES, dim), graph.dim[dim].tiles)
+        yield found
 
 
 def _uniform(graph: Graph, order: tuple[str, ...], scopes: Mapping[str, Scope]) -> KernelIR:

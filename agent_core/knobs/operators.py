@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from agent_core.knobs.functions import ACTIVATIONS, BINARY, REDUCTIONS, Array
+from agent_core.knobs.functions import ACTIVATIONS, BINARY, LOWEST, REDUCTIONS, Array
 
 Settings = Mapping[str, Any]
 Arrays = Mapping[str, Array]
@@ -35,6 +35,9 @@ class Use:
 
 Arguments = tuple[tuple[str, Use | str], ...]
 """Keywords with tiles, or with texts as they stand in the source."""
+
+BEFORE = "before"
+"""The tile in which an operator carries its operand from one round to the next."""
 
 PARTIAL, SCRATCH = "partial", "scratch"
 """Tiles of one statement alone: a column, and a tile like the first operand."""
@@ -55,7 +58,9 @@ class Operator:
     `functions` are the settings that name a function, with the table of those; `numbers` are slots that take
     a constant as well as a column; in `rows` are slots of one row for all partitions. The result has the type
     of the operand `like`; columns are float32. What it `reads` in HBM are arrays as they are, without
-    partitions. `emit` gets the settings, with slots that are constants, and whether the result is added to.
+    partitions. What `carries` its operand to the next round starts from that number. What `fades` adds up the
+    parts of rounds: before it adds one, what is there is multiplied by that operand. `emit` gets the
+    settings, with slots that are constants, and whether the result is added to.
     """
 
     name: str
@@ -72,6 +77,8 @@ class Operator:
     reduces: str | None = None
     memory: str = "sbuf"
     reads: str = "sbuf"
+    carries: float | None = None
+    fades: str | None = None
     limits: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -100,6 +107,10 @@ def _transposed(settings: Settings, arrays: Arrays) -> Array:
 
 def _inverse(settings: Settings, arrays: Arrays) -> Array:
     return np.reciprocal(arrays["data"])
+
+
+def _fade(settings: Settings, arrays: Arrays) -> Array:
+    return np.asarray(np.exp(arrays[BEFORE] - arrays["data"]))
 
 
 def _matmul(settings: Settings, arrays: Arrays) -> Array:
@@ -178,6 +189,24 @@ def _emit_move(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
 
 def _emit_flip(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
     return (Instruction("dma_transpose", (("dst", Use("result")), ("src", Use("data")))),)
+
+
+def _emit_fade(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
+    to, data, before = Use("result"), Use("data"), Use(BEFORE)
+    change = (("dst", to), ("data1", before), ("data2", data), ("op", _function("subtract")))
+    return (
+        Instruction("tensor_tensor", change),
+        Instruction("activation", (("dst", to), ("op", _function("exp")), ("data", to))),
+        Instruction("tensor_copy", (("dst", before), ("src", data))),
+    )
+
+
+def _emit_fading_sum(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
+    if not adds:
+        return _emit_copy(settings, adds)
+    faded = (("op0", _function("multiply")), ("operand0", Use("scale")), ("op1", _function("add")))
+    tiles = (("dst", Use("result")), ("data", Use("result")))
+    return (Instruction("scalar_tensor_tensor", (*tiles, *faded, ("operand1", Use("data")))),)
 
 
 def _emit_reduce(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
@@ -327,6 +356,14 @@ _ENTRIES = (
         functions={"op": ACTIVATIONS, "reduce_op": {"add": REDUCTIONS["add"]}},
         meaning=_activation_reduced,
         emit=_emit_activation_reduce,
+    ),
+    Operator(
+        name="NKIFade", operands={"data": ("P",)}, result=("P",), engine="vector", like="data",
+        carries=LOWEST, meaning=_fade, emit=_emit_fade,
+    ),
+    Operator(
+        name="NKIFadingSum", operands={"data": ("P", "F"), "scale": ("P",)}, result=("P", "F"),
+        engine="vector", like="data", fades="scale", meaning=_data, emit=_emit_fading_sum,
     ),
 )  # fmt: skip
 

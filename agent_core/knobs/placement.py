@@ -7,7 +7,9 @@ are the loops that its readers run in, from the outside in, as deep as its scope
 PER_TILE, inside `d.block` for PER_BLOCK. Contexts are found from the output backwards.
 
 After a sum over a dimension the loops of that dimension begin again, for who reads the sum. The *stage* of a
-step says how many sums over a dimension precede it; a loop is shared only within a stage.
+step in a loop says how many sums over it precede the step; a loop is shared only within a stage. A running
+sum, and a sum of one round, is read within the same round: only the loop over the tiles of its block begins
+again. In a dimension that is gone through in rounds a step takes no more than a block.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from typing import TypeGuard
 
 from agent_core.knobs.ir import BLOCK, TILE, KernelIR, Scope
 from agent_core.knobs.plan import Buffer, Plan, Step
@@ -55,7 +58,7 @@ def placed(ir: KernelIR) -> Place:
     contexts: dict[str, tuple[Level, ...]] = {}
     paths: dict[int, tuple[Level, ...]] = {}
     for step in reversed(steps):
-        loops = {(loop, stages[step.number][loop.split(".")[0]]) for loop in own[step.number]}
+        loops = {(loop, stages[step.number][loop]) for loop in own[step.number]}
         if step.result in ir.plan.buffer:
             depth = depths[step.result]
             read = (paths[reader.number] for reader in ir.plan.consumers[step.result])
@@ -63,6 +66,9 @@ def placed(ir: KernelIR) -> Place:
             contexts[step.result] = _sorted(ir, context)
             loops |= context
         paths[step.number] = _sorted(ir, loops)
+        if step.state:
+            outer = {level for level in loops if ir.position[level[0]] < depths[step.state]}
+            contexts[step.state] = _sorted(ir, outer)
     return Place(spans, own, reduced, stages, depths, contexts, paths)
 
 
@@ -72,7 +78,23 @@ def _sorted(ir: KernelIR, levels: set[Level]) -> tuple[Level, ...]:
 
 def _depth(ir: KernelIR, buffer: Buffer) -> int:
     """The least number of loops that a buffer's scopes put it inside of."""
-    return max((inside(ir, dim, ir.scopes[buffer.name][dim]) for dim in buffer.scoped), default=0)
+    scoped = (inside(ir, dim, ir.scopes[buffer.name][dim]) for dim in buffer.scoped)
+    return max((*scoped, inside(ir, buffer.round, Scope.PER_BLOCK) if has_rounds(buffer.round, ir) else 0))
+
+
+def widest_scope(ir: KernelIR, buffer: Buffer, dim: str) -> Scope:
+    """The most that a buffer had better hold: of what is walked outside of its rounds, what a round sees."""
+    round_of = ir.plan.in_rounds.get(buffer.name)
+    if has_rounds(round_of, ir):
+        at = ir.position[f"{round_of}.{BLOCK}"]
+        outside = (ir.position[f"{dim}.{level}"] < at for level in (BLOCK, TILE))
+        return Scope(Scope.FULL - sum(outside))
+    return Scope.FULL
+
+
+def has_rounds(dim: str | None, ir: KernelIR) -> TypeGuard[str]:
+    """Whether there is a dimension that is gone through in more than one round."""
+    return dim is not None and ir.trips(f"{dim}.{BLOCK}") > 1
 
 
 def inside(ir: KernelIR, dim: str, scope: Scope) -> int:
@@ -97,7 +119,7 @@ def _reduced(ir: KernelIR, step: Step, spans: Mapping[tuple[int, str], Scope]) -
     found = _loops(step.reduces, spans[step.number, step.reduces])
     result = ir.plan.buffer[step.result]
     drained = result.partial is not None and not _is_whole(ir, result)
-    return found - {f"{step.reduces}.{BLOCK}"} if drained else found
+    return found - {f"{step.reduces}.{BLOCK}"} if drained or result.round == step.reduces else found
 
 
 def _walked(step: Step, spans: Mapping[tuple[int, str], Scope]) -> list[frozenset[str]]:
@@ -114,7 +136,8 @@ def _loops(dim: str, scope: Scope) -> frozenset[str]:
 
 def _span(ir: KernelIR, dim: str, limit: int, holders: tuple[str, ...]) -> Scope:
     """The most that an instruction reaches, in tiles of a dimension, and all of these buffers hold."""
-    most = min((ir.scopes[name][dim] for name in holders), default=Scope.FULL)
+    widest = Scope.PER_BLOCK if dim in ir.graph.rounds else Scope.FULL
+    most = min((widest, *(ir.scopes[name][dim] for name in holders)))
     return next(
         (scope for scope in _WIDEST if scope <= most and ir.tiles(dim, scope) <= limit), Scope.PER_TILE
     )
@@ -122,27 +145,31 @@ def _span(ir: KernelIR, dim: str, limit: int, holders: tuple[str, ...]) -> Scope
 
 @lru_cache(maxsize=512)
 def _stages(plan: Plan, whole: frozenset[str]) -> Mapping[int, Mapping[str, int]]:
-    """How many sums over each dimension precede a step, as late as its readers allow."""
-    dims = list(plan.graph.dim)
+    """How many sums over each loop precede a step, as late as its readers allow."""
+    loops = [f"{dim}.{level}" for dim in plan.graph.dim for level in (BLOCK, TILE)]
     sums = {step.number: _summed(plan, step, whole) for step in plan.steps}
     last = plan.steps[-1]
     early: dict[int, dict[str, int]] = {}
     for step in plan.steps:
         made = [plan.producer[name].number for _, name in step.operands if name in plan.buffer]
-        early[step.number] = {d: max((early[n][d] + (sums[n] == d) for n in made), default=0) for d in dims}
+        early[step.number] = {i: max((early[n][i] + (i in sums[n]) for n in made), default=0) for i in loops}
     late = {last.number: early[last.number]}
     for step in reversed(plan.steps[:-1]):
         readers = [late[item.number] for item in plan.consumers[step.result]]
-        late[step.number] = {d: min(item[d] for item in readers) - (sums[step.number] == d) for d in dims}
+        mine = sums[step.number]
+        late[step.number] = {loop: min(item[loop] for item in readers) - (loop in mine) for loop in loops}
     return late
 
 
-def _summed(plan: Plan, step: Step, whole: frozenset[str]) -> str | None:
-    """The dimension that is summed up once a step has run in all its loops."""
-    source = plan.buffer.get(step.operands[0][1])
+def _summed(plan: Plan, step: Step, whole: frozenset[str]) -> frozenset[str]:
+    """The loops that are summed over once a step has run in all of them."""
+    source, result = plan.buffer.get(step.operands[0][1]), plan.buffer.get(step.result)
+    dim = step.reduces
     if source is not None and source.partial is not None:
-        return None if source.name in whole else source.partial
-    result = plan.buffer.get(step.result)
-    if result is not None and result.partial is not None:
-        return result.partial if result.name in whole else None
-    return step.reduces
+        dim = None if source.name in whole else source.partial
+    elif result is not None and result.partial is not None:
+        dim = result.partial if result.name in whole else None
+    if dim is None:
+        return frozenset()
+    in_round = result is not None and dim in (result.round, result.running)
+    return frozenset({f"{dim}.{TILE}"} if in_round else {f"{dim}.{BLOCK}", f"{dim}.{TILE}"})

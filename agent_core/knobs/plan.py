@@ -4,21 +4,27 @@ An input is loaded once, into SBUF, for all that read it there. What the tensor 
 first, and a step of its own takes it to SBUF, unless it is read where it is; the result is stored from SBUF.
 A buffer of PSUM that a sum is made in and drained from is *partial* in the dimension that is summed over: how
 much of it the buffer holds when it is drained is a knob too.
+
+Where a dimension is gone through in rounds, a buffer of a *round* is made anew in each, one that is *running*
+outlives them all. A step may have a *state*: a buffer of its own in which it carries its operand to the next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from agent_core.knobs.graph import EVERY, Call, Graph, Setting, Value
-from agent_core.knobs.operators import DRAIN, LOAD, OPERATORS, SPREAD, STORE, Operator
+from agent_core.knobs.operators import BEFORE, DRAIN, LOAD, OPERATORS, SPREAD, STORE, Operator
 from nki_sim import targets
 from nki_sim.targets import Target
 
 _BATCH = "#"
 """Letters of the axes of a batch begin so, in every step."""
+
+ROUND = "~"
+"""The letter of the dimension whose rounds a step runs in although it lies over no tensor of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,8 @@ class Buffer:
     dims: tuple[str, ...]
     partial: str | None = None
     lead: int = 0
+    round: str | None = None
+    running: str | None = None
 
     @property
     def core(self) -> tuple[str, ...]:
@@ -53,6 +61,7 @@ class Step:
     settings: tuple[tuple[str, Setting], ...]
     result: str
     axes: tuple[tuple[str, str], ...]
+    state: str = ""
 
     @cached_property
     def entry(self) -> Operator:
@@ -61,13 +70,13 @@ class Step:
 
     @cached_property
     def tensors(self) -> tuple[str, ...]:
-        """All it reads and the one it writes, which comes last."""
-        return (*(name for _, name in self.operands), self.result)
+        """All it reads, its state, and what it writes, which comes last."""
+        return (*(name for _, name in self.operands), *((self.state,) if self.state else ()), self.result)
 
     @cached_property
     def reduces(self) -> str | None:
         """The dimension that its operator sums away."""
-        return dict(self.axes).get(self.entry.reduces or "")
+        return dict(self.axes).get(self.entry.reduces or (ROUND if self.entry.fades else ""))
 
     @cached_property
     def single(self) -> frozenset[str]:
@@ -94,7 +103,7 @@ class Plan:
     @cached_property
     def producer(self) -> Mapping[str, Step]:
         """The step that fills a buffer."""
-        return {step.result: step for step in self.steps}
+        return {name: step for step in self.steps for name in (step.state, step.result) if name}
 
     @cached_property
     def consumers(self) -> Mapping[str, tuple[Step, ...]]:
@@ -103,6 +112,18 @@ class Plan:
             item.name: tuple(step for step in self.steps if item.name in dict(step.operands).values())
             for item in self.buffers
         }
+
+    @cached_property
+    def in_rounds(self) -> Mapping[str, str]:
+        """Running sums, parts of rounds, what they are made of and for, each with the rounds' dimension."""
+        found = {}
+        for dim in self.graph.rounds:
+            sums = {name for item in self.buffers if item.running == dim for name in item.dims}
+            for item in self.buffers:
+                lies_over_both = dim in item.dims and not sums.isdisjoint(item.dims)
+                if lies_over_both or dim in (item.round, item.running):
+                    found[item.name] = dim
+        return found
 
     @cached_property
     def reach(self) -> Mapping[tuple[int, str], tuple[int, tuple[str, ...]]]:
@@ -119,6 +140,8 @@ class Plan:
 
     def _limit(self, step: Step, dim: str, limits: Target) -> int:
         """How many elements of a dimension an instruction takes at most."""
+        if (ROUND, dim) in step.axes:
+            return self.graph.dim[dim].size
         letters = [letter for letter, name in step.axes if name == dim and letter in step.entry.limits]
         found = [int(getattr(limits, step.entry.limits[letter])) for letter in letters]
         memories = {self.buffer[name].memory for name in step.tensors if name in self.buffer}
@@ -161,6 +184,9 @@ def plan_of(graph: Graph) -> Plan:
         for made, step in _computed(graph, call, len(steps)):
             buffers[made.name] = made
             steps.append(step)
+            if step.state:
+                running = made.round
+                buffers[step.state] = replace(made, name=step.state, round=None, running=running)
     output = graph.output
     steps.append(_copy(STORE, f"sbuf_{output}", output, graph.value[output], len(steps)))
     return Plan(graph, tuple(buffers.values()), tuple(steps))
@@ -171,9 +197,11 @@ def _computed(graph: Graph, call: Call, number: int) -> Iterator[tuple[Buffer, S
     axes = _axes(entry, call, graph)
     drained = entry.memory == "psum" and value.memory == "sbuf"
     partial = axes.get(entry.reduces or "") if drained else None
-    buffer = Buffer(f"{entry.memory}_{call.result}", entry.memory, value.dims, partial, value.lead)
+    rounds = {"round": value.round, "running": value.running}
+    buffer = Buffer(f"{entry.memory}_{call.result}", entry.memory, value.dims, partial, value.lead, **rounds)
     operands = tuple((slot, _read_as(graph, call, name)) for slot, name in call.operands)
-    yield buffer, Step(number, entry.name, operands, call.settings, buffer.name, tuple(axes.items()))
+    state = "" if entry.carries is None else f"{buffer.name}_{BEFORE}"
+    yield buffer, Step(number, entry.name, operands, call.settings, buffer.name, tuple(axes.items()), state)
     if drained:
         copy = Buffer(f"sbuf_{call.result}", "sbuf", value.dims, lead=value.lead)
         yield copy, _copy(DRAIN, buffer.name, copy.name, value, number + 1)
@@ -188,6 +216,10 @@ def _axes(entry: Operator, call: Call, graph: Graph) -> dict[str, str]:
     found: dict[str, str] = {}
     for slot, name in call.operands:
         found |= _axes_of(entry.operands[slot], graph.value[name])
+    for value in (graph.value[name] for _, name in call.operands):
+        dim = value.round or value.running
+        if dim is not None and dim not in found.values():
+            found[ROUND] = dim
     return found
 
 

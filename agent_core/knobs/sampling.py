@@ -14,7 +14,7 @@ from random import Random
 from agent_core.knobs.graph import Graph
 from agent_core.knobs.ir import SCOPES, KernelIR, Scope, loops_of
 from agent_core.knobs.malformed import blocks_first, choices, scopes_of
-from agent_core.knobs.narrowing import Layout, default, fitting, laid_out, widest
+from agent_core.knobs.narrowing import Layout, default, fitting, laid_out, roomy, widest
 from agent_core.knobs.plan import Buffer
 
 _ROUNDS = 2
@@ -61,7 +61,7 @@ def _options(buffer: Buffer) -> list[dict[str, Scope]]:
 
 
 def _drawn(graph: Graph, rng: Random) -> Layout | None:
-    layout = laid_out(widest(graph, _order(graph, rng), _ltiles(graph, rng)))
+    layout = roomy(graph, _order(graph, rng), _ltiles(graph, rng))
     assert layout is not None, "buffers that hold everything are made outside of all loops"
     for _ in range(_ROUNDS):
         buffers = list(layout.ir.plan.buffers)

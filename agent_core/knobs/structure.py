@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from agent_core.knobs.ir import SCOPES, TILE, KernelIR, Scope
+from agent_core.knobs.ir import BLOCK, LTILES, SCOPES, TILE, KernelIR, Knob, Scope
 from agent_core.knobs.nest import Nest
-from agent_core.knobs.placement import Level, Place, inside
+from agent_core.knobs.placement import Level, Place, has_rounds, inside
 from agent_core.knobs.plan import Buffer, Step
 from agent_core.knobs.report import Failure, Fix
 
@@ -15,7 +16,11 @@ def contradictions(ir: KernelIR, place: Place) -> Iterator[Failure]:
     """Buffers whose loops are not those of all that use them; of each buffer the outermost loop first."""
     for buffer in ir.plan.buffers:
         if place.contexts[buffer.name]:
-            found = [*_of_users(ir, place, buffer), *_of_scopes(ir, place, buffer)]
+            found = [
+                *_of_users(ir, place, buffer),
+                *_of_scopes(ir, place, buffer),
+                *_of_rounds(ir, place, buffer),
+            ]
             single = {failure.key: failure for failure in found}
             yield from sorted(single.values(), key=lambda failure: ir.position[failure.at])
 
@@ -30,6 +35,22 @@ def splits(ir: KernelIR, place: Place, nest: Nest) -> Iterator[Failure]:
                 detail = f"{buffer.name} is used in two loops {loop}, as steps between them need the first"
                 yield Failure("split_loop", buffer.name, loop, detail, outlives(ir, buffer, loop))
                 break
+        if has_rounds(buffer.running, ir):
+            rounds = [_round(chains[number], buffer.running) for number in users]
+            if None in rounds or len(set(rounds)) > 1:
+                loop = f"{buffer.running}.{BLOCK}"
+                detail = f"{buffer.name} is read in other loops {loop} than the one in which it goes on"
+                yield Failure("split_rounds", buffer.name, loop, detail, (_one_round(ir, buffer.running),))
+
+
+def _round(chain: tuple[Nest, ...], dim: str) -> int | None:
+    """Which loop over the rounds of a dimension is among these."""
+    found = (id(nest) for nest in chain if nest.level is not None and nest.level[0] == f"{dim}.{BLOCK}")
+    return next(found, None)
+
+
+def _one_round(ir: KernelIR, dim: str) -> tuple[Knob, int]:
+    return (LTILES, dim), ir.graph.dim[dim].tiles
 
 
 def _of_scopes(ir: KernelIR, place: Place, buffer: Buffer) -> Iterator[Failure]:
@@ -40,7 +61,24 @@ def _of_scopes(ir: KernelIR, place: Place, buffer: Buffer) -> Iterator[Failure]:
         if scope is Scope.FULL or (scope is Scope.PER_BLOCK and level == TILE):
             held = "all" if scope is Scope.FULL else "a block"
             detail = f"{buffer.name} holds {held} of {dim}, but is made anew in {loop}"
-            yield Failure("scope_interval", buffer.name, loop, detail, outlives(ir, buffer, loop))
+            less = Scope.PER_TILE if level == TILE else Scope.PER_BLOCK
+            narrower: Fix = (((SCOPES, buffer.name, dim), less),)
+            fix = narrower if _is_outside(ir, loop, buffer) else outlives(ir, buffer, loop)
+            yield Failure("scope_interval", buffer.name, loop, detail, fix)
+
+
+def _is_outside(ir: KernelIR, loop: str, buffer: Buffer) -> bool:
+    """Whether a loop is outside of the rounds that a buffer is made anew in, and cannot but be."""
+    rounds = has_rounds(buffer.round, ir)
+    return rounds and ir.position[loop] < ir.position[f"{buffer.round}.{BLOCK}"]
+
+
+def _of_rounds(ir: KernelIR, place: Place, buffer: Buffer) -> Iterator[Failure]:
+    """Loops over the rounds that a buffer has to outlive."""
+    for loop, _ in place.contexts[buffer.name]:
+        if loop.split(".")[0] == buffer.running:
+            detail = f"{buffer.name} goes on over all of {buffer.running}, but is made anew in {loop}"
+            yield Failure("reduction_interval", buffer.name, loop, detail, outlives(ir, buffer, loop))
 
 
 def _of_users(ir: KernelIR, place: Place, buffer: Buffer) -> Iterator[Failure]:
@@ -59,8 +97,7 @@ def _other_stages(place: Place, step: Step, context: tuple[Level, ...]) -> set[L
     """Loops over a step's own dimensions that belong to another stage than the step."""
     mine = {dim for _, dim in step.axes}
     stages = place.stages[step.number]
-    dims = {level: level[0].split(".")[0] for level in context}
-    return {level for level, dim in dims.items() if dim in mine and level[1] != stages[dim]}
+    return {level for level in context if level[0].split(".")[0] in mine and level[1] != stages[level[0]]}
 
 
 def _astray(ir: KernelIR, place: Place, buffer: Buffer, step: Step, level: Level) -> Failure:
@@ -81,11 +118,16 @@ def _sums(place: Place, step: Step) -> set[str]:
 
 
 def outlives(ir: KernelIR, buffer: Buffer, loop: str) -> Fix:
-    """Scopes with which a buffer is made outside of a loop: the least of each dimension that does it."""
+    """Scopes with which a buffer is made outside of a loop: the least of each dimension that does it.
+
+    What is made anew in each round is made once where there is one.
+    """
     at = ir.position[loop]
-    fixes = []
+    fixes: list[tuple[Knob, Any]] = []
     for dim in buffer.scoped:
         if inside(ir, dim, ir.scopes[buffer.name][dim]) > at:
             scope = next(item for item in (Scope.PER_BLOCK, Scope.FULL) if inside(ir, dim, item) <= at)
             fixes.append(((SCOPES, buffer.name, dim), scope))
+    if has_rounds(buffer.round, ir) and inside(ir, buffer.round, Scope.PER_BLOCK) > at:
+        fixes.append(_one_round(ir, buffer.round))
     return tuple(fixes)

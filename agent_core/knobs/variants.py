@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from agent_core.knobs.graph import Graph
-from agent_core.knobs.rewrites import epilogue, load_transpose, operand_swap, row_scale
+from agent_core.knobs.rewrites import epilogue, load_transpose, online, operand_swap, row_scale
 from agent_core.knobs.rewrites.base import Refused, Rewrite, producers
 
 REWRITES: tuple[Rewrite, ...] = (
     row_scale.REWRITE,
     operand_swap.REWRITE,
     load_transpose.REWRITE,
+    online.REWRITE,
     epilogue.REWRITE,
 )
 """In the order in which they are applied."""
@@ -81,7 +82,9 @@ def canonical(graph: Graph) -> object:
         if name not in numbers:
             item = made[name]
             operands = tuple((slot, numbered(operand)) for slot, operand in item.operands)
-            calls.append((item.operator, operands, item.settings, graph.value[name].memory))
+            value = graph.value[name]
+            rounds = value.round is not None, value.running is not None
+            calls.append((item.operator, operands, item.settings, value.memory, rounds))
             numbers[name] = len(numbers)
         return numbers[name]
 

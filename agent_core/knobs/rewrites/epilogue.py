@@ -41,7 +41,8 @@ def _check(graph: Graph, call: Call, in_psum: set[str]) -> None:
         others = [name for _, name in item.operands if name != call.result]
         if len(item.operands) > len(others) + 1 or in_psum & set(others):
             raise Refused(f"{item.result} would read two operands in PSUM")
-    if _is_read_again(graph, read_by) and not _fits(graph, call.result):
+    in_rounds = graph.value[call.result].dims[-1] in graph.rounds
+    if _is_read_again(graph, read_by) and not in_rounds and not _fits(graph, call.result):
         raise Refused("its rows are read in two passes, and are too long for PSUM to hold")
 
 
