@@ -2,12 +2,14 @@
 
 The grade is arithmetic, whoever wrote the prediction: no role can talk a failure into a success. Notes are
 keyed by (operator, bottleneck, technique); a newer note replaces the lesson of an older one and adds to
-how often it was seen. The list is bounded: what a new note pushes out is the note seen least, oldest first.
+how often it was seen. A note weighs as much as it was seen, and half of that with every few rounds in which
+nothing renewed it. The list is bounded: a new note pushes out the one that weighs least, oldest first.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable
 
 from state.model import Candidate, ErrorInfo, Evaluation, Grade, Plan, Prediction, Reflection
@@ -21,7 +23,11 @@ BAND_FLOOR = 0.02
 MAX_CITES = 8
 """How many candidates a note cites at most, the newest."""
 
+HALF_LIFE_ROUNDS = 4
+"""Rounds in which a note that nothing renews loses half of its weight."""
+
 UNKNOWN_BOTTLENECK = "unknown"
+_ROUND = re.compile(r"r(\d+)\.")
 
 
 def speedup_of(parent: Candidate, evaluation: Evaluation | None) -> float | None:
@@ -101,7 +107,7 @@ def reflect(
 def merge(known: Iterable[Reflection], new: Iterable[Reflection], *, limit: int) -> tuple[Reflection, ...]:
     """Return the whole list after `new` (in slot order), newest first, at most `limit` notes.
 
-    A note of this round is never pushed out by an older one.
+    A note of this round, which `new` are of, is never pushed out by an older one.
     """
     fresh: dict[tuple[str, str, str], Reflection] = {}
     old = {_key(note): note for note in known}
@@ -109,7 +115,20 @@ def merge(known: Iterable[Reflection], new: Iterable[Reflection], *, limit: int)
         before = fresh.pop(_key(note), None) or old.pop(_key(note), None)
         fresh[_key(note)] = note if before is None else _renewed(before, note)
     newest = tuple(reversed(fresh.values()))[:limit]
-    return newest + _most_seen(tuple(old.values()), limit - len(newest))
+    now = max((round_of(note) for note in newest), default=0)
+    return newest + _weightiest(tuple(old.values()), limit - len(newest), now)
+
+
+def weight(note: Reflection, now: int) -> float:
+    """Return how much a note counts in round `now`: by how often it was seen, and how long ago."""
+    age = max(0, now - round_of(note))
+    return float(note.seen * 0.5 ** (age / HALF_LIFE_ROUNDS))
+
+
+def round_of(note: Reflection) -> int:
+    """Return the round of the newest attempt that a note cites, 0 where it cites none."""
+    found = _ROUND.match(note.cites[-1]) if note.cites else None
+    return int(found[1]) if found else 0
 
 
 def forget(notes: Iterable[Reflection], candidates: Collection[str]) -> tuple[Reflection, ...]:
@@ -126,9 +145,9 @@ def _renewed(before: Reflection, note: Reflection) -> Reflection:
     return note.model_copy(update={"seen": before.seen + note.seen, "cites": cites})
 
 
-def _most_seen(notes: tuple[Reflection, ...], room: int) -> tuple[Reflection, ...]:
-    """Keep the `room` notes seen most, in their order (newest first), so that ties drop the oldest."""
-    ranked = sorted(range(len(notes)), key=lambda index: -notes[index].seen)
+def _weightiest(notes: tuple[Reflection, ...], room: int, now: int) -> tuple[Reflection, ...]:
+    """Keep the `room` weightiest notes in their order (newest first), so that ties drop the oldest."""
+    ranked = sorted(range(len(notes)), key=lambda index: -weight(notes[index], now))
     return tuple(notes[index] for index in sorted(ranked[: max(room, 0)]))
 
 

@@ -151,3 +151,31 @@ def test_the_list_has_no_two_notes_of_one_key_and_stays_bounded(rounds, limit):
         assert len(keys) == len(set(keys)) <= limit
         newest = list(dict.fromkeys(reversed(techniques)))
         assert keys[: len(newest)] == newest[:limit]
+
+
+# --- decay ----------------------------------------------------------------------------------------
+
+
+def seen_in(round_: int, technique: str, seen: int) -> Reflection:
+    return note(technique, seen=seen, cites=(f"r{round_}.b0.p0.k0.f0",))
+
+
+def test_a_note_weighs_half_after_every_half_life_in_which_nothing_renewed_it():
+    one = seen_in(3, "hoist", 8)
+    later = [reflexion.weight(one, 3 + times * reflexion.HALF_LIFE_ROUNDS) for times in range(3)]
+    assert later == [8.0, 4.0, 2.0]
+    assert reflexion.weight(one, 1) == 8.0
+    assert reflexion.weight(note("hoist", cites=("person",)), 0) == 1.0
+
+
+def test_what_was_seen_long_ago_makes_room_for_what_was_seen_lately():
+    old, lately = seen_in(1, "hoist", 4), seen_in(12, "fuse", 2)
+    kept = reflexion.merge([lately, old], [seen_in(13, "place", 1)], limit=2)
+    assert [one.technique for one in kept] == ["place", "fuse"]
+    soon = reflexion.merge([lately, seen_in(11, "hoist", 4)], [seen_in(13, "place", 1)], limit=2)
+    assert [one.technique for one in soon] == ["place", "hoist"]
+
+
+def test_what_is_renewed_weighs_all_that_was_seen_of_it():
+    (renewed,) = reflexion.merge([seen_in(1, "hoist", 4)], [seen_in(13, "hoist", 1)], limit=8)
+    assert reflexion.weight(renewed, 13) == 5.0

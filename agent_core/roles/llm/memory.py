@@ -5,6 +5,7 @@ from __future__ import annotations
 from agent_core.effects import LearningContext
 from agent_core.roles.llm.fitting import Items
 from agent_core.roles.llm.quoting import fenced, line
+from stability import reflexion
 from state.model import Attempt, Experience, ExperienceKind, Grade, Reflection
 
 MOST_CHARACTERS = 3000
@@ -19,12 +20,16 @@ def experiences(context: LearningContext) -> Items:
     return Items(tuple(_experience(one) for one in ranked), "(none yet)")
 
 
-def reflections(context: LearningContext) -> Items:
-    """Return the lessons, those seen most often first, newer ones before older ones.
+def reflections(context: LearningContext, bottleneck: str | None, now: int) -> Items:
+    """Return the lessons: those on the kernel's bottleneck first, of these the weightiest in round `now`.
 
-    Of what was seen as often, predictions that did not come true stand before those that did.
+    Of what weighs the same, predictions that did not come true stand before those that did.
     """
-    ranked = sorted(context.reflections, key=lambda note: (-note.seen, note.grade not in _SURPRISES))
+
+    def rank(note: Reflection) -> tuple[bool, float, bool]:
+        return note.bottleneck != bottleneck, -reflexion.weight(note, now), note.grade not in _SURPRISES
+
+    ranked = sorted(context.reflections, key=rank)
     return Items(tuple(_reflection(note) for note in ranked), "(none yet)")
 
 

@@ -135,7 +135,7 @@ def _values(
     context = _context(request, read)
     source = telling.source_of(request.parent, read)
     told = telling.problem(request.problem, request.size, read)
-    number = EffectKey.parse(request.key).plan
+    key = EffectKey.parse(request.key)
     ids = techniques.known(prompts, request.target)
     profile = telling.profile_of(request.parent, read)
     approaches = {one.name: one.text for one in prompts.sections(Kind.APPROACH, request.target)}
@@ -144,14 +144,14 @@ def _values(
         **told,
         **telling.sections(prompts, request.target, source, *told.values()),
         "experiences": memory.experiences(context),
-        "reflections": memory.reflections(context),
+        "reflections": memory.reflections(context, request.parent.bottleneck, key.round),
         "attempts": memory.attempts(context, request.parent.id),
         "kernel": fenced(source, "python"),
         "standing": standing(request),
         "profile": profiles.shown(profile, source, options.metrics, _chance(request, "profile")),
-        "approach": approaches.get(APPROACHES[number % len(APPROACHES)], ""),
+        "approach": approaches.get(APPROACHES[key.plan % len(APPROACHES)], ""),
         "menu": menu,
-        "place": f"plan {number + 1} of {request.plans}",
+        "place": f"plan {key.plan + 1} of {request.plans}",
     }
 
 

@@ -181,6 +181,28 @@ async def test_plans_of_a_kernel_share_all_but_the_end_of_their_prompt():
     assert first[-1] != second[-1]
 
 
+async def test_lessons_on_the_kernel_s_bottleneck_stand_first_and_old_ones_last():
+    def lesson(technique: str, bottleneck: str, seen: int, round_: int) -> Reflection:
+        return (
+            learnt()
+            .reflections[0]
+            .model_copy(
+                update={
+                    "technique": technique,
+                    "bottleneck": bottleneck,
+                    "seen": seen,
+                    "cites": (f"r{round_}.b0.p0.k0.f0",),
+                }
+            )
+        )
+
+    notes = (lesson("other", "vector", 9, 8), lesson("old", "dma", 4, 1), lesson("new", "dma", 3, 8))
+    context = learnt(reflections=notes)
+    _, ask = await planned(block(plan_reply()), context=context, key="r9.b0.p0.k0.f0.planner")
+    told = ask.values()["reflections"].split("\n")
+    assert [row.split("`")[1] for row in told] == ["new", "old", "other"]
+
+
 # --- what it answers ------------------------------------------------------------------------------
 
 
