@@ -2,8 +2,9 @@
 
 There are two modes. A *sweep* turns one knob of a good point, the one that the bottleneck implicates first.
 *Joint* points have all knobs drawn: some anywhere, some by several turns of a good point, mended by the hints
-of the validity report. A mode goes on while it pays; a plateau flips it. What would render to a kernel that
-was seen is not looked at again: different knobs often mean the same loops.
+of the validity report. A mode goes on while it pays; a plateau flips it. Of what either finds, the points
+that a static estimate puts first are looked at, and none that it says cannot be faster than the best. What
+would render to a kernel that was seen is not looked at again: different knobs often mean the same loops.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from itertools import islice
+from math import inf, log
 from random import Random
 
+from agent_core.knobs.cost import cost_ns
 from agent_core.knobs.graph import Graph
 from agent_core.knobs.ir import LOOP_ORDER, LTILES, SCOPES, KernelIR
 from agent_core.knobs.narrowing import default
 from agent_core.knobs.neighbours import KNOBS, is_valid, swept, turns
+from agent_core.knobs.placement import placed
 from agent_core.knobs.render import render
 from agent_core.knobs.report import followed
 from agent_core.knobs.sampling import sample
@@ -36,8 +40,16 @@ ANYWHERE_RATIO = 0.25
 MOST_TURNS = 4
 """Turns of a good point at most, for a joint one."""
 
-_TRIES = 6
+WIDER = 3
+"""How many points are found for each that is wanted: the estimate chooses among them."""
+
+_TRIES = 12
 """Draws for each point that is wanted; a small space has no more than were found by then."""
+
+EQUAL_RATIO = 1.02
+"""Estimates that differ by less say nothing of which point is faster."""
+
+NS_PER_MS = 1e6
 
 _MENDS = 24
 """Hints that are followed before a point is given up."""
@@ -111,14 +123,15 @@ def next_batch(graph: Graph, rng: Random, history: Sequence[Tried], feedback: Fe
     """
     seen = {kernel_of(trial.ir) for tried in history for trial in tried.trials}
     best = _elite(history)
+    known = _Known(frozenset(seen), min((_ms(trial) for trial in best), default=inf))
     if not best:
-        points = _fresh(_start(graph, rng), seen, count, _TRIES * count)
+        points = _promising(_start(graph, rng), known, count, _TRIES * count)
         return Batch(Mode.JOINT, points, "nothing is known yet: the default, and points drawn anywhere")
     for mode in _modes(history):
         if mode is Mode.JOINT:
-            batch = _joint(best, rng, seen, count)
+            batch = _joint([trial.ir for trial in best], rng, known, count)
         else:
-            batch = _sweep(best, rng, seen, _knobs(feedback, history), count)
+            batch = _sweep([trial.ir for trial in best], rng, known, _knobs(feedback, history), count)
         if batch.points:
             return batch
     return Batch(Mode.JOINT, (), "no draw led to a kernel that was not seen")
@@ -141,10 +154,10 @@ def _ms(trial: Trial) -> float:
     return trial.ms
 
 
-def _elite(history: Sequence[Tried]) -> list[KernelIR]:
+def _elite(history: Sequence[Tried]) -> list[Trial]:
     """The fastest points, the best first."""
     found = [trial for tried in history for trial in tried.trials if trial.ms is not None]
-    return [trial.ir for trial in sorted(found, key=_ms)[:ELITE]]
+    return sorted(found, key=_ms)[:ELITE]
 
 
 def _modes(history: Sequence[Tried]) -> tuple[Mode, Mode]:
@@ -188,6 +201,14 @@ def _common_failure(history: Sequence[Tried]) -> str:
     return max(sorted(failures), key=failures.count)
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The kernels that were seen, and the latency of the best."""
+
+    kernels: frozenset[str]
+    best_ms: float
+
+
 def _start(graph: Graph, rng: Random) -> Iterator[KernelIR]:
     first = default(graph)
     yield first
@@ -195,10 +216,10 @@ def _start(graph: Graph, rng: Random) -> Iterator[KernelIR]:
         yield sample(first, rng)
 
 
-def _sweep(best: list[KernelIR], rng: Random, seen: set[str], knobs: list[str], count: int) -> Batch:
+def _sweep(best: list[KernelIR], rng: Random, known: _Known, knobs: list[str], count: int) -> Batch:
     """Turns of the first knob that has any left at a good point, those of the best point first."""
     for knob in knobs:
-        points = _fresh(_turned(best, knob, rng), seen, count, None)
+        points = _promising(_turned(best, knob, rng), known, count, None)
         if points:
             return Batch(Mode.SWEEP, points, f"turns of {knob} at good points", knob)
     return Batch(Mode.SWEEP, (), "every turn of the good points was seen")
@@ -211,8 +232,8 @@ def _turned(best: list[KernelIR], knob: str, rng: Random) -> Iterator[KernelIR]:
         yield from found
 
 
-def _joint(best: list[KernelIR], rng: Random, seen: set[str], count: int) -> Batch:
-    points = _fresh(_drawn(best, rng), seen, count, _TRIES * count)
+def _joint(best: list[KernelIR], rng: Random, known: _Known, count: int) -> Batch:
+    points = _promising(_drawn(best, rng), known, count, _TRIES * count)
     return Batch(Mode.JOINT, points, "a plateau: all knobs drawn, anywhere and near good points")
 
 
@@ -245,13 +266,21 @@ def mended(ir: KernelIR) -> KernelIR | None:
     return ir if is_valid(ir) else None
 
 
-def _fresh(found: Iterator[KernelIR], seen: set[str], count: int, tries: int | None) -> tuple[KernelIR, ...]:
-    """The first points that are kernels nobody saw, of so many that are looked at; None looks at all."""
-    points: dict[str, KernelIR] = {}
+def _promising(
+    found: Iterator[KernelIR], known: _Known, count: int, tries: int | None
+) -> tuple[KernelIR, ...]:
+    """Points that are kernels nobody saw, the cheapest by estimate of some; `tries` None looks at all."""
+    points: dict[str, tuple[int, KernelIR]] = {}
     for ir in islice(found, tries):
-        if len(points) == count:
+        if len(points) == WIDER * count:
             break
-        key = kernel_of(ir)
-        if key not in seen:
-            points.setdefault(key, ir)
-    return tuple(points.values())
+        cost = cost_ns(ir, placed(ir))
+        if cost < known.best_ms * NS_PER_MS and (key := kernel_of(ir)) not in known.kernels:
+            points.setdefault(key, (_step(cost), ir))
+    ranked = sorted(points.values(), key=lambda item: item[0])
+    return tuple(ir for _, ir in ranked[:count])
+
+
+def _step(cost: float) -> int:
+    """A cost in steps of so many percent: what differs by less comes in the order in which it was found."""
+    return round(log(cost) / log(EQUAL_RATIO))
