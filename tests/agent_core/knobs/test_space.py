@@ -18,7 +18,8 @@ from agent_core.knobs.narrowing import default
 from agent_core.knobs.neighbours import is_valid
 from agent_core.knobs.render import render
 from agent_core.knobs.sampling import anywhere, sample
-from agent_core.knobs.space import orders, points, size_of
+from agent_core.knobs.search import kernel_of
+from agent_core.knobs.space import orders, points, size_of, valid_points
 from tests.support.workloads import WORKLOADS, Workload
 
 
@@ -67,6 +68,18 @@ def test_every_valid_point_of_a_small_space_is_right(name: str) -> None:
     assert len(valid) > 20
     for source, ir in {render(ir): ir for ir in valid}.items():
         assert workload.error(interpreted(lowered(ir), inputs), inputs) < workload.tolerance, source
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_valid_points_are_all_kernels_that_the_space_has(name: str) -> None:
+    """Not all points, as many mean the same kernel."""
+    graph = _cut(TINY[name])
+    order, ltiles = next(orders(graph)), {dim.name: dim.tiles for dim in graph.dims}
+    found = list(valid_points(graph, order, ltiles))
+    some = (ir for ir in points(graph) if ir.loop_order == order and ir.ltiles == ltiles)
+    wanted = {kernel_of(ir) for ir in some if is_valid(ir)}
+    assert all(is_valid(ir) for ir in found)
+    assert {kernel_of(ir) for ir in found} == wanted
 
 
 def test_the_size_of_a_space_is_that_of_its_knobs() -> None:
