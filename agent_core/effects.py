@@ -38,6 +38,7 @@ from state.model import (
     Reflection,
     Role,
     Step,
+    Verdict,
 )
 
 
@@ -138,10 +139,14 @@ class ImplementRequest(Frozen):
 
 
 class FailedTry(Frozen):
-    """A kernel that the judge refused, and why: what repair works from."""
+    """A kernel that the judge refused, and why: what repair works from.
+
+    `verdict` is the class of the error; not known of requests from before it was told.
+    """
 
     source: Digest
     error: ErrorInfo
+    verdict: Verdict | None = None
 
 
 class SummarizeRequest(Frozen):

@@ -127,7 +127,11 @@ def _implement(state: RunState, key: EffectKey, place: Place, context: bytes) ->
         parent=place.parent,
         plan=place.plan,
         failed=tuple(
-            FailedTry(source=tried.kernel.source, error=tried.error)
+            FailedTry(
+                source=tried.kernel.source,
+                error=tried.error,
+                verdict=tried.evaluation.verdict if tried.evaluation else None,
+            )
             for tried in place.tries
             if tried.kernel is not None and tried.error is not None
         ),

@@ -141,7 +141,10 @@ class Blobs:
             "target": TARGET,
             "parent": self.candidate(),
             "plan": plan,
-            "failed": tuple(FailedTry(source=self.put(source), error=error) for source, error in failed),
+            "failed": tuple(
+                FailedTry(source=self.put(source), error=error, verdict=Verdict.LINT_ERROR)
+                for source, error in failed
+            ),
         }
         return ImplementRequest(**(asked | changes))
 

@@ -15,7 +15,6 @@ from agent_core.roles.llm.executor import kernel_in
 from agent_core.roles.llm.fitting import Items, Shed
 from agent_core.roles.llm.questions import Question, answered
 from agent_core.roles.llm.quoting import clean, fenced, line
-from state.model import ErrorInfo
 
 ORDER = (
     Shed("tries", 2),
@@ -55,13 +54,15 @@ def _values(
         **telling.sections(prompts, request.target, sources[-1], *told.values()),
         "plan": telling.plan(request.plan),
         "kernel": fenced(sources[-1], "python"),
-        "error": _error(request.failed[-1].error, sources[-1]),
+        "error": _error(request.failed[-1], sources[-1]),
         "tries": _tries(request.failed, sources),
     }
 
 
-def _error(error: ErrorInfo, source: str) -> str:
-    parts = [f"code: {line(error.code)}", f"message: {clean(error.message)}"]
+def _error(refused: FailedTry, source: str) -> str:
+    error = refused.error
+    parts = [f"class: {refused.verdict.value}"] if refused.verdict else []
+    parts += [f"code: {line(error.code)}", f"message: {clean(error.message)}"]
     if error.line:
         parts += [f"line: {error.line}", *_excerpt(source, error.line)]
     if error.hint:

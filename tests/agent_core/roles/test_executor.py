@@ -162,7 +162,7 @@ async def test_a_repairer_is_told_the_error_with_its_line_its_rule_and_the_refus
     ((role, told),) = ask.asked
     assert role == "repairer"
     assert CHANGED.strip() in told["kernel"]
-    assert "code: sbuf_full\nmessage: the tiles need 300000 bytes\nline: 13\n" in told["error"]
+    assert "class: lint_error\ncode: sbuf_full\nmessage: the tiles need 300000 bytes\n" in told["error"]
     assert ">   13 | def rmsnorm_matmul(x, w):" in told["error"]
     assert "rule: smaller tiles" in told["error"]
     assert told["tries"] == "(none)"

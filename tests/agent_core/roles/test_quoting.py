@@ -81,7 +81,7 @@ async def test_a_hostile_error_is_bounded_and_stays_within_its_fence(message):
     await LlmRoles("local", ask).implement(request, held.read)
     assert len(ask.values()["error"]) < 5000
     (found,) = blocks(ask.values()["error"])
-    assert found.text.startswith("code: trace # code\nmessage: ")
+    assert found.text.startswith("class: lint_error\ncode: trace # code\nmessage: ")
 
 
 async def test_what_models_wrote_into_plans_comes_back_in_single_lines():

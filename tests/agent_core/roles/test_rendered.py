@@ -1,0 +1,145 @@
+"""Prompts as they are sent, whole, against what they were: a change of words or values shows in full.
+
+`UPDATE_PROMPTS=1 pytest tests/agent_core/roles/test_rendered.py` writes them anew. What always stays the same
+is named only, as those texts are files of their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_core.effects import LearningContext
+from agent_core.prompting import Lasts, builtin
+from agent_core.roles.llm import LlmRoles
+from state.model import (
+    Attempt,
+    Credit,
+    ErrorInfo,
+    Experience,
+    ExperienceKind,
+    Grade,
+    Reflection,
+    Verdict,
+    digest_of,
+)
+from tests.support.asking import PROBLEM, Answers, Blobs, block, plan_reply, verdict
+
+GOLDEN = Path(__file__).parent / "golden"
+FAST = PROBLEM.kernel.replace("TILE_N = 512", "TILE_N = 256")
+CONTEXT = LearningContext(
+    memory=(
+        Experience(
+            kind=ExperienceKind.NEGATIVE,
+            technique="engine",
+            slow=digest_of(b"slow"),
+            fast=digest_of(b"fast"),
+            speedup=1.2,
+            summary="Copies on GpSimd are slow\nGpSimd shares a port with Vector.",
+            cites=("r1.b0.p1.k0.f0",),
+        ),
+    ),
+    reflections=(
+        Reflection(
+            operator="rmsnorm_matmul",
+            bottleneck="dma",
+            technique="new:pair_rows",
+            predicted_speedup=1.4,
+            actual_speedup=1.01,
+            grade=Grade.REFUTED,
+            lesson="The loads were hidden behind the products.",
+            seen=2,
+            cites=("r1.b0.p0.k0.f0",),
+        ),
+    ),
+    attempts=(
+        Attempt(
+            candidate="r1.b0.p2.k0.f0",
+            parent="r0.b0.p0.k0.f0",
+            technique="hoist",
+            site="w_tile out of i_m",
+            code=None,
+            verdict=Verdict.LINT_ERROR,
+            error=ErrorInfo(code="sbuf_full", message="the tiles need 300000 bytes"),
+            speedup=None,
+            round=1,
+        ),
+    ),
+    credits={"new:pair_rows": Credit(tries=2), "hoist": Credit(tries=1)},
+)
+ERROR = ErrorInfo(code="sbuf_full", message="the tiles need 300000 bytes", line=16, hint="smaller tiles")
+LESSON = {"lesson": "x"}
+NOTHING = {"found": False}
+
+Ask = Callable[[LlmRoles, Blobs, str], Coroutine[Any, Any, object]]
+ROLES: dict[str, tuple[str, Ask]] = {
+    "planner": (
+        block(plan_reply()),
+        lambda roles, held, target: roles.plan(held.plan_request(CONTEXT, target=target), held.read),
+    ),
+    "executor": (
+        block(FAST, "python"),
+        lambda roles, held, target: roles.implement(held.implement_request(target=target), held.read),
+    ),
+    "repairer": (
+        block(PROBLEM.kernel, "python"),
+        lambda roles, held, target: roles.implement(
+            held.implement_request(
+                target=target, failed=[(FAST, ERROR), (FAST.replace("256", "128"), ERROR)]
+            ),
+            held.read,
+        ),
+    ),
+    "summarizer": (
+        block(NOTHING),
+        lambda roles, held, _: roles.summarize(held.summarize_request(FAST), held.read),
+    ),
+    "reflector": (
+        block(LESSON),
+        lambda roles, held, _: roles.reflect(held.reflect_request(verdict()), held.read),
+    ),
+}
+CASES = [("planner", "trn1"), *((role, "trn2") for role in ROLES)]
+
+
+async def rendered(role: str, target: str) -> str:
+    answer, put = ROLES[role]
+    ask = Answers([answer], target=target)
+    await put(LlmRoles("local", ask), Blobs(), target)
+    parts = []
+    for part in ask.prompt():
+        text = "(as in its file)\n" if part.lasts is Lasts.RELEASE else part.text
+        parts.append(f"=== {part.path} ({part.lasts.name.lower()})\n{text}")
+    return "\n".join(parts)
+
+
+@pytest.mark.parametrize(("role", "target"), CASES)
+async def test_a_prompt_is_rendered_as_it_was(role, target):
+    path, found = GOLDEN / f"{role}-{target}.txt", await rendered(role, target)
+    if os.environ.get("UPDATE_PROMPTS"):
+        path.write_text(found, encoding="utf-8")
+    assert found == path.read_text(encoding="utf-8")
+
+
+def test_a_text_that_changed_has_another_version():
+    path = GOLDEN / "versions.json"
+    own = builtin()
+    found = {
+        name: [item.version, hashlib.sha256(own.files[name].encode()).hexdigest()[:16]]
+        for name, item in own.manifest.items.items()
+    }
+    if os.environ.get("UPDATE_PROMPTS"):
+        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    held = json.loads(path.read_text(encoding="utf-8"))
+    same_version = [
+        name for name, (version, text) in found.items() if name in held and held[name] != [version, text]
+        and held[name][0] == version
+    ]  # fmt: skip
+    assert same_version == [], "raise their versions in prompts/manifest.toml"
+    assert found == held
