@@ -8,7 +8,7 @@ from typing import Any
 
 from remote import code_digest
 from remote.evaluator import EvaluationAnswer
-from state.model import Benchmark, ErrorInfo, Evaluation, Level, Predicted, Verdict, digest_of
+from state.model import Benchmark, Candidate, ErrorInfo, Evaluation, Level, Predicted, Verdict, digest_of
 from tests.daemon.fakes import TOOLCHAIN, FakeEvaluator
 
 HEAD = """import numpy as np
@@ -94,3 +94,12 @@ def predicted(source: str) -> Predicted:
     """A prediction as `judged` times it."""
     data = source.encode()
     return Predicted(latency_ms=latency_ms(data), code=code_digest(data), instructions=100)
+
+
+def kernel(name: str, ms: float) -> Candidate:
+    """A kernel that a run has, by its id and latency."""
+    timed = Benchmark(latency_ms=ms, lo_ms=ms, hi_ms=ms, predicted=True, samples=1)
+    return Candidate(
+        id=name, parent=None, lineage="l", round=1, source="0" * 64, code="0" * 64, technique=None, title="t",
+        benchmark=timed, profile=None, bottleneck=None,
+    )  # fmt: skip
