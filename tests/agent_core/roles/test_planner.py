@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -354,3 +356,11 @@ def test_the_order_of_dropping_never_comes_back_to_more():
         assert keep < left.get(name, 10**6)
         left[name] = keep
     assert left.keys().isdisjoint({"kernel", "problem", "reference", "standing"})
+
+
+@pytest.mark.parametrize("role", ["planner", "executor", "repairer", "summarizer", "reflector"])
+def test_the_order_of_dropping_is_the_documented_one(role):
+    text = (Path(__file__).parents[3] / "docs" / "llm.md").read_text(encoding="utf-8")
+    order = import_module(f"agent_core.roles.llm.{role}").ORDER
+    said = ", ".join(f"{name} to {keep}" for name, keep in order) or "nothing"
+    assert f"\n| {role} | {said} |\n" in text
