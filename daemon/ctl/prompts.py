@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from agent_core.prompting import Lasts, Prompts, RenderError, builtin
+from agent_core.prompting import Kind, Lasts, Prompts, RenderError, builtin
 from daemon import wording
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
@@ -81,6 +81,20 @@ def _listed(found: Prompts, home: Path) -> dict[str, Any]:
         "replaced": list(found.replaced()),
         "targets": list(found.manifest.targets),
         "roles": {role: list(_blocks(found, role)) for role in found.manifest.roles},
+        "items": {path: _item(found, path) for path in found.manifest.items},
+    }
+
+
+def _item(found: Prompts, path: str) -> dict[str, Any]:
+    """Return what the manifest says of a file: what it is for, its version, and how far it was checked."""
+    item = found.manifest.items[path]
+    return {
+        "kind": item.kind.value,
+        "version": item.version,
+        "status": item.status.value,
+        "source": item.source,
+        "targets": list(item.targets),
+        "replaced": path in found.replaced(),
     }
 
 
@@ -116,7 +130,19 @@ def _lines(listed: dict[str, Any], home: Path) -> list[str]:
             + ("  replaced" if block["replaced"] else "")
             for block in blocks
         ]
+    lines += _sections(listed["items"])
     return [*lines, f"read them with: {typed('prompts', '--show', 'planner')}"]
+
+
+def _sections(items: dict[str, Any]) -> Iterator[str]:
+    """Yield the files of which a role is told those that fit, a line for each kind."""
+    chosen = [path for path, item in items.items() if item["kind"] != Kind.BLOCK]
+    if chosen:
+        yield "chosen per problem, plan or implementation:"
+    for kind in dict.fromkeys(items[path]["kind"] for path in chosen):
+        names = [path for path in chosen if items[path]["kind"] == kind]
+        marks = [f"{Path(path).stem}{' (replaced)' if items[path]['replaced'] else ''}" for path in names]
+        yield f"  {Path(names[0]).parent}/: {', '.join(marks)}"
 
 
 def _news(listed: dict[str, Any]) -> list[str]:

@@ -138,3 +138,23 @@ def test_faults_of_configuration_and_prompts_are_named_together(ctl, home):
     (home / "config.toml").unlink()
     replace(home, "planner/task.md", "Plan.")
     assert ctl("config", "check").status == exits.OK
+
+
+def test_files_that_are_told_where_they_fit_are_listed_with_how_far_they_were_checked(ctl, home):
+    replace(home, "examples/scan.md", "# A scan\n\nOf one's own.\n")
+    replace(home, "planner/approach/apply.md", "Apply the cheapest technique.\n")
+    said = ctl("prompts").out
+    assert "chosen per problem, plan or implementation:\n" in said
+    assert " scan (replaced), " in next(line for line in said.splitlines() if "examples/: " in line)
+    assert "  planner/approach/: apply (replaced), inspired, different\n" in said
+    items = ctl("prompts", "--json").json["items"]
+    assert items["examples/range_mask.md"] == {
+        "kind": "example",
+        "version": 1,
+        "status": "run",
+        "source": "written for this project",
+        "targets": ["trn2"],
+        "replaced": False,
+    }
+    assert items["examples/scan.md"]["replaced"]
+    assert items["planner/task.md"]["kind"] == "block"
