@@ -68,6 +68,7 @@ from state.model import (
     ErrorInfo,
     PauseCause,
     Role,
+    RunConfig,
     RunStatus,
     digest_of,
 )
@@ -96,8 +97,17 @@ class Carried:
 class Commands:
     """Takes commands into the log and answers them."""
 
-    def __init__(self, log: EventLog, workers: Workers, *, touched: Touched) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        workers: Workers,
+        *,
+        touched: Touched,
+        check: Callable[[RunConfig], list[str]] = lambda _: [],
+    ) -> None:
+        """`check` says what else is wrong with the configuration of a run that is to start."""
         self._log = log
+        self._check = check
         self._workers = workers
         self._touched = touched
         self.turn = asyncio.Lock()
@@ -146,6 +156,8 @@ class Commands:
         caused: list[NewEvent] = []
         if isinstance(command, Submit):
             created = create(command, self._workers)
+            if wrong := self._check(created.config):
+                raise ConfigError(wrong)
             run, carried = run_id(id_, created.problem.name), self._submitted(command, created)
         elif isinstance(command, Fork):
             state, last = self._look(command.run)

@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+from agent_core.proposers import asks_models
 from daemon.errors import DaemonError
 from daemon.reading import read_regular
 from state import crash
@@ -43,6 +44,14 @@ FLAGS: Mapping[str, str] = {
     "run.search.strategy": "--strategy",
 }
 """The keys that have a flag of their own on the command line."""
+
+WITH_MODELS: Mapping[str, int] = {
+    "run.search.beam": 6,
+    "run.search.plans": 12,
+    "run.search.implementations": 2,
+    "run.search.rounds": 16,
+}
+"""The defaults of a search in which models plan, as in AccelOpt's paper."""
 
 DEFAULT = "default"
 """The origin of a value that no source sets."""
@@ -222,6 +231,8 @@ def load(
         except ValueError as error:
             faults.append(f"{entry.origin}: {entry.key}{error}")
     if not faults:
+        if any(map(asks_models, values.get("run.planner", ()))):
+            values = {**WITH_MODELS, **values}
         try:
             return Effective(Config.model_validate(nest(values)), sources)
         except ValidationError as error:  # values that are right one by one and wrong together

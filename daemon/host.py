@@ -110,7 +110,7 @@ async def work_on(
             focus.add(run)
         supervisor.touch(run)
 
-    commands = Commands(event_log, workers, touched=touched)
+    commands = Commands(event_log, workers, touched=touched, check=desk.faults)
     edits = Edits(event_log, turn=commands.turn, apply=_applying(runner, supervisor, workers, desk, changed))
     inbox = Inbox(event_log.home, commands.handle)
     parts = {"writer": event_log.turns, "supervisor": supervisor.turns, "inbox": inbox.turns}

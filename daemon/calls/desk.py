@@ -13,6 +13,7 @@ from agent_core.providers import registry
 from agent_core.providers.retry import RetryPolicy
 from agent_core.roles import Proposer
 from daemon.calls.asking import Asking
+from daemon.calls.checks import faults
 from daemon.calls.endpoints import CreateProvider, Endpoints
 from daemon.calls.errors import no_model
 from daemon.calls.till import Till
@@ -23,7 +24,7 @@ from stability.budget import DayCaps
 from state.events import RunResumed
 from state.fold import RunState
 from state.log import EventLog
-from state.model import Digest, EffectKey, PauseCause, RunStatus
+from state.model import Digest, EffectKey, PauseCause, RunConfig, RunStatus
 
 LOOK_SECONDS = 30.0
 """How often runs are looked at that wait for a new day."""
@@ -47,6 +48,7 @@ class Desk:
     ) -> None:
         self._log = event_log
         self._retries = retries
+        self._env = env
         self._sets: dict[Digest, Prompts] = {}
         self.endpoints = Endpoints(event_log, config, env=env, create=create, policy=breakers)
         self.till = Till(event_log, _caps(config), clock=clock)
@@ -55,6 +57,10 @@ class Desk:
         """Go by other settings of the process from now on."""
         self.endpoints.change(config)
         self.till.change(_caps(config))
+
+    def faults(self, config: RunConfig) -> list[str]:
+        """Return what keeps the models of a run's configuration from being asked, a line each."""
+        return faults(config, self.endpoints.config, self._env)
 
     def roles(self, run: str, key: EffectKey) -> Proposer:
         """Return who answers an effect whose planner asks models; its author is the model's name.

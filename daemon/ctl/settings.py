@@ -9,7 +9,8 @@ import click
 
 from daemon import keys as known
 from daemon import wording
-from daemon.config import all_of, load, render_json, render_toml
+from daemon.calls.checks import faults
+from daemon.config import ConfigError, all_of, load, render_json, render_toml
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.names import unknown
@@ -32,8 +33,15 @@ def show(session: Session) -> None:
 @config.command(epilog=exits.epilog())
 @common
 def check(session: Session) -> None:
-    """Report every unknown key, wrong value and unknown name at once, and what is wrong with prompts."""
-    all_of(lambda: load(session.home, os.environ, look_up=unknown), lambda: wording.read(session.home))
+    """Report every unknown key, wrong value and unknown name at once, and what is wrong with prompts.
+
+    Where models are asked, also models and keys that are missing, and a run that may not spend.
+    """
+    effective, _ = all_of(
+        lambda: load(session.home, os.environ, look_up=unknown), lambda: wording.read(session.home)
+    )
+    if wrong := faults(effective.config.run, effective.config.daemon, os.environ):
+        raise ConfigError(wrong)
     session.emit({"ok": True, "home": str(session.home)}, f"ok: {session.home}")
 
 

@@ -20,10 +20,16 @@ class SearchConfig(Frozen):
     strategy: StrategyName = Field(
         default="beam", description="how the search goes; all but beam are there to be compared with"
     )
-    beam: int = Field(default=4, ge=1, le=64, description="B: candidates kept between rounds")
-    plans: int = Field(default=6, ge=1, le=64, description="N: plans per candidate and round")
-    implementations: int = Field(default=1, ge=1, le=16, description="K: implementations per plan")
-    rounds: int = Field(default=4, ge=1, le=10_000, description="T: rounds at most")
+    beam: int = Field(
+        default=4, ge=1, le=64, description="B: candidates kept between rounds; 6 where models plan"
+    )
+    plans: int = Field(
+        default=6, ge=1, le=64, description="N: plans per candidate and round; 12 where models plan"
+    )
+    implementations: int = Field(
+        default=1, ge=1, le=16, description="K: implementations per plan; 2 where models plan"
+    )
+    rounds: int = Field(default=4, ge=1, le=10_000, description="T: rounds at most; 16 where models plan")
     explorers: int = Field(default=1, ge=0, le=64, description="X: beam slots for explorer lineages")
     explorer_slack_ratio: float = Field(
         default=1.5, ge=1, le=10, description="how much slower than its checkpoint an explorer may be"

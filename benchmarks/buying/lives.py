@@ -1,0 +1,146 @@
+"""Lives of a daemon whose run asks a model over real sockets: a process each, killed at a crash point or not.
+
+`Lives` is a process that has everything imported and forks one child per life. A child owns the home until
+its run has ended, or dies by SIGKILL at the n-th hit of any crash point: before and after each commit, and
+between a model's answer and its event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import traceback
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from agent_core.providers.retry import RetryPolicy
+from daemon.calls.desk import Desk
+from daemon.config import DaemonConfig
+from daemon.host import work_on
+from daemon.logs import configure
+from daemon.stop import Stop
+from stability.breaker import BreakerPolicy
+from state import crash
+from state.log import EventLog
+from state.model import LlmConfig, RunConfig, SearchConfig
+from tests.daemon import fakes
+from tests.support import constants_model
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = "local/constants"
+PRICE = f"{MODEL}=3/0.3/15"
+CAP_USD = 3.0
+
+PRELOADED = ("agent_core.roles.llm", "agent_core.providers.openai", "openai", "genai_prices", "remote.local")
+"""Imported here so that no life does it again; none of them opens a database."""
+
+QUICK = RetryPolicy(tries=20, first_seconds=0.002, longest_seconds=0.01)
+UNBROKEN = BreakerPolicy(failures=1000)
+"""Faults come by question here, and say nothing of the endpoint."""
+
+
+def config(seed: int = 3, *, rounds: int = 1) -> RunConfig:
+    """Return the configuration of the run: every role is asked, repairs too."""
+    return RunConfig(
+        problem="silu",
+        size="reduced",
+        evaluator="fake",
+        planner=("local",),
+        seed=seed,
+        cap_usd=CAP_USD,
+        llm=LlmConfig(models=(MODEL,), max_output_tokens=1000),
+        search=SearchConfig(
+            beam=1, plans=2, implementations=2, rounds=rounds, explorers=0, repairs=1, within_percent=0
+        ),
+    )
+
+
+def submit(home: Path, seed: int = 3, *, rounds: int = 1) -> str:
+    """Submit the run; return its id."""
+    submission = fakes.submission(config(seed, rounds=rounds), constants_model.KERNEL)
+    from daemon.inbox import drop
+    from daemon.verbs import run_id
+
+    return run_id(drop(home, submission), "silu")
+
+
+class Lives:
+    """The process that forks them."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.buying.lives"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def live(self, home: Path, run: str, url: str, *, crash_at: str | None = None) -> int:
+        """Let one life own `home`; return its exit status, negative for a signal."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        job = {"home": str(home), "run": run, "url": url, "crash": crash_at}
+        print(json.dumps(job), file=self._process.stdin, flush=True)
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=60)
+        self._process.stdout.close()
+
+
+async def _host(event_log: EventLog, run: str, url: str) -> None:
+    settings = DaemonConfig.model_validate(
+        {
+            "evaluations": 2,
+            "proposals": 2,
+            "grace_seconds": 0.0,
+            "prices": (PRICE,),
+            "local": {"base_url": url, "calls": 4},
+        }
+    )
+    desk = Desk(event_log, settings, env={}, retries=QUICK, breakers=UNBROKEN)
+    stop = Stop()
+    work = work_on(event_log, settings, stop=stop, workers=fakes.fake_workers(), desk=desk)
+    hosting = asyncio.create_task(work)
+    while not hosting.done() and not fakes.has_ended(event_log, run):  # noqa: ASYNC110 - no event says so
+        await asyncio.sleep(0.002)
+    stop.request()
+    await hosting
+
+
+def _child(job: dict[str, Any]) -> int:
+    crash._fuse = crash.parse_fuse(job["crash"])  # noqa: SLF001 - as the environment would at a start
+    try:
+        with EventLog.open(Path(job["home"])) as event_log:
+            asyncio.run(_host(event_log, job["run"], job["url"]))
+    except BaseException:  # noqa: BLE001 - a child must end here, whatever happened
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def main() -> None:
+    """Fork a child for each job on stdin; answer with its exit status."""
+    configure("error")  # to stderr: stdout is for the answers alone
+    for module in PRELOADED:
+        import_module(module)
+    fakes.submission(config())
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            os._exit(_child(json.loads(line)))
+        _, status = os.waitpid(pid, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""What is wrong with a run's models is said before it starts, in a line each."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemon.calls.checks import faults, used
+from daemon.config import WITH_MODELS, ConfigError, DaemonConfig, load
+from state.errors import StreamUnknown
+from state.log import EventLog
+from state.model import LlmConfig, RunConfig
+from tests.daemon.calls import models
+from tests.daemon.calls.models import CONFIG, FakeProvider
+
+KEYS = {"ANTHROPIC_API_KEY": "sk-ant-0123456789", "OPENAI_API_KEY": "sk-0123456789"}
+CLAUDE = "anthropic/claude-sonnet-4-5"
+
+
+def run(*planner: str, cap_usd: float = 5.0, **llm) -> RunConfig:
+    return RunConfig(planner=planner, cap_usd=cap_usd, llm=LlmConfig(**llm))
+
+
+@pytest.mark.parametrize(
+    ("config", "env", "told"),
+    [
+        (RunConfig(), {}, None),
+        (run("builtin", models=("nobody/m",)), {}, None),
+        (run("anthropic", models=(CLAUDE,)), KEYS, None),
+        (run("local", models=("local/m",), cap_usd=0), {}, None),
+        (run("llm", models=("local/m", CLAUDE)), KEYS, None),
+        (run("anthropic", models=("local/m",)), KEYS, "run.planner: no model is given for anthropic"),
+        (run("llm"), KEYS, "run.planner: no model is given for llm"),
+        (run("local", models=("local/m", "locl/m")), {}, "'locl' (did you mean 'local'?)"),
+        (run("anthropic", models=(CLAUDE,)), {}, "no key for anthropic: give it by the environment variable"),
+        (run("local", models=("local/m",), executor_models=(CLAUDE,)), {}, "no key for anthropic"),
+        (run("anthropic", models=(CLAUDE,), cap_usd=0), KEYS, "run.cap_usd = 0: anthropic/claude-sonnet-4-5"),
+    ],
+)  # fmt: skip
+def test_each_fault_is_one_line_that_names_the_key(config, env, told):
+    found = faults(config, DaemonConfig(), env)
+    assert len(found) == (told is not None)
+    assert told is None or told in found[0]
+    assert all("\n" not in line for line in found)
+
+
+def test_a_server_of_one_s_own_needs_no_key_and_a_key_file_must_be_private(tmp_path):
+    config = run("openai", models=("openai/m",))
+    own = DaemonConfig.model_validate({"openai": {"base_url": "http://127.0.0.1:9/v1"}})
+    assert faults(config, own, {}) == []
+    file = tmp_path / "key"
+    file.write_text("sk-0123456789")
+    file.chmod(0o644)
+    (told,) = faults(config, DaemonConfig.model_validate({"openai": {"key_file": str(file)}}), {})
+    assert "chmod 600" in told
+    assert "sk-0123456789" not in told
+
+
+def test_the_models_of_a_run_are_those_that_its_planners_may_ask():
+    config = run("anthropic", "builtin", models=(CLAUDE, "local/m"), summarizer_models=("openai/s=2",))
+    assert used(config) == [CLAUDE, "openai/s"]
+    assert used(RunConfig(llm=LlmConfig(models=(CLAUDE,)))) == []
+
+
+async def test_a_run_whose_models_cannot_be_asked_is_refused(home):
+    with EventLog.open(home) as event_log:
+        from daemon.commands import Commands
+        from daemon.verbs import run_id
+        from tests.daemon import fakes
+
+        desk = models.desk_of(event_log, FakeProvider())
+        commands = Commands(event_log, fakes.fake_workers(), touched=lambda *_: None, check=desk.faults)
+        free = CONFIG.model_copy(update={"cap_usd": 0.0})
+        submission = fakes.submission(free)
+        await commands.handle("bad", submission.model_dump_json().encode())
+        (rejected,) = event_log.read(stream="system", types=("CommandRejected",))
+        assert rejected.event.error.code == "config_invalid"
+        assert "run.cap_usd = 0: local/some-model costs money" in rejected.event.error.message
+        with pytest.raises(StreamUnknown):
+            event_log.state(run_id("bad", "silu"))
+
+
+def test_config_check_says_it_too(ctl, home):
+    home.mkdir()
+    (home / "config.toml").write_text('[run]\nplanner = ["anthropic"]\n')
+    called = ctl("config", "check")
+    assert called.status != 0
+    assert "no model is given for anthropic" in called.err
+
+
+def test_searches_with_models_have_defaults_of_their_own(home):
+    home.mkdir()
+    (home / "config.toml").write_text('[run]\nplanner = ["builtin"]\n')
+    assert load(home, {}).config.run.search.plans == 6
+    effective = load(home, {}, {"run.planner": ["local"], "run.search.plans": 3})
+    search = effective.config.run.search
+    assert (search.beam, search.plans, search.implementations, search.rounds) == (6, 3, 2, 16)
+    assert effective.sources.keys() == {"run.planner", "run.search.plans"}
+    assert WITH_MODELS["run.search.plans"] == 12
+
+
+def test_prices_and_windows_of_one_s_own_are_checked_when_they_are_read(home):
+    with pytest.raises(ConfigError, match="no price: ENDPOINT/MODEL=INPUT/CACHED/OUTPUT"):
+        load(home, {}, {"daemon.prices": ["local/m=1"]})
+    with pytest.raises(ConfigError, match="no window"):
+        load(home, {}, {"daemon.windows": ["local/m"]})
+    assert load(home, {}, {"daemon.prices": ["local/m=1/0.1/2"]}).config.daemon.prices
