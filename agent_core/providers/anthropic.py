@@ -102,8 +102,8 @@ class Anthropic(Endpoint):
 
 
 def _blocks(request: CompletionRequest) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return guide and case as the service's blocks, with breakpoints; empty texts are not allowed there."""
-    guide, case = ([part for part in parts if part.text] for parts in (request.guide, request.case))
+    """Return guide and case as the service's blocks, with breakpoints; blank texts are not allowed there."""
+    guide, case = ([part for part in parts if part.text.strip()] for parts in (request.guide, request.case))
     cached = [part for part in (*guide, *case) if part.cached]
     marked = {id(part) for part in cached[-MOST_BREAKPOINTS:]}
     return _marked(guide, marked), _marked(case, marked)

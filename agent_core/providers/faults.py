@@ -95,7 +95,7 @@ _WORDS: tuple[tuple[re.Pattern[str], FailureKind], ...] = (
         re.compile(
             r"prompt is too long|maximum context length|context[ _](?:length|window|size|limit)"
             r"|(?:input|prompt|request) (?:is |was )?too (?:long|large)|max_model_len"
-            r"|longer than the maximum model length",
+            r"|longer than the maximum model length|exceed the configured limit",
             re.IGNORECASE,
         ),
         FailureKind.TOO_LARGE,

@@ -95,7 +95,8 @@ class OpenAI(Endpoint):
 
 
 def _joined(parts: tuple[Part, ...]) -> str:
-    return "\n\n".join(part.text for part in parts if part.text)
+    """Return parts as one text, an empty line between them."""
+    return "\n\n".join(part.text.rstrip("\n") for part in parts if part.text.rstrip("\n"))
 
 
 def _tokens(usage: Mapping[str, Any]) -> Tokens | None:

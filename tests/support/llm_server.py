@@ -217,7 +217,7 @@ class LlmServer:
 
 def digest_of_request(request: CompletionRequest) -> str:
     """Return the digest under which the server will know the question."""
-    guide, case = (_joined(p.text for p in parts if p.text) for parts in (request.guide, request.case))
+    guide, case = (_joined(p.text for p in parts) for parts in (request.guide, request.case))
     return _digest(request.model, guide, case)
 
 
@@ -233,7 +233,7 @@ def faulty(script: Script, *faults: Said) -> Script:
 
 
 def _joined(texts: Iterable[str]) -> str:
-    return "\n\n".join(texts)
+    return "\n\n".join(text.rstrip("\n") for text in texts if text.rstrip("\n"))
 
 
 def _digest(*texts: str) -> str:

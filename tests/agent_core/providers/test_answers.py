@@ -90,7 +90,7 @@ async def test_of_more_than_four_breakpoints_the_last_four_are_set():
 
 
 async def test_empty_parts_are_not_sent():
-    parts = (Part(text="", cached=True), Part(text="a"))
+    parts = (Part(text="\n", cached=True), Part(text="a"))
     request = CompletionRequest(model="m", guide=(Part(text=""),), case=parts, max_output_tokens=5)
     for name in ENDPOINTS:
         _, _, server = await asked(name, lambda _: Reply(), request=request)

@@ -20,6 +20,7 @@ SPENT = "You have reached your specified API usage limits. You will regain acces
 POOR = "Your credit balance is too low to access the API."
 LONG = "prompt is too long: 210000 tokens > 200000 maximum"
 LONG_TOO = "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens."
+LONG_STILL = "Input tokens exceed the configured limit of 272000 tokens."
 HUGE = "Request too large for gpt-x in organization o on tokens per min (TPM): Limit 1, Requested 2."
 GENERAL = "invalid_request_error"
 
@@ -47,6 +48,7 @@ ROWS = {
     "413 page": Row(Refuse(413, raw=b"<html>no</html>"), Kind.TOO_LARGE, status=413),
     "400 long": Row(Refuse(400, GENERAL, LONG), Kind.TOO_LARGE, status=400),
     "400 context": Row(Refuse(400, GENERAL, LONG_TOO), Kind.TOO_LARGE, status=400),
+    "400 limit": Row(Refuse(400, GENERAL, LONG_STILL), Kind.TOO_LARGE, status=400),
     "400 code": Row(Refuse(400, GENERAL, code="context_length_exceeded"), Kind.TOO_LARGE, endpoints=OPENAI),
     "400 llama": Row(Refuse(400, "exceed_context_size_error"), Kind.TOO_LARGE, endpoints=OPENAI),
     "429": Row(Refuse(429, "rate_limit_error"), Kind.RATE, status=429),

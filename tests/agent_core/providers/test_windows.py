@@ -25,6 +25,7 @@ from agent_core.providers.windows import (
     [
         ("claude-sonnet-4-5", "anthropic", Window(context=200_000, output=64_000)),
         ("claude-opus-4-1-20250805", "anthropic", Window(context=200_000, output=32_000)),
+        ("claude-haiku-5-5", "anthropic", Window(context=1_000_000, output=128_000)),
         ("gpt-4.1", "openai", Window(context=1_000_000, output=32_768)),
         ("gpt-5-mini", "openai", Window(context=400_000, output=128_000)),
         ("o3", "openai", Window(context=200_000, output=100_000)),
@@ -68,6 +69,11 @@ def test_letters_beyond_ascii_count_whole():
     assert count("日本語") == 3
     assert count("") == 0
     assert count("abc日") == 3
+
+
+def test_letters_that_stand_for_many_are_bounded_by_those():
+    assert bound(["\ufdfa"]) - WRAPPING_TOKENS == 33  # one letter of three bytes for eighteen
+    assert bound(["\ud83d"]) > WRAPPING_TOKENS
 
 
 def test_a_request_is_counted_with_what_wraps_it():
