@@ -152,3 +152,25 @@ def test_techniques_for_models_are_not_those_of_the_rewrites_and_name_bottleneck
             assert one.text
             assert set(one.item.bottlenecks) <= known
             assert one.item.bottlenecks
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "each with its own in-order queue",
+        "disturb each other only in the same PSUM bank",
+        "no more than 90 % of the DMA rate",
+        "GpSimd also has\na DMA of its own",
+        "`nl.gather_flattened(",
+        "`nl.no_reorder()`",
+        "`nisa.range_select(",
+        "compute-bound, memory-bound, underutilised",
+        "results: nl.shared_hbm only",
+        "`neuronxcc.nki`",
+        "Operands start at partition 0",
+        "the first product of a sum must overwrite",
+    ],
+)
+def test_trainium2_s_rules_interface_and_pitfalls_are_told(words):
+    own = [text for path, text in TEXTS.items() if not path.startswith("trn1/")]
+    assert any(words in text for text in own)

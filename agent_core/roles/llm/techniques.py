@@ -41,7 +41,7 @@ def accepted(technique: str, ids: Mapping[str, Technique]) -> str:
     Raises:
         AnswerFault: `unknown_technique`: it is on no menu and no name for a new one.
     """
-    name = technique.strip()
+    name = technique.strip(" `")
     if name.removeprefix("new:") in ids:
         return name.removeprefix("new:")
     if INVENTED.fullmatch(name):

@@ -300,9 +300,18 @@ async def test_a_new_technique_is_offered_again_with_what_it_brought_and_needs_n
     assert "tried 2 times, gained 1" in told
 
 
-async def test_a_new_name_for_what_the_menu_has_is_the_menu_s():
-    plan, _ = await planned(block(plan_reply(technique="new:hoist")))
+@pytest.mark.parametrize("said", ["new:hoist", "`hoist`", " hoist"])
+async def test_other_ways_to_name_what_the_menu_has_are_the_menu_s(said):
+    plan, _ = await planned(block(plan_reply(technique=said)))
     assert plan.technique == "hoist"
+
+
+async def test_a_technique_of_another_target_is_none_of_this_one_s():
+    plan, _ = await planned(block(plan_reply(technique="range_select")))
+    assert plan.technique == "range_select"
+    found, ask = await refused(*[block(plan_reply(technique="range_select"))] * 2, target="trn1")
+    assert found.code == "unknown_technique"
+    assert "range_select" not in ask.values()["menu"]
 
 
 # --- room -----------------------------------------------------------------------------------------
