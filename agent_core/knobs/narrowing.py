@@ -28,9 +28,11 @@ from nki_sim import targets
 _SMALL_BLOCK = 4
 """Tiles of a block in plain configurations: enough to use what is loaded more than once."""
 
+_ROUND = 8
+"""Tiles of a block that a round goes through: what it does once for each costs as much as some of them."""
+
 _AS_GOOD = 1.05
 """A configuration within this of what it would cost if everything fitted is not improved on."""
-
 
 _FAR = 8.0
 """Times the room there is: what overruns it by more takes long to narrow, and seldom ends well."""
@@ -200,16 +202,26 @@ def _plain(graph: Graph) -> Iterator[KernelIR]:
 
 
 def _rounds(graph: Graph) -> Iterator[KernelIR]:
-    """Plain configurations of a graph with rounds of small blocks: a tile of rows, then rounds, outermost."""
-    sums = [dim for value in graph.values if value.running is not None for dim in value.dims]
-    dims = dict.fromkeys([*sums, *sorted(graph.rounds), *(dim.name for dim in graph.dims)])
-    order = tuple(f"{dim}.{level}" for dim in dims for level in (BLOCK, TILE))
-    found = _uniform(graph, order, dict.fromkeys(sums, Scope.PER_TILE))
-    for dim in sorted(graph.rounds):
-        most = min(_SMALL_BLOCK, max(1, graph.dim[dim].tiles // 2))
-        found = found.turned((LTILES, dim), max(item for item in choices(graph, dim) if item <= most))
-    yield found
-    yield widest(graph, order, dict(found.ltiles))
+    """Plain configurations of a graph with rounds: a block or a tile of rows goes through them all.
+
+    What a round makes and reads is held for it alone.
+    """
+    sums = dict.fromkeys(dim for value in graph.values if value.running is not None for dim in value.dims)
+    rounds = sorted(graph.rounds)
+    rest = [dim.name for dim in graph.dims if dim.name not in {*sums, *rounds}]
+    last = [f"{dim}.{level}" for dim in rest for level in (BLOCK, TILE)]
+    blocks = ((BLOCK, sums), (BLOCK, rounds), (TILE, sums), (TILE, rounds))
+    tiles = ((BLOCK, sums), (TILE, sums), (BLOCK, rounds), (TILE, rounds))
+    for scope, walks in ((Scope.PER_BLOCK, blocks), (Scope.PER_TILE, tiles)):
+        order = (*(f"{dim}.{level}" for level, dims in walks for dim in dims), *last)
+        found = _uniform(graph, order, dict.fromkeys(sums, scope))
+        for dim in rounds:
+            most = min(_ROUND, max(1, graph.dim[dim].tiles // 2))
+            found = found.turned((LTILES, dim), max(item for item in choices(graph, dim) if item <= most))
+        for name, dim in found.plan.in_rounds.items():
+            if dim in found.plan.buffer[name].dims:
+                found = found.turned((SCOPES, name, dim), Scope.PER_BLOCK)
+        yield found
 
 
 def _one_round(graph: Graph) -> Iterator[KernelIR]:

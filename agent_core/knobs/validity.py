@@ -6,8 +6,9 @@ anew in a loop that it has to outlive: because it holds more than one round of i
 because its step adds up over it (`reduction_interval`), because a step reads it in no or in other rounds of
 that loop (`reader_interval`), or because other steps come between (`split_loop`). Each is mended by holding
 more, so that the buffer is made outside of the loop. Where a dimension is gone through in rounds, a running
-sum is read in the loop that makes it (`split_rounds`), or there is one round. Of places that hold together, types (`matmul_dtype`),
-banks (`psum_bank`) and room (`sbuf_capacity`, `psum_capacity`) are looked at.
+sum is read in the loop that makes it (`split_rounds`), or there is one round. Of
+places that hold together, types (`matmul_dtype`), banks (`psum_bank`) and room (`sbuf_capacity`,
+`psum_capacity`) are looked at.
 """
 
 from __future__ import annotations

@@ -161,6 +161,16 @@ def test_no_step_takes_more_than_a_block_of_what_has_rounds() -> None:
     assert [node.result.spans[1].size for node in loads] == [256]
 
 
+def test_rows_that_no_memory_holds_go_through_in_rounds() -> None:
+    """256 KiB to a row in each partition: what reads them twice finds no place for them."""
+    graph = online.REWRITE.apply(_traced(softmax_matmul, x=(128, 65536), v=(65536, 64)))
+    ir = default(graph)
+    assert validity_report(ir) == []
+    assert _rounds(ir) == 64
+    held = [node.tile for node, _ in _walk(lowered(ir).body) if isinstance(node, Allocate)]
+    assert max(tile.row for tile in held if tile.name != "sbuf_v") == 1024
+
+
 # -- what is refused ---------------------------------------------------------------------------------
 
 
