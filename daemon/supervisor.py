@@ -22,6 +22,7 @@ import structlog
 
 from agent_core.decide import decide
 from agent_core.effects import Record
+from daemon.calls.clock import overdue
 from daemon.calls.errors import Held
 from daemon.deadlines import Deadlines
 from daemon.lanes import Flight, Kind, Lane, Ready
@@ -34,7 +35,7 @@ from state.events import KernelRefuted, RoundCompleted, RoundDeadlinePassed, Run
 from state.fold import RunState
 from state.log import EventLog
 from state.model import EffectKey, RunStatus
-from state.records import Recorded
+from state.records import NewEvent, Recorded
 from state.turns import Turns
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("supervisor")
@@ -185,8 +186,12 @@ class Supervisor:
                 log.error("run_stalled", run=run, round=state.round)  # a bug of decide: say so, do not spin
             return False
         decided = [event for record in records for event in record.events]
+        late = overdue(self._log, run, state, decided)
         try:
-            stored = await self._log.append(beside(self._log, run, state, decided), expect={run: lane.seen})
+            stored = await self._log.append(
+                [NewEvent(run, late)] if late is not None else beside(self._log, run, state, decided),
+                expect={run: lane.seen},
+            )
         except StaleAppend:
             log.debug("decision_stale", run=run)
         else:

@@ -101,6 +101,7 @@ class Endpoint:
         self._create = create
         self._policy = policy
         self._provider: Provider | None = None
+        self._making = asyncio.Lock()
         self._leaders = Leaders()
         was_open = name in event_log.system().breakers
         self._breaker = Breaker(failures=policy.failures, openings=1, until=0.0) if was_open else CLOSED
@@ -139,7 +140,8 @@ class Endpoint:
             CallError: no answer came.
         """
         try:
-            completion = await self._made().complete(
+            provider = await self._made()
+            completion = await provider.complete(
                 request, deadline_seconds=self.settings.deadline_seconds, observe=self.limiter.observe
             )
         except CallError as error:
@@ -152,16 +154,18 @@ class Endpoint:
         await self._settle(breaker.answered(self._breaker))
         return completion
 
-    def _made(self) -> Provider:
-        if self._provider is None:
-            file = self.settings.key_file
-            try:
-                key = key_of(self.name, self._env, Path(file) if file else None)
-            except KeyFault as error:
-                raise CallError(Failure(kind=FailureKind.AUTH, message=str(error))) from error
-            settings = EndpointSettings(base_url=self.settings.base_url, key=key)
-            self._provider = self._create(self.name, settings)
-        return self._provider
+    async def _made(self) -> Provider:
+        """Return the provider; a vendor's package takes seconds to import, and the loop goes on meanwhile."""
+        async with self._making:
+            if self._provider is None:
+                file = self.settings.key_file
+                try:
+                    key = key_of(self.name, self._env, Path(file) if file else None)
+                except KeyFault as error:
+                    raise CallError(Failure(kind=FailureKind.AUTH, message=str(error))) from error
+                settings = EndpointSettings(base_url=self.settings.base_url, key=key)
+                self._provider = await asyncio.to_thread(self._create, self.name, settings)
+            return self._provider
 
     async def _failed(self, failure: Failure) -> None:
         self.limiter.refused(failure)

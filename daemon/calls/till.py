@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 
 import structlog
 
+from daemon.calls.clock import age_seconds
 from daemon.calls.errors import Held, no_budget
 from daemon.looking import append_seen
 from stability import budget
@@ -76,7 +77,6 @@ class Till:
         self._freed = asyncio.Event()
         self._waiting: dict[str, tuple[str, DayCaps]] = {}
         self._day_warned: set[tuple[str, str, int]] = set()
-        self._began_us: dict[str, int] = {}
 
     def change(self, caps: DayCaps) -> None:
         """Go by other caps on days from now on."""
@@ -118,18 +118,13 @@ class Till:
 
     def _accounts(self, run: str, state: RunState, wanted: Amount) -> tuple[Account, ...]:
         config = state.pending_config or state.config  # a cap that was raised counts at once
-        age = self._age_seconds(run) if config.cap_seconds is not None else 0.0
+        age = age_seconds(self._log, run, self._clock()) if config.cap_seconds is not None else 0.0
         day = self._log.system().day
         today = day.on(self.today) if day is not None else None
         return (
             *budget.accounts(state, config, wanted, age_seconds=age),
             *budget.day_accounts(today, self._caps, wanted),
         )
-
-    def _age_seconds(self, run: str) -> float:
-        if run not in self._began_us:
-            self._began_us[run] = self._log.began_us(run)
-        return self._clock() - self._began_us[run] / 1e6
 
     async def _start(self, run: str, state: RunState, event: CallStarted, blobs: Sequence[bytes]) -> None:
         name = call_name(run, event.key, event.call, event.attempt)

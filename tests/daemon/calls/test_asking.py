@@ -442,3 +442,12 @@ async def test_the_first_of_a_round_s_questions_goes_alone_where_that_is_cheaper
     assert all(isinstance(one, Record | Effect) for one in decide(event_log.state(run)))
     assert isinstance(events(event_log, run, RunCompleted)[0], RunCompleted)
     assert events(event_log, run, PlanStarted)
+
+
+@pytest.mark.parametrize("planner", ["local", "scripted"])
+async def test_a_run_that_had_its_time_ends_before_another_round(event_log, planner):
+    config = CONFIG.model_copy(update={"cap_seconds": 0.001, "planner": (planner,)})
+    run = await models.finished(event_log, FakeProvider(), config)
+    state = event_log.state(run)
+    assert (state.stop, state.round) == (StopReason.BUDGET, 0)
+    assert state.status_reason == "the run has had its 0 s"

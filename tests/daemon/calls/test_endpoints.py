@@ -1,0 +1,196 @@
+"""Endpoints: who goes first, who waits, and what a breaker leaves for the next process."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from agent_core.providers.completion import CompletionRequest, Part
+from agent_core.providers.failures import CallError, Failure, FailureKind
+from agent_core.providers.limits import NoTurn
+from daemon.calls.endpoints import Endpoints, Leaders
+from stability.breaker import BreakerPolicy
+from state.events import BreakerClosed, BreakerOpened
+from state.log import EventLog
+from state.model import SYSTEM_STREAM, ErrorInfo
+from state.records import NewEvent
+from tests.daemon.calls import models
+from tests.daemon.calls.models import MODEL, FakeProvider
+
+LONG = "the same long guide " * 400
+ONCE = BreakerPolicy(failures=1, pause_seconds=0.001, longest_seconds=0.001, probe_seconds=0.001)
+
+
+@pytest.fixture
+def event_log(home):
+    with EventLog.open(home) as log:
+        yield log
+
+
+def request(case: str = "case", guide: str = LONG) -> CompletionRequest:
+    return CompletionRequest(
+        model="some-model",
+        guide=(Part(text=guide, cached=True),),
+        case=(Part(text=case),),
+        max_output_tokens=10,
+    )
+
+
+def endpoints(event_log: EventLog, provider: FakeProvider, **more) -> Endpoints:
+    return Endpoints(event_log, models.daemon_config(), env={}, create=lambda *_: provider, **more)
+
+
+async def ask(found: Endpoints, asked: CompletionRequest, price) -> str:
+    endpoint = found.get("local")
+    async with endpoint.turn(asked, price, wait_seconds=30):
+        return (await endpoint.ask(asked)).text
+
+
+async def under_way(event_log, price, requests, script=None) -> list[int]:
+    """Ask all at a time; return how many were under way when each was sent."""
+    seen: list[int] = []
+    provider = FakeProvider()
+
+    def noting(asked, delivery):
+        return script(asked, delivery) if script else "an answer"
+
+    async def complete(asked, *, deadline_seconds, observe):
+        provider.under_way += 1
+        seen.append(provider.under_way)
+        try:
+            await asyncio.sleep(0.01)
+            said = noting(asked, len(seen))
+            if isinstance(said, Failure):
+                raise CallError(said)
+            provider.script = lambda *_: said
+            return await FakeProvider(script=lambda *_: said).complete(
+                asked, deadline_seconds=deadline_seconds, observe=observe
+            )
+        finally:
+            provider.under_way -= 1
+
+    provider.complete = complete
+    found = endpoints(event_log, provider)
+    await asyncio.gather(*(ask(found, one, price) for one in requests), return_exceptions=True)
+    return seen
+
+
+async def test_the_first_of_a_fan_out_goes_alone_and_the_others_together(event_log):
+    price = endpoints(event_log, FakeProvider()).price(MODEL)
+    assert price is not None
+    cases = [request(f"case {number}") for number in range(5)]
+    assert sorted(await under_way(event_log, price, cases)) == [1, 1, 2, 3, 4]
+
+
+async def test_a_first_one_that_fails_leaves_its_place_to_the_next(event_log):
+    price = endpoints(event_log, FakeProvider()).price(MODEL)
+    cases = [request(f"case {number}") for number in range(4)]
+
+    def script(asked, number):
+        return Failure(kind=FailureKind.SERVER, message="no") if number == 1 else "an answer"
+
+    assert sorted(await under_way(event_log, price, cases, script)) == [1, 1, 1, 2]
+
+
+@pytest.mark.parametrize("why", ["no price is known", "caches are not cheaper", "little is shared"])
+async def test_nobody_waits_where_nothing_is_saved(event_log, why):
+    price = endpoints(event_log, FakeProvider()).price(MODEL)
+    flat = price.model_copy(
+        update={"rates": tuple(rates.model_copy(update={"cached": rates.input}) for rates in price.rates)}
+    )
+    chosen = {"no price is known": None, "caches are not cheaper": flat, "little is shared": price}[why]
+    guide = "short" if why == "little is shared" else LONG
+    cases = [request(f"case {number}", guide) for number in range(4)]
+    assert sorted(await under_way(event_log, chosen, cases)) == [1, 2, 3, 4]
+
+
+async def test_what_is_warm_goes_cold_again():
+    now = [0.0]
+    leaders = Leaders(clock=lambda: now[0])
+    async with leaders.behind("a"):
+        pass
+    inside: list[str] = []
+
+    async def go(name: str) -> None:
+        async with leaders.behind("a"):
+            inside.append(name)
+            await asyncio.sleep(0.01)
+            inside.append(name)
+
+    await asyncio.gather(go("x"), go("y"))
+    assert inside[:2] == ["x", "y"]
+    now[0] = 1000.0
+    inside.clear()
+    await asyncio.gather(go("x"), go("y"))
+    assert inside[0] == inside[1]
+
+
+async def test_a_breaker_is_kept_in_the_log_and_a_new_process_probes(event_log):
+    def script(asked, delivery):
+        return Failure(kind=FailureKind.SERVER, message="down") if delivery == 1 else "an answer"
+
+    provider = FakeProvider(script=script)
+    found = endpoints(event_log, provider, policy=BreakerPolicy(failures=1, pause_seconds=600))
+    with pytest.raises(CallError):
+        await ask(found, request(), None)
+    assert event_log.system().breakers == {"local": "down"}
+    endpoint = found.get("local")
+    with pytest.raises(NoTurn):
+        async with endpoint.turn(request(), None, wait_seconds=0.01):
+            pass
+    again = endpoints(event_log, provider, policy=BreakerPolicy(failures=1, pause_seconds=600))
+    assert await ask(again, request(), None) == "an answer"
+    assert event_log.system().breakers == {}
+    kinds = [item.type for item in event_log.read(stream=SYSTEM_STREAM)]
+    assert kinds == [BreakerOpened.__name__, BreakerClosed.__name__]
+
+
+async def test_failures_of_the_question_are_none_of_the_endpoint(event_log):
+    def script(asked, delivery):
+        return Failure(kind=FailureKind.INVALID, message="no") if delivery < 5 else "an answer"
+
+    found = endpoints(event_log, FakeProvider(script=script), policy=ONCE)
+    for _ in range(4):
+        with pytest.raises(CallError):
+            await ask(found, request(), None)
+    assert await ask(found, request(), None) == "an answer"
+    assert event_log.system().breakers == {}
+
+
+async def test_a_key_that_cannot_be_had_is_a_failure_like_a_wrong_one(event_log, tmp_path):
+    config = models.daemon_config(local={"key_file": str(tmp_path / "nothing")})
+    found = Endpoints(event_log, config, env={}, create=lambda *_: FakeProvider())
+    with pytest.raises(CallError) as caught:
+        await ask(found, request(), None)
+    assert caught.value.failure.kind is FailureKind.AUTH
+
+
+async def test_other_settings_make_an_endpoint_anew(event_log):
+    provider = FakeProvider(script=lambda *_: "an answer")
+    found = endpoints(event_log, provider)
+    before = found.get("local")
+    await ask(found, request(), None)
+    found.change(models.daemon_config(evaluations=1))
+    assert found.get("local") is before
+    found.change(models.daemon_config(local={"calls": 3}))
+    assert found.get("local") is not before
+    assert not provider.closed
+    await found.aclose()
+    assert provider.closed
+
+
+def test_prices_and_windows_of_one_s_own_come_first(event_log):
+    config = models.daemon_config(windows=(f"{MODEL}=4096/512",))
+    found = Endpoints(event_log, config, env={})
+    assert found.price(MODEL).rates[0].input == 3.0
+    assert found.price("local/another") is None
+    assert (found.window(MODEL).context, found.window(MODEL).output) == (4096, 512)
+    assert found.window("anthropic/claude-sonnet-4-5").context >= 200_000
+
+
+async def test_an_open_breaker_of_another_life_is_half_open_here(event_log):
+    error = ErrorInfo(code="server", message="down")
+    await event_log.append([NewEvent(SYSTEM_STREAM, BreakerOpened(name="local", error=error))])
+    found = endpoints(event_log, FakeProvider(script=lambda *_: "an answer"))
+    assert await ask(found, request(), None) == "an answer"
