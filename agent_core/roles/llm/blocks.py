@@ -57,6 +57,16 @@ def blocks(answer: str) -> list[Block]:
     return found
 
 
+def preface(answer: str) -> str:
+    """Return the last line of words in front of an answer's first fence; empty where there is none."""
+    before: list[str] = []
+    for text in answer.split("\n"):
+        if _OPEN.match(text):
+            break
+        before.append(text.strip())
+    return next((text for text in reversed(before) if text), "")
+
+
 def _closes(text: str, fence: str) -> bool:
     bare = text.strip()
     return len(bare) >= len(fence) and set(bare) == {fence[0]} and len(text) - len(text.lstrip()) <= 3

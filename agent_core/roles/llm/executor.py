@@ -29,20 +29,20 @@ async def implement(request: ImplementRequest, read: ReadBlob, ask: Ask) -> Kern
     source = telling.source_of(request.parent, read)
     question = Question("executor", lambda prompts: _values(request, read, source, prompts), ORDER)
     wanted = blocks.names(source)
-    made = await answered(ask, question, lambda answer: kernel_in(answer, wanted, source))
-    return KernelAnswer(made, line(request.plan.title, MOST_NOTE))
+    made, said = await answered(ask, question, lambda answer: kernel_in(answer, wanted, source))
+    return KernelAnswer(made, said or line(request.plan.title, MOST_NOTE))
 
 
-def kernel_in(answer: str, wanted: frozenset[str], source: str) -> str:
-    """Return the kernel in an answer; edits are made to `source`, and it may not come out the same.
+def kernel_in(answer: str, wanted: frozenset[str], source: str) -> tuple[str, str]:
+    """Return the kernel in an answer and its line on that; edits are made to `source`.
 
     Raises:
-        AnswerFault: there is none, or it is `source` again (`nothing_changed`).
+        AnswerFault: there is no kernel, or it is `source` again (`nothing_changed`).
     """
     made = blocks.last_kernel(answer, wanted, lambda text: edits.apply(text, source))
     if made.strip() == source.strip():
         raise blocks.AnswerFault("nothing_changed", "the kernel in the answer is the one that you were given")
-    return made
+    return made, line(blocks.preface(answer), MOST_NOTE)
 
 
 def _values(

@@ -41,8 +41,9 @@ async def repair(request: ImplementRequest, read: ReadBlob, ask: Ask) -> KernelA
     sources = [clean(read(one.source).decode(errors="replace")) for one in request.failed]
     question = Question("repairer", lambda prompts: _values(request, read, sources, prompts), ORDER)
     wanted = blocks.names(telling.source_of(request.parent, read))
-    made = await answered(ask, question, lambda answer: kernel_in(answer, wanted, sources[-1]))
-    return KernelAnswer(made, line(f"repair {len(sources)} of {request.failed[-1].error.code}", 200))
+    made, said = await answered(ask, question, lambda answer: kernel_in(answer, wanted, sources[-1]))
+    what = f"repair {len(sources)} of {line(request.failed[-1].error.code, 80)}"
+    return KernelAnswer(made, f"{what}: {said}" if said else what)
 
 
 def _values(

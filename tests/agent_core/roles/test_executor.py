@@ -36,13 +36,14 @@ async def refused(*answers: str, **changes: object) -> tuple[ErrorInfo, Answers]
 async def test_a_whole_kernel_is_taken_as_it_is():
     answer, ask = await made("Smaller tiles.\n" + block(CHANGED, "python"))
     assert answer.source == CHANGED + "\n"
-    assert answer.note == "load w once"
+    assert answer.note == "Smaller tiles."
     assert [role for role, _ in ask.asked] == ["executor"]
 
 
 async def test_edits_are_made_to_the_kernel_that_was_shown():
     answer, _ = await made(block(EDIT, "edits"))
     assert answer.source == KERNEL.replace(LINE, "TILE_N = 256")
+    assert answer.note == "load w once"  # the plan's title, where the answer has no words
 
 
 async def test_edits_are_made_one_after_the_other():
@@ -156,9 +157,10 @@ async def test_all_plans_of_a_kernel_share_the_prompt_up_to_the_plan():
 
 
 async def test_a_repairer_is_told_the_error_with_its_line_its_rule_and_the_refused_kernel():
-    answer, ask = await made(block(KERNEL.replace("512", "64"), "python"), failed=[(CHANGED, FULL)])
+    said = "The tiles were too wide.\n\n" + block(KERNEL.replace("512", "64"), "python")
+    answer, ask = await made(said, failed=[(CHANGED, FULL)])
     assert "TILE_N = 64" in answer.source
-    assert answer.note == "repair 1 of sbuf_full"
+    assert answer.note == "repair 1 of sbuf_full: The tiles were too wide."
     ((role, told),) = ask.asked
     assert role == "repairer"
     assert CHANGED.strip() in told["kernel"]

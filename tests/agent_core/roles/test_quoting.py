@@ -78,7 +78,8 @@ async def test_a_hostile_error_is_bounded_and_stays_within_its_fence(message):
     held, ask = Blobs(), Answers([block(PROBLEM.kernel.replace("512", "256"), "python")])
     error = ErrorInfo(code="trace\n# code", message=message, line=10**9, hint=message)
     request = held.implement_request(failed=[(HOSTILE, error)])
-    await LlmRoles("local", ask).implement(request, held.read)
+    answer = await LlmRoles("local", ask).implement(request, held.read)
+    assert len(answer.note.splitlines()) == 1
     assert len(ask.values()["error"]) < 5000
     (found,) = blocks(ask.values()["error"])
     assert found.text.startswith("class: lint_error\ncode: trace # code\nmessage: ")
