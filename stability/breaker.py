@@ -5,7 +5,8 @@ question probes whether the endpoint is back. A probe that fails opens it for tw
 pause; any answer closes it. Failures of questions are answers: the endpoint works. Values are frozen and the
 clock is an argument, so whoever keeps a breaker can also keep it in a log.
 
-Times are seconds of one clock, of the caller's choice; across restarts it must be the same one.
+Times are seconds of one clock that is never below 0, of the caller's choice; across restarts it must be the
+same one.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ class BreakerPolicy(Frozen):
     failures: int = Field(default=5, ge=1)
     pause_seconds: float = Field(default=15.0, gt=0)
     longest_seconds: float = Field(default=900.0, gt=0)
-    probe_seconds: float = Field(default=30.0, gt=0)
-    """How long others wait while one probes, before they look again."""
+    probe_seconds: float = Field(default=120.0, gt=0)
+    """How long the others wait for a probe's word; then another one probes too."""
 
 
 class Breaker(Frozen):
-    """What is known of one endpoint. `until` is None while closed; `openings` counts those in a row."""
+    """What is known of one endpoint. `openings` counts those in a row.
+
+    Nobody asks before `until`, which is None while it is closed; `probing`: but for one who does.
+    """
 
     failures: int = Field(default=0, ge=0)
     openings: int = Field(default=0, ge=0)
@@ -47,9 +51,8 @@ def admit(breaker: Breaker, now: float, policy: BreakerPolicy) -> tuple[Breaker,
         return breaker, 0.0
     if now < breaker.until:
         return breaker, breaker.until - now
-    if breaker.probing:
-        return breaker, policy.probe_seconds
-    return breaker.model_copy(update={"probing": True}), 0.0
+    # A probe of which nobody hears again must not keep it half open for ever.
+    return breaker.model_copy(update={"probing": True, "until": now + policy.probe_seconds}), 0.0
 
 
 def answered(breaker: Breaker) -> Breaker:
@@ -76,5 +79,5 @@ def failed(
 
 
 def withdrawn(breaker: Breaker) -> Breaker:
-    """Return the breaker after a question that told nothing of the endpoint: another may probe."""
-    return breaker.model_copy(update={"probing": False})
+    """Return the breaker after a question that told nothing of the endpoint: another may probe at once."""
+    return breaker.model_copy(update={"probing": False, "until": 0.0}) if breaker.probing else breaker

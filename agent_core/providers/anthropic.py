@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from agent_core.providers.completion import CompletionRequest, Part, Tokens
 from agent_core.providers.events import number, table, text
 from agent_core.providers.failures import FailureKind
-from agent_core.providers.wire import Answer, Endpoint
+from agent_core.providers.wire import Answer, Endpoint, Field
 
 if TYPE_CHECKING:
     from agent_core.providers.registry import EndpointSettings
@@ -39,7 +39,7 @@ class Anthropic(Endpoint):
         "model_context_window_exceeded": FailureKind.TOO_LARGE,
         "refusal": FailureKind.REFUSED,
     }
-    optional: ClassVar[Mapping[str, str | None]] = {"output_config": None}
+    optional: ClassVar[Mapping[str, Field]] = {"output_config": Field("effort")}
 
     def __init__(self, name: str, settings: EndpointSettings) -> None:
         import anthropic

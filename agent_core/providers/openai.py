@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from agent_core.providers.completion import CompletionRequest, Part, Tokens
 from agent_core.providers.events import first, number, table, text
 from agent_core.providers.failures import FailureKind
-from agent_core.providers.wire import Answer, Endpoint
+from agent_core.providers.wire import Answer, Endpoint, Field
 
 if TYPE_CHECKING:
     from agent_core.providers.registry import EndpointSettings
@@ -38,7 +38,11 @@ class OpenAI(Endpoint):
         "abort": FailureKind.SERVER,
         "error": FailureKind.SERVER,
     }
-    optional: ClassVar[Mapping[str, str | None]] = {_NEW: _OLD, _OLD: _NEW, "reasoning_effort": None}
+    optional: ClassVar[Mapping[str, Field]] = {
+        _NEW: Field(_NEW, instead=_OLD),
+        _OLD: Field(_OLD, instead=_NEW),
+        "reasoning_effort": Field("effort"),
+    }
 
     def __init__(self, name: str, settings: EndpointSettings) -> None:
         import openai

@@ -56,6 +56,13 @@ class Answer:
     events: int = 0
 
 
+class Field(NamedTuple):
+    """A field that a server may not take: how it calls it then, and which one says the same, if any."""
+
+    word: str
+    instead: str | None = None
+
+
 class Fault(NamedTuple):
     """Why there is no answer. `began`: the endpoint may have worked on it, and nobody says how much."""
 
@@ -69,8 +76,8 @@ class Endpoint(ABC):
 
     ends: ClassVar[Mapping[str, FailureKind | None]]
     """By stop reason: None for an answer that ended by itself, else the failure that it is."""
-    optional: ClassVar[Mapping[str, str | None]]
-    """Fields of a body that not every server takes, and which one says the same instead, if any."""
+    optional: ClassVar[Mapping[str, Field]]
+    """Fields of a body that not every server takes."""
 
     def __init__(self, name: str, settings: EndpointSettings) -> None:
         assert settings.base_url is not None
@@ -130,13 +137,13 @@ class Endpoint(ABC):
             body = self.body(request)
             for name in without & body.keys():
                 value = body.pop(name)
-                if (instead := self.optional[name]) is not None and instead not in without:
+                if (instead := self.optional[name].instead) is not None:
                     body[instead] = value
             try:
                 stream = await self.send(body)
             except Exception as error:
                 refused = self._refused_for(error, body)
-                if refused is None:
+                if refused is None or self.optional[refused].instead in without:
                     raise
                 without.add(refused)
             else:
@@ -157,7 +164,7 @@ class Endpoint(ABC):
         if not (refusal.codes & _NOT_TAKEN_CODES or _NOT_TAKEN.search(refusal.message)):
             return None
         said = refusal.message if refusal.parameter is None else refusal.parameter
-        return next((name for name in self.optional if name in body and name in said), None)
+        return next((n for n, field in self.optional.items() if n in body and field.word in said), None)
 
     def _unfit(self, answer: Answer) -> Fault | None:
         """Return why what came is no answer; None if it is one."""

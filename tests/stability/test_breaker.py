@@ -42,7 +42,7 @@ def test_an_answer_in_between_begins_the_row_anew():
 
 def test_one_question_probes_when_the_pause_is_over_and_the_others_wait():
     state = probing(broken(3))
-    assert admit(state, 111, POLICY) == (state, 5)
+    assert admit(state, 111, POLICY) == (state, 4)
 
 
 def test_a_probe_that_is_answered_closes_it():
@@ -54,7 +54,7 @@ def test_probes_that_fail_double_the_pause_up_to_the_longest():
     for _ in range(4):
         state = probing(state)
         assert state.until is not None
-        now = state.until
+        now = state.until - POLICY.probe_seconds
         state = failed(state, now, POLICY)
         assert state.until is not None
         pauses.append(state.until - now)
@@ -63,7 +63,15 @@ def test_probes_that_fail_double_the_pause_up_to_the_longest():
 
 def test_a_probe_that_told_nothing_leaves_the_place_to_another():
     state = withdrawn(probing(broken(3)))
-    assert admit(state, 200, POLICY) == (state.model_copy(update={"probing": True}), 0)
+    assert admit(state, 110, POLICY)[1] == 0
+    assert withdrawn(CLOSED) == CLOSED
+    assert withdrawn(broken(3)) == broken(3)
+
+
+def test_a_probe_that_is_never_heard_of_again_keeps_nobody_out():
+    state = probing(broken(3))
+    assert admit(state, 114.9, POLICY)[1] > 0
+    assert admit(state, 115, POLICY)[1] == 0
 
 
 def test_questions_that_were_under_way_when_it_opened_say_nothing_new():

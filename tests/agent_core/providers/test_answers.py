@@ -150,8 +150,8 @@ async def test_a_server_that_takes_the_other_word_for_the_bound_is_asked_in_that
 @pytest.mark.parametrize(
     ("name", "field", "message"),
     [
-        ("anthropic", "output_config", "output_config: Extra inputs are not permitted"),
-        ("anthropic", "output_config", "This model does not support output_config.effort"),
+        ("anthropic", "output_config", "output_config.effort: Extra inputs are not permitted"),
+        ("anthropic", "output_config", "This model does not support the effort parameter."),
         ("local", "reasoning_effort", "body.reasoning_effort: unknown field"),
     ],
 )
@@ -171,6 +171,7 @@ async def test_a_server_that_takes_nothing_is_not_asked_for_ever(name):
     )
     assert outcome.kind is FailureKind.INVALID
     assert len(server.asked) <= 4
+    assert all({"max_tokens", "max_completion_tokens"} & came.body.keys() for came in server.asked)
 
 
 @pytest.mark.parametrize("name", ENDPOINTS)
