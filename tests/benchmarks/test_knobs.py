@@ -1,0 +1,104 @@
+"""The benchmark of the knob surface, on a workload of two instructions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_core.knobs import ops
+from agent_core.knobs.ir import KernelIR
+from agent_core.knobs.neighbours import is_valid
+from agent_core.knobs.search import kernel_of
+from agent_core.knobs.space import points
+from benchmarks import knobs
+
+SHAPE = (256, 512)
+
+
+def exponential(x: Any) -> Any:
+    return ops.NKIActivation(op="exp")(data=x)
+
+
+TINY = knobs.Workload(exponential, {"x": SHAPE}, {"x": (SHAPE, "float32")})
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(knobs, "WORKLOADS", {"tiny": TINY})
+    monkeypatch.setattr(knobs, "DRAWN", 20)
+
+
+def _run(out: Path, *arguments: str) -> int:
+    return knobs.main(["--out", str(out), "--workloads", "tiny", "--evaluations", "6", *arguments])
+
+
+def _lines(source: str) -> tuple[str, ...]:
+    return tuple(sorted(source.splitlines()))
+
+
+def test_every_kernel_of_a_small_space_is_there_once() -> None:
+    """But for the line in which a buffer is declared, which the loops that were left out can move."""
+    graph = TINY.small("trn2")
+    found = [kernel_of(ir) for ir in knobs.kernels(graph)]
+    assert len(set(found)) == len(found)
+    wanted = {kernel_of(ir) for ir in points(graph) if is_valid(ir)}
+    assert set(found) <= wanted
+    assert {_lines(source) for source in wanted} == {_lines(source) for source in found}
+
+
+def test_a_run_leaves_a_row_and_goes_on_where_it_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "knobs.json"
+    assert _run(out) == 0
+    told = json.loads(out.read_text())
+    assert told["predicted"] is True
+    whole, search = told["parts"]["tiny exhaustive"], told["parts"]["tiny search"]
+    assert whole["whole"]
+    assert whole["best_ms"] <= whole["default_ms"] <= whole["worst_ms"]
+    assert whole["near"] == (whole["found_ms"] <= knobs.NEAR_RATIO * whole["best_ms"])
+    assert search["found"]["identity"]["evaluations"] <= 6
+    *_, row = capsys.readouterr().out.splitlines()
+    assert row.startswith("| tiny | ")
+
+    def never(ir: KernelIR) -> tuple[float, str]:
+        raise AssertionError("it was done before")
+
+    monkeypatch.setattr(knobs, "predicted", never)
+    assert _run(out) == 0
+    assert json.loads(out.read_text()) == told
+    assert capsys.readouterr().out.splitlines()[-1] == row
+
+
+def test_no_stage_begins_after_the_deadline(tmp_path: Path) -> None:
+    assert _run(tmp_path / "none.json", "--deadline-seconds", "-1") == 1
+    assert not (tmp_path / "none.json").exists()
+
+
+def test_what_was_not_looked_at_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "some.json"
+    assert _run(out, "--stages", "exhaustive", "--kernels", "2") == 0
+    assert not json.loads(out.read_text())["parts"]["tiny exhaustive"]["whole"]
+    assert "| 2+ |" in capsys.readouterr().out
+
+
+def test_the_rewrite_engines_best_is_that_of_the_same_target_at_full_size(tmp_path: Path) -> None:
+    runs = [
+        {"problem": "matmul", "size": "full", "target": "trn2", "best_ms": 2.0},
+        {"problem": "matmul", "size": "full", "target": "trn1", "best_ms": 1.0},
+        {"problem": "silu", "size": "reduced", "target": "trn2", "best_ms": 1.0},
+        {"problem": "bmm", "size": "full", "target": "trn2", "best_ms": None},
+    ]
+    file = tmp_path / "search.json"
+    file.write_text(json.dumps({"runs": dict(enumerate(runs))}))
+    assert knobs.rewritten(file, "trn2") == {"matmul": 2.0}
+    assert knobs.rewritten(None, "trn2") == {}
+
+
+def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        knobs.main(["--stages", "sapce"])
+    assert "'sapce' is unknown; known are space, exhaustive, search" in capsys.readouterr().err
