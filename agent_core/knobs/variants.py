@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from agent_core.knobs.graph import Graph
-from agent_core.knobs.rewrites import epilogue, load_transpose, online, operand_swap, row_scale
+from agent_core.knobs.rewrites import affine, epilogue, load_transpose, online, operand_swap, row_scale
 from agent_core.knobs.rewrites.base import Refused, Rewrite, producers
 
 REWRITES: tuple[Rewrite, ...] = (
@@ -20,6 +20,7 @@ REWRITES: tuple[Rewrite, ...] = (
     operand_swap.REWRITE,
     load_transpose.REWRITE,
     online.REWRITE,
+    affine.REWRITE,
     epilogue.REWRITE,
 )
 """In the order in which they are applied."""

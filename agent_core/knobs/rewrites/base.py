@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from agent_core.knobs.graph import Call, Graph, Setting
+from agent_core.knobs.graph import Call, Graph, Setting, Value
 from agent_core.knobs.operators import OPERATORS
 from agent_core.knobs.tracing import Symbol, graph_of, record, symbol_of
 
@@ -61,7 +61,7 @@ def swapped(given: Call, names: Mapping[str, str]) -> Call:
 def edited(graph: Graph, calls: Iterable[Call]) -> Graph:
     """The graph with these calls besides its own, or instead of those with the same results.
 
-    What the output does not need any more is left out; what stays is read where it was.
+    What the output does not need any more is left out; what stays is read where and in the rounds it was.
     """
     by_result = {**producers(graph), **{item.result: item for item in calls}}
     inputs = {name: symbol_of(graph.shape(name), graph.value[name].dtype) for name in graph.inputs}
@@ -77,7 +77,14 @@ def edited(graph: Graph, calls: Iterable[Call]) -> Graph:
     result = made(graph.output)
     names = {item: name for name, item in known.items()}
     found = graph_of(graph.name, graph.target, inputs, result, names)
-    return kept(found, {item.name for item in graph.values if item.memory == "psum"})
+    return replace(found, values=tuple(_as_it_was(item, graph.value.get(item.name)) for item in found.values))
+
+
+def _as_it_was(made: Value, before: Value | None) -> Value:
+    """A value in the memory and the rounds of the one of its name; dimensions are named by the inputs."""
+    if before is None:
+        return made
+    return replace(made, memory=before.memory, round=before.round, running=before.running)
 
 
 def kept(graph: Graph, names: set[str]) -> Graph:

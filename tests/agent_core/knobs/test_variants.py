@@ -9,11 +9,11 @@ import pytest
 
 from agent_core.knobs import ops
 from agent_core.knobs import variants as table
-from agent_core.knobs.graph import Graph
+from agent_core.knobs.graph import Call, Graph
 from agent_core.knobs.narrowing import default
 from agent_core.knobs.plan import plan_of
 from agent_core.knobs.render import render
-from agent_core.knobs.rewrites import epilogue, load_transpose, operand_swap, row_scale
+from agent_core.knobs.rewrites import affine, epilogue, load_transpose, online, operand_swap, row_scale
 from agent_core.knobs.rewrites.base import Refused
 from agent_core.knobs.tracing import trace
 from agent_core.knobs.variants import IDENTITY, REWRITES, Variant, canonical, refusals, variants
@@ -266,3 +266,75 @@ def test_dma_takes_as_many_rows_at_once_as_the_buffer_holds() -> None:
 def test_what_dma_cannot_transpose_well_is_left(name: str, reason: str) -> None:
     with pytest.raises(Refused, match=reason):
         load_transpose.REWRITE.apply(WORKLOADS[name].graph)
+
+
+def _call(graph: Graph, operator: str) -> Call:
+    (found,) = (call for call in graph.calls if call.operator == operator)
+    return found
+
+
+def test_the_difference_from_a_column_is_left_to_the_activation() -> None:
+    graph = affine.REWRITE.apply(WORKLOADS["softmax"].graph)
+    powers = _call(graph, "NKIActivation")
+    bias = dict(powers.operands)["bias"]
+    assert dict(powers.operands)["data"] == "x"
+    assert "bias" not in dict(powers.settings)
+    (negated,) = (call for call in graph.calls if call.result == bias)
+    assert dict(negated.settings)["operand0"] == -1.0
+    assert graph.value[bias].dims == ("d0",)
+
+
+def _scaled(op0: str, reverse0: bool = False, **settings: Any) -> Any:
+    def function(x: Any) -> Any:
+        rows = ops.NKITensorScalar(op0=op0, operand0=3.0, reverse0=reverse0)(data=x)
+        return ops.NKIActivation(op="tanh", **settings)(data=rows)
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("op0", "expected"),
+    [
+        ("multiply", {"scale": 3.0, "bias": 0.0}),
+        ("add", {"scale": 1.0, "bias": 3.0}),
+        ("subtract", {"scale": 1.0, "bias": -3.0}),
+    ],
+)
+def test_numbers_become_scale_and_bias(op0: str, expected: Mapping[str, float]) -> None:
+    graph = affine.REWRITE.apply(_graph(_scaled(op0), x=(128, 256)))
+    assert _operators(graph) == ["Activation"]
+    assert expected.items() <= dict(graph.calls[0].settings).items()
+
+
+def _scaled_and_kept(x: Any) -> Any:
+    rows = ops.NKITensorScalar(op0="multiply", operand0=3.0)(data=x)
+    return ops.NKITensorTensor(op="add")(data1=rows, data2=ops.NKIActivation(op="tanh")(data=rows))
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (_scaled("maximum"), "it is no single sum or product"),
+        (_scaled("subtract", reverse0=True), "it is no single sum or product"),
+        (_scaled("multiply", bias=1.0), "has a scale or bias of its own"),
+        (_scaled_and_kept, "is no activation"),
+    ],
+)
+def test_what_an_activation_cannot_take_over_is_left(function: Any, reason: str) -> None:
+    with pytest.raises(Refused, match=reason):
+        affine.REWRITE.apply(_graph(function, x=(128, 256)))
+
+
+def test_a_bias_is_no_number_where_the_engine_takes_none() -> None:
+    specs = {"x": ((128, 256), "float32")}
+    with pytest.raises(Refused, match="on trn1 a bias is a column"):
+        affine.REWRITE.apply(trace(_scaled("add"), specs, target="trn1"))
+    affine.REWRITE.apply(trace(_scaled("multiply"), specs, target="trn1"))
+
+
+def test_what_is_made_of_a_running_maximum_is_made_in_each_round() -> None:
+    graph = affine.REWRITE.apply(online.REWRITE.apply(WORKLOADS["softmax_matmul_bfloat16"].graph))
+    bias = dict(_call(graph, "NKIActivation").operands)["bias"]
+    assert graph.value[bias].round == "d1"
+    assert graph.rounds == {"d1"}
+    assert {value.running for value in graph.values} == {None, "d1"}
