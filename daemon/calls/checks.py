@@ -7,9 +7,10 @@ from pathlib import Path
 
 from agent_core.ensemble import serving, shares
 from agent_core.proposers import ANY, asks_models
-from agent_core.providers import keys, prices, registry
+from agent_core.providers import keys, registry
 from agent_core.providers.keys import KeyFault
 from agent_core.providers.registry import UnknownEndpoint
+from daemon.calls import known
 from daemon.config import DaemonConfig
 from state.model import RunConfig
 
@@ -70,10 +71,8 @@ def _unpaid(run: RunConfig, daemon: DaemonConfig) -> Iterator[str]:
     """Yield that a run may not spend what its models cost."""
     if run.cap_usd > 0:
         return
-    own = dict(map(prices.parse_override, daemon.prices))
     for model in used(run):
-        endpoint, _, name = model.partition("/")
-        price = prices.price_of(name, endpoint, base_url=daemon.endpoint(endpoint).base_url, overrides=own)
+        price = known.price(daemon, model)
         if price is not None and price.ceiling(1000, 1000) > 0:
             yield f"run.cap_usd = 0: {model} costs money; say how much the run may spend, in US$"
             return

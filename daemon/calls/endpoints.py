@@ -14,13 +14,14 @@ from pathlib import Path
 
 import structlog
 
-from agent_core.providers import prices, registry, windows
+from agent_core.providers import registry, windows
 from agent_core.providers.completion import Completion, CompletionRequest, Provider
 from agent_core.providers.failures import TRIPS_BREAKER, CallError, Failure, FailureKind
 from agent_core.providers.keys import KeyFault, key_of
 from agent_core.providers.limits import Limiter, NoTurn
 from agent_core.providers.registry import EndpointSettings
 from agent_core.providers.windows import Window
+from daemon.calls import known
 from daemon.calls.rendering import prefix
 from daemon.config import DaemonConfig, EndpointConfig
 from stability import breaker
@@ -241,18 +242,11 @@ class Endpoints:
 
     def price(self, model: str) -> Price | None:
         """Return what ENDPOINT/MODEL costs now, None where nobody knows."""
-        endpoint, _, name = model.partition("/")
-        own = dict(map(prices.parse_override, self.config.prices))
-        return prices.price_of(
-            name, endpoint, base_url=self.config.endpoint(endpoint).base_url, overrides=own
-        )
+        return known.price(self.config, model)
 
     def window(self, model: str) -> Window:
         """Return how much ENDPOINT/MODEL can be asked and can answer."""
-        endpoint, _, name = model.partition("/")
-        own = dict(map(windows.parse_override, self.config.windows))
-        base_url = self.config.endpoint(endpoint).base_url
-        return windows.window_of(name, endpoint, base_url=base_url, overrides=own)
+        return known.window(self.config, model)
 
     async def aclose(self) -> None:
         """Close all providers."""

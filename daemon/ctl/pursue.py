@@ -15,6 +15,7 @@ from daemon.ctl import exits
 from daemon.ctl.answers import Sent, queued_runs, send
 from daemon.ctl.app import Session, common
 from daemon.ctl.choices import configured, effective, known_run, last_run, run_options, submission
+from daemon.ctl.foresee import dry_run_option, foresee
 from daemon.ctl.fork import fork_of, set_option
 from daemon.ctl.report import as_json, as_text, write_best
 from daemon.ctl.screen import Screen, screen_for
@@ -35,11 +36,14 @@ output_option = click.option(
 @click.command(epilog=exits.epilog())
 @run_options
 @output_option
+@dry_run_option
 @common
-def run(session: Session, kernel: Path | None, output: Path | None, **flags: Any) -> int:
+def run(session: Session, kernel: Path | None, output: Path | None, *, dry_run: bool, **flags: Any) -> int:
     """Optimise a kernel, showing progress; Ctrl-C stops it, and `resume` carries on."""
     check_output_now(session, output)
     wanted = effective(session, flags)
+    if dry_run:
+        return foresee(session, wanted, kernel)
     command = submission(wanted, kernel)
     sent = send(session.home, command)
     return see_through(session, run_id(sent.id, command.config.problem), sent, wanted.config.daemon, output)

@@ -13,6 +13,7 @@ from daemon.ctl import exits
 from daemon.ctl.answers import Fate, Sent, refuse_early, send, wait_for_answer, wait_for_fate
 from daemon.ctl.app import Session, common
 from daemon.ctl.choices import assignments, effective, read_source, run_options, submission
+from daemon.ctl.foresee import dry_run_option, foresee
 from daemon.ctl.lines import as_line
 from daemon.ctl.words import typed
 from daemon.errors import NotAnswered
@@ -23,10 +24,15 @@ reason_option = click.option("--reason", default="asked for", show_default=True,
 
 @click.command(epilog=exits.epilog())
 @run_options
+@dry_run_option
 @common
-def submit(session: Session, kernel: Path | None, **flags: Any) -> None:
+def submit(session: Session, kernel: Path | None, *, dry_run: bool, **flags: Any) -> None:
     """Hand a run to whoever owns the home, and return."""
-    _steer(session, submission(effective(session, flags), kernel), "submitted")
+    wanted = effective(session, flags)
+    if dry_run:
+        foresee(session, wanted, kernel)
+    else:
+        _steer(session, submission(wanted, kernel), "submitted")
 
 
 @click.command(epilog=exits.epilog())

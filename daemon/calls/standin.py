@@ -1,0 +1,130 @@
+"""Requests as a run's first round makes them, with made-up latencies, to render prompts beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from agent_core.effects import FailedTry, ImplementRequest, PlanRequest, ReflectRequest, SummarizeRequest
+from agent_core.roles.llm import LlmRoles
+from seeds import Problem
+from state.model import (
+    METRICS,
+    Benchmark,
+    Bounds,
+    Candidate,
+    ErrorInfo,
+    Evaluation,
+    ExperienceKind,
+    Plan,
+    Prediction,
+    RunConfig,
+    Verdict,
+    canonical_json,
+    digest_of,
+)
+
+
+class StandIn:
+    """Asks each role for what it would be asked for first, on the kernel that a run begins with."""
+
+    def __init__(self, config: RunConfig, problem: Problem, kernel: str) -> None:
+        self._config = config
+        self._problem = problem
+        self._blobs = {digest_of(data): data for data in problem.files.values()}
+        counters = dict.fromkeys(METRICS, 12345.678)
+        profile = canonical_json({"predicted": True, "counters": counters, "bottleneck": "dma"})
+        context: dict[str, Any] = {"memory": [], "reflections": [], "attempts": [], "credits": {}}
+        self._context = self._put(canonical_json(context))
+        self._source = self._put(kernel.encode())
+        self._parent = Candidate(
+            id="r0.b0.p0.k0.f0",
+            parent=None,
+            lineage="r0.b0.p0.k0.f0",
+            round=0,
+            source=self._source,
+            code=self._source,
+            technique=None,
+            title="the first kernel",
+            benchmark=Benchmark(latency_ms=1, lo_ms=1, hi_ms=1, predicted=True, samples=1),
+            profile=self._put(profile),
+            bottleneck="dma",
+        )
+        self._plan = Plan(
+            technique="hoist",
+            site="the loop over the rows",
+            title="load what does not change once, in front of the loop",
+            prediction=Prediction(speedup=1.2, counter="hbm_read_bytes", reason="it is read in every turn"),
+            detail={"steps": ["move the load in front of the loop", "read the tile in the loop"]},
+        )
+
+    def _put(self, data: bytes) -> str:
+        self._blobs[digest_of(data)] = data
+        return digest_of(data)
+
+    def asked(self, role: str, roles: LlmRoles) -> Coroutine[Any, Any, object]:
+        """Return what asks a role for the first time."""
+        makers: Mapping[str, Callable[[], Coroutine[Any, Any, object]]] = {
+            "planner": lambda: roles.plan(self._plan_request(), self._blobs.__getitem__),
+            "executor": lambda: roles.implement(self._implement(), self._blobs.__getitem__),
+            "repairer": lambda: roles.implement(self._repair(), self._blobs.__getitem__),
+            "reflector": lambda: roles.reflect(self._reflect(), self._blobs.__getitem__),
+            "summarizer": lambda: roles.summarize(self._summarize(), self._blobs.__getitem__),
+        }
+        return makers[role]()
+
+    def _about(self, role: str) -> dict[str, Any]:
+        return {"key": f"r1.b0.p0.k0.f0.{role}", "role": role}
+
+    def _where(self) -> dict[str, Any]:
+        config = self._config
+        return {"problem": self._problem.ref(), "size": config.size, "target": config.target, "draw": 1}
+
+    def _plan_request(self) -> PlanRequest:
+        return PlanRequest(
+            **self._about("planner"),
+            **self._where(),
+            plans=self._config.search.plans,
+            bounds=Bounds(plain_ms=1, tight_ms=1),
+            parent=self._parent,
+            best_ms=1,
+            context=self._context,
+        )
+
+    def _implement(self) -> ImplementRequest:
+        return ImplementRequest(
+            **self._about("executor"), **self._where(), parent=self._parent, plan=self._plan
+        )
+
+    def _repair(self) -> ImplementRequest:
+        error = ErrorInfo(code="sbuf_full", message="the tiles of a partition need more than it has", line=1)
+        tried = FailedTry(source=self._source, error=error, verdict=Verdict.COMPILE_ERROR)
+        return self._implement().model_copy(update={"failed": (tried,)})
+
+    def _reflect(self) -> ReflectRequest:
+        evaluation = Evaluation(
+            verdict=Verdict.CORRECT,
+            stage="profile",
+            code=self._source,
+            benchmark=self._parent.benchmark,
+            bottleneck="dma",
+            target=self._config.target,
+            toolchain="",
+        )
+        return ReflectRequest(
+            **self._about("reflector"),
+            operator=self._problem.name,
+            parent=self._parent,
+            plan=self._plan,
+            evaluation=evaluation,
+            error=None,
+        )
+
+    def _summarize(self) -> SummarizeRequest:
+        return SummarizeRequest(
+            **self._about("summarizer"),
+            kind=ExperienceKind.POSITIVE,
+            slow=self._parent,
+            fast=self._parent,
+            plan=self._plan,
+        )
