@@ -77,19 +77,20 @@ class Layout:
 
     def latest(self) -> dict[str, Any]:
         """The best kernel so far, as the summary has it of the latest batch."""
-        return self._best(self.found.rounds)
+        return self._best(max(0, self.found.rounds - 1))
 
     def _best(self, batch: int) -> dict[str, Any]:
-        """The fastest correct kernel of a batch, of those before it, and of the edits made meanwhile."""
+        """The run's best kernel after a batch; while that is under way, the fastest correct one so far."""
+        known = self.found.bests.get(batch + 1)
         ready = [
-            (kernel.min_ms, folder, kernel)
+            (kernel.id != known, kernel.min_ms, kernel.key, folder)
             for folder, kernel in self.folders.items()
             if kernel.min_ms is not None and kernel.key.round <= batch + 1
         ]
         if not ready:
             return {"running_best_kernel": None, "mfu": None, "min_ms": None, "predicted": None}
-        _, folder, kernel = min(ready, key=lambda one: (one[0], one[2].key))
-        return {"running_best_kernel": folder, **self._figures(kernel)}
+        folder = min(ready)[-1]
+        return {"running_best_kernel": folder, **self._figures(self.folders[folder])}
 
     def _figures(self, kernel: Kernel) -> dict[str, Any]:
         judged = kernel.verdict

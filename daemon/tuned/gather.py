@@ -28,6 +28,7 @@ from state.model import (
     Role,
 )
 from state.reader import LogReader
+from state.records import Recorded
 
 PAGE = 500
 
@@ -80,11 +81,15 @@ class Kernel:
 
 @dataclass(slots=True)
 class Gathered:
-    """A run's kernels, the initial one first, and the rounds that were started."""
+    """A run's kernels, the initial one first, and the rounds that were started.
+
+    `bests` are the ids of the run's best kernels after each round that was completed in it, by number.
+    """
 
     created: RunCreated
     kernels: list[Kernel]
     rounds: int
+    bests: dict[int, str]
 
 
 def gathered(reader: LogReader, run: str) -> Gathered:
@@ -93,18 +98,21 @@ def gathered(reader: LogReader, run: str) -> Gathered:
     Raises:
         StreamUnknown: there is no such run.
     """
-    found = _Reading()
-    for event in _events(reader, run):
-        found.take(event)
+    found, bests = _Reading(), dict[int, str]()
+    for item in _items(reader, run):
+        found.take(item.event)
+        if isinstance(item.event, RoundCompleted) and item.stream == run:
+            best = reader.state(run, item.run_seq).best
+            bests |= {item.event.round: best.id} if best is not None else {}
     assert found.created is not None
     kernels = [found.kernels[key] for key in sorted(found.kernels)]
-    return Gathered(found.created, kernels, found.rounds)
+    return Gathered(found.created, kernels, found.rounds, bests)
 
 
-def _events(reader: LogReader, run: str) -> Iterator[Event]:
+def _items(reader: LogReader, run: str) -> Iterator[Recorded]:
     after = 0
     while page := reader.read(stream=run, after=after, limit=PAGE, types=_TYPES):
-        yield from (item.event for item in page)
+        yield from page
         after = page[-1].seq
 
 

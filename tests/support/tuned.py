@@ -45,17 +45,10 @@ TARGET_MFU = 0.25
 WORKLOAD = HEAD + FUNCTIONS + NAMES
 
 
-def judged(source: bytes, target: str, level: Level) -> EvaluationAnswer:
-    """A verdict by the text alone: fewer transfers are faster, and one in eleven codes is wrong."""
+def judged(source: bytes, target: str, level: Level, ms: float) -> EvaluationAnswer:
+    """A verdict by the text alone: all are right."""
     code = code_digest(source)
     common: dict[str, Any] = {"code": code, "target": target, "toolchain": TOOLCHAIN, "level": level}
-    if int(code[:8], 16) % 11 == 0:
-        error = ErrorInfo(code="wrong_result", message="relative L2 error 1", line=3)
-        wrong = Evaluation(
-            verdict=Verdict.INCORRECT, stage="numerics", error=error, rel_l2={0: 1.0}, **common
-        )
-        return EvaluationAnswer(wrong, {}, {})
-    ms = latency_ms(source)
     profile = json.dumps({"counters": {"mbu_estimated_percent": 10 / ms}}).encode()
     good = Evaluation(
         verdict=Verdict.CORRECT,
@@ -75,19 +68,36 @@ def latency_ms(source: bytes) -> float:
     """Loops cost their trips, a little more where they are deep; instructions cost something each."""
     text = source.decode()
     trips = sum(int(count) for count in re.findall(r" in range\((\d+)\)", text))
-    return 0.01 + 0.001 * trips + 0.0001 * text.count("nisa.") + 0.00001 * text.count("    ")
+    return 0.1 + 0.01 * trips + 0.001 * text.count("nisa.") + 0.0001 * text.count("    ")
 
 
 class TextJudge(FakeEvaluator):
-    """Judges and predicts rendered kernels in no time."""
+    """Judges and predicts rendered kernels in no time; the one it judges first is slow, so that some gain.
+
+    Those whose digest begins with a digit of `wrong` are wrong, the first aside.
+    """
+
+    first: bytes = b""
+    wrong: str = ""
+
+    def _ms(self, source: bytes) -> float:
+        return latency_ms(source) * (2 if source == self.first else 1)
 
     async def evaluate(self, request: Any, blobs: Any, /) -> EvaluationAnswer:
         source = blobs.get_blob(request.source)
         self.calls[request.source] = self.calls.get(request.source, 0) + 1
-        return judged(source, request.target, request.level)
+        self.first = self.first or source
+        answer = judged(source, request.target, request.level, self._ms(source))
+        if source == self.first or not request.source.startswith(tuple(self.wrong)):
+            return answer
+        error = ErrorInfo(code="wrong_result", message="relative L2 error 1", line=3)
+        changes = {"verdict": Verdict.INCORRECT, "stage": "numerics", "error": error, "rel_l2": {0: 1.0}}
+        told = answer.evaluation.model_copy(update={**changes, "benchmark": None, "profile": None})
+        return EvaluationAnswer(told, {}, {})
 
     async def predict(self, request: Any, blobs: Any, /) -> list[Predicted]:
-        return [predicted(source) for source in request.sources]
+        texts = request.sources
+        return [predicted(text).model_copy(update={"latency_ms": self._ms(text.encode())}) for text in texts]
 
 
 def predicted(source: str) -> Predicted:

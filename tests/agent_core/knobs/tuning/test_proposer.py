@@ -164,7 +164,8 @@ async def test_a_pair_is_told_by_arithmetic(proposer: KnobProposer, blobs: Blobs
 
 
 async def test_it_is_one_of_the_proposers() -> None:
-    assert isinstance(made := proposers.create("knobs"), KnobProposer)
+    made = proposers.create("knobs")
+    assert isinstance(made, KnobProposer)
     await made.aclose()
     assert proposers.looks_ahead("knobs")
     assert not proposers.repairs("knobs")

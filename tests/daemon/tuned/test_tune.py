@@ -1,0 +1,197 @@
+"""`agentctl tune`: runs by a judge that takes no time, the files that they leave, every way to be refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from daemon.tuned.files import OURS
+from remote import registry
+from state.events import PlanProposed, RoundStarted, RunCompleted
+from state.model import StopReason
+from state.reader import LogReader
+from tests.support.tuned import WORKLOAD, TextJudge
+
+FEW = (
+    "--set", "run.evaluator=fake", "--set", "run.search.beam=2", "--set", "run.search.plans=3",
+    "--set", "run.search.lookahead_predictions=10", "--set", "run.search.explorers=0", "--rounds", "2",
+)  # fmt: skip
+KNOBS = ("--set", 'run.planner=["knobs"]', "--json")
+
+
+@pytest.fixture
+def judge(ctl, monkeypatch) -> TextJudge:
+    made = TextJudge()
+    monkeypatch.setitem(registry._EVALUATORS, "fake", lambda home, **options: made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return WORKLOAD.replace("TARGET_MFU = 0.25", "TARGET_MFU = 1")
+
+
+@pytest.fixture
+def workload(tmp_path, text) -> Path:
+    path = tmp_path / "product.py"
+    path.write_text(text)
+    return path
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_a_workload_becomes_a_run_and_files(ctl, home, judge, workload, tmp_path):
+    called = ctl("tune", workload, *FEW, *KNOBS)
+    assert called.status == 0, called.err
+    told = called.json
+    assert told["problem"] == "product"
+    assert told["cache_root"] == str(tmp_path / "cache")
+    assert told["best_ms"] < told["initial_ms"]
+    summary = json.loads((tmp_path / "cache" / "summary.json").read_text())
+    assert list(summary) == ["function", "run", "baseline", "target_mfu", "tuning"]
+    assert (summary["function"], summary["run"]) == ("product", told["id"])
+    assert summary["baseline"]["source"] == OURS
+    assert summary["baseline"]["min_ms"] == told["initial_ms"]
+    assert summary["target_mfu"] == 1.0
+    assert list(summary["tuning"]) == ["batch_0", "batch_1"]
+    last = summary["tuning"]["batch_1"]
+    assert (last["min_ms"], last["predicted"]) == (told["best_ms"], True)
+    assert last["running_best_kernel"] == told["best_folder"]
+    best = tmp_path / "cache" / last["running_best_kernel"]
+    assert (best / "kernel.py").read_bytes() == Path(told["kernel_file"]).read_bytes()
+    assert (best / "ir.txt").read_text().startswith("KernelIR(graph=Graph(name='product'")
+    result = json.loads((best / "result.json").read_text())
+    assert result["cpu_sim"]["passed"] is True
+    assert result["predicted"] is True
+    assert result["mfu"] == last["mfu"] == told["mfu"]
+    assert result["hardware_output"] is None
+    for key in ("mfu_max_achievable_estimated_percent", "roofline_efficiency", "mbu_estimated_percent"):
+        assert result[key] > 0
+
+    _rebuilt(ctl, told, tmp_path / "cache", workload)
+    with LogReader.open(home) as reader:
+        plans = [item.event for item in reader.read(stream=told["id"], types=[PlanProposed.__name__])]
+    assert plans
+    assert all(event.plan.technique.startswith("knob_") for event in plans)
+    calls = dict(judge.calls)
+    assert ctl("tune", workload, *FEW, *KNOBS).status == 0
+    assert judge.calls == calls, "a second run judges nothing again"
+
+
+def _rebuilt(ctl, told, root, workload):
+    """Deleted files come back from the log as they were, there or elsewhere; others' files are left alone."""
+    before = tree(root)
+    shutil.rmtree(root)
+    assert ctl("tune", workload, "--export", told["id"]).status == 0
+    assert tree(root) == before
+    stale = root / "batch_7" / "kernel_3"
+    stale.mkdir(parents=True)
+    (stale / "result.json").write_text("{}")
+    (root / "mine.txt").write_text("mine")
+    called = ctl("tune", "--export", told["id"], "--into", root, "--json")
+    assert called.json["files"] == len(before)
+    assert tree(root) == {**before, "mine.txt": b"mine"}
+    assert not stale.parent.exists()
+
+
+def test_points_and_edits_compete_in_one_run(ctl, home, judge, workload, tmp_path):
+    called = ctl("tune", workload, *FEW, "--json", "--into", tmp_path / "out")
+    assert called.status == 0, called.err
+    run = called.json["id"]
+    with LogReader.open(home) as reader:
+        rounds = [item.event for item in reader.read(stream=run, types=[RoundStarted.__name__])]
+    planners = [[slot.planner for slot in event.slots] for event in rounds]
+    assert planners[0] == ["knobs"]
+    assert set(planners[1]) == {"knobs", "builtin"}
+    edits = sorted((tmp_path / "out").glob("edit_*/kernel"))
+    assert edits
+    notes = (edits[0] / "NOTES.md").read_text()
+    assert "By `builtin`, from `" in notes
+    assert "Predicted before it was judged: " in notes
+    assert not (edits[0] / "ir.txt").exists()
+
+
+def test_wrong_kernels_are_told_with_what_the_judge_said(ctl, judge, workload, tmp_path):
+    judge.wrong = "01234567"
+    assert ctl("tune", workload, *FEW, *KNOBS).status == 0
+    results = [json.loads(path.read_text()) for path in (tmp_path / "cache").glob("batch_*/*/result.json")]
+    wrong = [one for one in results if not one["cpu_sim"]["passed"]]
+    assert wrong
+    assert len(wrong) < len(results)
+    assert {one["cpu_sim"]["error"]["code"] for one in wrong} == {"wrong_result"}
+    assert {one["min_ms"] for one in wrong} == {one["mfu"] for one in wrong} == {None}
+    logs = "".join(path.read_text() for path in (tmp_path / "cache").glob("batch_*/*/log.txt"))
+    assert "incorrect (stage numerics)" in logs
+    assert "wrong_result line 3: relative L2 error 1" in logs
+
+
+def test_the_target_ends_the_run(ctl, home, judge, workload, text):
+    workload.write_text(text.replace("TARGET_MFU = 1", "TARGET_MFU = 0.0001"))
+    called = ctl("tune", workload, *FEW, *KNOBS)
+    assert called.json["reason"] == StopReason.TARGET
+    assert "target: an MFU of 0.0 %" in called.err
+    with LogReader.open(home) as reader:
+        (ended,) = reader.read(stream=called.json["id"], types=[RunCompleted.__name__])
+        assert reader.state(called.json["id"]).config.search.target_ms > 0
+    assert "reached the target of" in ended.event.detail
+
+
+def test_the_small_size_is_a_problem_of_its_own(ctl, home, judge, workload):
+    called = ctl("tune", workload, *FEW, *KNOBS, "--size", "reduced", "--rounds", "1")
+    assert called.status == 0, called.err
+    with LogReader.open(home) as reader:
+        source = reader.blob(reader.state(called.json["id"]).initial.source).decode()
+    assert "assert lhs.shape == (256, 256)" in source
+
+
+def test_hosts_are_refused_unless_the_simulator_is_asked_for(ctl, home, judge, workload, text):
+    workload.write_text(text.replace("HOSTS = []", 'HOSTS = ["trn2-1", "trn2-2"]'))
+    called = ctl("tune", workload, *FEW)
+    assert called.status == 2
+    assert "names HOSTS (trn2-1, trn2-2); hosts over SSH are not there yet" in called.err
+    assert not home.exists()
+    place = workload.with_name("file")
+    place.write_text("where no folder can be does not end a run")
+    called = ctl("tune", workload, *FEW, *KNOBS, "--rounds", "1", "--sim", "--into", place)
+    assert called.status == 0
+    assert str(place) in called.json["cache_error"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "name a WORKLOAD, or give --export RUN"),
+        (("nothing.py",), "workload nothing.py has 1 fault:\n  - there is no such file"),
+        (("WORKLOAD", "--size", "tiny"), "Input should be 'full' or 'reduced'"),
+        (("WORKLOAD", "--target", "trn9"), "trn9"),
+    ],
+)
+def test_what_is_asked_wrongly_is_said_before_anything_begins(ctl, home, workload, arguments, message):
+    called = ctl("tune", *(workload if item == "WORKLOAD" else item for item in arguments))
+    assert called.status == 2
+    assert message in called.err
+    assert not home.exists()
+
+
+def test_all_faults_of_a_file_are_told_at_once(ctl, home, workload):
+    workload.write_text("HOSTS = []\n")
+    called = ctl("tune", workload)
+    assert called.status == 2
+    assert "has 5 faults:" in called.err
+    assert called.err.count("missing") == 5
+
+
+def test_exporting_needs_a_run_and_a_place(ctl, home, finished, workload, tmp_path):
+    assert ctl("tune", "--export", "no-such-run").status == 3
+    assert "say where" in ctl("tune", "--export", finished).err
+    called = ctl("tune", "--export", finished, "--into", tmp_path / "any", "--json")
+    assert called.status == 0
+    summary = json.loads((tmp_path / "any" / "summary.json").read_text())
+    assert summary["baseline"]["source"] == "the initial kernel of the problem"
+    assert summary["target_mfu"] is None
+    assert (tmp_path / "any" / "edit_0" / "kernel" / "NOTES.md").exists()
