@@ -36,6 +36,7 @@ from nki_sim.running import numerics
 from nki_sim.timing.forecast import forecast
 from state.model import ErrorInfo, Evaluation, Verdict, digest_of
 from tests.support.asking import block
+from tests.support.constants_model import SLIP, role_of
 from tests.support.world import refused, timed
 
 TARGET = "trn2"
@@ -226,6 +227,27 @@ class Model:
 
     def _reflector(self, values: Mapping[str, str]) -> str:
         return block({"lesson": f"It came out {values['grade'].partition(';')[0]}."})
+
+
+def values_of(guide: str, case: str) -> tuple[str, dict[str, str]]:
+    """Return the role that a rendered prompt is for, and the values that the model reads of it."""
+    kernels = [one.text for one in blocks(case) if one.info == "python" and "def gates(" in one.text]
+    place = re.search(r"plan \d+ of \d+", case)
+    kind = re.search(r"^A (\w+) example of the technique (\w+)", case, re.MULTILINE)
+    return role_of(guide), {
+        "kernel": block(kernels[-1], "python") if kernels else "",
+        "menu": case.rpartition("# The menu")[2],
+        "place": place[0] if place else "",
+        "experiences": guide,
+        "plan": case.rpartition("# The plan\n")[2].partition("\n# ")[0],
+        "variation": "",
+        "error": case.rpartition("# Why it was refused")[2],
+        "tries": "",
+        "kind": kind[1] if kind else "",
+        "technique": kind[2] if kind else "",
+        "grade": case.rpartition("The grade: ")[2],
+        "fault": SLIP if SLIP in case else "",
+    }
 
 
 def _luck(values: Mapping[str, str], *about: str) -> Random:
