@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 
 from agent_core.knobs import ops
 from agent_core.knobs import variants as table
 from agent_core.knobs.graph import Call, Graph
+from agent_core.knobs.interpret import interpreted
+from agent_core.knobs.lowering import lowered
 from agent_core.knobs.narrowing import default
 from agent_core.knobs.plan import plan_of
 from agent_core.knobs.render import render
@@ -17,7 +20,7 @@ from agent_core.knobs.rewrites import affine, epilogue, load_transpose, online, 
 from agent_core.knobs.rewrites.base import Refused
 from agent_core.knobs.tracing import trace
 from agent_core.knobs.variants import IDENTITY, REWRITES, Variant, canonical, refusals, variants
-from tests.support.workloads import WORKLOADS, rmsnorm_matmul
+from tests.support.workloads import WORKLOADS, Workload, rmsnorm_matmul
 
 BOTH = "row_scale+load_transpose"
 
@@ -105,6 +108,28 @@ def test_the_rows_of_every_product_that_shares_them_are_scaled_after_it() -> Non
     assert _operators(graph).count("Transpose") == 1
     assert _operators(graph).count("Matmul") == 2
     assert _operators(graph).count("TensorScalar") == 3  # mean, and one for each product
+
+
+def _weighted(x: Any, gamma: Any, w: Any, v: Any) -> Any:
+    """Two products of a norm's rows with weights, which are a column of the transposed rows."""
+    normed_T = ops.NKITranspose()(data=ops.NKIRMSNorm()(data=x))
+    weighted_T = ops.NKITensorScalar(op0="multiply")(data=normed_T, operand0=gamma)
+    left = ops.NKIMatmul()(stationary=weighted_T, moving=w)
+    return ops.NKITensorTensor(op="add")(data1=left, data2=ops.NKIMatmul()(stationary=weighted_T, moving=v))
+
+
+def test_weights_of_a_norm_stay_with_the_transposed_rows() -> None:
+    shapes = {"x": (256, 256), "gamma": (256,), "w": (256, 512), "v": (256, 512)}
+    workload = Workload(
+        _weighted,
+        lambda x, gamma, w, v: (x / np.sqrt((x * x).mean(axis=1, keepdims=True)) * gamma) @ (w + v),
+        {name: (shape, "float32") for name, shape in shapes.items()},
+    )
+    graph = row_scale.REWRITE.apply(workload.graph)
+    assert _operators(graph).count("Transpose") == 1
+    assert _operators(graph).count("TensorScalar") == 4  # mean, weights, and one for each product
+    inputs = workload.inputs()
+    assert workload.error(interpreted(lowered(default(graph)), inputs), inputs) < workload.tolerance
 
 
 def _moving(x: Any, w: Any) -> Any:
