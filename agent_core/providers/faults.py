@@ -183,4 +183,4 @@ def _end_of_repeat(line: str, at: int, prompt: str) -> int:
     end = at + _OVERLAP
     while end < len(line) and line[end - _OVERLAP + 1 : end + 1] in prompt:
         end += 1
-    return end
+    return end - 1 if line[end - 1] == " " else end
