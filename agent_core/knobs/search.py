@@ -126,7 +126,7 @@ def next_batch(graph: Graph, rng: Random, history: Sequence[Tried], feedback: Fe
     known = _Known(frozenset(seen), min((_ms(trial) for trial in best), default=inf))
     if not best:
         points = _promising(_start(graph, rng), known, count, _TRIES * count)
-        return Batch(Mode.JOINT, points, "nothing is known yet: the default, and points drawn anywhere")
+        return Batch(Mode.JOINT, points, "nothing is known yet: the default, and points near it and anywhere")
     for mode in _modes(history):
         if mode is Mode.JOINT:
             batch = _joint([trial.ir for trial in best], rng, known, count)
@@ -212,8 +212,7 @@ class _Known:
 def _start(graph: Graph, rng: Random) -> Iterator[KernelIR]:
     first = default(graph)
     yield first
-    while True:
-        yield sample(first, rng)
+    yield from _drawn([first], rng)
 
 
 def _sweep(best: list[KernelIR], rng: Random, known: _Known, knobs: list[str], count: int) -> Batch:

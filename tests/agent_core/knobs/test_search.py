@@ -6,8 +6,10 @@ from random import Random
 
 import pytest
 
+from agent_core.knobs.cost import cost_ns
 from agent_core.knobs.ir import LOOP_ORDER, LTILES, SCOPES, KernelIR
-from agent_core.knobs.neighbours import KNOBS
+from agent_core.knobs.neighbours import KNOBS, swept
+from agent_core.knobs.placement import placed
 from agent_core.knobs.sampling import anywhere, sample
 from agent_core.knobs.search import (
     Feedback,
@@ -46,7 +48,7 @@ def _searched(batches: int, feedback: Feedback = NOTHING) -> list[Tried]:
     return history
 
 
-def test_the_first_batch_has_the_default_and_points_drawn_anywhere() -> None:
+def test_the_first_batch_has_the_default_and_drawn_points() -> None:
     batch = next_batch(MATMUL.graph, Random(0), [], NOTHING, 5)
     assert batch.mode is Mode.JOINT
     assert batch.points[0] == MATMUL.default
@@ -138,6 +140,18 @@ def test_invalid_points_are_mended_by_their_hints(name: str) -> None:
     found = [mended(anywhere(graph, rng)) for _ in range(8)]
     assert sum(ir is not None for ir in found) >= 6
     assert all(validity_report(ir) == [] for ir in found if ir is not None)
+
+
+def test_no_point_is_looked_at_that_cannot_be_faster() -> None:
+    history = [_tried(MATMUL.default, ms=1e-6)]
+    assert next_batch(MATMUL.graph, Random(0), history, NOTHING, 4).points == ()
+
+
+def test_of_what_is_found_the_cheapest_by_estimate_are_looked_at() -> None:
+    history = [_tried(MATMUL.default, ms=1.0)]
+    chosen = next_batch(MATMUL.graph, Random(0), history, Feedback("dma"), 3).points
+    every = [cost_ns(ir, placed(ir)) for ir in swept(MATMUL.default, SCOPES)]
+    assert max(cost_ns(ir, placed(ir)) for ir in chosen) <= sorted(every)[len(every) // 2]
 
 
 def test_points_near_a_good_one_are_valid_and_mostly_others() -> None:
