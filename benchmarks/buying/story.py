@@ -38,7 +38,7 @@ def script(asked: Asked) -> Said:
     if left == 0 and turn % 4 == 3 and asked.count == 1:
         return TOO_LONG
     if left == 0:
-        return FAULTS[turn % len(FAULTS)]
+        return FAULTS[(turn - 1) % len(FAULTS)]
     return Reply(text=constants_model.answer(asked.model, asked.guide, asked.case))
 
 

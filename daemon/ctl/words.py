@@ -35,6 +35,7 @@ from state.model import (
     Identity,
     LearntSequence,
     Level,
+    PauseCause,
     RunConfig,
     RunStatus,
     StopReason,
@@ -260,6 +261,8 @@ def _completed(event: RunCompleted, tracker: Tracker) -> str:
 
 def _paused(event: RunPaused, tracker: Tracker) -> str:
     hint = f"; let it go on with: {typed('approve', tracker.run)}" if event.needs_approval else ""
+    if event.cause is PauseCause.PROVIDER:
+        hint = f"; once that is mended, let it go on with: {typed('resume', tracker.run)}"
     return f"run {tracker.run} paused: {event.reason}{hint}"
 
 
