@@ -58,6 +58,7 @@ def rebased(state: RunState, rebase: Rebase) -> RunState:
         beam=(),
         checkpoints={},
         sequences=None,
+        experiences=None,
         rejudge=state.rejudge or tuple(known.values()),
     )
 

@@ -1,11 +1,12 @@
-"""Learnt sequences in the folds: the few of each kind that the system keeps, and what a run is given."""
+"""What runs learnt, in the folds: the few of each kind that the system keeps, and what a run is given."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
-from state.events import SequencesGiven
-from state.model import LearntSequence
+from state.events import ExperiencesGiven, SequencesGiven
+from state.model import LearntExperience, LearntSequence
 from state.run import IllegalEvent, RunState, evolve, require_live
 
 OF_A_KIND = 4
@@ -13,34 +14,65 @@ OF_A_KIND = 4
 MOST = 64
 """Sequences kept in all: those that were learnt last."""
 
+EXPERIENCES_OF_A_KIND = 8
+"""Experiences of runs kept for one target and set of operators: the strongest."""
+MOST_EXPERIENCES = 48
+"""Experiences of runs kept in all: those that were learnt last."""
+MOST_IMPORTED = 32
+"""Experiences of files kept in all, whatever runs learn: those that were imported last."""
 
-def remembered(known: Iterable[LearntSequence], new: LearntSequence) -> tuple[LearntSequence, ...]:
+Learnt = TypeVar("Learnt", bound=LearntSequence | LearntExperience)
+
+
+def remembered(
+    known: Iterable[Learnt], new: Learnt, *, of_a_kind: int = OF_A_KIND, most: int = MOST
+) -> tuple[Learnt, ...]:
     """Return what is kept once `new` is learnt, in the order in which it was.
 
-    Of sequences for the same arguments and with the same tags only the one that gained most is kept, of equal
-    ones the first; so it is with more of a kind than `OF_A_KIND`.
+    In the same setting only the strongest is kept, of equal ones the first; so it is with more of a kind than
+    `of_a_kind`. For a sequence the setting is tags and arguments, for an experience tags, sign and technique.
     """
     known = tuple(known)
-    twin = next((one for one in known if (one.tags, one.arguments) == (new.tags, new.arguments)), None)
-    if twin is not None and twin.speedup >= new.speedup:
+    twin = next((one for one in known if one.setting == new.setting), None)
+    if twin is not None and twin.strength >= new.strength:
         return known
-    kept = [one for one in known if one is not twin]
-    rivals = [one for one in kept if _kind(one) == _kind(new)]
-    if len(rivals) == OF_A_KIND:
-        least = min(reversed((*rivals, new)), key=lambda one: one.speedup)
+    kept: list[Learnt] = [one for one in known if one is not twin]
+    rivals: list[Learnt] = [one for one in kept if _kind(one) == _kind(new)]
+    if len(rivals) == of_a_kind:
+        rivals.append(new)
+        least = min(reversed(rivals), key=lambda one: one.strength)
         if least is new:
             return known
         kept.remove(least)
-    return (*kept, new)[-MOST:]
+    return (*kept, new)[-most:]
 
 
-def _kind(one: LearntSequence) -> tuple[str, tuple[str, ...]]:
+def added(known: Iterable[LearntExperience], new: Iterable[LearntExperience]) -> tuple[LearntExperience, ...]:
+    """Return the experiences that are kept once `new` are learnt; those of runs first, then those of files.
+
+    Somebody chose what was imported: nothing that a run learns takes its place. What is there is not added.
+    """
+    pools: dict[bool, tuple[LearntExperience, ...]] = {False: (), True: ()}
+    for one in known:
+        pools[one.imported] += (one,)
+    for one in new:
+        if any(one.id == other.id for other in pools[not one.imported]):
+            continue
+        of_a_kind = MOST_IMPORTED + 1 if one.imported else EXPERIENCES_OF_A_KIND
+        most = MOST_IMPORTED if one.imported else MOST_EXPERIENCES
+        pools[one.imported] = remembered(pools[one.imported], one, of_a_kind=of_a_kind, most=most)
+    return (*pools[False], *pools[True])
+
+
+def _kind(one: LearntSequence | LearntExperience) -> tuple[str, tuple[str, ...]]:
     return one.tags.target, one.tags.operators
 
 
-def given(state: RunState, event: SequencesGiven) -> RunState:
-    """Return the state of a run that may try sequences of others first, from its next round on."""
+def given(state: RunState, event: SequencesGiven | ExperiencesGiven) -> RunState:
+    """Return the state of a run that has what others learnt, from its next round on."""
     require_live(state, event)
     if state.in_round or event.round != state.round + 1:
-        raise IllegalEvent(f"SequencesGiven({event.round}) after round {state.round} began")
-    return evolve(state, sequences=event.sequences)
+        raise IllegalEvent(f"{type(event).__name__}({event.round}) after round {state.round} began")
+    if isinstance(event, SequencesGiven):
+        return evolve(state, sequences=event.sequences)
+    return evolve(state, experiences=event.experiences)

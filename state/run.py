@@ -35,6 +35,7 @@ from state.model import (
     Ending,
     Experience,
     Frozen,
+    LearntExperience,
     LearntSequence,
     ModelRecord,
     PauseCause,
@@ -122,7 +123,8 @@ class RunState(Frozen):
     last one let pass of each kind; `pause_cause` is what ends the last pause. `pinned` are the keys of
     settings that somebody set for this run. `prompts` is the version of the prompts that hold in the round,
     `pending_prompts` that from the next round on, None where it is the same.
-    `sequences` are those that the run was given before its first round, None where it was given none.
+    `sequences` and `experiences` are those of other runs that the run was given before its first round, None
+    where it was given none.
     `expired` says that the round's deadline passed, `late` are the places that were then in flight.
     `prices` are those of the models that the run has called, as they were at the first call; `models` is how
     these did. `short` are the caps that were too low for what was needed, by resource, and `warned` the
@@ -176,6 +178,7 @@ class RunState(Frozen):
     prompts: Digest | None = None
     pending_prompts: Digest | None = None
     sequences: tuple[LearntSequence, ...] | None = None
+    experiences: tuple[LearntExperience, ...] | None = None
     expired: bool = False
     late: dict[str, Late] = Field(default_factory=dict)
     before: RunState | None = None

@@ -22,7 +22,7 @@ def semantic(state: RunState) -> dict[str, Any]:
         for name in _NOT_OF_OLD:
             if name in config and config[name] == _PLAIN[name]:
                 del config[name]
-        config["search"].pop("reuse", None)  # what it brought is in `sequences`
+        config["search"].pop("reuse", None)  # what it brought is in `sequences`, `experiences`
         if config["search"].get("target_ms") is None:  # as before there were targets in ms
             config["search"].pop("target_ms", None)
         if config["search"].get("strategy") == "beam":  # as before there were others: those hashes hold
@@ -55,7 +55,7 @@ _NOT_SEMANTIC = {
     "pinned",
 }
 
-_ONLY_IF_SET = ("prompts", "pending_prompts", "sequences", "models")
+_ONLY_IF_SET = ("prompts", "pending_prompts", "sequences", "experiences", "models")
 """What runs of before did not have: their hashes are as they were."""
 
 _NOT_OF_OLD = ("llm", "cap_tokens", "cap_calls", "cap_seconds", "cap_device_seconds")

@@ -23,12 +23,14 @@ from state.events import (
     DayReserved,
     DaySettled,
     Event,
+    ExperiencesForgotten,
+    ExperiencesLearnt,
     LogRewritten,
     SequenceLearnt,
 )
 from state.fold import IllegalEvent
-from state.learnt import remembered
-from state.model import Digest, Frozen, LearntSequence, canonical_json
+from state.learnt import added, remembered
+from state.model import Digest, Frozen, LearntExperience, LearntSequence, canonical_json
 
 
 class PendingCommand(Frozen):
@@ -43,7 +45,8 @@ class SystemState(Frozen):
 
     `config` is what the configuration file last said, `prompts` the version of the prompts for runs to come
     (None: nobody edited any), `refused` what is wrong with either since. `sequences` are those of ended
-    runs that paid, a bounded number, in the order in which they were learnt. `day` is what calls took of the
+    runs that paid, a bounded number, in the order in which they were learnt; `experiences` what runs and
+    files had to tell, bounded too, files' last. `day` is what calls took of the
     day's budget, `breakers` why some endpoints are left alone for a while.
     """
 
@@ -53,6 +56,7 @@ class SystemState(Frozen):
     prompts: Digest | None = None
     refused: str | None = None
     sequences: tuple[LearntSequence, ...] = ()
+    experiences: tuple[LearntExperience, ...] = ()
     day: Day | None = None
     breakers: dict[str, str] = Field(default_factory=dict)
 
@@ -80,8 +84,8 @@ def apply(state: SystemState | None, event: Event) -> SystemState:
             return state.model_copy(update=taken)
         case ConfigRefused():
             return state.model_copy(update={"refused": event.error.message})
-        case SequenceLearnt():
-            return state.model_copy(update={"sequences": remembered(state.sequences, event.sequence)})
+        case SequenceLearnt() | ExperiencesLearnt() | ExperiencesForgotten():
+            return state.model_copy(update=_learnt(state, event))
         case DayReserved():
             return state.model_copy(update={"day": reserved(state.day or Day(date=event.day), event)})
         case DaySettled():
@@ -94,6 +98,18 @@ def apply(state: SystemState | None, event: Event) -> SystemState:
             raise IllegalEvent(f"{type(event).__name__} does not belong in the system stream")
 
 
+def _learnt(
+    state: SystemState, event: SequenceLearnt | ExperiencesLearnt | ExperiencesForgotten
+) -> dict[str, Any]:
+    match event:
+        case SequenceLearnt():
+            return {"sequences": remembered(state.sequences, event.sequence)}
+        case ExperiencesLearnt():
+            return {"experiences": added(state.experiences, event.experiences)}
+        case ExperiencesForgotten():
+            return {"experiences": tuple(one for one in state.experiences if one.id not in event.ids)}
+
+
 def _breakers(state: SystemState, event: BreakerOpened | BreakerClosed) -> dict[str, str]:
     rest = {name: why for name, why in state.breakers.items() if name != event.name}
     return rest | ({event.name: event.error.message} if isinstance(event, BreakerOpened) else {})
@@ -101,10 +117,13 @@ def _breakers(state: SystemState, event: BreakerOpened | BreakerClosed) -> dict[
 
 def semantic(state: SystemState) -> dict[str, Any]:
     """Return the state as JSON-like data; without what is not there, as before there was any of it."""
-    unset = {name for name in ("prompts", "sequences", "day", "breakers") if not getattr(state, name)}
+    unset = {name for name in _ONLY_IF_SET if not getattr(state, name)}
     return state.model_dump(mode="json", exclude=unset)
 
 
 def state_hash(state: SystemState) -> str:
     """Return the SHA-256 of the state, in hexadecimal."""
     return hashlib.sha256(canonical_json(semantic(state))).hexdigest()
+
+
+_ONLY_IF_SET = ("prompts", "sequences", "experiences", "day", "breakers")

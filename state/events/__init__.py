@@ -58,7 +58,13 @@ from state.events.effect import (
     ReflectionStarted,
     SummaryStarted,
 )
-from state.events.learning import SequenceLearnt, SequencesGiven
+from state.events.learning import (
+    ExperiencesForgotten,
+    ExperiencesGiven,
+    ExperiencesLearnt,
+    SequenceLearnt,
+    SequencesGiven,
+)
 from state.events.run import (
     ConfigChanged,
     ConfigRefused,
@@ -114,6 +120,9 @@ __all__ = [
     "ExecutionFailed",
     "ExecutionStarted",
     "ExperienceRecorded",
+    "ExperiencesForgotten",
+    "ExperiencesGiven",
+    "ExperiencesLearnt",
     "GuardCheckpointed",
     "KernelDiscarded",
     "KernelKept",
@@ -157,7 +166,7 @@ AnyEvent = Annotated[
     | ExecutionStarted | KernelProposed | ExecutionFailed
     | EvaluationStarted | EvaluationCompleted | EvaluationFailed | ProfileRecorded
     | SummaryStarted | ExperienceRecorded | ReflectionStarted | ReflectionRecorded
-    | SequenceLearnt | SequencesGiven
+    | SequenceLearnt | SequencesGiven | ExperiencesLearnt | ExperiencesForgotten | ExperiencesGiven
     | KernelKept | KernelDiscarded | KernelReverted | KernelRefuted | GuardCheckpointed | MemoryCurated
     | CallStarted | CallCompleted | CallFailed | CallLost
     | BudgetShort | BudgetWarned | DayReserved | DaySettled
@@ -192,7 +201,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "decision": ("KernelKept", "KernelDiscarded", "KernelReverted", "KernelRefuted", "GuardCheckpointed"),
     "learning": (
         "SummaryStarted", "ExperienceRecorded", "MemoryCurated", "ReflectionStarted", "ReflectionRecorded",
-        "SequenceLearnt", "SequencesGiven",
+        "SequenceLearnt", "SequencesGiven", "ExperiencesLearnt", "ExperiencesForgotten", "ExperiencesGiven",
     ),
     "safety": (
         "BudgetReserved", "BudgetSpent", "BreakerOpened", "BreakerClosed", "DeviceLeased", "DeviceReleased",
@@ -230,6 +239,7 @@ def idempotency_key(event: Event) -> str | None:
             | BeamSelected(round=round_)
             | RoundCompleted(round=round_)
             | SequencesGiven(round=round_)
+            | ExperiencesGiven(round=round_)
         ):
             return f"r{round_}#{type(event).__name__}"
         case RunCreated() | RunForked():

@@ -1,4 +1,4 @@
-"""Events of what runs learn from one another: sequences that paid."""
+"""Events of what runs learn from one another: sequences that paid, and experiences."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from state.events.base import Event
-from state.model import LearntSequence
+from state.model import LearntExperience, LearntSequence
 
 
 class SequenceLearnt(Event):
@@ -23,3 +23,25 @@ class SequencesGiven(Event):
     type: Literal["SequencesGiven"] = "SequencesGiven"
     round: int = Field(ge=1)
     sequences: tuple[LearntSequence, ...] = Field(min_length=1)
+
+
+class ExperiencesLearnt(Event):
+    """In the system stream: what a run that gained had in its memory as it ended, or what a file had."""
+
+    type: Literal["ExperiencesLearnt"] = "ExperiencesLearnt"
+    experiences: tuple[LearntExperience, ...] = Field(min_length=1)
+
+
+class ExperiencesForgotten(Event):
+    """In the system stream: somebody wants no later run to be told these, named by their ids."""
+
+    type: Literal["ExperiencesForgotten"] = "ExperiencesForgotten"
+    ids: tuple[str, ...] = Field(min_length=1)
+
+
+class ExperiencesGiven(Event):
+    """In a run, before its first round: what others learnt that its planners are told, the nearest first."""
+
+    type: Literal["ExperiencesGiven"] = "ExperiencesGiven"
+    round: int = Field(ge=1)
+    experiences: tuple[LearntExperience, ...] = Field(min_length=1)

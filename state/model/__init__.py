@@ -47,7 +47,7 @@ from state.model.judgement import (
     Verdict,
 )
 from state.model.keys import INITIAL_KEY, JUDGES, PERSON_SLOT, EffectKey, Key, Role, draw_seed
-from state.model.learnt import LearntSequence, Leg, Tags
+from state.model.learnt import About, LearntExperience, LearntSequence, Leg, Tags
 from state.model.search import (
     Attempt,
     BeamEntry,
@@ -81,6 +81,7 @@ __all__ = [
     "RESOLUTION_RATIO",
     "SYSTEM_STREAM",
     "TRUSTED_AUTHORS",
+    "About",
     "Amount",
     "ApprovalPoint",
     "Attempt",
@@ -104,6 +105,7 @@ __all__ = [
     "Grade",
     "Identity",
     "Key",
+    "LearntExperience",
     "LearntSequence",
     "Leg",
     "Level",

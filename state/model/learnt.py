@@ -1,4 +1,4 @@
-"""What runs hand on to later runs: sequences of changes that paid, and what they are alike by."""
+"""What runs hand on to later runs: sequences that paid, experiences, and what these are alike by."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue
 
-from state.model.base import Digest, Frozen
-from state.model.search import Step
+from state.model.base import Digest, Frozen, canonical_json, digest_of
+from state.model.search import ExperienceKind, Step
 
 Factor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+ID_LENGTH = 12
 
 
 class Tags(Frozen):
@@ -61,3 +63,78 @@ class LearntSequence(Frozen):
     def steps(self) -> tuple[Step, ...]:
         """All steps, in order."""
         return tuple(step for leg in self.legs for step in leg.steps)
+
+    @property
+    def sources(self) -> tuple[Digest, ...]:
+        """The kernels that it names."""
+        return tuple(leg.source for leg in self.legs)
+
+    @property
+    def setting(self) -> JsonValue:
+        """Of sequences in the same setting one is kept."""
+        return [self.tags.model_dump(mode="json"), list(self.arguments)]
+
+    @property
+    def strength(self) -> float:
+        """Of several the one that has more of it is kept."""
+        return self.speedup
+
+
+class About(Frozen):
+    """What an experience is about, as it may stand in a file; what is not known is empty.
+
+    `speedup` is the latency of the slow kernel over that of the fast one, `predicted` whether a model of the
+    hardware gave these. The tags' target is empty where it holds for any.
+    """
+
+    tags: Tags
+    kind: ExperienceKind | None = None
+    technique: str = ""
+    speedup: Factor | None = None
+    predicted: bool | None = None
+    toolchain: str = ""
+    problem: str = ""
+
+
+class LearntExperience(Frozen):
+    """What made the difference between two kernels, in words, for other runs to be told.
+
+    `origin` is the run in whose optimisation memory it was, or the name of the file that it was imported
+    from. `cites` are candidates of that run.
+    """
+
+    origin: str
+    imported: bool = False
+    about: About
+    slow: Digest | None
+    fast: Digest | None
+    summary: str
+    cites: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """A name that follows from what it says: the same for the same experience, wherever it is from."""
+        kind, technique = self.about.kind, self.about.technique
+        return digest_of(canonical_json([kind, technique, self.slow, self.fast, self.summary]))[:ID_LENGTH]
+
+    @property
+    def tags(self) -> Tags:
+        """What it is found by."""
+        return self.about.tags
+
+    @property
+    def sources(self) -> tuple[Digest, ...]:
+        """The kernels that it names."""
+        return tuple(one for one in (self.slow, self.fast) if one is not None)
+
+    @property
+    def setting(self) -> JsonValue:
+        """Of what runs learnt of a technique in the same setting one is kept; of a file, all that differs."""
+        if self.imported:
+            return self.id
+        return [self.tags.model_dump(mode="json"), self.about.kind, self.about.technique]
+
+    @property
+    def strength(self) -> float:
+        """Of several the one that has more of it is kept."""
+        return self.about.speedup or 1.0

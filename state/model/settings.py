@@ -70,7 +70,7 @@ class SearchConfig(Frozen):
     )
     reuse: bool = Field(
         default=True,
-        description="in the first round, try first what paid in runs of this home on similar problems",
+        description="begin with what was learnt on similar problems in this home: try what paid, tell models",
     )
     round_seconds: float | None = Field(
         default=None, gt=0, le=604_800, description="close a round after so long; what is late competes next"

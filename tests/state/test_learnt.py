@@ -1,4 +1,4 @@
-"""Learnt sequences in both folds, and what becomes of them when a log is made anew."""
+"""What runs learnt in both folds, and what becomes of them when a log is made anew."""
 
 from __future__ import annotations
 
@@ -11,17 +11,34 @@ from state import system
 from state.archive import archive
 from state.compact import compact
 from state.errors import BlobPruned, EventRefused
-from state.events import RoundStarted, RunCancelled, RunForked, SequenceLearnt, SequencesGiven
-from state.fold import IllegalEvent, apply, state_hash
+from state.events import (
+    ExperiencesForgotten,
+    ExperiencesGiven,
+    ExperiencesLearnt,
+    RoundStarted,
+    RunCancelled,
+    RunForked,
+    SequenceLearnt,
+    SequencesGiven,
+)
+from state.fold import IllegalEvent, apply, semantic, state_hash
 from state.importing import import_archive
-from state.learnt import MOST, OF_A_KIND, remembered
+from state.learnt import (
+    EXPERIENCES_OF_A_KIND,
+    MOST,
+    MOST_EXPERIENCES,
+    MOST_IMPORTED,
+    OF_A_KIND,
+    added,
+    remembered,
+)
 from state.log import EventLog
-from state.model import SYSTEM_STREAM, Rebase, SearchConfig, digest_of
+from state.model import SYSTEM_STREAM, ExperienceKind, Rebase, SearchConfig, digest_of
 from state.reader import LogReader
 from state.records import NewEvent, Recorded
 from state.system import SystemState
 from state.verify import verify
-from tests.support.sequences import SOURCE, sequence, tags
+from tests.support.sequences import SOURCE, experience, imported, sequence, tags
 from tests.support.world import World, small
 
 
@@ -69,6 +86,65 @@ def test_the_order_of_events_decides_and_nothing_else():
     assert "sequences" not in system.semantic(SystemState()), "hashes of logs without any are as they were"
 
 
+def test_of_a_technique_in_the_same_setting_the_strongest_experience_is_kept():
+    first, worse, better = (experience(f"run-{n}", speedup=gain) for n, gain in enumerate((2.0, 1.5, 3.0)))
+    assert added((first,), [worse]) == (first,)
+    assert added((first,), [worse, better]) == (better,)
+    others = (
+        experience("run-3", technique="fuse"),
+        experience("run-4", kind=ExperienceKind.NEGATIVE),
+        experience("run-5", tags(extents=(3,))),
+    )
+    assert added((first,), others) == (first, *others)
+
+
+def test_of_a_kind_the_strongest_experiences_are_kept():
+    found = [experience(f"run-{n}", technique=f"t{n}", speedup=2.0 + n) for n in range(12)]
+    kept = added((), found[::-1])
+    assert [one.about.speedup for one in kept] == [13.0 - n for n in range(EXPERIENCES_OF_A_KIND)]
+
+
+def test_of_all_experiences_of_runs_those_learnt_last_are_kept():
+    found = [experience(f"run-{n}", tags(f"operator-{n}")) for n in range(MOST_EXPERIENCES + 3)]
+    assert added((), found) == tuple(found[3:])
+
+
+def test_runs_do_not_push_out_what_was_imported_nor_the_other_way_round():
+    files = [imported(n) for n in range(MOST_IMPORTED + 2)]
+    runs = [experience(f"run-{n}", tags(f"operator-{n}")) for n in range(MOST_EXPERIENCES)]
+    kept = added(added((), files), runs)
+    assert kept == (*runs, *files[2:]), (
+        "of files' those imported last, though they say the same of themselves"
+    )
+    assert added(kept, [files[-1]]) == kept, "the same once"
+
+
+def test_what_a_run_taught_is_not_imported_again():
+    one = experience()
+    again = one.model_copy(update={"imported": True, "origin": "rewrites.json"})
+    assert again.id == one.id
+    assert added((one,), [again]) == (one,)
+    assert added((again,), [one]) == (again,)
+
+
+def test_an_experience_s_name_follows_from_what_it_says():
+    one = experience()
+    assert experience("another", summary=one.summary).id == one.id
+    for fields in ({"summary": "x"}, {"slow": None}, {"kind": None}, {"technique": "fuse"}):
+        assert experience(**fields).id != one.id
+
+
+def test_what_is_forgotten_is_gone_and_what_is_not_there_is_nothing():
+    first, second = experience("a"), imported(1)
+    state = system.apply(None, ExperiencesLearnt(experiences=(first, second)))
+    assert system.apply(state, ExperiencesForgotten(ids=("nothing", first.id))).experiences == (second,)
+    again = SystemState.model_validate_json(state.model_dump_json())
+    assert system.state_hash(again) == system.state_hash(state) != system.state_hash(SystemState())
+    empty = system.apply(state, ExperiencesForgotten(ids=(first.id, second.id)))
+    assert system.state_hash(empty) == system.state_hash(SystemState())
+    assert "experiences" not in system.semantic(SystemState()), "hashes of logs without any are as they were"
+
+
 # --- what a run is given ---
 
 
@@ -88,9 +164,23 @@ def test_what_a_run_is_given_is_part_of_its_state_and_of_its_forks():
     assert world.state.sequences == (sequence(),)
 
 
+def test_experiences_that_a_run_is_given_are_part_of_its_state_and_of_its_forks():
+    world = begun()
+    assert "experiences" not in semantic(world.state), "hashes of runs without any are as they were"
+    world.append(ExperiencesGiven(round=1, experiences=(experience(),)))
+    world.append(SequencesGiven(round=1, sequences=(sequence(),)))
+    assert (world.state.experiences, world.state.sequences) == ((experience(),), (sequence(),))
+    assert semantic(world.state)["experiences"][0]["origin"] == "donor"
+    assert world.fork(len(world.events)).state.experiences == (experience(),)
+    world.finish()
+    assert world.state.ended
+    assert world.state.experiences == (experience(),)
+
+
 def test_a_fork_for_another_target_begins_without_what_was_given_for_this_one():
     world = begun()
     world.append(SequencesGiven(round=1, sequences=(sequence(),)))
+    world.append(ExperiencesGiven(round=1, experiences=(experience(),)))
     state = world.state
     rebase = Rebase(
         config=state.config.model_copy(update={"target": "trn1"}),
@@ -98,13 +188,16 @@ def test_a_fork_for_another_target_begins_without_what_was_given_for_this_one():
         bounds=state.bounds,
         toolchain=state.toolchain,
     )
-    assert world.fork(len(world.events), rebase=rebase).state.sequences is None
+    child = world.fork(len(world.events), rebase=rebase).state
+    assert (child.sequences, child.experiences) == (None, None)
 
 
 @pytest.mark.parametrize("round_", [2, 7])
 def test_nothing_is_given_but_for_the_round_to_come(round_):
     with pytest.raises(IllegalEvent, match="SequencesGiven"):
         apply(begun().state, SequencesGiven(round=round_, sequences=(sequence(),)))
+    with pytest.raises(IllegalEvent, match="ExperiencesGiven"):
+        apply(begun().state, ExperiencesGiven(round=round_, experiences=(experience(),)))
 
 
 def test_nothing_is_given_in_a_round_nor_to_a_run_that_is_over():
@@ -141,12 +234,14 @@ def test_what_was_learnt_outlives_the_run_that_taught_it(home: Path, tmp_path: P
     unnamed = b"what nobody names"
     with EventLog.open(home) as log:
         append_run(log, "donor", seed=1)
-        log.append_now([learnt()], blobs=[SOURCE, unnamed])
+        told = NewEvent(SYSTEM_STREAM, ExperiencesLearnt(experiences=(experience(),)))
+        log.append_now([learnt(), told], blobs=[SOURCE, unnamed])
     archive(home, "donor", tmp_path / "donor.gz")
     compact(home, [tmp_path / "donor.gz"])
     with LogReader.open(home) as reader:
         assert reader.run_ids() == ()
         assert reader.system().sequences == (sequence(),)
+        assert reader.system().experiences == (experience(),)
         assert reader.blob(digest_of(SOURCE)) == SOURCE
         with pytest.raises(BlobPruned):
             reader.blob(digest_of(unnamed))
@@ -159,11 +254,13 @@ def test_what_a_run_was_given_travels_with_it(home: Path, tmp_path: Path):
         stored = append_run(log, "first", seed=1)
         at = next(item for item in stored if isinstance(item.event, RoundStarted))
         fork_before(log, "taught", stored, at)
-        log.append_now([NewEvent("taught", given)], blobs=[SOURCE])
+        told = ExperiencesGiven(round=1, experiences=(experience(),))
+        log.append_now([NewEvent("taught", given), NewEvent("taught", told)], blobs=[SOURCE])
     archive(home, "taught", tmp_path / "a.gz")
     import_archive(tmp_path / "other", tmp_path / "a.gz")
     with LogReader.open(tmp_path / "other") as reader:
         assert reader.state("taught").sequences == given.sequences
+        assert reader.state("taught").experiences == told.experiences
         assert reader.blob(digest_of(SOURCE)) == SOURCE
         assert reader.replay("taught").state.sequences == given.sequences
     assert verify(tmp_path / "other").ok

@@ -1,10 +1,19 @@
-"""Learnt sequences to test with."""
+"""Learnt sequences and experiences to test with."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from state.model import LearntSequence, Leg, Step, Tags, digest_of
+from state.model import (
+    About,
+    ExperienceKind,
+    LearntExperience,
+    LearntSequence,
+    Leg,
+    Step,
+    Tags,
+    digest_of,
+)
 
 SOURCE = b"a kernel of another run"
 
@@ -24,3 +33,21 @@ def sequence(
     legs = (Leg(source=digest_of(SOURCE), steps=(step(),), speedup=speedup),)
     found = {"run": run, "run_seq": 7, "problem": "p", "tags": of or tags(), "legs": legs, "speedup": speedup}
     return LearntSequence(**found | {"arguments": ([[256, 1024], "float32"],)} | fields)
+
+
+def about(of: Tags | None = None, **fields: Any) -> About:
+    found = {"kind": ExperienceKind.POSITIVE, "technique": "hoist", "speedup": 2.0, "predicted": True}
+    return About(**{"tags": of or tags(), "toolchain": "sim 1", "problem": "p"} | found | fields)
+
+
+def experience(origin: str = "donor", of: Tags | None = None, **fields: Any) -> LearntExperience:
+    """Return an experience of a run; fields of what it is about may be given beside its own."""
+    own = {name: fields.pop(name) for name in tuple(fields) if name in LearntExperience.model_fields}
+    found = {"slow": digest_of(SOURCE), "fast": None, "summary": f"what {origin} found"}
+    return LearntExperience(**{"origin": origin, "about": about(of, **fields)} | found | own)
+
+
+def imported(number: int, **fields: Any) -> LearntExperience:
+    """Return an experience of a file, another one for each number."""
+    known = {"imported": True, "kind": None, "technique": "", "speedup": None, "predicted": None}
+    return experience("rewrites.json", **known | {"summary": f"advice {number}"} | fields)
