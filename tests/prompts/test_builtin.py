@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+import nki_sim
 from agent_core.builtin.menu import menu
-from nki_sim import support, targets
+from nki_sim import ArraySpec, support, targets
+from nki_sim.errors import KernelError
 from prompts import Kind, Status, builtin
 from state.model import Prediction
 
@@ -174,3 +177,42 @@ def test_techniques_for_models_are_not_those_of_the_rewrites_and_name_bottleneck
 def test_trainium2_s_rules_interface_and_pitfalls_are_told(words):
     own = [text for path, text in TEXTS.items() if not path.startswith("trn1/")]
     assert any(words in text for text in own)
+
+
+COPIED = """import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    made = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.sbuf)
+    {}
+    nisa.dma_copy(dst=out, src=made)
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "runs_on"),
+    [
+        ("nisa.tensor_copy(dst=made, src=tile, engine=nisa.engine.scalar)", {"trn2"}),
+        (
+            "nisa.tensor_scalar(made, tile, nl.multiply, 2.0, op1=nl.add, operand1=1.0, engine=nisa.engine.scalar)",
+            {"trn2"},
+        ),
+        ("nisa.activation(dst=made, op=nl.exp, data=tile, bias=1.0)", {"trn2"}),
+        ("nisa.activation(dst=made, op=nl.copy, data=tile, scale=2.0)", {"trn1", "trn2"}),
+    ],
+)
+def test_what_each_target_s_page_says_of_scalar_is_so(line, runs_on):
+    arguments = [ArraySpec((128, 256), "float32")]
+    found = set()
+    for target in builtin().manifest.targets:
+        with suppress(KernelError):
+            nki_sim.trace(COPIED.format(line), args=arguments, target=target)
+            found.add(target)
+    assert found == runs_on
