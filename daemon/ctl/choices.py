@@ -20,6 +20,9 @@ from state.reader import LogReader
 if TYPE_CHECKING:
     from seeds import Problem
 
+KNOBS = "knobs"
+"""The proposer that needs a problem with a graph."""
+
 _KEYS = {flag.removeprefix("--"): key for key, flag in FLAGS.items()}
 
 
@@ -121,7 +124,16 @@ def submission(wanted: Effective, kernel: Path | None) -> Submit:
 
 
 def submitted(wanted: Effective, problem: Problem, source: str | None) -> Submit:
-    """Return the command that starts a run on `problem`, from the kernel `source` or the problem's own."""
+    """Return the command that starts a run on `problem`, from the kernel `source` or the problem's own.
+
+    Raises:
+        DaemonError: the run is to be planned by knobs, and the problem carries no graph.
+    """
+    from seeds.folder import WORKLOAD
+
+    if KNOBS in wanted.config.run.planner and WORKLOAD not in problem.files:
+        text = f"run.planner has {KNOBS!r}, and the problem {problem.name} carries no {WORKLOAD}"
+        raise DaemonError(text, code="no_graph")
     run = wanted.config.run.model_copy(update={"problem": problem.name})
     pinned = tuple(
         key for key, origin in wanted.sources.items() if key.startswith("run.") and origin != FILE_NAME

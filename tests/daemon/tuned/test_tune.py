@@ -186,6 +186,13 @@ def test_all_faults_of_a_file_are_told_at_once(ctl, home, workload):
     assert called.err.count("missing") == 5
 
 
+def test_a_problem_without_a_graph_is_not_planned_by_knobs(ctl, home):
+    called = ctl("run", "--problem", "mamba", "--set", 'run.planner=["knobs"]')
+    assert called.status == 2
+    assert "the problem mamba carries no workload.json" in called.err
+    assert not home.exists()
+
+
 def test_exporting_needs_a_run_and_a_place(ctl, home, finished, workload, tmp_path):
     assert ctl("tune", "--export", "no-such-run").status == 3
     assert "say where" in ctl("tune", "--export", finished).err
