@@ -201,7 +201,7 @@ def kernel(x):
     [
         ("nisa.tensor_copy(dst=made, src=tile, engine=nisa.engine.scalar)", {"trn2"}),
         (
-            "nisa.tensor_scalar(made, tile, nl.multiply, 2, op1=nl.add, operand1=1, engine=nisa.engine.scalar)",
+            "nisa.tensor_scalar(made, tile, nl.multiply, 2, False, nl.add, 1, engine=nisa.engine.scalar)",
             {"trn2"},
         ),
         ("nisa.activation(dst=made, op=nl.exp, data=tile, bias=1.0)", {"trn2"}),
