@@ -29,6 +29,7 @@ VERBS = {
     "lineage": "lineage:lineage",
     "replay": "lineage:replay",
     "rescore": "rescore:rescore",
+    "stats": "stats:stats",
     "status": "look:status",
     "tail": "tail:tail",
     "show": "look:show",

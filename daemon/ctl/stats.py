@@ -1,0 +1,230 @@
+"""`agentctl stats`: what runs came to in numbers, from the log alone. Nothing is changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from daemon.ctl import exits, words
+from daemon.ctl.app import Session, common
+from daemon.ctl.choices import known_run
+from daemon.ctl.words import count, duration, percentage, times
+from daemon.stats import figures
+from daemon.stats.facts import facts
+from state.reader import LogReader
+
+Figures = dict[str, Any]
+Row = Sequence[str]
+
+
+def _thresholds(_: click.Context, __: click.Parameter, value: str) -> tuple[float, ...]:
+    """Read numbers with commas between them.
+
+    Raises:
+        click.BadParameter: there is none, or one is not a number above 0.
+    """
+    try:
+        found = tuple(float(part) for part in value.split(","))
+    except ValueError:
+        found = ()
+    if not found or not all(math.isfinite(one) and one > 0 for one in found):
+        raise click.BadParameter(f"{value!r}: numbers above 0 with commas are expected")
+    return found
+
+
+@click.command(epilog=exits.epilog())
+@click.argument("runs", metavar="[RUN]...", nargs=-1)
+@click.option(
+    "--fast-at",
+    metavar="P,Q",
+    default=",".join(f"{p:g}" for p in figures.FAST_AT),
+    show_default=True,
+    callback=_thresholds,
+    help="The p of Fast@p.",
+)
+@common
+def stats(session: Session, runs: tuple[str, ...], fast_at: tuple[float, ...]) -> None:
+    """Show how often kernels were right, how much faster they were, and what that cost.
+
+    Of all runs, or of those named; what a fork has from its parent counts once in the sum.
+
+    Fast@p is the share of attempts that came to a correct kernel more than p times as fast as the one that
+    the run started from: what AccelOpt counts, as a share of all attempts like KernelBench's fast_p. An
+    improvement is a kernel that was kept and beats its parent beyond noise; its cost is all that was spent
+    over the number of improvements. A cost is unknown, and not 0, where a price is.
+    """
+    with LogReader.open(session.home) as reader:
+        reader.check_end()
+        rows = [known_run(reader, run) for run in dict.fromkeys(runs)] or reader.listed()
+        found = [facts(reader, row) for row in sorted(rows, key=lambda row: int(row["first_seq"]))]
+    each = [figures.of_run(run, fast_at) for run in found]
+    all_ = figures.of_all(found, fast_at)
+    session.emit({"runs": each, "all": all_}, "\n".join(_told(each, all_)) if each else "no runs")
+
+
+# --- what is printed -------------------------------------------------------------------------------
+
+
+def _told(runs: Sequence[Figures], all_: Figures) -> Iterator[str]:
+    """Yield one run in full, or several in a line each and all of them in full."""
+    if len(runs) == 1:
+        (run,) = runs
+        yield f"{run['run']}: {run['problem']} ({run['size']}) on {run['target']}"
+        yield f"  best        {_best(run)}"
+        yield from _in_full(run, (("attempts", run["fast"]),))
+        return
+    yield from _table(
+        ("RUN", "SPEEDUP", "FAST", "VALID", "KEPT", "GAINS", "CALLS", "COST", "EACH"),
+        [_line(run) for run in runs],
+    )
+    yield f"FAST is Fast@{all_['fast'][0]['p']:g}; GAINS are kept improvements, EACH what one cost"
+    measured = ", ".join(run["run"] for run in runs if run["predicted"] is False)
+    yield f"speed-ups are {f'but for {measured} ' if measured else ''}of predicted latencies"
+    yield ""
+    yield f"all {count(all_['runs'], 'run')}, with what they share counted once"
+    yield f"  best        {times(all_['geomean_speedup'])}, the geometric mean over problems"
+    yield from _in_full(all_, (("attempts", all_["fast"]), ("problems", all_["fast_problems"])))
+
+
+def _best(run: Figures) -> str:
+    how = "" if run["predicted"] is None else ", predicted" if run["predicted"] else ", measured"
+    return f"{times(run['best_speedup'])}{how}"
+
+
+def _line(run: Figures) -> Row:
+    return (
+        run["run"],
+        times(run["best_speedup"]),
+        _share(run["fast"][0]["percent"]),
+        _share(run["kernels"]["validity_percent"]),
+        str(run["kernels"]["kept"]),
+        str(run["kernels"]["improvements"]),
+        str(run["calls"]["made"]),
+        usd(run["cost_usd"]),
+        _each(run),
+    )
+
+
+def _in_full(found: Figures, fast: Sequence[tuple[str, Sequence[Figures]]]) -> Iterator[str]:
+    yield from _kernels(found)
+    if found["calls"]["made"]:
+        yield from _calls(found["calls"])
+    rest = f"; {found['unpriced']} at no known price, others {usd(found['priced_usd'])}"
+    yield f"  cost        {usd(found['cost_usd'])}{rest if found['unpriced'] else ''}"
+    yield f"  each        {_each(found)} for a kept improvement{_why(found)}"
+    yield ""
+    yield from _table(
+        ("FAST@P", *(f"{one['p']:g}" for one in found["fast"])),
+        [
+            (f"of {shares[0]['of']} {noun}", *(_share(one["percent"]) for one in shares))
+            for noun, shares in fast
+        ],
+    )
+    yield from _tables(found)
+
+
+def _kernels(found: Figures) -> Iterator[str]:
+    kernels, repairs = found["kernels"], found["repairs"]
+    failed = f", {kernels['failed']} more came to none" if kernels["failed"] else ""
+    valid = f"{kernels['valid']} of {kernels['judged']} judged ({percentage(kernels['validity_percent'])})"
+    yield f"  kernels     {kernels['proposed']} proposed{failed}"
+    yield f"  valid       {valid}"
+    yield f"  kept        {kernels['kept']}, {count(kernels['improvements'], 'improvement')} among them"
+    if repairs["attempts"]:
+        share = (
+            f"{repairs['succeeded']} of {repairs['attempts']} succeeded ({percentage(repairs['percent'])})"
+        )
+        yield f"  repairs     {share}, in {count(repairs['rounds'], 'round')}"
+
+
+def _calls(calls: Figures) -> Iterator[str]:
+    failed = ", ".join(f"{number} {kind}" for kind, number in calls["failed"].items())
+    uncounted = f"; {calls['uncounted_tokens']} more charged" if calls["uncounted_tokens"] else ""
+    yield f"  calls       {calls['made']}: {calls['answered']} answered, {calls['usable']} of these usable"
+    yield f"  failed      {failed or 'none'}; {calls['lost']} lost"
+    yield (
+        f"  tokens      {calls['input_tokens']} in, {calls['cached_tokens']} of them cached; "
+        f"{calls['output_tokens']} out{uncounted}"
+    )
+    took = f"{duration(calls['total_ms'] / 1000)} in all, {_seconds(calls['median_ms'])} in the median"
+    yield f"  time        {took}"
+
+
+def _why(found: Figures) -> str:
+    """Return why there is no cost of an improvement."""
+    if found["cost_per_improvement_usd"] is not None:
+        return ""
+    return ": a price is unknown" if found["unpriced"] else ": there is none"
+
+
+def _each(found: Figures) -> str:
+    if found["unpriced"]:
+        return "unknown"
+    each = found["cost_per_improvement_usd"]
+    return "-" if each is None else usd(each)
+
+
+def _tables(found: Figures) -> Iterator[str]:
+    for heads, rows in (
+        (("MODEL", "KERNELS", "VALID", "%", "KEPT", "GAINS", "CALLS", "COST"), map(_model, found["models"])),
+        (
+            ("ROLE", "CALLS", "ANSWERED", "USABLE", "%", "FAILED", "LOST", "MEDIAN", "COST"),
+            map(_role, found["roles"]),
+        ),
+        (("TECHNIQUE", "TRIED", "VALID", "KEPT", "GAINS", "MEDIAN"), map(_technique, found["techniques"])),
+    ):
+        if lines := list(rows):
+            yield ""
+            yield from _table(heads, lines)
+
+
+def _model(one: Figures) -> Row:
+    return (
+        one["model"], str(one["proposed"]), str(one["valid"]), _share(one["validity_percent"]),
+        str(one["kept"]), str(one["improvements"]), str(one["calls"]["made"]), usd(one["cost_usd"]),
+    )  # fmt: skip
+
+
+def _role(one: Figures) -> Row:
+    calls = one["calls"]
+    return (
+        one["role"], str(calls["made"]), str(calls["answered"]), str(calls["usable"]), _share(calls["usable_percent"]),
+        str(sum(calls["failed"].values())), str(calls["lost"]), _seconds(calls["median_ms"]),
+        usd(one["cost_usd"]),
+    )  # fmt: skip
+
+
+def _technique(one: Figures) -> Row:
+    return (
+        one["technique"], str(one["tried"]), str(one["valid"]), str(one["kept"]),
+        str(one["improvements"]), times(one["median_speedup"]),
+    )  # fmt: skip
+
+
+def _table(heads: Row, rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a table; its first column are names, the others numbers."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    for row in (heads, *rows):
+        name, *numbers = (
+            text.rjust(width) if place else text.ljust(width)
+            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join((name, *numbers))
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}%"
+
+
+def _seconds(value_ms: float | None) -> str:
+    return "-" if value_ms is None else f"{value_ms / 1000:.1f} s"
+
+
+def usd(value: float | None) -> str:
+    """Return an amount with two digits that count: single calls cost parts of a cent."""
+    if value is None or value == 0 or value >= 1:
+        return words.usd(value)
+    return f"${value:.{1 - math.floor(math.log10(value))}f}"

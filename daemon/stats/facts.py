@@ -1,0 +1,292 @@
+"""The facts of runs as the log has them: each charge and each attempt at a kernel, once.
+
+A run has what its ancestors have up to the cut. Each fact carries the number of its event in the log, so that
+runs with ancestors in common can be added up without counting anything twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from agent_core.effects import ReflectRequest
+from agent_core.roles.mechanical import reflection_of
+from state.errors import BlobMissing
+from state.events import (
+    BudgetSpent,
+    CallCompleted,
+    CallEnded,
+    CallFailed,
+    CallStarted,
+    EffectEnded,
+    ExecutionFailed,
+    ExperienceRecorded,
+    KernelProposed,
+    PlanFailed,
+    PlanProposed,
+    ReflectionRecorded,
+    ReflectionStarted,
+    RoundCompleted,
+    RunForked,
+)
+from state.model import NOBODY, PERSON, EffectKey, Role, Tokens, Verdict
+from state.reader import LogReader
+from state.records import Recorded
+from state.spend import NANO
+
+PAGE = 1000
+ANSWERED = "answered"
+LOST = "lost"
+
+TYPES = (
+    "RunForked", "RoundCompleted", "CallStarted", "CallCompleted", "CallFailed", "CallLost", "BudgetSpent",
+    "PlanProposed", "PlanFailed", "KernelProposed", "ExecutionFailed", "ExperienceRecorded",
+    "ReflectionStarted", "ReflectionRecorded", "PredictionBatch", "EvaluationCompleted", "EvaluationFailed",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """Something that was paid for: an attempt at an answer, or what an effect said that it cost.
+
+    `cost_nano_usd` is in 1e-9 USD, None where the price is unknown. `outcome` is `answered`, `lost` or the
+    kind of failure, and `model` who was asked; both are None where no model was. `usable` says whether the
+    answer became what it was asked for, None where there is none or nobody knows. `tokens` is None where
+    nobody counted them; then `charged_tokens` were taken as spent.
+    """
+
+    seq: int
+    role: str
+    cost_nano_usd: int | None
+    tokens: Tokens | None = None
+    charged_tokens: int = 0
+    model: str | None = None
+    outcome: str | None = None
+    usable: bool | None = None
+    ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One attempt at a kernel. A repair has the `chain` of the attempt that it mends: that one's number.
+
+    `proposed` is false where no kernel came of it. `verdict` is None while there is none, which is for ever
+    where the infrastructure failed. `speedup` is over its parent, `gain` over the kernel that the run started
+    from; None where there is no latency, or it does not compare. `counts` is false for what was judged by
+    something else than the run now is. `improved`: it was kept and is faster than its parent beyond noise.
+    """
+
+    seq: int
+    chain: int
+    repair: int
+    author: str
+    technique: str | None
+    proposed: bool
+    verdict: str | None = None
+    speedup: float | None = None
+    gain: float | None = None
+    kept: bool = False
+    improved: bool = False
+    counts: bool = True
+
+    @property
+    def valid(self) -> bool:
+        """Whether it was found correct, and still is."""
+        return self.verdict == Verdict.CORRECT
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All of one run. `speedup` is that of its best kernel over its first, None without either."""
+
+    run: str
+    task: tuple[str, str, str]
+    predicted: bool | None
+    speedup: float | None
+    charges: tuple[Charge, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+
+
+def together(runs: Sequence[Facts]) -> tuple[tuple[Charge, ...], tuple[Kernel, ...]]:
+    """Return the charges and kernels of several runs, each once; of what runs share the first one's word."""
+    charges = {one.seq: one for run in reversed(runs) for one in run.charges}
+    kernels = {one.seq: one for run in reversed(runs) for one in run.kernels}
+    return (
+        tuple(charges[seq] for seq in sorted(charges)),
+        tuple(kernels[seq] for seq in sorted(kernels)),
+    )
+
+
+def facts(reader: LogReader, row: dict[str, Any]) -> Facts:
+    """Return the facts of the run that the read models list as `row`."""
+    run = str(row["run"])
+    pass_ = _Pass(reader.blob)
+    for item in _events(reader, run):
+        pass_.take(item)
+    first, best = row["initial_ms"], row["best_ms"]
+    return Facts(
+        run=run,
+        task=(row["problem"], row["size"], row["target"]),
+        predicted=None if row["predicted"] is None else bool(row["predicted"]),
+        speedup=first / best if first and best else None,
+        charges=tuple(pass_.charges),
+        kernels=tuple(_kernels(reader.attempts(run), pass_, first)),
+    )
+
+
+def _events(reader: LogReader, run: str) -> Iterator[Recorded]:
+    after = 0
+    while page := reader.read(stream=run, after=after, types=TYPES, limit=PAGE):
+        after = page[-1].seq
+        yield from page
+
+
+def _kernels(rows: Sequence[dict[str, Any]], pass_: _Pass, initial_ms: float | None) -> Iterator[Kernel]:
+    """Yield a run's attempts at kernels; the one that it started from is none."""
+    for row in rows:
+        seq = pass_.made.get(row["candidate"])
+        if seq is None:
+            continue
+        refuted = row["reason"] == "refuted"
+        counts = seq > pass_.rebased
+        correct = row["verdict"] == Verdict.CORRECT and not refuted
+        timed = row["latency_ms"] if correct and counts else None
+        kept = row["decision"] == "kept"
+        yield Kernel(
+            seq=seq,
+            chain=pass_.made.get(_unrepaired(row["candidate"]), seq),
+            repair=row["repair"],
+            author=row["author"] or row["model"] or row["planner"] or NOBODY,
+            technique=row["technique"],
+            proposed=row["source"] is not None,
+            verdict=Verdict.INCORRECT.value if refuted else row["verdict"],
+            speedup=row["speedup"] if correct else None,
+            gain=initial_ms / timed if initial_ms and timed else None,
+            kept=kept,
+            improved=kept and row["author"] != PERSON and row["candidate"] in pass_.gained,
+            counts=counts,
+        )
+
+
+def _unrepaired(candidate: str) -> str:
+    """Return the attempt that a candidate mends, itself if it mends none."""
+    return EffectKey.parse(f"{candidate}.{Role.EXECUTOR}")._replace(repair=0).candidate
+
+
+@dataclass(slots=True)
+class _Effect:
+    """What is known of an effect in flight: its request, and which charges its answers are."""
+
+    request: str | None = None
+    answers: list[tuple[int, int]] = field(default_factory=list)
+
+
+class _Pass:
+    """One pass over a run's events, its ancestors' first."""
+
+    def __init__(self, blob: Callable[[str], bytes]) -> None:
+        self._blob = blob
+        self._open: dict[str, _Effect] = {}
+        self.charges: list[Charge] = []
+        self.made: dict[str, int] = {}
+        self.gained: set[str] = set()
+        self.rebased = 0
+
+    def take(self, item: Recorded) -> None:
+        """Take the run's next event in."""
+        match item.event:
+            case RunForked(rebase=rebase):
+                self._open = {}
+                self.rebased = self.rebased if rebase is None else item.seq
+            case RoundCompleted(attempts=attempts):
+                self.gained |= {one.candidate for one in attempts if one.gained}
+            case ReflectionStarted(key=key, request=request):
+                self._effect(key).request = request
+            case CallStarted(key=key, call=call):
+                self._asked(key, call)
+            case CallEnded() as event:
+                self._called(item.seq, event)
+            case BudgetSpent(key=key, amount_usd=amount):
+                self.charges.append(Charge(item.seq, EffectKey.parse(key).role.value, round(amount * NANO)))
+            case EffectEnded() as event:
+                self._ended(item.seq, event)
+
+    def _effect(self, key: str) -> _Effect:
+        return self._open.setdefault(key, _Effect())
+
+    def _asked(self, key: str, call: int) -> None:
+        """A second question tells the fault of the answer to the first."""
+        for number, place in self._effect(key).answers:
+            if number < call:
+                self._settle(place, usable=False)
+
+    def _settle(self, place: int, *, usable: bool | None) -> None:
+        self.charges[place] = replace(self.charges[place], usable=usable)
+
+    def _called(self, seq: int, event: CallEnded) -> None:
+        outcome, ms = LOST, None
+        if isinstance(event, CallCompleted):
+            outcome, ms = ANSWERED, event.ms
+            self._effect(event.key).answers.append((event.call, len(self.charges)))
+        elif isinstance(event, CallFailed):
+            outcome, ms = event.kind, event.ms
+        self.charges.append(
+            Charge(
+                seq=seq,
+                role=event.role,
+                cost_nano_usd=None if event.cost_usd is None else round(event.cost_usd * NANO),
+                tokens=event.tokens,
+                charged_tokens=event.charged_tokens,
+                model=event.model,
+                outcome=outcome,
+                ms=ms,
+            )
+        )
+
+    def _ended(self, seq: int, event: EffectEnded) -> None:
+        effect = self._open.pop(event.key, _Effect())
+        if effect.answers:
+            call, place = effect.answers[-1]
+            if self.charges[place].usable is None:
+                self._settle(place, usable=self._used(event, effect, call))
+        if isinstance(event, (KernelProposed, ExecutionFailed)):
+            candidate = EffectKey.parse(event.key).candidate
+            self.made[candidate] = seq
+            self.gained.discard(candidate)
+        self._costs(seq, event)
+
+    def _used(self, event: EffectEnded, effect: _Effect, call: int) -> bool | None:
+        """Return whether an effect's last answer became its outcome.
+
+        Summaries and reflections have an outcome without any, too: nothing, and the note that is arithmetic.
+        It can only be told apart where there was a second question; a first answer without one was read.
+        """
+        match event:
+            case PlanProposed() | KernelProposed():
+                return True
+            case PlanFailed() | ExecutionFailed():
+                return False
+            case ExperienceRecorded(experience=experience):
+                return call == 0 or experience is not None
+            case ReflectionRecorded(reflection=reflection):
+                return call == 0 or self._differs(reflection, effect.request)
+        return None
+
+    def _differs(self, reflection: object, request: str | None) -> bool | None:
+        """Return whether a note is more than arithmetic; None where its request is not there any more."""
+        if request is None:
+            return None
+        try:
+            asked = ReflectRequest.model_validate_json(self._blob(request))
+        except BlobMissing:
+            return None
+        return reflection != reflection_of(asked)
+
+    def _costs(self, seq: int, event: EffectEnded) -> None:
+        usage = event.usage
+        if usage.cost_usd == 0.0 and usage.input_tokens == 0 == usage.output_tokens:
+            return
+        cost = None if usage.cost_usd is None else round(usage.cost_usd * NANO)
+        tokens = Tokens(input=usage.input_tokens, output=usage.output_tokens)
+        self.charges.append(Charge(seq, EffectKey.parse(event.key).role.value, cost, tokens))
