@@ -1,8 +1,8 @@
 """The knob surface: from a line of mathematics to a kernel, by three knobs instead of edits of its source.
 
 Here live the operators that a workload is written in (`operators.py`, one table entry each;
-`functions.py`), the graph that a workload's function is traced to (`graph.py`, `tracing.py`), the graphs
-that compute the same (`rewrites/`, `variants.py`), the buffers and steps behind one (`plan.py`), the three knobs (`ir.py`), where they put everything (`placement.py`), what
+`functions.py`), the graph that a workload's function is traced to (`graph.py`, `tracing.py`), the buffers
+and steps behind it (`plan.py`), the three knobs (`ir.py`), where they put everything (`placement.py`), what
 may be wrong with them (`validity.py`), the loop tree (`lowering.py`, `tree.py`), which is run in NumPy
 (`interpret.py`) or written down as `nki.*` source (`render.py`), and how points of the space are estimated,
 drawn, swept and counted (`cost.py`, `sampling.py`, `neighbours.py`, `space.py`), where one starts
