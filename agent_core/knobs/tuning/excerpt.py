@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from agent_core.knobs.shim import PACKAGE
+
 
 def excerpt(source: str, function: str) -> str:
     """The lines of a module that define `function` and what it names, in their order.
 
-    What a name means is looked for among the module's own statements; of `import *` all are kept.
+    What a name means is looked for among the module's own statements; of `import *` all are kept but those of
+    the operators, which a function in NumPy has no use for.
     """
     tree = ast.parse(source)
     needed = [*_needed(tree, function)]
@@ -41,7 +44,8 @@ def _needed(tree: ast.Module, function: str) -> Iterator[ast.stmt]:
 
 
 def _is_star(node: ast.ImportFrom) -> bool:
-    return any(item.name == "*" for item in node.names)
+    operators = (node.module or "").split(".")[0] == PACKAGE
+    return any(item.name == "*" for item in node.names) and not operators
 
 
 def _binds(node: ast.stmt) -> set[str]:
