@@ -19,7 +19,7 @@ from pydantic import JsonValue
 
 import remote
 import seeds
-from agent_core.proposers import ProposerError, asks_models, require
+from agent_core.proposers import ProposerError
 from daemon import wording
 from daemon.amend import JUDGED_BY, amended, changes, run_keys
 from daemon.calls.till import lost, settled
@@ -156,22 +156,34 @@ class Commands:
         caused: list[NewEvent] = []
         if isinstance(command, Submit):
             created = create(command, self._workers)
-            if wrong := self._check(created.config):
-                raise ConfigError(wrong)
+            self._require_askable(created.config)
             run, carried = run_id(id_, created.problem.name), self._submitted(command, created)
         elif isinstance(command, Fork):
             state, last = self._look(command.run)
             run, carried = self._fork(id_, command, state, last=last)
+            self._require_askable(*_settings_of(carried), before=state.config)
             caused = [NewEvent(command.run, event) for event in carried.parent]
             expect = {command.run: last} if caused else {}
         else:
             run = command.run
             state, expect[run] = self._look(run)
             carried = steer(run, state, command)
+            self._require_askable(*_settings_of(carried), before=state.config)
         caused += [*(NewEvent(run, event) for event in carried.events), *carried.beside]
         answer = CommandCompleted(id=id_, result={"run": run, **carried.result})
         await self._log.append([*caused, NewEvent(SYSTEM_STREAM, answer)], blobs=carried.blobs, expect=expect)
         return run
+
+    def _require_askable(self, *after: RunConfig, before: RunConfig | None = None) -> None:
+        """Make sure that models can be asked under new settings, as far as they could under those before.
+
+        Raises:
+            ConfigError: they cannot, and why.
+        """
+        known = self._check(before) if before is not None and after else []
+        wrong = [fault for config in after for fault in self._check(config) if fault not in known]
+        if wrong:
+            raise ConfigError(dict.fromkeys(wrong))
 
     def _fork(self, id_: str, command: Fork, parent: RunState, *, last: int) -> tuple[str, Carried]:
         """Return a fork's id, and how it begins."""
@@ -224,6 +236,15 @@ class Commands:
             raise UnknownRun.among(run, self._log.run_ids()) from error
 
 
+def _settings_of(carried: Carried) -> Iterator[RunConfig]:
+    """Yield the new settings of a run that a command brings."""
+    for event in carried.events:
+        if isinstance(event, ConfigChanged):
+            yield RunConfig.model_validate(event.config)
+        elif isinstance(event, RunForked) and event.rebase is not None:
+            yield event.rebase.config
+
+
 def create(command: Submit, workers: Workers) -> RunCreated:
     """Return the first event of a run.
 
@@ -235,9 +256,7 @@ def create(command: Submit, workers: Workers) -> RunCreated:
         problem = seeds.from_files(command.files)
         toolchain = workers.evaluator(config.evaluator).toolchain()
         for name in config.planner:
-            require(name)
-            if not asks_models(name):
-                workers.proposer(name)
+            workers.require_proposer(name)
         bounds = remote.bounds(problem, config.size, config.target)
     except (seeds.SeedsError, remote.RemoteError, ProposerError) as error:
         raise CommandRefused(str(error), code=error.code) from error

@@ -45,7 +45,7 @@ def first_events(
     try:
         config = amended(before, _settings(command), look_up=_unknown)
         for name in config.planner:
-            workers.proposer(name)
+            workers.require_proposer(name)
         rebase = _rebase(command, cut, config, log, workers)
     except (seeds.SeedsError, remote.RemoteError, ProposerError) as error:
         raise CommandRefused(str(error), code=error.code) from error

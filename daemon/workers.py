@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from agent_core.proposers import asks_models, require
+
 if TYPE_CHECKING:
     from agent_core.roles import Proposer
     from daemon.config import DaemonConfig
@@ -74,6 +76,16 @@ class Workers:
         if name not in self._proposers:
             self._proposers[name] = self._create_proposer(name)
         return self._proposers[name]
+
+    def require_proposer(self, name: str) -> None:
+        """Make sure that there is a proposer of this name; one that asks models is made for each effect.
+
+        Raises:
+            agent_core.proposers.ProposerError: there is none.
+        """
+        require(name)
+        if not asks_models(name):
+            self.proposer(name)
 
     async def aclose(self) -> None:
         """Close all that were made; who asks meanwhile, or later, gets new ones."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from daemon.calls.checks import faults, used
+from daemon.commands import Commands
 from daemon.config import WITH_MODELS, ConfigError, DaemonConfig, load
+from daemon.verbs import run_id
 from state.errors import StreamUnknown
 from state.log import EventLog
 from state.model import LlmConfig, RunConfig
+from tests.daemon import fakes
 from tests.daemon.calls import models
 from tests.daemon.calls.models import CONFIG, FakeProvider
 
@@ -63,10 +68,6 @@ def test_the_models_of_a_run_are_those_that_its_planners_may_ask():
 
 async def test_a_run_whose_models_cannot_be_asked_is_refused(home):
     with EventLog.open(home) as event_log:
-        from daemon.commands import Commands
-        from daemon.verbs import run_id
-        from tests.daemon import fakes
-
         desk = models.desk_of(event_log, FakeProvider())
         commands = Commands(event_log, fakes.fake_workers(), touched=lambda *_: None, check=desk.faults)
         free = CONFIG.model_copy(update={"cap_usd": 0.0})
@@ -77,6 +78,26 @@ async def test_a_run_whose_models_cannot_be_asked_is_refused(home):
         assert "run.cap_usd = 0: local/some-model costs money" in rejected.event.error.message
         with pytest.raises(StreamUnknown):
             event_log.state(run_id("bad", "silu"))
+
+
+async def test_a_fork_or_a_setting_that_nobody_could_answer_is_refused(home):
+    with EventLog.open(home) as event_log:
+        run = await models.submitted(event_log)
+        desk = models.desk_of(event_log, FakeProvider())
+        commands = Commands(event_log, fakes.fake_workers(), touched=lambda *_: None, check=desk.faults)
+
+        async def answer(id_: str, **command) -> object:
+            await commands.handle(id_, json.dumps({"run": run, **command}).encode())
+            (found,) = event_log.read(stream="system", types=("CommandRejected", "CommandCompleted"))[-1:]
+            return found.event
+
+        refused = await answer("a", verb="set", settings={"planner": ["openai"]})
+        assert "no model is given for openai" in refused.error.message
+        refused = await answer("b", verb="fork", settings={"planner": ["openai"]})
+        assert "no model is given for openai" in refused.error.message
+        assert (await answer("c", verb="set", settings={"cap_usd": 7.0})).result["changed"]
+        forked = await answer("d", verb="fork", settings={"planner": ["local", "builtin"]})
+        assert forked.result["parent"] == run
 
 
 def test_config_check_says_it_too(ctl, home):
