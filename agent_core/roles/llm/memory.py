@@ -1,4 +1,4 @@
-"""What a planner is told of the run so far: experiences, lessons and attempts, the weightiest first."""
+"""What a planner is told of the run so far, and of others: the weightiest first."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ from agent_core.effects import LearningContext
 from agent_core.roles.llm.fitting import Items
 from agent_core.roles.llm.quoting import fenced, line
 from stability import reflexion
-from state.model import Attempt, Experience, ExperienceKind, Grade, Reflection
+from state.model import Attempt, Experience, ExperienceKind, Grade, LearntExperience, Reflection
 
 MOST_CHARACTERS = 3000
 """Of one experience, of which models may have written as much as they liked."""
+_EFFECTS = {
+    ExperienceKind.POSITIVE: "made a kernel faster",
+    ExperienceKind.NEGATIVE: "made a kernel slower",
+}
 _SURPRISES = frozenset({Grade.REFUTED, Grade.OVERSTATED, Grade.FAILED})
 """Grades that a planner learns most from: what it would have expected did not come."""
 
 
 def experiences(context: LearningContext) -> Items:
-    """Return the optimisation memory, strongest first."""
+    """Return the optimisation memory, strongest first, and after it what others learnt, nearest first."""
     ranked = sorted(context.memory, key=lambda one: -one.speedup)
-    return Items(tuple(_experience(one) for one in ranked), "(none yet)")
+    pieces = (*map(_experience, ranked), *map(_of_others, context.others))
+    return Items(pieces, "(none yet)")
 
 
 def reflections(context: LearningContext, bottleneck: str | None, now: int) -> Items:
@@ -40,9 +45,22 @@ def attempts(context: LearningContext, parent: str) -> Items:
 
 
 def _experience(one: Experience) -> str:
-    better = one.kind is ExperienceKind.POSITIVE
-    effect = "made a kernel faster" if better else "made a kernel slower"
-    head = f"### `{line(one.technique)}` {effect}, {one.speedup:.3f} times between the two"
+    head = f"### `{line(one.technique)}` {_EFFECTS[one.kind]}, {one.speedup:.3f} times between the two"
+    return f"{head}\n\n{fenced(one.summary, 'text', limit=MOST_CHARACTERS)}\n"
+
+
+def _of_others(one: LearntExperience) -> str:
+    """Tell an experience with its origin: what it was measured on is not what is at hand."""
+    found = one.about
+    what = f"`{line(found.technique)}` " if found.technique else ""
+    effect = _EFFECTS[found.kind] if found.kind else "made a difference"
+    how = {True: " (predicted)", False: " (measured)", None: ""}[found.predicted]
+    gain = f", {found.speedup:.3f} times between the two{how}" if found.speedup else ""
+    place = (
+        f"problem {line(found.problem)}, {line(found.tags.target)}" if found.problem else "unknown problem"
+    )
+    source = f"imported from a file, {line(one.origin)}" if one.imported else f"run {line(one.origin)}"
+    head = f"### Elsewhere: {what}{effect}{gain}; {place}; {source}"
     return f"{head}\n\n{fenced(one.summary, 'text', limit=MOST_CHARACTERS)}\n"
 
 

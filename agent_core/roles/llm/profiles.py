@@ -41,13 +41,19 @@ def shown(profile: Mapping[str, Any], source: str, metrics: Sequence[str], draw:
 
 def names(profile: Mapping[str, Any]) -> frozenset[str]:
     """Return the counters that a prediction may name."""
-    return frozenset(profile.get("counters", {})) | {"latency_ms"}
+    return frozenset(counters(profile)) | {"latency_ms"}
+
+
+def counters(profile: Mapping[str, Any]) -> dict[str, float]:
+    """Return a profile's counters; what is not a number is left out."""
+    found = profile.get("counters", {})
+    return {name: value for name, value in found.items() if type(value) in (int, float)}
 
 
 def _busy(profile: Mapping[str, Any]) -> Iterator[str]:
     if profile.get("predicted"):
         yield "all of this is predicted by the simulator's model"
-    yield from _roofline(profile.get("counters", {}))
+    yield from _roofline(counters(profile))
     if profile.get("bottleneck"):
         yield f"bottleneck: {line(str(profile['bottleneck']))}"
     busy = profile.get("busy_ms", {})
@@ -56,9 +62,9 @@ def _busy(profile: Mapping[str, Any]) -> Iterator[str]:
         yield "busy: " + ", ".join(f"{name} {ms:.4g} ms" for name, ms in ranked)
 
 
-def _roofline(counters: Mapping[str, Any]) -> Iterator[str]:
+def _roofline(found: Mapping[str, float]) -> Iterator[str]:
     """Yield on which side of the roofline's ridge a kernel with matrix products is."""
-    has, needed = (counters.get(name) for name in ("mm_arithmetic_intensity", "peak_flops_bandwidth_ratio"))
+    has, needed = (found.get(name) for name in ("mm_arithmetic_intensity", "peak_flops_bandwidth_ratio"))
     if has and needed:
         side = "memory" if has < needed else "compute"
         ridge = f"the ridge is at {needed:.4g}: on the side of {side}"
@@ -66,12 +72,11 @@ def _roofline(counters: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _counters(profile: Mapping[str, Any], metrics: Sequence[str], draw: Random) -> Iterator[str]:
-    counters = profile.get("counters", {})
-    order = list(metrics)
+    found, order = counters(profile), list(metrics)
     draw.shuffle(order)
     for name in order:
-        if name in counters:
-            yield f"{name} = {_number(counters[name])}"
+        if name in found:
+            yield f"{name} = {_number(found[name])}"
 
 
 def _lines(profile: Mapping[str, Any], source: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ Where no kernel came of a plan there is nothing that hardware could teach, and n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
@@ -47,7 +47,7 @@ async def reflect(request: ReflectRequest, read: ReadBlob, ask: Ask) -> Reflecti
 
 def _values(request: ReflectRequest, graded: Reflection, read: ReadBlob) -> Mapping[str, str | Items]:
     before = telling.profile_of(request.parent, read)
-    counters = before.get("counters", {})
+    counters = profiles.counters(before)
     pieces = tuple(f"{name} = {counters[name]:.6g}" for name in METRICS if name in counters)
     return {
         "plan": telling.plan(request.plan),
@@ -58,7 +58,7 @@ def _values(request: ReflectRequest, graded: Reflection, read: ReadBlob) -> Mapp
     }
 
 
-def _outcome(request: ReflectRequest, before: Mapping[str, object], read: ReadBlob) -> str:
+def _outcome(request: ReflectRequest, before: Mapping[str, Any], read: ReadBlob) -> str:
     found = request.evaluation
     assert found is not None
     told = [f"- verdict: {found.verdict.value}"]
@@ -75,13 +75,13 @@ def _outcome(request: ReflectRequest, before: Mapping[str, object], read: ReadBl
 
 
 def _moved(
-    request: ReflectRequest, found: Evaluation, before: Mapping[str, object], read: ReadBlob
+    request: ReflectRequest, found: Evaluation, before: Mapping[str, Any], read: ReadBlob
 ) -> list[str]:
     """Return how the counter that the prediction named has moved, where both profiles have it."""
-    name, old = request.plan.prediction.counter, before.get("counters")
-    if name is None or found.profile is None or not isinstance(old, dict):
+    name, old = request.plan.prediction.counter, profiles.counters(before)
+    if name is None or found.profile is None:
         return []
-    new = telling.profile_at(found.profile, read).get("counters", {})
+    new = profiles.counters(telling.profile_at(found.profile, read))
     if name not in old or name not in new:
         return []
     return [f"- {line(name)}: {old[name]:.6g} before, {new[name]:.6g} after"]

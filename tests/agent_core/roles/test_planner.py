@@ -147,6 +147,16 @@ async def test_a_kernel_without_a_profile_can_be_planned_for():
     assert "no profile" in ask.values()["profile"]
 
 
+async def test_what_is_no_number_is_no_counter():
+    held = Blobs()
+    parent = held.candidate(
+        profile=held.put('{"counters": {"hbm_read_bytes": 7, "hfu_estimated_percent": "inf", "note": [1]}}')
+    )
+    _, ask = await planned(block(plan_reply()), blobs=held, parent=parent)
+    assert "hbm_read_bytes = 7" in ask.values()["profile"]
+    assert "hfu" not in ask.values()["profile"]
+
+
 def ids(menu_value: str) -> set[str]:
     return {line.split("`")[1] for line in menu_value.split("\n") if line.startswith("- `")}
 
