@@ -13,10 +13,12 @@ import pytest_asyncio
 
 import seeds
 from agent_core.knobs import ops
+from agent_core.knobs.carried import FILE, read
 from agent_core.knobs.narrowing import default
 from agent_core.knobs.render import render
 from agent_core.knobs.sampling import sample
 from agent_core.knobs.tracing import trace
+from agent_core.knobs.variants import variants
 from remote.local import LocalEvaluator
 from state.model import EvaluationRequest, Level, Verdict
 from tests.support.blobs import Blobs
@@ -54,15 +56,34 @@ async def test_the_judge_finds_a_default_and_a_sample_right(name: str, evaluator
     graph = trace(
         function, {key: (shape, "float32") for key, shape in zip(names, shapes, strict=True)}, name=name
     )
+    for ir in (default(graph), sample(default(graph), Random(7))):
+        await _check(problem, render(ir), evaluator)
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [
+        ("rmsnorm_matmul", "row_scale+epilogue"),
+        ("add_rmsnorm_matmul", "row_scale"),
+        ("bmm_softmax", "affine+epilogue"),
+    ],
+)
+async def test_the_judge_finds_variants_of_problems_right(
+    name: str, variant: str, evaluator: LocalEvaluator
+) -> None:
+    problem = seeds.load(name)
+    graphs = {item.name: item.graph for item in variants(read(problem.files[FILE], "reduced", "trn2"))}
+    await _check(problem, render(default(graphs[variant])), evaluator)
+
+
+async def _check(problem: seeds.Problem, source: str, evaluator: LocalEvaluator) -> None:
     blobs = Blobs()
     for data in problem.files.values():
         blobs.put(data)
-    for ir in (default(graph), sample(default(graph), Random(7))):
-        source = render(ir)
-        request = EvaluationRequest(
-            candidate="r0.b0.p0.k0.f0", author="builtin", source=blobs.put(source.encode()),
-            problem=problem.ref(), size="reduced", target="trn2", toolchain=evaluator.toolchain(),
-            level=Level.SLICES,
-        )  # fmt: skip
-        answer = await evaluator.evaluate(request, blobs)
-        assert answer.evaluation.verdict is Verdict.CORRECT, f"{answer.evaluation}\n{source}"
+    request = EvaluationRequest(
+        candidate="r0.b0.p0.k0.f0", author="builtin", source=blobs.put(source.encode()),
+        problem=problem.ref(), size="reduced", target="trn2", toolchain=evaluator.toolchain(),
+        level=Level.SLICES,
+    )  # fmt: skip
+    answer = await evaluator.evaluate(request, blobs)
+    assert answer.evaluation.verdict is Verdict.CORRECT, f"{answer.evaluation}\n{source}"
