@@ -6,6 +6,7 @@ counters an order of their own, and the use that is to be made of the menu goes 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
@@ -46,6 +47,7 @@ APPROACHES = ("apply", "inspired", "apply", "different")
 """How plan 0, 1, 2, ... of a kernel is to use the menu, over and over, by the names of the prompts' texts."""
 
 MOST_SPEEDUP = 1000.0
+_COUNTER = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,9 @@ def _plan(reply: _Reply) -> Plan:
 def _check_prediction(said: Prediction, counters: frozenset[str] | None) -> None:
     if not 1 / MOST_SPEEDUP <= said.speedup <= MOST_SPEEDUP:
         raise AnswerFault("bad_prediction", f"prediction.speedup: {said.speedup:g} is no speed-up to expect")
-    if said.counter is not None and counters is not None and said.counter not in counters:
+    if said.counter is None:
+        return
+    if said.counter not in counters if counters is not None else not _COUNTER.fullmatch(said.counter):
         text = f"prediction.counter: the profile has no {line(said.counter, 80)!r}; name one that is there"
         raise AnswerFault("bad_prediction", text)
 
