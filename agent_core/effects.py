@@ -32,6 +32,7 @@ from state.model import (
     Experience,
     ExperienceKind,
     Frozen,
+    LearntExperience,
     LearntSequence,
     Plan,
     ProblemRef,
@@ -45,7 +46,8 @@ from state.model import (
 class LearningContext(Frozen):
     """What all proposals of a round may have learnt: frozen at RoundStarted, stored once as a blob.
 
-    `sequences` are what paid in other runs, the nearest first.
+    `sequences` are what paid in other runs, `others` experiences of other runs and of files, both the nearest
+    first.
     """
 
     memory: tuple[Experience, ...]
@@ -53,6 +55,7 @@ class LearningContext(Frozen):
     attempts: tuple[Attempt, ...]
     credits: dict[str, Credit]
     sequences: tuple[LearntSequence, ...] = ()
+    others: tuple[LearntExperience, ...] = ()
 
 
 class LookAheadRequest(Frozen):

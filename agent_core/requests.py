@@ -65,8 +65,10 @@ def _context(state: RunState) -> bytes:
         attempts=state.attempts,
         credits=state.credits,
         sequences=state.sequences or (),
+        others=state.experiences or (),
     )
-    unset = {"sequences"} if state.sequences is None else None  # as before there were any: requests are alike
+    given = {"sequences": state.sequences, "others": state.experiences}
+    unset = {name for name, found in given.items() if found is None}  # as before there were any: alike
     return canonical_json(frozen.model_dump(mode="json", exclude=unset))
 
 

@@ -9,16 +9,16 @@ specification and from the instructions of the initial kernel, never from a name
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import log2, prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from agent_core.builtin.menu import menu
 from stability import guard
 from state.events import Event, KernelKept, PlanProposed, RoundStarted, RunForked
 from state.fold import RunState
-from state.model import Candidate, EffectKey, LearntSequence, Leg, Plan, Role, Step, Tags
+from state.model import Candidate, EffectKey, LearntExperience, LearntSequence, Leg, Plan, Role, Step, Tags
 from state.records import Recorded
 
 if TYPE_CHECKING:
@@ -30,11 +30,15 @@ GIVEN = 4
 """Sequences that a run is given at most."""
 LEAST_ALIKE = 1 / 3
 """Share of operators that two problems must have in common, of those of either."""
+ANY_TARGET = ""
+"""The target of tags that say none."""
 MOST_STEPS = 64
 """Steps of a sequence: of a longer line of descent, only the first legs are taught."""
 
 HISTORY: tuple[type[Event], ...] = (RunForked, RoundStarted, PlanProposed, KernelKept)
 """Events of a run that `learnt` goes by."""
+
+Learnt = TypeVar("Learnt", bound=LearntSequence | LearntExperience)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +88,22 @@ def _leaf(node: ast.expr) -> str:
 # --- what a run teaches ------------------------------------------------------------------------------
 
 
+def gained(state: RunState, where: Setting) -> bool:
+    """Return whether a run whose audit its best kernel stood has something to teach: a gain beyond doubt."""
+    best, initial = state.best, state.initial
+    if best is None or initial is None or not where.tags.operators:  # without any, it is like nothing else
+        return False
+    return guard.beats(best, initial, confidence_percent=state.config.search.confidence_percent)
+
+
 def learnt(run: str, state: RunState, history: Iterable[Recorded], where: Setting) -> LearntSequence | None:
     """Return what led to the best kernel of a run whose audit it stood; None where there is nothing to learn.
 
     `history` are the run's events of the types in HISTORY, its ancestors' included. What people wrote has no
     steps: their kernels are left out of the line, and what they gained of its speed-up.
     """
-    best, initial = state.best, state.initial
-    if best is None or initial is None or not where.tags.operators:  # without any, it is like nothing else
-        return None
-    if not guard.beats(best, initial, confidence_percent=state.config.search.confidence_percent):
+    best = state.best
+    if best is None or not gained(state, where):
         return None
     told = _told(history)
     legs = _bounded([leg for one in told.line(best) if (leg := told.leg(one)) is not None])
@@ -196,23 +206,31 @@ def _bounded(legs: Sequence[Leg]) -> list[Leg]:
 # --- what a run is given -----------------------------------------------------------------------------
 
 
-def nearest(known: Sequence[LearntSequence], tags: Tags) -> tuple[LearntSequence, ...]:
-    """Return the sequences that a run with these tags may try first: for its target, the most alike first.
+def nearest(
+    known: Sequence[Learnt],
+    tags: Tags,
+    *,
+    most: int = GIVEN,
+    foreign: Callable[[Learnt], bool] = lambda _: False,
+) -> tuple[Learnt, ...]:
+    """Return what a run with these tags may begin with: for its target, the most alike first.
 
-    They are ordered by the operators that they share, then by how near the dimensions are, by data types, and
-    by what they gained; of equal ones the last learnt comes first.
+    They are ordered by the operators that they share, then by what is not `foreign`, by how near the
+    dimensions are, by data types, and by what they gained; of equal ones the last learnt comes first.
     """
     alike = {
-        number: _shared(one.tags, tags) for number, one in enumerate(known) if one.tags.target == tags.target
+        number: _shared(one.tags, tags)
+        for number, one in enumerate(known)
+        if one.tags.target in (ANY_TARGET, tags.target)
     }
 
-    def order(number: int) -> tuple[float, int, bool, float, int]:
+    def order(number: int) -> tuple[float, bool, int, bool, float, int]:
         one = known[number]
         apart = _apart(one.tags.extents, tags.extents)
-        return -alike[number], apart, one.tags.dtypes != tags.dtypes, -one.speedup, -number
+        return -alike[number], foreign(one), apart, one.tags.dtypes != tags.dtypes, -one.strength, -number
 
     near = (number for number, share in alike.items() if share >= LEAST_ALIKE)
-    return tuple(known[number] for number in sorted(near, key=order)[:GIVEN])
+    return tuple(known[number] for number in sorted(near, key=order)[:most])
 
 
 def _shared(one: Tags, other: Tags) -> float:

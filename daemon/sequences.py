@@ -1,25 +1,35 @@
-"""What runs of a home hand on to one another: learnt sequences, put beside the decisions that call for them.
+"""What runs of a home hand on to one another, put beside the decisions that call for it.
 
-Before a run's first round it is given what it may try first, as an event of its own; when it ends with a gain
-that was verified, what led there is learnt, in the system stream. Both are stored in the transaction of the
-decision, so that neither is lost, nor there twice.
+Before a run's first round it is given what others learnt, as events of its own: sequences that it may try
+first, experiences that its models are told. When it ends with a gain that was verified, what led there and
+what it has in its memory are learnt, in the system stream. All of it is stored in the transaction of the
+decision, so that nothing is lost, nor there twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import structlog
 
 import seeds
 from agent_core import strategies
-from agent_core.proposers import looks_ahead
-from agent_core.sequences import HISTORY, Setting, learnt, nearest, setting
+from agent_core.experiences import nearest_to, taught
+from agent_core.proposers import asks_models, looks_ahead
+from agent_core.sequences import HISTORY, Learnt, Setting, learnt, nearest, setting
 from state.errors import BlobMissing
-from state.events import Event, RoundStarted, RunCompleted, SequenceLearnt, SequencesGiven
+from state.events import (
+    Event,
+    ExperiencesGiven,
+    ExperiencesLearnt,
+    RoundStarted,
+    RunCompleted,
+    SequenceLearnt,
+    SequencesGiven,
+)
 from state.fold import RunState
 from state.log import EventLog
-from state.model import SYSTEM_STREAM, LearntSequence, Level, RunConfig
+from state.model import SYSTEM_STREAM, Digest, Level, RunConfig
 from state.records import NewEvent, Recorded
 
 PAGE = 500
@@ -31,47 +41,56 @@ def beside(event_log: EventLog, run: str, state: RunState, events: Sequence[Even
     """Return what is to be stored when `events` are decided on `state`: they, and what is handed on."""
     made: list[NewEvent] = []
     for event in events:
-        if isinstance(event, RoundStarted) and (given := _given(event_log, run, state, event)):
-            made.append(NewEvent(run, given))
+        if isinstance(event, RoundStarted) and event.round == 1:
+            made += (NewEvent(run, given) for given in _given(event_log, run, state))
         made.append(NewEvent(run, event))
-        if isinstance(event, RunCompleted) and (taught := _taught(event_log, run, state, event)):
-            made.append(NewEvent(SYSTEM_STREAM, taught))
+        if isinstance(event, RunCompleted) and event.level is Level.WHOLE:
+            made += (NewEvent(SYSTEM_STREAM, taught) for taught in _taught(event_log, run, state))
     return made
 
 
-def _given(event_log: EventLog, run: str, state: RunState, event: RoundStarted) -> SequencesGiven | None:
-    """What the run may try first, where this is its first round and it would."""
-    known = event_log.system().sequences
-    if event.round > 1 or state.sequences is not None or not known:
-        return None
-    if not _tries_first(state.pending_config or state.config):
-        return None
-    where = _setting(event_log, run, state)
-    found = nearest([one for one in known if _whole(event_log, one)], where.tags) if where is not None else ()
-    return SequencesGiven(round=event.round, sequences=found) if found else None
+def _given(event_log: EventLog, run: str, state: RunState) -> Iterator[Event]:
+    """Yield what a run begins its first round with, of what it may have and would use."""
+    known, config = event_log.system(), state.pending_config or state.config
+    may = config.search.reuse and strategies.STRATEGIES[config.search.strategy].reuses
+    tries = may and _tries_first(config) and state.sequences is None and known.sequences
+    tells = may and any(map(asks_models, config.planner)) and state.experiences is None and known.experiences
+    where = _setting(event_log, run, state) if tries or tells else None
+    if where is None:
+        return
+    if tries and (sequences := nearest(_whole(event_log, known.sequences), where.tags)):
+        yield SequencesGiven(round=1, sequences=sequences)
+    there = _whole(event_log, known.experiences) if tells else []
+    if found := nearest_to(there, where.tags, state.toolchain):
+        yield ExperiencesGiven(round=1, experiences=found)
 
 
-def _whole(event_log: EventLog, one: LearntSequence) -> bool:
-    """Whether the kernels of a sequence are there; a repair may have lost some."""
-    try:
-        return all(event_log.get_blob(leg.source) for leg in one.legs)
-    except BlobMissing:
-        return False
+def _whole(event_log: EventLog, known: Iterable[Learnt]) -> list[Learnt]:
+    """Return those whose kernels are there; a repair may have lost some."""
+
+    def there(digest: Digest) -> bool:
+        try:
+            event_log.get_blob(digest)
+        except BlobMissing:
+            return False
+        return True
+
+    return [one for one in known if all(map(there, one.sources))]
 
 
 def _tries_first(config: RunConfig) -> bool:
-    """Whether the run may be given sequences, and someone in it knows what to do with them."""
-    search = config.search
-    wanted = search.reuse and strategies.STRATEGIES[search.strategy].reuses
-    return wanted and search.lookahead_predictions > 0 and any(map(looks_ahead, config.planner))
+    """Whether someone in the run knows what to do with sequences."""
+    return config.search.lookahead_predictions > 0 and any(map(looks_ahead, config.planner))
 
 
-def _taught(event_log: EventLog, run: str, state: RunState, event: RunCompleted) -> SequenceLearnt | None:
-    if event.level is not Level.WHOLE:
-        return None
+def _taught(event_log: EventLog, run: str, state: RunState) -> Iterator[Event]:
     where = _setting(event_log, run, state)
-    found = learnt(run, state, _history(event_log, run), where) if where is not None else None
-    return None if found is None else SequenceLearnt(sequence=found)
+    if where is None:
+        return
+    if (sequence := learnt(run, state, _history(event_log, run), where)) is not None:
+        yield SequenceLearnt(sequence=sequence)
+    if experiences := taught(run, state, where):
+        yield ExperiencesLearnt(experiences=experiences)
 
 
 def _setting(event_log: EventLog, run: str, state: RunState) -> Setting | None:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from daemon.ctl.words import LEVELS, brief, count, discarded, ended, latency, ms, origin, percentage, times
+from daemon.ctl.words import (
+    LEVELS,
+    brief,
+    count,
+    discarded,
+    ended,
+    latency,
+    ms,
+    origin,
+    origins,
+    percentage,
+    times,
+)
 from state.events import (
     BeamSelected,
     CommandCompleted,
@@ -19,6 +31,9 @@ from state.events import (
     Event,
     ExecutionFailed,
     ExperienceRecorded,
+    ExperiencesForgotten,
+    ExperiencesGiven,
+    ExperiencesLearnt,
     GuardCheckpointed,
     KernelDiscarded,
     KernelKept,
@@ -229,5 +244,8 @@ _TELL: dict[type[Event], Callable[[Any], str]] = {
     GuardCheckpointed: _checkpointed,
     SequenceLearnt: lambda event: origin(event.sequence),
     SequencesGiven: lambda event: "; ".join(map(origin, event.sequences)),
+    ExperiencesLearnt: lambda event: origins(event.experiences),
+    ExperiencesForgotten: lambda event: ", ".join(event.ids),
+    ExperiencesGiven: lambda event: origins(event.experiences),
     MemoryCurated: lambda event: f"round {event.round}, {count(len(event.memory), 'experience')}",
 }

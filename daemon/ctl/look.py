@@ -54,8 +54,9 @@ def status(session: Session, run: str | None) -> None:
 
 
 def _given(run: dict[str, Any]) -> list[str]:
-    """Return a line for each sequence that a run tried first, with where it is from."""
-    return [
+    """Return a line for each sequence that a run tried first, with where it is from; and what it was told."""
+    told = [f"told {count(len(run['told']), 'experience')} of others"] if run["told"] else []
+    return told + [
         f"tried first what paid in {one['from']} ({one['problem']}, {times(one['speedup'])} by "
         f"{count(one['steps'], 'rewrite')})"
         for one in run["given"]

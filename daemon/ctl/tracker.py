@@ -118,6 +118,7 @@ def summary(run: str, state: RunState) -> dict[str, Any]:
             {"from": one.place, "problem": one.problem, "speedup": one.speedup, "steps": len(one.steps)}
             for one in state.sequences or ()
         ],
+        "told": [one.id for one in state.experiences or ()],
         "spent_usd": None if state.unknown_cost else state.spent_usd,
         "state_hash": state_hash(state),
         "decision_digest": state.decision_digest,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from shlex import quote
 from shutil import which
@@ -13,6 +13,7 @@ from daemon.ctl.tracker import Tracker, percent
 from state.events import (
     BeamSelected,
     Event,
+    ExperiencesGiven,
     KernelDiscarded,
     KernelKept,
     KernelRefuted,
@@ -33,6 +34,7 @@ from state.model import (
     Bounds,
     Candidate,
     Identity,
+    LearntExperience,
     LearntSequence,
     Level,
     PauseCause,
@@ -208,6 +210,11 @@ def origin(one: LearntSequence) -> str:
     return f"{one.place} ({one.problem}, {times(one.speedup)} by {count(len(one.steps), 'rewrite')})"
 
 
+def origins(found: Sequence[LearntExperience]) -> str:
+    """Return how many experiences these are, and which runs and files they are from."""
+    return f"{count(len(found), 'experience')} of {', '.join(dict.fromkeys(one.origin for one in found))}"
+
+
 # --- what happened ---------------------------------------------------------------------------------
 
 
@@ -276,6 +283,7 @@ _TELL: dict[type[Event], Callable[[Any, Tracker], str | None]] = {
     ),
     BeamSelected: _selected,
     SequencesGiven: lambda event, _: f"tries first what paid in {'; '.join(map(origin, event.sequences))}",
+    ExperiencesGiven: lambda event, _: f"told {origins(event.experiences)}",
     RoundStarted: _round,
     RunForked: lambda event, tracker: (
         f"run {tracker.run} continues {event.parent} from its event {event.parent_seq}"

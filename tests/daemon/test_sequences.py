@@ -1,7 +1,8 @@
-"""Runs of a home hand on what paid: learnt with a run's end, given before a run's first round."""
+"""Runs of a home hand on what they learnt: taken in with a run's end, given before a run's first round."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from structlog.testing import capture_logs
 
 from agent_core import proposers, sequences
 from agent_core.builtin.menu import menu
+from agent_core.effects import LearningContext
 from daemon.ctl import lines
 from daemon.ctl.tracker import Tracker
 from daemon.ctl.words import narrate
@@ -18,7 +20,10 @@ from daemon.sequences import beside
 from daemon.verbs import Fork, run_id
 from state.errors import BlobMissing
 from state.events import (
+    ExperiencesGiven,
+    ExperiencesLearnt,
     KernelKept,
+    PlanStarted,
     RoundStarted,
     RunCompleted,
     RunCreated,
@@ -203,7 +208,8 @@ def test_a_run_whose_files_are_gone_goes_on_without(home):
         assert [one.event for one in beside(Log(log), "other", begun, [ended])] == [ended]
         assert [one["event"] for one in said] == ["problem_unreadable"] * 2
         assert len(beside(log, "other", begun, [started])) == 2
-        assert len(beside(log, run, begun, [ended])) == 2
+        taught = [type(one.event) for one in beside(log, run, begun, [ended])]
+        assert taught == [RunCompleted, SequenceLearnt, ExperiencesLearnt]
 
 
 def test_a_sequence_whose_kernels_are_lost_is_not_given(home, monkeypatch):
@@ -236,3 +242,108 @@ def test_later_rounds_are_given_nothing(home):
     with EventLog.open(home) as log:
         state = log.state(run).model_copy(update={"sequences": None})
         assert [one.event for one in beside(log, run, state, [started])] == [started]
+
+
+# --- experiences ---
+
+
+@pytest.fixture
+def scripted_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the scripted proposer for one that asks models."""
+    monkeypatch.setattr("daemon.sequences.asks_models", lambda name: name == "scripted")
+
+
+def test_what_a_run_has_in_its_memory_as_it_ends_is_told_to_the_next(home, scripted_reads):
+    first = submit(home, "0001-a")
+    finish(home, first)
+    (learnt,) = read(home, SYSTEM_STREAM, ExperiencesLearnt)
+    (sequence,) = read(home, SYSTEM_STREAM, SequenceLearnt)
+    assert learnt.seq == sequence.seq + 1, "in one transaction"
+    with LogReader.open(home) as reader:
+        memory = reader.state(first).memory
+        assert [(one.slow, one.fast, one.cites) for one in learnt.event.experiences] == [
+            (one.slow, one.fast, one.cites) for one in memory
+        ]
+        kept = reader.system().experiences
+        assert set(kept) <= set(learnt.event.experiences)
+
+    second = submit(home, "0002-b", CONFIG.model_copy(update={"seed": 3}))
+    finish(home, second)
+    (given,) = read(home, second, ExperiencesGiven)
+    (started,) = [item for item in read(home, second, RoundStarted) if item.event.round == 1]
+    assert (given.event.round, given.seq) == (1, started.seq - 1)
+    assert set(given.event.experiences) == set(kept)
+    assert {one.origin for one in given.event.experiences} == {first}
+    with LogReader.open(home) as reader:
+        assert reader.replay(second).state.experiences == given.event.experiences
+        assert reader.state(first).experiences is None
+        request = json.loads(reader.blob(read(home, second, PlanStarted)[0].event.request))
+        told = LearningContext.model_validate_json(reader.blob(request["context"]))
+        assert told.others == given.event.experiences
+        before = json.loads(reader.blob(read(home, first, PlanStarted)[0].event.request))
+        assert "others" not in json.loads(reader.blob(before["context"])), "requests of before are alike"
+    assert verify(home).ok
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        searching(reuse=False),
+        searching(strategy="greedy"),
+        CONFIG.model_copy(update={"target": "trn1"}),
+    ],
+    ids=["turned off", "another strategy", "another target"],
+)
+def test_who_may_not_be_told_is_given_no_experiences(home, config, scripted_reads):
+    finish(home, submit(home, "0001-a"))
+    run = submit(home, "0002-b", config)
+    finish(home, run)
+    assert read(home, run, ExperiencesGiven) == []
+
+
+def test_who_asks_no_model_is_given_no_experiences(home):
+    finish(home, submit(home, "0001-a"))
+    run = submit(home, "0002-b")
+    finish(home, run)
+    assert read(home, run, ExperiencesGiven) == []
+
+
+def test_a_run_that_cannot_predict_is_told_all_the_same(home, scripted_reads):
+    finish(home, submit(home, "0001-a"))
+    run = submit(home, "0002-b", searching(lookahead_predictions=0))
+    finish(home, run)
+    assert len(read(home, run, ExperiencesGiven)) == 1
+    assert read(home, run, SequencesGiven) == []
+
+
+def test_an_experience_whose_kernels_are_lost_is_not_given(home, monkeypatch, scripted_reads):
+    run = submit(home, "0001-a")
+    finish(home, run)
+    with EventLog.open(home) as log:
+        begun = log.state(run).model_copy(update={"experiences": None})
+        whole = log.system().experiences
+        lost = whole[0].model_copy(update={"slow": "0" * 64})
+        monkeypatch.setattr(log, "system", lambda: SystemState(experiences=(lost, *whole)))
+        given, _ = beside(log, "other", begun, [RoundStarted(round=1, slots=())])
+        assert set(given.event.experiences) == set(whole)
+
+
+def test_people_are_told_which_experiences_a_run_was_given(home, ctl, scripted_reads):
+    first = submit(home, "0001-a")
+    finish(home, first)
+    second = submit(home, "0002-b", CONFIG.model_copy(update={"seed": 3}))
+    finish(home, second)
+    (learnt,) = read(home, SYSTEM_STREAM, ExperiencesLearnt)[:1]
+    (given,) = read(home, second, ExperiencesGiven)
+    told = {row["id"]: row["told"] for row in ctl("status", "--json").json["runs"]}
+    assert told == {first: [], second: [one.id for one in given.event.experiences]}
+    number = len(given.event.experiences)
+    assert f"told {number} experience" in ctl("status", second).out
+    assert "of others" not in ctl("status", first).out
+    assert f" of {first}" in lines.facts(given.event)
+    assert lines.facts(learnt.event) == f"{number} experience{'s' * (number > 1)} of {first}"
+    tracker = Tracker(run=second)
+    tracker.add(read(home, second, RunCreated)[0])
+    assert narrate(given.event, tracker) == f"told {lines.facts(given.event)}"
+    shown = ctl("show", f"{second}@{given.run_seq}", "--json").json
+    assert set(shown["blobs"]) == {source for one in given.event.experiences for source in one.sources}
