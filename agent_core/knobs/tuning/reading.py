@@ -39,7 +39,7 @@ from agent_core.knobs.tuning.module import (
     specs_of,
     target_of,
 )
-from agent_core.knobs.tuning.problem import FULL, REDUCED, TOLERANCES
+from agent_core.knobs.tuning.problem import FULL, REDUCED, tolerance
 from seeds.inputs import dtype_of
 
 SMALL_TILES = 2
@@ -158,17 +158,12 @@ def _compared(truth: Callable[..., Any], graph: Graph) -> str | None:
         return f"{TRUTH} is not finite everywhere on inputs drawn from N(0, 1), which kernels are compared on"
     found = np.asarray(interpreted(lowered(default(graph)), inputs), np.float64)
     error = _relative(found, wanted.astype(np.float64))
-    limit = TOLERANCES[coarsest(graph)]
+    limit = tolerance(graph)
     if error < limit:
         return None
     return (
         f"it is not {TRUTH}: on normal inputs they differ by {error:.2g} (relative L2), {limit:g} is allowed"
     )
-
-
-def coarsest(graph: Graph) -> str:
-    """The data type of a graph's values that keeps fewest digits."""
-    return max((value.dtype for value in graph.values), key=TOLERANCES.__getitem__)
 
 
 def _relative(found: NDArray[np.float64], wanted: NDArray[np.float64]) -> float:
