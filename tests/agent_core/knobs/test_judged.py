@@ -18,6 +18,7 @@ from agent_core.knobs.narrowing import default
 from agent_core.knobs.render import render
 from agent_core.knobs.sampling import sample
 from agent_core.knobs.tracing import trace
+from agent_core.knobs.tuning.problem import files
 from agent_core.knobs.variants import variants
 from remote.local import LocalEvaluator
 from state.model import EvaluationRequest, Level, Verdict
@@ -76,13 +77,36 @@ async def test_the_judge_finds_variants_of_problems_right(
     await _check(problem, render(default(graphs[variant])), evaluator)
 
 
-async def _check(problem: seeds.Problem, source: str, evaluator: LocalEvaluator) -> None:
+ATTENTION = """
+import numpy as np
+
+
+def reference(q, k, v):
+    scores = q @ k.T * np.float32(0.125)
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True) @ v
+"""
+
+
+async def test_the_judge_finds_attention_in_rounds_right(evaluator: LocalEvaluator) -> None:
+    specs = {"q": ((128, 64), "float32"), "k": ((512, 64), "float32"), "v": ((512, 64), "float32")}
+    graph = trace(WORKLOADS["attention"].function, specs)
+    graphs = {item.name: item.graph for item in variants(graph)}
+    problem = seeds.from_files(files(graph, ATTENTION))
+    source = render(default(graphs["online+affine+epilogue"]))
+    assert "fade" in source
+    await _check(problem, source, evaluator, size="full")
+
+
+async def _check(
+    problem: seeds.Problem, source: str, evaluator: LocalEvaluator, size: str = "reduced"
+) -> None:
     blobs = Blobs()
     for data in problem.files.values():
         blobs.put(data)
     request = EvaluationRequest(
         candidate="r0.b0.p0.k0.f0", author="builtin", source=blobs.put(source.encode()),
-        problem=problem.ref(), size="reduced", target="trn2", toolchain=evaluator.toolchain(),
+        problem=problem.ref(), size=size, target="trn2", toolchain=evaluator.toolchain(),
         level=Level.SLICES,
     )  # fmt: skip
     answer = await evaluator.evaluate(request, blobs)
