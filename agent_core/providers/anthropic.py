@@ -97,6 +97,9 @@ class Anthropic(Endpoint):
                     answer.refusal = text(details, "explanation") or text(details, "category") or ""
                 answer.tokens = _tokens(table(event, "usage"), answer.tokens)
 
+    def uncounted(self, model: str) -> None:
+        """Counts belong to this format's streams: without them an answer was cut off."""
+
     async def aclose(self) -> None:
         await self._sdk.close()
 

@@ -2,14 +2,18 @@
 
 vLLM, llama.cpp, Fireworks and most gateways take the same request at another address. They differ in what the
 bound of the answer is called and in whether effort can be set; what a server turns out not to take is left
-out. Prefixes are cached there without being told so.
+out. Some do not count tokens in a stream, nor say there why a question failed (that of llama-cpp-python 0.3.36
+does neither): such a server is asked for whole answers from then on; the vendor never is, whose streams are
+counted. Prefixes are cached without being told so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import urlsplit
+
+import httpx2
 
 from agent_core.providers.completion import CompletionRequest, Part, Tokens
 from agent_core.providers.events import first, number, table, text
@@ -49,7 +53,8 @@ class OpenAI(Endpoint):
 
         super().__init__(name, settings)
         host = urlsplit(self._address).hostname or ""
-        self._bound = _NEW if host == "openai.com" or host.endswith(".openai.com") else _OLD
+        self._vendor = host == "openai.com" or host.endswith(".openai.com")
+        self._unstreamed: set[str] = set()
         self._stream_class = openai.AsyncStream[object]
         self._sdk = openai.AsyncOpenAI(
             api_key=self._key(),
@@ -63,18 +68,26 @@ class OpenAI(Endpoint):
         roles = (("system", request.guide), ("user", request.case))
         body: dict[str, Any] = {
             "model": request.model,
-            self._bound: request.max_output_tokens,
+            _NEW if self._vendor else _OLD: request.max_output_tokens,
             "messages": [
                 {"role": role, "content": joined} for role, parts in roles if (joined := _joined(parts))
             ],
-            "stream": True,
-            "stream_options": {"include_usage": True},
         }
+        if request.model not in self._unstreamed:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
         if request.effort is not None:
             body["reasoning_effort"] = request.effort
         return body
 
     async def send(self, body: Mapping[str, Any]) -> Any:
+        if "stream" not in body:
+            # Silent until it is whole: the deadline of the question is the only one.
+            timeout = httpx2.Timeout(None, connect=self._settings.connect_seconds)
+            return _Whole(
+                await self._sdk.post(
+                    "/chat/completions", body=body, options={"timeout": timeout}, cast_to=httpx2.Response
+                )
+            )
         return await self._sdk.post(
             "/chat/completions",
             body=body,
@@ -86,7 +99,7 @@ class OpenAI(Endpoint):
 
     def take(self, answer: Answer, event: Mapping[str, Any]) -> None:
         choice = first(event, "choices")
-        delta = table(choice, "delta")
+        delta = table(choice, "delta") or table(choice, "message")
         answer.model = text(event, "model") or answer.model
         answer.text.append(text(delta, "content") or "")
         if refusal := text(delta, "refusal"):
@@ -94,8 +107,28 @@ class OpenAI(Endpoint):
         answer.stop_reason = text(choice, "finish_reason") or answer.stop_reason
         answer.tokens = _tokens(table(event, "usage")) or answer.tokens
 
+    def uncounted(self, model: str) -> None:
+        if not self._vendor:
+            self._unstreamed.add(model)
+
     async def aclose(self) -> None:
         await self._sdk.close()
+
+
+class _Whole:
+    """An answer that came in one piece, as a stream of one event."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self.response = response
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """All of it has been read."""
+
+    async def __aiter__(self) -> AsyncIterator[object]:
+        yield self.response.json()
 
 
 def _joined(parts: tuple[Part, ...]) -> str:

@@ -92,11 +92,15 @@ class Endpoint(ABC):
 
     @abstractmethod
     async def send(self, body: Mapping[str, Any]) -> Any:
-        """Return the SDK's stream of the answer's events, each a JSON value."""
+        """Return the SDK's stream of the answer's events, each a JSON value, or what can be read like one."""
 
     @abstractmethod
     def take(self, answer: Answer, event: Mapping[str, Any]) -> None:
         """Take an event into the answer; what is not as the service describes it counts as absent."""
+
+    @abstractmethod
+    def uncounted(self, model: str) -> None:
+        """Learn that an answer of the model ended in good order and without a count of its tokens."""
 
     @abstractmethod
     async def aclose(self) -> None:
@@ -121,6 +125,8 @@ class Endpoint(ABC):
         except Exception as error:  # noqa: BLE001 - the edge: whatever an SDK raises is a failure of the call
             fault = self._fault_of(error, answer, seen)
         else:
+            if answer.tokens is None:
+                self.uncounted(request.model)
             if (unfit := self._unfit(answer)) is None:
                 return _completion(request, answer, seen)
             fault = unfit
@@ -179,7 +185,7 @@ class Endpoint(ABC):
         if kind is not None:
             return Fault(kind, f"the answer stopped for {reason}", began=True)
         if answer.tokens is None:
-            return Fault(FailureKind.TRANSPORT, "cut off: it ended without its count of tokens", began=True)
+            return Fault(FailureKind.TRANSPORT, "cut off: no count of tokens came", began=True)
         return None
 
     def _fault_of(self, error: Exception, answer: Answer, seen: _Seen) -> Fault:

@@ -259,6 +259,8 @@ async def _refuse(writer: asyncio.StreamWriter, vendor: Vendor, said: Refuse) ->
 
 async def _stream(writer: asyncio.StreamWriter, asked: Asked, said: Reply) -> bool:
     """Send an answer's events, chunked; return whether the connection may be used again."""
+    if asked.vendor == "openai" and not asked.body.get("stream"):
+        return await _whole(writer, asked, said)
     headers = {"content-type": "text/event-stream", "transfer-encoding": "chunked", **_id(asked.vendor)}
     writer.write(_head(200, {**headers, **said.headers}))
     async for event in _paused(_events(asked, said), said.pause_seconds):
@@ -268,6 +270,23 @@ async def _stream(writer: asyncio.StreamWriter, asked: Asked, said: Reply) -> bo
         writer.transport.abort()
         return False
     writer.write(b"0\r\n\r\n")
+    await writer.drain()
+    return True
+
+
+async def _whole(writer: asyncio.StreamWriter, asked: Asked, said: Reply) -> bool:
+    """Send an answer in one piece, as whoever does not stream is answered; it ends as it should."""
+    message = {"role": "assistant", "content": said.text, "refusal": said.refusal}
+    whole = {
+        "id": f"chatcmpl-{asked.number}",
+        "object": "chat.completion",
+        "model": said.model or asked.model,
+        "choices": [{"index": 0, "message": message, "finish_reason": said.stop or "stop"}],
+        "usage": _usage(asked, said),
+    }
+    payload = json.dumps(whole).encode()
+    headers = {"content-type": "application/json", "content-length": str(len(payload)), **_id("openai")}
+    writer.write(_head(200, {**headers, **said.headers}) + payload)
     await writer.drain()
     return True
 
@@ -335,14 +354,6 @@ def _anthropic(asked: Asked, said: Reply) -> tuple[list[bytes], list[bytes]]:
 
 
 def _openai(asked: Asked, said: Reply) -> tuple[list[bytes], list[bytes]]:
-    whole, output = _counted(asked, said)
-    usage = {
-        "prompt_tokens": whole,
-        "completion_tokens": output,
-        "total_tokens": whole + output,
-        "prompt_tokens_details": {"cached_tokens": said.cached, "cache_write_tokens": said.written},
-    }
-
     def chunk(delta: Mapping[str, Any], reason: str | None = None, **more: Any) -> dict[str, Any]:
         return {
             "id": f"chatcmpl-{asked.number}",
@@ -359,9 +370,20 @@ def _openai(asked: Asked, said: Reply) -> tuple[list[bytes], list[bytes]]:
         after.append(chunk({"refusal": said.refusal}))
     after.append(chunk({}, None if said.ending == "no_stop" else said.stop or "stop"))
     if said.ending != "no_usage" and asked.body.get("stream_options", {}).get("include_usage"):
-        after.append(chunk({}, choices=[], usage=usage))
+        after.append(chunk({}, choices=[], usage=_usage(asked, said)))
     events = [_event(e, named=False) for e in after]
     return [_event(e, named=False) for e in before], [*events, b"data: [DONE]\n\n"]
+
+
+def _usage(asked: Asked, said: Reply) -> dict[str, Any]:
+    """Return the counts as OpenAI has them."""
+    whole, output = _counted(asked, said)
+    return {
+        "prompt_tokens": whole,
+        "completion_tokens": output,
+        "total_tokens": whole + output,
+        "prompt_tokens_details": {"cached_tokens": said.cached, "cache_write_tokens": said.written},
+    }
 
 
 def _counted(asked: Asked, said: Reply) -> tuple[int, int]:

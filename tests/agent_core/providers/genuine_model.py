@@ -23,8 +23,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from agent_core.providers import registry
-from agent_core.providers.completion import CompletionRequest, Part, Provider
-from agent_core.providers.failures import CallError, FailureKind
+from agent_core.providers.completion import Completion, CompletionRequest, Part, Provider
+from agent_core.providers.failures import REMEDIES, CallError, FailureKind, Remedy
 from agent_core.providers.registry import EndpointSettings
 from agent_core.providers.windows import bound_of
 
@@ -49,9 +49,20 @@ def question(text: str, most: int = 64) -> CompletionRequest:
     )
 
 
+async def ask(provider: Provider, request: CompletionRequest) -> Completion:
+    """Ask as the agent does: what is another's fault is asked again. Some servers are got to know by that."""
+    for attempt in (1, 2):
+        try:
+            return await provider.complete(request, deadline_seconds=SECONDS, observe=lambda _: None)
+        except CallError as error:
+            if attempt == 2 or REMEDIES[error.failure.kind] is not Remedy.BACK_OFF:
+                raise
+    raise AssertionError
+
+
 async def test_it_answers_and_counts(provider):
     request = question("What is the capital of France?")
-    answer = await provider.complete(request, deadline_seconds=SECONDS, observe=lambda _: None)
+    answer = await ask(provider, request)
     assert "Paris" in answer.text
     assert answer.stop_reason == "stop"
     assert 0 < answer.tokens.input <= bound_of(request)
@@ -60,8 +71,9 @@ async def test_it_answers_and_counts(provider):
 
 async def test_an_answer_that_is_too_long_is_truncated_and_counted(provider):
     request = question("Write a long story about a ship.", most=5)
-    with pytest.raises(CallError) as caught:
-        await provider.complete(request, deadline_seconds=SECONDS, observe=lambda _: None)
+    for _ in range(2):  # a server that does not count in streams is got to know by the first
+        with pytest.raises(CallError) as caught:
+            await ask(provider, request)
     failure = caught.value.failure
     assert failure.kind is FailureKind.TRUNCATED
     assert failure.tokens is not None
@@ -71,5 +83,5 @@ async def test_an_answer_that_is_too_long_is_truncated_and_counted(provider):
 async def test_a_question_that_is_too_long_is_too_large(provider):
     request = question("tile " * 40_000)
     with pytest.raises(CallError) as caught:
-        await provider.complete(request, deadline_seconds=SECONDS, observe=lambda _: None)
+        await ask(provider, request)
     assert caught.value.failure.kind is FailureKind.TOO_LARGE

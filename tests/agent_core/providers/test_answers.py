@@ -236,6 +236,64 @@ async def test_faults_by_delivery_end_in_an_answer(name):
     assert server.counts() == {digest_of_request(REQUEST): 3}
 
 
+@pytest.mark.parametrize("name", OPENAI)
+@pytest.mark.parametrize("said", [Reply(ending="no_usage"), Refuse(200, raw=b"")])
+async def test_a_server_that_does_not_count_in_streams_is_asked_for_whole_answers(name, said):
+    whole = Reply(text="counted", input=50, cached=20, output=3)
+    with LlmServer(lambda came: said if came.body.get("stream") else whole) as server:
+        async with endpoint(name, server) as provider:
+            with pytest.raises(CallError):
+                await provider.complete(REQUEST, deadline_seconds=60, observe=lambda _: None)
+            answer = await provider.complete(REQUEST, deadline_seconds=60, observe=lambda _: None)
+    assert answer.text == "counted"
+    assert answer.tokens == Tokens(input=50, cached=20, output=3)
+    assert answer.request_id == "req_scripted"
+    assert ["stream" in came.body for came in server.asked] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "said", [Reply(stop="length", output=9), Reply(refusal="no"), Refuse(413), Refuse(529)]
+)
+async def test_whole_answers_have_the_failures_of_streamed_ones(said):
+    uncounted = Reply(ending="no_usage")
+    failures = []
+    for first in (uncounted, None):
+        script = (lambda came: uncounted if came.body.get("stream") else said) if first else lambda _: said
+        with LlmServer(script) as server:
+            async with endpoint("local", server) as provider:
+                for _ in range(2 if first else 1):
+                    with pytest.raises(CallError) as caught:
+                        await provider.complete(REQUEST, deadline_seconds=60, observe=lambda _: None)
+                failures.append(caught.value.failure)
+    assert failures[0] == failures[1]
+
+
+async def test_a_whole_answer_that_is_no_json_is_a_failure():
+    garbage = Refuse(200, raw=b"<html>")
+    with LlmServer(lambda came: Reply(ending="no_usage") if came.body.get("stream") else garbage) as server:
+        async with endpoint("local", server) as provider:
+            for _ in range(2):
+                with pytest.raises(CallError) as caught:
+                    await provider.complete(REQUEST, deadline_seconds=60, observe=lambda _: None)
+    assert caught.value.failure.kind is FailureKind.SERVER
+
+
+async def test_a_connection_that_is_cut_is_no_reason_to_stop_streaming():
+    script = faulty(lambda _: Reply(), Reply(ending="cut"))
+    with LlmServer(script) as server:
+        async with endpoint("local", server) as provider:
+            with pytest.raises(CallError):
+                await provider.complete(REQUEST, deadline_seconds=60, observe=lambda _: None)
+            await provider.complete(REQUEST, deadline_seconds=60, observe=lambda _: None)
+    assert all(came.body["stream"] for came in server.asked)
+
+
+def test_the_vendors_own_streams_are_counted():
+    provider = registry.create("openai", EndpointSettings())
+    provider.uncounted("test-model")
+    assert provider.body(REQUEST)["stream"]
+
+
 @pytest.mark.parametrize("name", ENDPOINTS)
 async def test_many_questions_at_a_time_have_each_their_own_answer(name):
     requests = [REQUEST.model_copy(update={"case": (Part(text=f"question {i}"),)}) for i in range(20)]
