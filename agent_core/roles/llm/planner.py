@@ -120,7 +120,8 @@ def _check_prediction(said: Prediction, counters: frozenset[str] | None) -> None
         raise AnswerFault("bad_prediction", f"prediction.speedup: {said.speedup:g} is no speed-up to expect")
     if said.counter is None:
         return
-    if said.counter not in counters if counters is not None else not _COUNTER.fullmatch(said.counter):
+    there = _COUNTER.fullmatch(said.counter) if counters is None else said.counter in counters
+    if not there:
         text = f"prediction.counter: the profile has no {line(said.counter, 80)!r}; name one that is there"
         raise AnswerFault("bad_prediction", text)
 

@@ -23,6 +23,7 @@ ORDER = (
     Shed("tries", 1),
     Shed("interface", 0),
     Shed("tries", 0),
+    Shed("changes", 0),
 )
 """What goes first when the prompt is too large: problem, reference, plan, kernel and error stay."""
 
@@ -30,6 +31,7 @@ MOST_MESSAGE = 4000
 _AROUND = 3
 """Lines that are shown before and after the one at fault."""
 _MOST_DIFF = 2500
+_MOST_CHANGES = 10_000
 
 
 async def repair(request: ImplementRequest, read: ReadBlob, ask: Ask) -> KernelAnswer:
@@ -56,6 +58,7 @@ def _values(
         "plan": telling.plan(request.plan),
         "kernel": fenced(sources[-1], "python"),
         "error": _error(request.failed[-1], sources[-1]),
+        "changes": _changes(telling.source_of(request.parent, read), sources[-1]),
         "tries": _tries(request.failed, sources),
     }
 
@@ -75,6 +78,11 @@ def _excerpt(source: str, at: int) -> Iterator[str]:
     rows = source.split("\n")
     for number in range(max(1, at - _AROUND), min(len(rows), at + _AROUND) + 1):
         yield f"{'>' if number == at else ' '} {number:4} | {rows[number - 1][:160]}"
+
+
+def _changes(correct: str, refused: str) -> Items:
+    """Return how the refused kernel differs from the correct one that the plan started from."""
+    return Items((fenced(_diff(correct, refused), "diff", limit=_MOST_CHANGES),))
 
 
 def _tries(failed: tuple[FailedTry, ...], sources: list[str]) -> Items:
