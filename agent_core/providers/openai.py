@@ -3,7 +3,7 @@
 vLLM, llama.cpp, Fireworks and most gateways take the same request at another address. They differ in what the
 bound of the answer is called and in whether effort can be set; what a server turns out not to take is left
 out. Some do not count tokens in a stream, nor say there why a question failed (that of llama-cpp-python
-0.3.36 does neither): such a server is asked for whole answers from then on; the vendor never is, whose streams
+0.3.36 does neither): such a server is asked for whole answers from then on; the vendor never, whose streams
 are counted. Prefixes are cached without being told so.
 """
 
