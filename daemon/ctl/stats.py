@@ -74,7 +74,8 @@ def _told(runs: Sequence[Figures], all_: Figures) -> Iterator[str]:
         (run,) = runs
         yield f"{run['run']}: {run['problem']} ({run['size']}) on {run['target']}"
         yield f"  best        {_best(run)}"
-        yield from _in_full(run, (("attempts", run["fast"]),))
+        rounds = [(f"of round {one['round']}", one["fast"]) for one in run["rounds"]]
+        yield from _in_full(run, [("attempts", run["fast"]), *(rounds if len(rounds) > 1 else ())])
         return
     yield from _table(
         ("RUN", "SPEEDUP", "FAST", "VALID", "KEPT", "GAINS", "CALLS", "COST", "EACH"),
@@ -118,10 +119,7 @@ def _in_full(found: Figures, fast: Sequence[tuple[str, Sequence[Figures]]]) -> I
     yield ""
     yield from _table(
         ("FAST@P", *(f"{one['p']:g}" for one in found["fast"])),
-        [
-            (f"of {shares[0]['of']} {noun}", *(_share(one["percent"]) for one in shares))
-            for noun, shares in fast
-        ],
+        [(f"{shares[0]['of']} {noun}", *(_share(one["percent"]) for one in shares)) for noun, shares in fast],
     )
     yield from _tables(found)
 
@@ -191,9 +189,9 @@ def _model(one: Figures) -> Row:
 def _role(one: Figures) -> Row:
     calls = one["calls"]
     return (
-        one["role"], str(calls["made"]), str(calls["answered"]), str(calls["usable"]), _share(calls["usable_percent"]),
-        str(sum(calls["failed"].values())), str(calls["lost"]), _seconds(calls["median_ms"]),
-        usd(one["cost_usd"]),
+        one["role"], str(calls["made"]), str(calls["answered"]), str(calls["usable"]),
+        _share(calls["usable_percent"]), str(sum(calls["failed"].values())), str(calls["lost"]),
+        _seconds(calls["median_ms"]), usd(one["cost_usd"]),
     )  # fmt: skip
 
 

@@ -69,7 +69,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One attempt at a kernel. A repair has the `chain` of the attempt that it mends: that one's number.
+    """One attempt at a kernel, in a round. A repair has the `chain` of the attempt that it mends, its number.
 
     `proposed` is false where no kernel came of it. `verdict` is None while there is none, which is for ever
     where the infrastructure failed. `speedup` is over its parent, `gain` over the kernel that the run started
@@ -79,6 +79,7 @@ class Kernel:
 
     seq: int
     chain: int
+    round: int
     repair: int
     author: str
     technique: str | None
@@ -156,6 +157,7 @@ def _kernels(rows: Sequence[dict[str, Any]], pass_: _Pass, initial_ms: float | N
         yield Kernel(
             seq=seq,
             chain=pass_.made.get(_unrepaired(row["candidate"]), seq),
+            round=row["round"],
             repair=row["repair"],
             author=row["author"] or row["model"] or row["planner"] or NOBODY,
             technique=row["technique"],

@@ -42,6 +42,7 @@ def of_run(run: Facts, fast_at: Sequence[float]) -> Figures:
         "predicted": run.predicted,
         "best_speedup": run.speedup,
         **_figures(run.charges, run.kernels, fast_at),
+        "rounds": _rounds(_tried(run.kernels), fast_at),
     }
 
 
@@ -73,10 +74,9 @@ def _by_task(runs: Iterable[Facts]) -> dict[tuple[str, str, str], float | None]:
 
 
 def _figures(charges: Sequence[Charge], kernels: Sequence[Kernel], fast_at: Sequence[float]) -> Figures:
-    ends = _ends([one for one in kernels if one.author != PERSON and one.counts])
     validity, cost = _validity(kernels), _cost(charges)
     return {
-        "fast": [_fast(p, [(one.gain or 0.0) > p for one in ends]) for p in fast_at],
+        "fast": _fast_at(_tried(kernels), fast_at),
         "kernels": validity,
         "repairs": _repairs(kernels),
         "calls": _calls(charges),
@@ -102,6 +102,22 @@ def _ends(kernels: Iterable[Kernel]) -> list[Kernel]:
     for one in sorted(kernels, key=lambda one: (one.repair, one.seq)):
         last[one.chain] = one
     return [one for one in last.values() if one.verdict is not None or not one.proposed]
+
+
+def _tried(kernels: Iterable[Kernel]) -> list[Kernel]:
+    """Return what the run itself tried, by what it is judged by now: of this Fast@p is the share."""
+    return _ends(one for one in kernels if one.author != PERSON and one.counts)
+
+
+def _rounds(tried: Sequence[Kernel], fast_at: Sequence[float]) -> list[Figures]:
+    return [
+        {"round": number, "fast": _fast_at([one for one in tried if one.round == number], fast_at)}
+        for number in sorted({one.round for one in tried})
+    ]
+
+
+def _fast_at(tried: Sequence[Kernel], fast_at: Sequence[float]) -> list[Figures]:
+    return [_fast(p, [(one.gain or 0.0) > p for one in tried]) for p in fast_at]
 
 
 def _fast(p: float, faster: Sequence[bool]) -> Figures:
