@@ -15,6 +15,7 @@ from agent_core import stop
 from benchmarks import simulation
 from daemon import lanes
 from daemon.runner import Runner
+from stability import budget
 from state import fold, projections, snapshots
 from state.errors import EventRefused
 from state.events import (
@@ -30,7 +31,7 @@ from state.events import (
 )
 from state.late import taken
 from state.model import SYSTEM_STREAM, Role
-from state.run import evolve
+from state.run import OpenEffect, evolve
 from tests.support.simulation import machine, running
 from tests.support.simulation.scenario import Scenario, scenario
 
@@ -127,9 +128,9 @@ def test_requests_made_anew_instead_of_as_logged(monkeypatch, folding):
     """What is asked again after a kill must be what was asked before."""
 
     def anew(self, state, decisions):
-        for key, ready in due(self, state, decisions):
-            again = isinstance(ready, lanes.Ready)
-            yield key, lanes.Ready(key, f"{ready.delivery:064d}", ready.delivery) if again else ready
+        for key, effect in due(self, state, decisions):
+            again = isinstance(effect, OpenEffect)
+            yield key, effect.model_copy(update={"request": f"{effect.delivery:064d}"}) if again else effect
 
     def any_request(rightly, state, event):
         before = state.open.get(event.key)
@@ -205,7 +206,7 @@ def test_a_run_that_waits_for_space_for_ever(monkeypatch, hurried):
 
 @pytest.mark.parametrize(
     ("rule", "what", "where"),
-    [(stop._budget, "are spent", dear), (stop._rounds, "rounds_keep_to_their", lambda world: True)],
+    [(budget.ending, "are spent", dear), (stop._rounds, "rounds_keep_to_their", lambda world: True)],
 )
 def test_a_round_beyond_the_budget(monkeypatch, rule, what, where):
     monkeypatch.setattr(stop, "_RULES", tuple(one for one in stop._RULES if one[1] is not rule))

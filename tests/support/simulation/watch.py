@@ -217,17 +217,17 @@ class Watch:
             if wrong is not None:
                 raise Violation(f"{stream}@{run_seq} {type(event).__name__}: {check.__name__}: {wrong}")
         trail.note(event, after)
-        self._fly(stream, event)
+        self._fly(stream, event, after)
         self.counts.update(kinds_of(trail, event))
 
     def _begin(self, event: Event) -> Trail:
         return self.trails[event.parent].cut(event.parent_seq) if isinstance(event, RunForked) else Trail()
 
-    def _fly(self, stream: str, event: Event) -> None:
+    def _fly(self, stream: str, event: Event, state: RunState) -> None:
         """Follow what is in flight: of all runs together no more than the settings allow."""
         match event:
             case EffectStarted(key=key):
-                kind = self._flying[stream, key] = kind_of(EffectKey.parse(key).role)
+                kind = self._flying[stream, key] = kind_of(state, EffectKey.parse(key))
                 flying = sum(one is kind for one in self._flying.values())
                 if flying > self.limits[kind]:
                     raise Violation(f"{stream}: {key} makes {flying} in flight, {self.limits[kind]} may be")
