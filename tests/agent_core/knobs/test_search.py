@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from agent_core.knobs import ops
 from agent_core.knobs.cost import cost_ns
 from agent_core.knobs.ir import LOOP_ORDER, LTILES, SCOPES, KernelIR
 from agent_core.knobs.neighbours import KNOBS, swept
@@ -22,6 +23,7 @@ from agent_core.knobs.search import (
     near,
     next_batch,
 )
+from agent_core.knobs.tracing import trace
 from agent_core.knobs.validity import validity_report
 from tests.support.workloads import WORKLOADS
 
@@ -43,7 +45,7 @@ def _tried(*points: KernelIR, mode: Mode = Mode.JOINT, knob: str = "", ms: float
 def _searched(batches: int, feedback: Feedback = NOTHING) -> list[Tried]:
     history: list[Tried] = []
     for number in range(batches):
-        batch = next_batch(MATMUL.graph, Random(number), history, feedback, 6)
+        batch = next_batch(MATMUL.graph, Random(number), history, feedback, 4)
         history.append(_tried(*batch.points, mode=batch.mode, knob=batch.knob))
     return history
 
@@ -56,20 +58,20 @@ def test_the_first_batch_has_the_default_and_drawn_points() -> None:
 
 
 def test_every_point_is_valid_and_a_kernel_of_its_own() -> None:
-    history = _searched(12)
+    history = _searched(9)
     points = [trial.ir for tried in history for trial in tried.trials]
-    assert len({kernel_of(ir) for ir in points}) == len(points) >= 60
+    assert len({kernel_of(ir) for ir in points}) == len(points) >= 30
     assert [report for ir in points if (report := validity_report(ir))] == []
 
 
 def test_the_same_past_leads_to_the_same_batch() -> None:
     history = _searched(4)
-    one, other = (next_batch(MATMUL.graph, Random(9), history, NOTHING, 6) for _ in range(2))
+    one, other = (next_batch(MATMUL.graph, Random(9), history, NOTHING, 3) for _ in range(2))
     assert one == other
 
 
 def test_searching_finds_better_points_than_drawing() -> None:
-    history = _searched(20)
+    history = _searched(12)
     found = best_of(history)
     assert found is not None
     rng, count = Random(1), sum(len(tried.trials) for tried in history)
@@ -123,14 +125,13 @@ def test_a_mode_goes_on_while_it_pays() -> None:
 
 
 def test_a_small_space_ends() -> None:
-    workload = WORKLOADS["shifted"]
+    graph = trace(lambda x: ops.NKIActivation(op="exp")(data=x), {"x": ((8, 12), "float32")}, name="exp")
     history: list[Tried] = []
-    for number in range(200):
-        batch = next_batch(workload.graph, Random(number), history, NOTHING, 20)
+    for number in range(40):
+        batch = next_batch(graph, Random(number), history, NOTHING, 3)
         if not batch.points:
             return
-        trials = tuple(Trial(ir, float(len(kernel_of(ir)))) for ir in batch.points)
-        history.append(Tried(batch.mode, trials, batch.knob))
+        history.append(Tried(batch.mode, tuple(Trial(ir, 1.0) for ir in batch.points), batch.knob))
     pytest.fail("there was always another kernel")
 
 
