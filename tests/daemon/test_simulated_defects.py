@@ -16,7 +16,7 @@ from benchmarks import simulation
 from daemon import lanes
 from daemon.runner import Runner
 from stability import budget
-from state import fold, projections, snapshots
+from state import calls, fold, projections, snapshots
 from state.errors import EventRefused
 from state.events import (
     EffectEnded,
@@ -224,8 +224,8 @@ def test_a_candidate_that_was_not_dealt(folding):
 
 
 def test_money_that_is_charged_twice(monkeypatch):
-    charged = fold._charged
-    monkeypatch.setattr(fold, "_charged", lambda state, usage: charged(charged(state, usage), usage))
+    charged = calls.charged
+    monkeypatch.setattr(calls, "charged", lambda state, usage: charged(charged(state, usage), usage))
     assert found("money_adds_up", where=lambda world: world.priced)
 
 
