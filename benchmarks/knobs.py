@@ -96,7 +96,10 @@ def attention(q: Any, k: Any, v: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A function at a reduced size, and at its own: that of these shapes, or of the problem it is."""
+    """A function at a reduced size, and at its own: that of these shapes, or of the problem it is.
+
+    Reduced sizes have few tiles, in a prime number: what is done again counts, and blocks are a tile or all.
+    """
 
     function: Callable[..., Any]
     reduced: Mapping[str, tuple[int, ...]]
@@ -114,12 +117,12 @@ class Workload:
         return trace(self.function, self.shapes, target=target)
 
 
-# Reduced sizes have few tiles in a prime number: what is done again counts, and blocks are one tile or all.
-_MATMUL = {"lhs": (384, 128), "rhs": (128, 1536)}
 _SQUARE = ((2048, 2048), "bfloat16")
 
 WORKLOADS: Mapping[str, Workload] = {
-    "matmul_2048_bfloat16": Workload(matmul, _MATMUL, {"lhs": _SQUARE, "rhs": _SQUARE}),
+    "matmul_2048_bfloat16": Workload(
+        matmul, {"lhs": (384, 128), "rhs": (128, 1536)}, {"lhs": _SQUARE, "rhs": _SQUARE}
+    ),
     "softmax": Workload(softmax, {"x": (896, 512)}, {"x": ((2048, 2048), "float32")}),
     "attention": Workload(
         attention,
@@ -132,7 +135,7 @@ WORKLOADS: Mapping[str, Workload] = {
         {"x": (896, 128), "w_up": (128, 128), "w_down": (128, 128), "w_gate": (128, 128)},
         "swiglu",
     ),
-    "matmul": Workload(matmul, _MATMUL, "matmul"),
+    "matmul": Workload(matmul, {"lhs": (896, 128), "rhs": (128, 512)}, "matmul"),
 }
 
 
