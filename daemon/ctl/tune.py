@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 PLANNERS = ("knobs", "builtin")
 """Who proposes where nobody says otherwise: points of the space, and edits of their sources."""
 
+TARGET_KEY = "run.search.target_ms"
+
 
 @click.command(epilog=exits.epilog())
 @click.argument("workload", required=False, type=click.Path(path_type=Path))
@@ -94,11 +96,13 @@ def _aimed(wanted: Effective, started: Started) -> tuple[Effective, str]:
         sources["run.planner"] = "tune"
     scale, share = started.scale(wanted.config), started.workload.target_mfu
     target_ms = scale.latency_ms(share)
-    if target_ms is None:
+    if sources.get(TARGET_KEY, DEFAULT) != DEFAULT:
+        note = f"target: {ms(run.search.target_ms)}, by {TARGET_KEY}, not TARGET_MFU"
+    elif target_ms is None:
         note = "the workload has no products: TARGET_MFU says nothing, the run ends by its other rules"
     else:
         run = run.model_copy(update={"search": run.search.model_copy(update={"target_ms": target_ms})})
-        sources["run.search.target_ms"] = "TARGET_MFU"
+        sources[TARGET_KEY] = "TARGET_MFU"
         best = scale.mfu(scale.roofline_ms) or 0.0
         note = f"target: an MFU of {percentage(100 * share)}, which is {ms(target_ms)}"
         if best < share:

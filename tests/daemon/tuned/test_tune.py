@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from agent_core.knobs.tuning.roofline import peak_flops_per_ms
+from daemon.config import load
+from daemon.ctl.tune import _aimed, _read
 from daemon.tuned.files import OURS
 from remote import registry
 from state.events import PlanProposed, RoundStarted, RunCompleted
@@ -139,6 +142,50 @@ def test_the_target_ends_the_run(ctl, home, judge, workload, text):
         (ended,) = reader.read(stream=called.json["id"], types=[RunCompleted.__name__])
         assert reader.state(called.json["id"]).config.search.target_ms > 0
     assert "reached the target of" in ended.event.detail
+
+
+SOFTMAX = """import numpy as np
+from nkigym.ops import NKISoftmax
+
+
+def f_nkigym(x):
+    output = NKISoftmax()(data=x)
+    return output
+
+
+def f_numpy(x):
+    powers = np.exp(x - x.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+INPUT_SPECS = {"x": ((256, 512), "float32")}
+CACHE_ROOT, HOSTS, TARGET_MFU = "cache", [], 0.5
+"""
+
+
+def aimed(home, path, **given):
+    wanted = load(home, {}, given)
+    return _aimed(wanted, _read(path, wanted.config))
+
+
+def test_a_target_is_a_latency_unless_one_was_given_or_there_is_no_product(home, workload):
+    found, note = aimed(home, workload)
+    flops, ms = 2 * 512 * 512 * 1024, found.config.run.search.target_ms
+    assert flops / (ms * peak_flops_per_ms("float32", "trn2")) == pytest.approx(1.0)
+    assert note.startswith("target: an MFU of 100.0 %, which is ")
+    assert "allows" not in note
+    assert found.config.run.planner == ("knobs", "builtin")
+    given = {"run.search.target_ms": 2.5, "run.planner": ["builtin"]}
+    found, note = aimed(home, workload, **given)
+    assert found.config.run.search.target_ms == 2.5
+    assert found.config.run.planner == ("builtin",)
+    assert note == "target: 2.5 ms, by run.search.target_ms, not TARGET_MFU"
+    workload.write_text(workload.read_text().replace("float32", "bfloat16"))
+    assert "; the roofline of trn2 allows " in aimed(home, workload)[1]
+    workload.write_text(SOFTMAX)
+    found, note = aimed(home, workload)
+    assert found.config.run.search.target_ms is None
+    assert "has no products" in note
 
 
 def test_the_small_size_is_a_problem_of_its_own(ctl, home, judge, workload):
