@@ -23,6 +23,7 @@ ASKED = {
     "best": ("best", "{run}"),
     "diff": ("diff", "{run}"),
     "replay": ("replay", "{run}"),
+    "stats": ("stats", "{run}"),
 }
 OTHERS = 12
 ALLOWED = 1.05

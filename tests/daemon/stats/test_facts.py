@@ -21,6 +21,7 @@ from state.events import (
     PlanStarted,
     ReflectionRecorded,
     ReflectionStarted,
+    RunForked,
     SummaryStarted,
 )
 from state.log import EventLog
@@ -256,6 +257,24 @@ def test_what_a_fork_judges_by_something_else_does_not_compare_with_before(event
     assert (found.task, found.speedup) == (("matmul", "full", "trn1"), 2.0)
     assert [(one.counts, one.gain) for one in found.kernels] == [(False, None)] * 4 + [(True, 2.0)]
     assert len(found.charges) == 14
+
+
+def test_wherever_a_fork_is_cut_it_adds_nothing_to_its_parent(event_log):
+    one_round(event_log)
+    with LogReader.open(event_log.home) as reader:
+        places = reader.read(stream="first", limit=10_000)
+    whole = read(event_log, "first")
+    for item in places:
+        child = f"child-{item.run_seq}"
+        event = RunForked(parent="first", parent_seq=item.run_seq, parent_hash=item.hash)
+        event_log.append_now([NewEvent(child, event)])
+        found = read(event_log, child)
+        before = [one.seq for one in whole.charges if one.seq <= item.seq]
+        assert [one.seq for one in found.charges] == before
+        assert [one.seq for one in found.kernels] == [one.seq for one in whole.kernels if one.seq <= item.seq]
+        assert together([whole, found]) == (whole.charges, whole.kernels)
+    assert found.kernels == whole.kernels
+    assert found.charges == whole.charges
 
 
 # --- real runs ----------------------------------------------------------------------------------------
