@@ -27,11 +27,14 @@ from daemon.config import ConfigError
 from daemon.errors import BadFile, CommandRefused, UnknownEvent, UnknownRun
 from daemon.forking import Cut, first_events
 from daemon.names import unknown
+from daemon.rewrites import handed_in
 from daemon.verbs import (
     Approve,
     Cancel,
     Command,
+    Forget,
     Fork,
+    Learn,
     Pause,
     Propose,
     Resume,
@@ -148,10 +151,11 @@ class Commands:
             await self._log.append([NewEvent(SYSTEM_STREAM, CommandRejected(id=id_, error=info))])
         else:
             log.info("command_completed", verb=command.verb, run=run)
-            self._touched(command, run)
+            if run:
+                self._touched(command, run)
 
     async def _carry_out(self, id_: str, command: Command) -> str:
-        """Append what `command` causes together with its answer; return the run."""
+        """Append what `command` causes together with its answer; return the run, "" if it concerns none."""
         expect: dict[str, int] = {}  # a run that is there already refuses a second first event
         caused: list[NewEvent] = []
         if isinstance(command, Submit):
@@ -164,13 +168,18 @@ class Commands:
             self._require_askable(*_settings_of(carried), before=state.config)
             caused = [NewEvent(command.run, event) for event in carried.parent]
             expect = {command.run: last} if caused else {}
+        elif isinstance(command, Learn | Forget):
+            event, blobs, said = handed_in(command, self._log.system())
+            beside = (NewEvent(SYSTEM_STREAM, event),) if event is not None else ()
+            run, carried = "", Carried(blobs=blobs, result=said, beside=beside)
         else:
             run = command.run
             state, expect[run] = self._look(run)
             carried = steer(run, state, command)
             self._require_askable(*_settings_of(carried), before=state.config)
         caused += [*(NewEvent(run, event) for event in carried.events), *carried.beside]
-        answer = CommandCompleted(id=id_, result={"run": run, **carried.result})
+        named: dict[str, JsonValue] = {"run": run} if run else {}
+        answer = CommandCompleted(id=id_, result={**named, **carried.result})
         await self._log.append([*caused, NewEvent(SYSTEM_STREAM, answer)], blobs=carried.blobs, expect=expect)
         return run
 

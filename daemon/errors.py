@@ -5,6 +5,7 @@ DaemonError
  +- CommandRefused   a command that cannot be carried out; becomes CommandRejected
  |   +- UnknownRun   it names a run that the log does not have
  |   +- UnknownEvent it names an event that the run does not have
+ |   +- UnknownExperience it names an experience that the home does not have
  +- NotAnswered      no answer to a command, or no end of a run, in the time given
 """
 
@@ -58,6 +59,15 @@ class UnknownEvent(CommandRefused):
     def beyond(cls, run: str, run_seq: int, last: int) -> Self:
         """Return the error for an event number that the run does not have, naming its last one."""
         return cls(f"run {run} has no event {run_seq}", hint=f"its last is {run}@{last}")
+
+
+class UnknownExperience(CommandRefused):
+    default_code = "unknown_experience"
+
+    @classmethod
+    def of(cls, id_: str) -> Self:
+        """Return the error for an id that no experience of the home has, or more than one begins with."""
+        return cls(f"no experience {id_!r}", hint="agentctl memory list has their ids")
 
 
 class NotAnswered(DaemonError):  # noqa: N818 - named for what did not happen

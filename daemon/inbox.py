@@ -26,7 +26,7 @@ import structlog
 
 from daemon.errors import BadFile
 from daemon.reading import read_regular
-from daemon.verbs import Command, Submit
+from daemon.verbs import Command, Learn, Submit
 from state.home import prepare
 from state.model import canonical_json
 from state.turns import Turns
@@ -59,13 +59,13 @@ def new_id() -> str:
 def drop(home: Path, command: Command, *, id_: str | None = None) -> str:
     """Put `command` into the inbox of `home`, durably and whole; return its id.
 
-    Only a submit makes a home that is not there: what steers a run must find one.
+    Only a submit and what is to be learnt make a home that is not there: what steers a run must find one.
 
     Raises:
         state.errors.HomeError: the home cannot be used, or made.
     """
     id_ = id_ or new_id()
-    box = folder(prepare(home, create=isinstance(command, Submit)).home)
+    box = folder(prepare(home, create=isinstance(command, Submit | Learn)).home)
     box.mkdir(mode=0o700, exist_ok=True)
     _write_whole(box / f"{id_}.json", command.model_dump_json().encode())
     return id_

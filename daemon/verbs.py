@@ -11,10 +11,11 @@ import json
 from difflib import get_close_matches
 from typing import Annotated, Literal
 
-from pydantic import Base64Bytes, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import Base64Bytes, Field, JsonValue, TypeAdapter, ValidationError, field_validator
 
 from daemon.errors import BadFile, CommandRefused
-from state.model import Frozen, RunConfig, digest_of
+from state.learnt import MOST_IMPORTED
+from state.model import About, Frozen, RunConfig, digest_of
 
 
 class Submit(Frozen):
@@ -94,10 +95,55 @@ class Fork(Frozen):
     rewind: bool = False
 
 
+MOST_SOURCE = 1 << 17
+"""Characters of a kernel that comes with an experience."""
+MOST_SUMMARY = 20_000
+MOST_ABOUT = 8_000
+"""Characters of what an experience is about, as JSON."""
+
+
+class Rewrite(Frozen):
+    """An experience as a file has it: a slow and a fast kernel's source, and what made the difference."""
+
+    slow: str = Field(default="", max_length=MOST_SOURCE)
+    fast: str = Field(default="", max_length=MOST_SOURCE)
+    summary: str = Field(min_length=1, max_length=MOST_SUMMARY)
+    about: About | None = None
+
+    @field_validator("about")
+    @classmethod
+    def _bounded(cls, about: About | None) -> About | None:
+        if about is not None and len(about.model_dump_json()) > MOST_ABOUT:
+            raise ValueError(f"longer than {MOST_ABOUT} characters")
+        return about
+
+
+class Learn(Frozen):
+    """Take the experiences of a file into the home, under its name; those that do not say are for `target`.
+
+    Without a target they are for any.
+    """
+
+    verb: Literal["learn"] = "learn"
+    file: str = Field(min_length=1, max_length=200)
+    target: str = Field(default="", max_length=40)
+    rewrites: tuple[Rewrite, ...] = Field(min_length=1, max_length=MOST_IMPORTED)
+
+
+class Forget(Frozen):
+    """Tell no later run these experiences, named by their ids."""
+
+    verb: Literal["forget"] = "forget"
+    ids: tuple[str, ...] = Field(min_length=1, max_length=1000)
+
+
 Steering = Pause | Resume | Cancel | Propose | Set | Approve
 """What concerns one run that is there."""
 
-Command = Submit | Steering | Fork
+Remembering = Learn | Forget
+"""What concerns the experiences of the home, and no run."""
+
+Command = Submit | Steering | Fork | Remembering
 VERBS: dict[str, type[Command]] = {
     "submit": Submit,
     "pause": Pause,
@@ -107,6 +153,8 @@ VERBS: dict[str, type[Command]] = {
     "set": Set,
     "approve": Approve,
     "fork": Fork,
+    "learn": Learn,
+    "forget": Forget,
 }
 _COMMAND: TypeAdapter[Command] = TypeAdapter(Annotated[Command, Field(discriminator="verb")])
 

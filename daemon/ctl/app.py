@@ -47,6 +47,7 @@ VERBS = {
     "migrate": "keep:migrate",
     "config": "settings:config",
     "prompts": "prompts:prompts",
+    "memory": "memory:memory",
     "service": "service:service",
     "bench": "bench:bench",
 }

@@ -59,6 +59,7 @@ _BY_CODE: dict[str, int] = {
     "unknown_event": NOT_THERE,
     "unknown_candidate": NOT_THERE,
     "unknown_prompts": NOT_THERE,
+    "unknown_experience": NOT_THERE,
     "no_kernel": NOT_THERE,
     "no_log": NOT_THERE,
     "blob_pruned": NOT_THERE,

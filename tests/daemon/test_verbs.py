@@ -9,14 +9,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.errors import CommandRefused
-from daemon.verbs import VERBS, Cancel, Pause, Propose, Resume, Submit, parse, run_id, verb_of
+from daemon.verbs import (
+    VERBS,
+    Cancel,
+    Forget,
+    Learn,
+    Pause,
+    Propose,
+    Resume,
+    Rewrite,
+    Submit,
+    parse,
+    run_id,
+    verb_of,
+)
 from state.model import RunConfig
+from tests.support.sequences import about
 
 TEXT = st.text(max_size=20)
+REWRITES = st.builds(
+    Rewrite, slow=TEXT, fast=TEXT, summary=st.text(min_size=1), about=st.none() | st.just(about())
+)
 COMMANDS = st.one_of(
     st.builds(Pause, run=TEXT, reason=TEXT),
     st.builds(Resume, run=TEXT, reason=TEXT),
     st.builds(Cancel, run=TEXT, reason=TEXT),
+    st.builds(Forget, ids=st.lists(TEXT, min_size=1, max_size=3)),
+    st.builds(
+        Learn, file=st.text(min_size=1, max_size=9), rewrites=st.lists(REWRITES, min_size=1, max_size=3)
+    ),
     st.builds(Propose, run=TEXT, source=st.text(min_size=1, max_size=50), note=TEXT),
     st.builds(
         lambda files, kernel: Submit.model_construct(config=RunConfig(), files=files, kernel=kernel),

@@ -7,9 +7,23 @@ from collections.abc import Callable, Sequence
 
 from daemon.config import FILE_NAME
 from daemon.inbox import drop, folder
-from daemon.verbs import Approve, Cancel, Command, Fork, Pause, Propose, Resume, Set
+from daemon.rewrites import handed_in
+from daemon.verbs import (
+    Approve,
+    Cancel,
+    Command,
+    Forget,
+    Fork,
+    Learn,
+    Pause,
+    Propose,
+    Resume,
+    Rewrite,
+    Set,
+)
 from state.log import EventLog
 from state.model import PauseCause, RunStatus
+from state.system import SystemState
 from tests.support.simulation.machine import Machine
 from tests.support.simulation.scenario import Deed, Scenario, submission
 
@@ -62,8 +76,9 @@ class People:
                 self._give(draw.choice((*NONSENSE, *WRONG)))
             case "again":
                 self._repeat(draw)
-            case "unknown run":
-                self._drop(draw.choice(_steering(NOBODY, 1, draw)))
+            case "no run":
+                for command in _of_no_run(draw):
+                    self._drop(command)
             case verb:
                 self._steer(verb, deed.whom, draw, event_log)
 
@@ -115,6 +130,15 @@ class People:
         part = box / f".{id_}.part"
         part.write_bytes(data)
         part.rename(box / f"{id_}.json")
+
+
+def _of_no_run(draw: random.Random) -> Sequence[Command]:
+    """Return what is asked of a run that is not there, or advice for runs to come, to be forgotten."""
+    if draw.random() < 0.5:
+        return [draw.choice(_steering(NOBODY, 1, draw))]
+    learn = Learn(file="advice.json", rewrites=(Rewrite(summary=f"advice {draw.randint(1, 3)}"),))
+    _, _, said = handed_in(learn, SystemState())
+    return [learn, Forget(ids=said["learnt"])]
 
 
 def _steering(run: str, last: int, draw: random.Random) -> Sequence[Command]:

@@ -94,7 +94,7 @@ BY_PEOPLE = {
     "approve": 1,
     "propose": 4,
     "edit": 2,
-    "unknown run": 1,
+    "no run": 1,
     "again": 1,
     "nonsense": 1,
 }
