@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from agent_core.prompting import builtin
 from agent_core.providers.retry import RetryPolicy
 from daemon.calls.desk import Desk
 from daemon.config import DaemonConfig
@@ -134,6 +135,7 @@ def main() -> None:
     for module in PRELOADED:
         import_module(module)
     fakes.submission(config())
+    builtin()  # read once: all lives are told the same, whatever is edited meanwhile
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
