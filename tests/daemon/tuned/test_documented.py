@@ -7,8 +7,6 @@ import re
 import shlex
 from pathlib import Path
 
-from daemon.ctl.app import agentctl
-
 TEXT = (Path(__file__).parents[3] / "docs" / "tune.md").read_text(encoding="utf-8")
 QUICK = (
     "--set", "run.search.plans=2", "--set", "run.search.lookahead_predictions=6",
@@ -16,7 +14,7 @@ QUICK = (
 )  # fmt: skip
 
 
-def test_the_example_leads_from_the_mathematics_to_a_kernel(tmp_path, monkeypatch, home, capsys):
+def test_the_example_leads_from_the_mathematics_to_a_kernel(ctl, tmp_path, monkeypatch):
     name = re.search(r"`(\w+\.py)`, RMSNorm", TEXT)
     workload = re.search(r"```python\n(.*?)```", TEXT, re.DOTALL)
     commands = re.findall(r"^    agentctl (tune [^#\n]+?) *(?:#.*)?$", TEXT, re.MULTILINE)
@@ -25,9 +23,9 @@ def test_the_example_leads_from_the_mathematics_to_a_kernel(tmp_path, monkeypatc
     (tmp_path / name[1]).write_text(workload[1])
     monkeypatch.chdir(tmp_path)
     first, _, again = commands
-    status = agentctl.main(["--home", str(home), *shlex.split(first), *QUICK], standalone_mode=False)
-    told = json.loads(capsys.readouterr().out)
-    assert status == 0
+    called = ctl(*shlex.split(first), *QUICK)
+    assert called.status == 0, called.err
+    told = called.json
     assert told["best_level"] == "whole"
     assert told["predicted"] is True
     root = tmp_path / "normed_product"
@@ -38,8 +36,7 @@ def test_the_example_leads_from_the_mathematics_to_a_kernel(tmp_path, monkeypatc
     _documented(root)
     before = (root / "summary.json").read_bytes()
     (root / "summary.json").unlink()
-    arguments = ["--home", str(home), *shlex.split(again.replace("RUN", told["id"]))]
-    assert agentctl.main(arguments, standalone_mode=False) == 0
+    assert ctl(*shlex.split(again.replace("RUN", told["id"]))).status == 0
     assert (root / "summary.json").read_bytes() == before
 
 
