@@ -74,8 +74,7 @@ def _told(runs: Sequence[Figures], all_: Figures) -> Iterator[str]:
         (run,) = runs
         yield f"{run['run']}: {run['problem']} ({run['size']}) on {run['target']}"
         yield f"  best        {_best(run)}"
-        rounds = [(f"of round {one['round']}", one["fast"]) for one in run["rounds"]]
-        yield from _in_full(run, [("attempts", run["fast"]), *(rounds if len(rounds) > 1 else ())])
+        yield from _in_full(run)
         return
     yield from _table(
         ("RUN", "SPEEDUP", "FAST", "VALID", "KEPT", "GAINS", "CALLS", "COST", "EACH"),
@@ -83,11 +82,11 @@ def _told(runs: Sequence[Figures], all_: Figures) -> Iterator[str]:
     )
     yield f"FAST is Fast@{all_['fast'][0]['p']:g}; GAINS are kept improvements, EACH what one cost"
     measured = ", ".join(run["run"] for run in runs if run["predicted"] is False)
-    yield f"speed-ups are {f'but for {measured} ' if measured else ''}of predicted latencies"
+    yield f"latencies are {f'but for those of {measured} ' if measured else ''}predicted"
     yield ""
     yield f"all {count(all_['runs'], 'run')}, with what they share counted once"
     yield f"  best        {times(all_['geomean_speedup'])}, the geometric mean over problems"
-    yield from _in_full(all_, (("attempts", all_["fast"]), ("problems", all_["fast_problems"])))
+    yield from _in_full(all_)
 
 
 def _best(run: Figures) -> str:
@@ -109,7 +108,7 @@ def _line(run: Figures) -> Row:
     )
 
 
-def _in_full(found: Figures, fast: Sequence[tuple[str, Sequence[Figures]]]) -> Iterator[str]:
+def _in_full(found: Figures) -> Iterator[str]:
     yield from _kernels(found)
     if found["calls"]["made"]:
         yield from _calls(found["calls"])
@@ -119,9 +118,19 @@ def _in_full(found: Figures, fast: Sequence[tuple[str, Sequence[Figures]]]) -> I
     yield ""
     yield from _table(
         ("FAST@P", *(f"{one['p']:g}" for one in found["fast"])),
-        [(f"{shares[0]['of']} {noun}", *(_share(one["percent"]) for one in shares)) for noun, shares in fast],
+        [(name, *(_share(one["percent"]) for one in shares)) for name, shares in _fast(found)],
     )
     yield from _tables(found)
+
+
+def _fast(found: Figures) -> Iterator[tuple[str, Sequence[Figures]]]:
+    """Yield what Fast@p is told of: all attempts, then problems, or the rounds of a run that had several."""
+    yield count(found["fast"][0]["of"], "attempt"), found["fast"]
+    if "fast_problems" in found:
+        yield count(found["problems"], "problem"), found["fast_problems"]
+    elif len(found["rounds"]) > 1:
+        for one in found["rounds"]:
+            yield f"{one['fast'][0]['of']} of round {one['round']}", one["fast"]
 
 
 def _kernels(found: Figures) -> Iterator[str]:

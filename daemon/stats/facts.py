@@ -144,12 +144,16 @@ def _events(reader: LogReader, run: str) -> Iterator[Recorded]:
 
 
 def _kernels(rows: Sequence[dict[str, Any]], pass_: _Pass, initial_ms: float | None) -> Iterator[Kernel]:
-    """Yield a run's attempts at kernels; the one that it started from is none."""
+    """Yield a run's attempts at kernels; the one that it started from is none.
+
+    A copy of a kernel that was refuted is as wrong, though nobody judged it further.
+    """
+    wrong = {row["candidate"] for row in rows if row["reason"] == "refuted"}
     for row in rows:
         seq = pass_.made.get(row["candidate"])
         if seq is None:
             continue
-        refuted = row["reason"] == "refuted"
+        refuted = bool(wrong & {row["candidate"], row["duplicate_of"]})
         counts = seq > pass_.rebased
         correct = row["verdict"] == Verdict.CORRECT and not refuted
         timed = row["latency_ms"] if correct and counts else None

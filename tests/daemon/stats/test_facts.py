@@ -15,6 +15,7 @@ from state.events import (
     CallStarted,
     Event,
     ExperienceRecorded,
+    KernelDiscarded,
     KernelProposed,
     KernelRefuted,
     PlanProposed,
@@ -118,8 +119,11 @@ def test_kernels_kept_without_a_gain_are_no_improvements(event_log):
     assert (one.kept, one.improved) == (True, False)
 
 
-def test_a_kernel_that_was_refuted_was_never_valid(event_log):
+def test_a_kernel_that_was_refuted_was_never_valid_nor_were_its_copies(event_log):
     told = one_round(event_log)
+    copy = "r1.b0.p1.k0.f1"
+    told.say(KernelDiscarded(candidate=copy, reason="duplicate", duplicate_of=FIRST))
+    assert [one.valid for one in read(event_log, "first").kernels] == [True, False, True, False]
     told.say(
         KernelRefuted(
             candidate=FIRST, verdict=Verdict.INCORRECT, error=history.WRONG, best=None, beam=(),
@@ -129,6 +133,7 @@ def test_a_kernel_that_was_refuted_was_never_valid(event_log):
     found = read(event_log, "first")
     one = found.kernels[0]
     assert (one.valid, one.speedup, one.gain, one.kept, one.improved) == (False, None, None, False, False)
+    assert [one.valid for one in found.kernels] == [False] * 4
     assert found.speedup is None
 
 

@@ -116,6 +116,27 @@ def test_several_runs_have_a_line_each_and_what_they_share_counts_once(ctl):
         ["other", "1.50x", "66.7%", "66.7%", "1", "1", "12", "$3.50", "$3.50"],
     ]
     assert "all 3 runs, with what they share counted once" in text
+    assert "latencies are predicted" in text
+    fast = [line for line in words(text) if line[1:2] in (["attempts"], ["problems"])]
+    assert fast == [
+        ["8", "attempts", *["75.0%"] * 4, "50.0%", "50.0%"],
+        ["2", "problems", *["100.0%"] * 6],
+    ]
+
+
+@pytest.mark.usefixtures("forked")
+def test_a_run_of_several_rounds_has_a_line_for_each(ctl):
+    text = ctl("stats", "child").out
+    fast = [line for line in words(text) if line[1:3] == ["of", "round"]]
+    assert fast == [
+        ["3", "of", "round", "1", *["66.7%"] * 4, "33.3%", "33.3%"],
+        ["1", "of", "round", "2", *["100.0%"] * 6],
+    ]
+
+
+@pytest.mark.usefixtures("forked")
+def test_no_line_of_several_runs_is_wider_than_a_terminal(ctl):
+    text = ctl("stats").out
     assert max(map(len, text.splitlines())) <= 80
 
 
