@@ -93,9 +93,9 @@ def export(session: Session, experiences: Sequence[str], output: Path | None) ->
 @click.option("--name", help="What they are marked with; the file's name by default.")
 @common
 def import_(session: Session, file: Path, target: str, name: str | None) -> None:
-    """Take in the experiences of FILE: a list of objects with slow, fast and summary, any of which may lack.
+    """Take in the experiences of FILE: a list of objects with slow, fast and summary.
 
-    Entries without a summary are passed over. Imported experiences are marked with the file's name, to people
+    Kernels may be missing; entries without a summary are passed over. Imported experiences are marked with the file's name, to people
     and to models.
     """
     try:
