@@ -95,8 +95,8 @@ def export(session: Session, experiences: Sequence[str], output: Path | None) ->
 def import_(session: Session, file: Path, target: str, name: str | None) -> None:
     """Take in the experiences of FILE: a list of objects with slow, fast and summary.
 
-    Kernels may be missing; entries without a summary are passed over. Imported experiences are marked with the file's name, to people
-    and to models.
+    Kernels may be missing; entries without a summary are passed over. What is imported is marked
+    with the file's name, to people and to models.
     """
     try:
         found, without = rewrites.read(file)
