@@ -26,7 +26,10 @@ Ending = Literal["whole", "cut", "eof", "no_usage", "no_stop", "error", "garbage
 
 @dataclass(frozen=True)
 class Asked:
-    """One request as it came. `count` is how often the same question came, this time included."""
+    """One request as it came, `guide` the system prompt, `case` the one message.
+
+    `count` is how often the same question came, this time included; `number` how many requests.
+    """
 
     vendor: Vendor
     body: Mapping[str, Any]
@@ -40,14 +43,12 @@ class Asked:
 
     @property
     def guide(self) -> str:
-        """What the model is told: the system prompt."""
         if self.vendor == "anthropic":
             return _joined(block["text"] for block in self.body.get("system", ()))
         return _joined(m["content"] for m in self.body["messages"] if m["role"] == "system")
 
     @property
     def case(self) -> str:
-        """What the model is asked: the one message."""
         content = self.body["messages"][-1]["content"]
         return content if isinstance(content, str) else _joined(block["text"] for block in content)
 
@@ -107,10 +108,14 @@ class Hang:
 
 Said = Reply | Refuse | Hang
 Script = Callable[[Asked], Said]
+_JSON = {"content-type": "application/json"}
 
 
 class LlmServer:
-    """The server; `asked` lists the requests in the order in which they came."""
+    """The server: `asked` lists the requests as they came, `counts` how often each question did, by digest.
+
+    `anthropic` and `openai` are the base URLs of the two formats.
+    """
 
     def __init__(self, script: Script) -> None:
         self.script = script
@@ -125,16 +130,13 @@ class LlmServer:
 
     @property
     def anthropic(self) -> str:
-        """The base URL for the one format."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def openai(self) -> str:
-        """The base URL for the other."""
         return f"http://127.0.0.1:{self.port}/v1"
 
     def counts(self) -> Counter[str]:
-        """Return how often each question came, by its digest."""
         return Counter(self._counts)
 
     def wait_for(self, count: int) -> None:
@@ -242,19 +244,16 @@ def _digest(*texts: str) -> str:
 
 async def _refuse(writer: asyncio.StreamWriter, vendor: Vendor, said: Refuse) -> bool:
     if said.raw is not None:
-        payload, kind = said.raw, "text/html"
+        payload, kind = said.raw, {"content-type": "text/html"}
     elif vendor == "anthropic":
         error: dict[str, Any] = {"type": said.type, "message": said.message}
         if said.code is not None:
             error["details"] = {"error_code": said.code}
-        payload, kind = json.dumps({"type": "error", "error": error}).encode(), "application/json"
+        payload, kind = json.dumps({"type": "error", "error": error}).encode(), _JSON
     else:
         error = {"message": said.message, "type": said.type, "param": said.param, "code": said.code}
-        payload, kind = json.dumps({"error": error}).encode(), "application/json"
-    headers = {"content-type": kind, "content-length": str(len(payload)), **_id(vendor), **said.headers}
-    writer.write(_head(said.status, headers) + payload)
-    await writer.drain()
-    return True
+        payload, kind = json.dumps({"error": error}).encode(), _JSON
+    return await _send(writer, vendor, said.status, payload, {**kind, **said.headers})
 
 
 async def _stream(writer: asyncio.StreamWriter, asked: Asked, said: Reply) -> bool:
@@ -279,14 +278,18 @@ async def _whole(writer: asyncio.StreamWriter, asked: Asked, said: Reply) -> boo
     message = {"role": "assistant", "content": said.text, "refusal": said.refusal}
     whole = {
         "id": f"chatcmpl-{asked.number}",
-        "object": "chat.completion",
         "model": said.model or asked.model,
         "choices": [{"index": 0, "message": message, "finish_reason": said.stop or "stop"}],
         "usage": _usage(asked, said),
     }
-    payload = json.dumps(whole).encode()
-    headers = {"content-type": "application/json", "content-length": str(len(payload)), **_id("openai")}
-    writer.write(_head(200, {**headers, **said.headers}) + payload)
+    return await _send(writer, "openai", 200, json.dumps(whole).encode(), {**_JSON, **said.headers})
+
+
+async def _send(
+    writer: asyncio.StreamWriter, vendor: Vendor, status: int, body: bytes, more: Mapping[str, str]
+) -> bool:
+    headers = {"content-length": str(len(body)), **_id(vendor), **more}
+    writer.write(_head(status, headers) + body)
     await writer.drain()
     return True
 
@@ -320,15 +323,7 @@ def _anthropic(asked: Asked, said: Reply) -> tuple[list[bytes], list[bytes]]:
         "cache_read_input_tokens": said.cached,
         "cache_creation_input_tokens": said.written,
     }
-    message = {
-        "id": f"msg_{asked.number}",
-        "type": "message",
-        "role": "assistant",
-        "content": [],
-        "model": said.model or asked.model,
-        "stop_reason": None,
-        "usage": {**usage, "output_tokens": 1},
-    }
+    message = {"model": said.model or asked.model, "usage": {**usage, "output_tokens": 1}}
     stop = said.stop or ("refusal" if said.refusal is not None else "end_turn")
     delta: dict[str, Any] = {"stop_reason": None if said.ending == "no_stop" else stop}
     if said.refusal is not None:
@@ -338,18 +333,15 @@ def _anthropic(asked: Asked, said: Reply) -> tuple[list[bytes], list[bytes]]:
         message.pop("usage")
         ending.pop("usage")
     half = len(said.text) // 2
+    block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+    stopped = {"type": "content_block_stop", "index": 0}
     before = [
         {"type": "message_start", "message": message},
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        block,
         {"type": "ping"},
         _text_delta(said.text[:half]),
     ]
-    after = [
-        _text_delta(said.text[half:]),
-        {"type": "content_block_stop", "index": 0},
-        ending,
-        {"type": "message_stop"},
-    ]
+    after = [_text_delta(said.text[half:]), stopped, ending, {"type": "message_stop"}]
     return [_event(e, named=True) for e in before], [_event(e, named=True) for e in after]
 
 
@@ -357,7 +349,6 @@ def _openai(asked: Asked, said: Reply) -> tuple[list[bytes], list[bytes]]:
     def chunk(delta: Mapping[str, Any], reason: str | None = None, **more: Any) -> dict[str, Any]:
         return {
             "id": f"chatcmpl-{asked.number}",
-            "object": "chat.completion.chunk",
             "model": said.model or asked.model,
             "choices": [{"index": 0, "delta": delta, "finish_reason": reason}],
             **more,
@@ -378,12 +369,8 @@ def _openai(asked: Asked, said: Reply) -> tuple[list[bytes], list[bytes]]:
 def _usage(asked: Asked, said: Reply) -> dict[str, Any]:
     """Return the counts as OpenAI has them."""
     whole, output = _counted(asked, said)
-    return {
-        "prompt_tokens": whole,
-        "completion_tokens": output,
-        "total_tokens": whole + output,
-        "prompt_tokens_details": {"cached_tokens": said.cached, "cache_write_tokens": said.written},
-    }
+    details = {"cached_tokens": said.cached, "cache_write_tokens": said.written}
+    return {"prompt_tokens": whole, "completion_tokens": output, "prompt_tokens_details": details}
 
 
 def _counted(asked: Asked, said: Reply) -> tuple[int, int]:
