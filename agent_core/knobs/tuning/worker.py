@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from random import Random
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from agent_core.knobs.carried import read
 from agent_core.knobs.errors import KnobError, WorkloadError
 from agent_core.knobs.graph import Graph
+from agent_core.knobs.ir import KernelIR
 from agent_core.knobs.narrowing import default
 from agent_core.knobs.neighbours import is_valid
 from agent_core.knobs.render import render
@@ -86,16 +88,24 @@ def _trials(told: list[list[Any]], graphs: Mapping[str, Graph]) -> Iterator[Tria
 
 
 def _drawn(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Different points drawn evenly, over the variants too."""
+    """Different points drawn evenly, over the variants too that have any."""
     random = Random(values["draw"])  # noqa: S311  a search, no secret
     found: dict[str, dict[str, Any]] = {}
-    for _ in range(DRAWS * values["count"]):
-        name = random.choice(list(graphs))
-        point = Point(name, sample(default(graphs[name]), random))
+    starts = dict(_starts(graphs))
+    for _ in range(DRAWS * values["count"] if starts else 0):
+        name = random.choice(list(starts))
+        point = Point(name, sample(starts[name], random))
         found.setdefault(str(point), _told(point, f"drawn: {name}"))
         if len(found) == values["count"]:
             break
     return {"mode": Mode.JOINT.value, "knob": "", "reason": "drawn evenly", "points": list(found.values())}
+
+
+def _starts(graphs: Mapping[str, Graph]) -> Iterator[tuple[str, KernelIR]]:
+    """The defaults of those variants that fit somewhere."""
+    for name, graph in graphs.items():
+        with suppress(KnobError):
+            yield name, default(graph)
 
 
 def _render(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict[str, Any]:

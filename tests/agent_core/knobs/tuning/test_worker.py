@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from agent_core.knobs.carried import written
+from agent_core.knobs.errors import KnobError
+from agent_core.knobs.graph import Graph
+from agent_core.knobs.ir import KernelIR
 from agent_core.knobs.narrowing import default
 from agent_core.knobs.render import render
+from agent_core.knobs.tuning import worker
 from agent_core.knobs.tuning.points import Point, graphs_of, parsed
 from agent_core.knobs.tuning.worker import answer
 from agent_core.knobs.validity import validity_report
@@ -85,6 +89,18 @@ def test_points_drawn_are_different_and_of_several_variants() -> None:
     made = asked("drawn", draw=3, count=8)["ok"]["points"]
     assert len({one["text"] for one in made}) == 8
     assert len({one["text"].split(" ")[0] for one in made}) > 1
+
+
+def test_a_variant_that_fits_nowhere_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fitting(graph: Graph) -> KernelIR:
+        if graph == GRAPH:
+            raise KnobError("nothing fits")
+        return default(graph)
+
+    monkeypatch.setattr(worker, "default", fitting)
+    made = asked("drawn", draw=3, count=8)["ok"]["points"]
+    assert made
+    assert "identity" not in {one["text"].split(" ")[0] for one in made}
 
 
 def test_a_point_is_lowered_to_the_kernel_that_it_names() -> None:
