@@ -21,7 +21,7 @@ from state.model import ExperienceKind, LearntExperience
 from state.output import write_output
 from state.reader import LogReader
 
-_COLUMNS = "{:12}  {:24}  {:20}  {:6}  {:18}  {:13}  {}"
+_COLUMNS = "{:12}  {:24}  {:20}  {:6}  {:18}  {:22}  {}"
 _HEADER = _COLUMNS.format("ID", "FROM", "PROBLEM", "TARGET", "TECHNIQUE", "EFFECT", "WHAT")
 TITLE = 60
 """Characters of an experience's first line in a list."""
@@ -176,4 +176,5 @@ def _effect(one: LearntExperience) -> str:
     if one.about.kind is None:
         return ""
     way = "faster" if one.about.kind is ExperienceKind.POSITIVE else "slower"
-    return f"{way} {times(one.about.speedup)}" if one.about.speedup else way
+    how = " predicted" if one.about.predicted else ""
+    return f"{way} {times(one.about.speedup)}{how}" if one.about.speedup else way

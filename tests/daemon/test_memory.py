@@ -66,17 +66,9 @@ def test_a_home_without_a_log_has_none(ctl):
 def test_the_list_says_where_each_is_from_and_what_it_brought(ctl, told):
     lines = ctl("memory", "list").out.splitlines()
     assert len(lines) == 4
-    assert lines[1].split() == [
-        ONE.id,
-        "donor",
-        "p",
-        "trn2",
-        "hoist",
-        "faster",
-        "2.00x",
-        *ONE.summary.split(),
-    ]
-    assert "slower 1.50x" in lines[2]
+    told_of = [ONE.id, "donor", "p", "trn2", "hoist", "faster", "2.00x", "predicted"]
+    assert lines[1].split() == [*told_of, *ONE.summary.split()]
+    assert "slower 1.50x  " in lines[2], "measured"
     assert lines[3].split() == [FILE.id, "rewrites.json", "-", "trn2", "-", "advice", "1"]
     assert ctl("memory", "list", "--from", "another").out.splitlines()[1:] == [lines[2]]
     rows = ctl("memory", "list", "--json").json
