@@ -7,9 +7,10 @@ import pytest
 from agent_core import requests
 from agent_core.effects import LearningContext
 from agent_core.experiences import GIVEN, MOST_CHARACTERS, nearest_to, taught
-from agent_core.roles.llm import memory
+from agent_core.roles.llm import LlmRoles, memory
 from agent_core.sequences import Setting
 from state.model import ExperienceKind
+from tests.support.asking import Answers, Blobs, block, plan_reply
 from tests.support.sequences import experience, imported, tags
 from tests.support.world import World, small
 
@@ -141,3 +142,22 @@ def test_what_a_file_says_stays_within_its_fence(text):
     assert len(told) < MOST_CHARACTERS + 400
     assert "\u202e" not in told
     assert "\x00" not in told
+
+
+async def test_a_planner_asks_with_them_after_the_run_s_own_and_leaves_them_out_first():
+    own = finished().state.memory[:1] * 5
+    others = tuple(experience(f"run-{number}", summary=f"advice {number}") for number in range(3))
+    held = Blobs()
+    context = LearningContext(memory=own, reflections=(), attempts=(), credits={}, others=others)
+    request = held.plan_request(context)
+    whole = Answers([block(plan_reply())])
+    await LlmRoles("local", whole).plan(request, held.read)
+    said = whole.values()["experiences"]
+    assert said.rindex(own[0].summary) < said.index("advice 0") < said.index("advice 2")
+    room = sum(map(len, whole.values().values())) - 1
+    tight = Answers([block(plan_reply())], tokens=room)
+    await LlmRoles("local", tight).plan(request, held.read)
+    left = tight.values()["experiences"]
+    assert left.count(own[0].summary) == 5
+    assert "advice 0" in left
+    assert "advice 2" not in left
