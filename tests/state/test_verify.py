@@ -183,7 +183,10 @@ def test_an_event_that_cannot_follow_is_named(home: Path, stored: list[Recorded]
     [
         ("UPDATE runs SET best_ms = 0.5 WHERE run = 'first'", "runs: row ('first',"),
         ("DELETE FROM attempts WHERE seq = (SELECT min(seq) FROM attempts)", "attempts: row"),
-        ("INSERT INTO spend VALUES ('zzz', 1, 'planner', 0, 5, 0, 0, NULL, NULL, NULL, 0, NULL)", "is not from the log"),
+        (
+            "INSERT INTO spend VALUES ('zzz', 1, 'planner', 0, 5, 0, 0, NULL, NULL, NULL, 0, NULL)",
+            "is not from the log",
+        ),
         ("UPDATE plans SET title = 'x' WHERE run = 'second'", "plans: row ('second', 1) holds 'x'"),
     ],
 )
