@@ -22,7 +22,7 @@ import seeds
 from agent_core.proposers import ProposerError
 from daemon import wording
 from daemon.amend import JUDGED_BY, amended, changes, run_keys
-from daemon.calls.till import lost, settled
+from daemon.calls.till import all_lost, settled
 from daemon.config import ConfigError
 from daemon.errors import BadFile, CommandRefused, UnknownEvent, UnknownRun
 from daemon.forking import Cut, first_events
@@ -332,12 +332,7 @@ def _resumed(run: str, state: RunState, command: Resume) -> Carried:
 
 def _cancelled(run: str, state: RunState, command: Cancel) -> Carried:
     """End a run, and charge its calls under way at all that is held for them: nobody will hear of them."""
-    gone = [
-        lost(key, call, known, priced=state.prices.get(known.model) is not None, reason="cancelled")
-        for key, effect in state.open.items()
-        for call, known in enumerate(effect.calls)
-        if known.held is not None
-    ]
+    gone = all_lost(state, state.open, reason="cancelled")
     return Carried(
         (*gone, RunCancelled(reason=command.reason)), beside=tuple(settled(run, one) for one in gone)
     )

@@ -29,6 +29,7 @@ from agent_core.roles import RoleError
 from agent_core.roles.mechanical import reflection_of
 from daemon.calls.desk import Desk
 from daemon.calls.errors import Held
+from daemon.calls.till import all_lost, settled
 from daemon.profiles import counters_of
 from daemon.workers import Workers
 from remote.cache import cache_key as evaluation_key
@@ -37,6 +38,7 @@ from remote.errors import InfrastructureError
 from remote.evaluator import EvaluationAnswer, Evaluator, PredictionRequest
 from state.errors import StateError
 from state.events import (
+    EffectEnded,
     EvaluationCompleted,
     EvaluationFailed,
     Event,
@@ -133,7 +135,11 @@ class Runner:
             await self._record(run, await self._guarded(run, key, asked))
 
     async def _record(self, run: str, outcome: Outcome) -> None:
-        await self._log.append([NewEvent(run, event) for event in outcome.events], blobs=outcome.blobs)
+        """Log how an effect ended; calls that it left under way, which only a bug does, end with it."""
+        ended = [event.key for event in outcome.events if isinstance(event, EffectEnded)]
+        gone = all_lost(self._log.state(run), ended, reason="its effect ended before it had an outcome")
+        events = [NewEvent(run, event) for event in (*gone, *outcome.events)]
+        await self._log.append([*events, *(settled(run, one) for one in gone)], blobs=outcome.blobs)
 
     async def _guarded(self, run: str, key: EffectKey, asked: Any) -> Outcome:
         try:

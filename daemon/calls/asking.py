@@ -28,7 +28,7 @@ from daemon.calls.endpoints import Endpoint, Endpoints
 from daemon.calls.errors import Held, unanswered
 from daemon.calls.till import Till, lost
 from state.crash import crash_point
-from state.errors import BlobMissing
+from state.errors import BlobMissing, StateError
 from state.events import CallCompleted, CallFailed, CallStarted
 from state.fold import RunState
 from state.log import EventLog
@@ -36,6 +36,7 @@ from state.model import (
     Amount,
     EffectKey,
     ErrorInfo,
+    PauseCause,
     Price,
     Question,
     Tokens,
@@ -210,6 +211,7 @@ class Asking:
             price=price,
             reserved=reserved,
         )
+        await self._ready(model)
         try:
             async with self._turn(model, request, price) as endpoint:
                 await self._till.reserve(self._run, started, self._unknown((data, *texts)))
@@ -217,6 +219,21 @@ class Asking:
         except CallError as error:
             return error.failure
         return None
+
+    async def _ready(self, model: str) -> None:
+        """Have the endpoint's provider before anything is held for a question to it.
+
+        Raises:
+            Held: it cannot be had here, for a reason that a person mends; the run is paused.
+        """
+        name = endpoint_of(model)
+        try:
+            await self._endpoints.get(name).ready()
+        except CallError as error:
+            log.warning("endpoint_not_ready", run=self._run, endpoint=name, error=error.failure.message)
+            reason = f"{name}: {error.failure.kind.value}: {error.failure.message}"
+            await self._till.pause(self._run, reason, PauseCause.PROVIDER)
+            raise Held from None
 
     @asynccontextmanager
     async def _turn(
@@ -241,17 +258,29 @@ class Asking:
         return True
 
     async def _sent(self, endpoint: Endpoint, request: CompletionRequest, started: CallStarted) -> None:
-        """Send what was reserved for and log what came of it; raises CallError once a failure is logged."""
+        """Send what was reserved for and log what came of it; raises CallError once a failure is logged.
+
+        A bug on the way is a failure too, as dear as the question may be, and said without its words: nobody
+        has looked for the key in them.
+        """
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
             completion = await endpoint.ask(request)
+            crash_point("call.answered")
+            await self._complete(started, completion, ms=(loop.time() - began) * 1000)
         except CallError as error:
             crash_point("call.failed")
             await self._fail(started, error.failure, ms=(loop.time() - began) * 1000)
             raise
-        crash_point("call.answered")
-        await self._complete(started, completion, ms=(loop.time() - began) * 1000)
+        except (StateError, Held):
+            raise
+        except Exception as error:
+            log.exception("call_broke", run=self._run, key=started.key)
+            text = f"{type(error).__name__} here, see the daemon's log"
+            failure = Failure(kind=FailureKind.INVALID, message=text, may_cost=True)
+            await self._fail(started, failure, ms=(loop.time() - began) * 1000)
+            raise CallError(failure) from error
 
     async def _complete(self, started: CallStarted, completion: Completion, *, ms: float) -> None:
         answer = completion.text.encode()

@@ -17,7 +17,7 @@ import structlog
 from agent_core.providers import registry, windows
 from agent_core.providers.completion import Completion, CompletionRequest, Provider
 from agent_core.providers.failures import TRIPS_BREAKER, CallError, Failure, FailureKind
-from agent_core.providers.keys import KeyFault, key_of
+from agent_core.providers.keys import KeyFault, key_of, redact
 from agent_core.providers.limits import Limiter, NoTurn
 from agent_core.providers.registry import EndpointSettings
 from agent_core.providers.windows import Window
@@ -155,6 +155,14 @@ class Endpoint:
         await self._settle(breaker.answered(self._breaker))
         return completion
 
+    async def ready(self) -> None:
+        """Have the provider.
+
+        Raises:
+            CallError: it cannot be made here; nothing was sent.
+        """
+        await self._made()
+
     async def _made(self) -> Provider:
         """Return the provider; a vendor's package takes seconds to import, and the loop goes on meanwhile."""
         async with self._making:
@@ -165,7 +173,11 @@ class Endpoint:
                 except KeyFault as error:
                     raise CallError(Failure(kind=FailureKind.AUTH, message=str(error))) from error
                 settings = EndpointSettings(base_url=self.settings.base_url, key=key)
-                self._provider = await asyncio.to_thread(self._create, self.name, settings)
+                try:
+                    self._provider = await asyncio.to_thread(self._create, self.name, settings)
+                except Exception as error:  # what a package needs, or what the environment says, is missing
+                    text = redact(f"cannot be set up: {type(error).__name__}: {error}", key)
+                    raise CallError(Failure(kind=FailureKind.INVALID, message=text)) from error
             return self._provider
 
     async def _failed(self, failure: Failure) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
 import structlog
@@ -57,6 +57,17 @@ def lost(key: str, call: int, known: Question, *, priced: bool, reason: str) -> 
         cost_usd=held.usd if priced else None,
         charged_tokens=held.tokens,
         reason=reason,
+    )
+
+
+def all_lost(state: RunState, keys: Iterable[str], *, reason: str) -> tuple[CallLost, ...]:
+    """Return what becomes of all calls under way of these effects, which end with them."""
+    return tuple(
+        lost(key, call, known, priced=state.prices.get(known.model) is not None, reason=reason)
+        for key in keys
+        if key in state.open
+        for call, known in enumerate(state.open[key].calls)
+        if known.held is not None
     )
 
 
@@ -144,17 +155,19 @@ class Till:
         if short.resource in budget.DAILY:
             self._waiting[run] = (self.today, self._caps)
             text = f"no room for another call under the day's cap: {short.resource.value} of {short.cap:g}"
-            await append_seen(
-                self._log,
-                [run],
-                lambda now: RunPaused(reason=text, cause=PauseCause.DAY) if _runs(now) else None,
-            )
+            await self.pause(run, text, PauseCause.DAY)
             log.warning("day_budget_used_up", run=run, resource=short.resource.value, cap=short.cap)
             raise Held
         if state.short.get(short.resource) != short.cap:
             await self._log.append([NewEvent(run, short.short())])
             log.warning("budget_used_up", run=run, resource=short.resource.value, cap=short.cap)
         raise no_budget(short.resource.value)
+
+    async def pause(self, run: str, reason: str, cause: PauseCause) -> None:
+        """Let a run wait before anything is reserved, if it does not yet."""
+        await append_seen(
+            self._log, [run], lambda now: RunPaused(reason=reason, cause=cause) if _runs(now) else None
+        )
 
     # --- settling ----------------------------------------------------------------------------------
 
