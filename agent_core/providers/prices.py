@@ -56,7 +56,7 @@ def parse_override(text: str) -> tuple[str, Price]:
     """Read the user's price "ENDPOINT/MODEL=INPUT/CACHED/OUTPUT", in US dollars per million tokens.
 
     Raises:
-        ValueError: it says something else; the message says what is expected.
+        ValueError: it says something else, or no endpoint has this name; the message says what is expected.
     """
     found = _OVERRIDE.fullmatch(text.strip())
     if found is None:
@@ -64,6 +64,7 @@ def parse_override(text: str) -> tuple[str, Price]:
             f"{text!r} is no price: ENDPOINT/MODEL=INPUT/CACHED/OUTPUT in US dollars per million tokens, "
             "such as local/qwen3-coder=0/0/0"
         )
+    address(found["endpoint"])  # refuses a price that nothing would ever ask for
     plain, cached, output = (float(found[name]) for name in ("input", "cached", "output"))
     written = plain * WRITTEN_RATIO.get(found["endpoint"], 1.0)
     rates = Rates(input=plain, cached=cached, written=written, output=output)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agent_core.providers.completion import Provider
 
 
-class UnknownEndpoint(Exception):  # noqa: N818 - the names of this tree say what happened
+class UnknownEndpoint(ValueError):  # noqa: N818 - the names of this tree say what happened
     """No endpoint has this name. `code` is stable."""
 
     code = "unknown_endpoint"

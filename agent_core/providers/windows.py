@@ -18,7 +18,9 @@ from agent_core.providers.completion import CompletionRequest
 from agent_core.providers.registry import address
 from state.model import Frozen
 
-_OVERRIDE = re.compile(r"(?P<name>[a-z]+/[^\s=]+)=(?P<context>[1-9]\d{0,8})/(?P<output>[1-9]\d{0,8})")
+_OVERRIDE = re.compile(
+    r"(?P<endpoint>[a-z]+)/(?P<model>[^\s=]+)=(?P<context>[1-9]\d{0,8})/(?P<output>[1-9]\d{0,8})"
+)
 
 LETTERS_PER_TOKEN = 2.1
 """Letters of a prompt that a token has at least.
@@ -100,7 +102,7 @@ def parse_override(text: str) -> tuple[str, Window]:
     """Read the user's window "ENDPOINT/MODEL=CONTEXT/OUTPUT", in tokens.
 
     Raises:
-        ValueError: it says something else; the message says what is expected.
+        ValueError: it says something else, or no endpoint has this name; the message says what is expected.
     """
     found = _OVERRIDE.fullmatch(text.strip())
     if found is None:
@@ -108,7 +110,9 @@ def parse_override(text: str) -> tuple[str, Window]:
             f"{text!r} is no window: ENDPOINT/MODEL=CONTEXT/OUTPUT in tokens, "
             "such as local/qwen3-coder=65536/16384"
         )
-    return found["name"], Window(context=int(found["context"]), output=int(found["output"]))
+    address(found["endpoint"])  # refuses a window that nothing would ever ask for
+    window = Window(context=int(found["context"]), output=int(found["output"]))
+    return f"{found['endpoint']}/{found['model']}", window
 
 
 def count(text: str) -> int:

@@ -94,6 +94,11 @@ def test_what_is_no_price_is_refused_with_an_example(text):
         parse_override(text)
 
 
+def test_the_users_price_is_for_an_endpoint_that_there_is():
+    with pytest.raises(UnknownEndpoint, match=r"no endpoint is called 'opnai' \(did you mean 'openai'"):
+        parse_override("opnai/gpt-5=1/0.5/2")
+
+
 def test_an_unknown_endpoint_is_an_error_not_an_unknown_price():
     with pytest.raises(UnknownEndpoint):
         price_of("gpt-5", "opnai")

@@ -55,6 +55,11 @@ def test_what_is_no_window_is_refused_with_an_example(text):
         parse_override(text)
 
 
+def test_the_users_window_is_for_an_endpoint_that_there_is():
+    with pytest.raises(ValueError, match="no endpoint is called 'llm'; there are anthropic, openai, local"):
+        parse_override("llm/m=65536/16384")
+
+
 @given(st.text())
 def test_an_estimate_lies_below_the_bound(text):
     assert count(text) <= bound([text])

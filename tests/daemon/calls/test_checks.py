@@ -124,4 +124,9 @@ def test_prices_and_windows_of_one_s_own_are_checked_when_they_are_read(home):
         load(home, {}, {"daemon.prices": ["local/m=1"]})
     with pytest.raises(ConfigError, match="no window"):
         load(home, {}, {"daemon.windows": ["local/m"]})
+    for key, value in {"daemon.prices": "antropic/m=1/0.1/2", "daemon.windows": "antropic/m=9/1"}.items():
+        with pytest.raises(ConfigError, match=r"antropic.*did you mean 'anthropic'") as refused:
+            load(home, {}, {key: [value]})
+        assert len(refused.value.faults) == 1
+        assert "\n" not in str(refused.value)
     assert load(home, {}, {"daemon.prices": ["local/m=1/0.1/2"]}).config.daemon.prices
