@@ -70,7 +70,7 @@ def test_refusals_halve_the_width_and_answers_widen_it_again():
     assert state.width == 8
 
 
-@pytest.mark.parametrize("kind", set(FailureKind) - {FailureKind.RATE, FailureKind.OVERLOADED})
+@pytest.mark.parametrize("kind", sorted({*FailureKind} - {FailureKind.RATE, FailureKind.OVERLOADED}))
 def test_other_failures_slow_nobody(kind):
     assert refused(gate(8), NOW, failure(kind, retry_after=99)) == gate(8)
 
