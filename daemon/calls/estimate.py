@@ -114,6 +114,7 @@ def _calls(config: RunConfig) -> dict[str, tuple[float, float]]:
 
 
 def _models(config: RunConfig, role: str) -> tuple[Share, ...]:
+    """Return who answers for a role: planners have slots by turns, weights count among the models of one."""
     own = {
         "executor": config.llm.executor_models,
         "repairer": config.llm.executor_models,
@@ -122,8 +123,11 @@ def _models(config: RunConfig, role: str) -> tuple[Share, ...]:
     }.get(role, ())
     if own:
         return shares(own)
-    dealt = [one for planner in config.planner if asks_models(planner) for one in serving(planner, config)]
-    return shares([f"{one.model}={one.weight}" for one in dealt])
+    dealt: dict[str, float] = {}
+    for models in (serving(planner, config) for planner in config.planner if asks_models(planner)):
+        total = sum(one.weight for one in models)
+        dealt |= {one.model: dealt.get(one.model, 0.0) + one.weight / total for one in models}
+    return tuple(Share(model, part) for model, part in dealt.items())
 
 
 def _row(

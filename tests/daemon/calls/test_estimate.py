@@ -55,6 +55,24 @@ def test_models_share_their_roles_by_weight_and_planners_by_turns():
     assert found["reflector", cheap].calls == 28
 
 
+@pytest.mark.parametrize(
+    ("planners", "models", "parts"),
+    [
+        (("local", "openai"), ("local/a=3", "openai/b"), {"local/a": 1 / 2, "openai/b": 1 / 2}),
+        (("local", "openai"), ("local/a=3", "local/c", "openai/b=9"),
+         {"local/a": 3 / 8, "local/c": 1 / 8, "openai/b": 1 / 2}),
+        (("local", "llm"), ("local/a", "openai/b=3"), {"local/a": 5 / 8, "openai/b": 3 / 8}),
+        (("local", "local", "openai"), ("local/a", "openai/b"), {"local/a": 2 / 3, "openai/b": 1 / 3}),
+    ],
+)  # fmt: skip
+def test_planners_have_slots_by_turns_whatever_their_models_weigh(planners, models, parts):
+    found = rows(config(*planners, models=models))
+    for role, calls in {"planner": 28, "executor": 56, "reflector": 56}.items():
+        assert {model: row.calls for (of, model), row in found.items() if of == role} == pytest.approx(
+            {model: calls * part for model, part in parts.items()}
+        )
+
+
 def test_prompts_are_the_real_ones_and_cost_what_they_cost():
     row = rows(config("local"))["executor", MODEL]
     assert row.input_tokens > count(PROBLEM.kernel) + count(PROBLEM.files["reference.py"].decode())
