@@ -108,7 +108,7 @@ def _calls(config: RunConfig) -> dict[str, tuple[float, float]]:
         "planner": (plans, plans),
         "executor": (kernels, kernels),
         "repairer": (0.0, repairs),
-        "reflector": (kernels, kernels + repairs),
+        "reflector": (kernels, kernels),  # once for an attempt, on its last try
         "summarizer": (pairs, pairs),
     }
 

@@ -42,7 +42,7 @@ def test_calls_follow_from_the_search(caplog):
         "planner": (slots * 4, slots * 4),
         "executor": (kernels, kernels),
         "repairer": (0, 2 * kernels),
-        "reflector": (kernels, 3 * kernels),
+        "reflector": (kernels, kernels),
         "summarizer": (6, 6),
     }
 
