@@ -61,7 +61,7 @@ def retry_after_seconds(headers: Mapping[str, str], now: datetime) -> float | No
 def request_id(headers: Mapping[str, str]) -> str | None:
     """Return the endpoint's name for the answer, with which its people find it."""
     found = (headers.get(name) for name in REQUEST_IDS)
-    return next((text[:200] for text in found if text), None)
+    return next((text for text in found if text), None)
 
 
 _Limit = tuple[int | None, int | None, float | None]

@@ -1,9 +1,10 @@
 """One question over HTTP by a vendor's SDK: what both endpoints share between request and typed outcome.
 
 A subclass says what to send, in its service's words, and reads the answer's events. Here is the rest: the
-client and its deadlines, the headers of every answer, the bound on its length, and that whatever an SDK
-raises comes out as a `CallError`. SDKs retry nothing, and follow no redirect: a key is sent to the configured
-address only. Proxies are those of the environment, and none to this machine itself.
+client and its deadlines, the headers of every answer, the bound on its length, that whatever an SDK raises
+comes out as a `CallError`, and that all text which comes out can be written down. SDKs retry nothing, and
+follow no redirect: a key is sent to the configured address only. Proxies are those of the environment, and
+none to this machine itself.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ class Endpoint(ABC):
             if answer.tokens is None:
                 self.uncounted(request.model)
             if (unfit := self._unfit(answer)) is None:
-                return _completion(request, answer, seen)
+                return self._completion(request, answer, seen)
             fault = unfit
         raise CallError(self._failure(fault, request, answer, seen)) from None
 
@@ -220,13 +221,32 @@ class Endpoint(ABC):
         tokens = answer.tokens if answer.stop_reason is not None else None
         return Failure(
             kind=fault.kind,
-            message=faults.said(fault.text, (self._settings.key,), request),
+            message=self._shown(fault.text, request),
             status=seen.status,
             retry_after_seconds=seen.retry_after_seconds,
-            request_id=seen.request_id,
+            request_id=self._request_id(request, seen),
             tokens=tokens,
             may_cost=fault.began and tokens is None,
         )
+
+    def _completion(self, request: CompletionRequest, answer: Answer, seen: _Seen) -> Completion:
+        assert answer.stop_reason is not None  # and one of `ends`, so it is no text of the server's own
+        assert answer.tokens is not None
+        model = answer.model or request.model
+        return Completion(
+            text=_writable("".join(answer.text)),
+            model=model if model == request.model else self._shown(model, request),
+            stop_reason=answer.stop_reason,
+            tokens=answer.tokens,
+            request_id=self._request_id(request, seen),
+        )
+
+    def _request_id(self, request: CompletionRequest, seen: _Seen) -> str | None:
+        return None if seen.request_id is None else self._shown(seen.request_id, request)
+
+    def _shown(self, text: str, request: CompletionRequest) -> str:
+        """Return a text of the server's as the log may have it."""
+        return faults.said(_writable(text), (self._settings.key,), request)
 
     def _client(self) -> httpx2.AsyncClient:
         """Return the client for an SDK: with deadlines, for one address, and bounded."""
@@ -300,13 +320,9 @@ def _response(error: Exception) -> httpx2.Response | None:
     return response if isinstance(response, httpx2.Response) else None
 
 
-def _completion(request: CompletionRequest, answer: Answer, seen: _Seen) -> Completion:
-    assert answer.stop_reason is not None
-    assert answer.tokens is not None
-    return Completion(
-        text="".join(answer.text),
-        model=answer.model or request.model,
-        stop_reason=answer.stop_reason,
-        tokens=answer.tokens,
-        request_id=seen.request_id,
-    )
+def _writable(text: str) -> str:
+    """Return a text with halves of letters joined, and what has no other half replaced: UTF-8 takes neither.
+
+    JSON may hold such halves, as of an emoji that a server cut into two pieces of its answer.
+    """
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

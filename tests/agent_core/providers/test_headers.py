@@ -107,9 +107,9 @@ def test_when_to_come_back(headers, seconds):
     assert retry_after_seconds(headers, NOW) == seconds
 
 
-def test_the_name_of_an_answer_is_short():
+def test_the_name_of_an_answer():
     assert request_id({"request-id": "req_1"}) == "req_1"
-    assert request_id({"x-request-id": "x" * 1000}) == "x" * 200
+    assert request_id({"request-id": "", "x-request-id": "req_2"}) == "req_2"
     assert request_id({}) is None
 
 
