@@ -16,13 +16,16 @@ from agent_core.survey import Place, Sample, Try, duplicates, samples
 from stability import guard, reflexion
 from stability.history import credited
 from state.events import (
+    ExecutionFailed,
     ExperienceRecorded,
     MemoryCurated,
+    PlanFailed,
     ReflectionRecorded,
     RoundCompleted,
+    effect_key,
 )
 from state.fold import RunState
-from state.model import Attempt, EffectKey, Ending, Role, StopReason
+from state.model import Attempt, EffectKey, Ending, ErrorInfo, Role, StopReason
 
 PERSON_TECHNIQUE = "person"
 """What stands for the technique in the attempts of people, who choose from no menu."""
@@ -58,7 +61,7 @@ def complete(state: RunState, places: Sequence[Place]) -> Record:
         attempts=attempts,
         credits=credited(state.credits, attempts),
         reflections=notes,
-        idle=None if state.expired else _idle(places),  # what was late is still to come
+        idle=None if state.expired else _idle(state, places),  # what was late is still to come
     )
     return Record((MemoryCurated(round=state.round, memory=queue), completed))
 
@@ -143,7 +146,7 @@ def _attempts(state: RunState, places: Sequence[Place]) -> Iterator[Attempt]:
         )
 
 
-def _idle(places: Iterable[Place]) -> Ending | None:
+def _idle(state: RunState, places: Iterable[Place]) -> Ending | None:
     """Return why a round without a verdict is the last: the next would ask the same of the same state."""
     tries = [tried for place in places for tried in place.tries]
     if any(tried.evaluation for tried in tries):
@@ -152,4 +155,20 @@ def _idle(places: Iterable[Place]) -> Ending | None:
     if lost:
         detail = f"no kernel could be judged: {lost[0].code}: {lost[0].message}"
         return Ending(reason=StopReason.INFRASTRUCTURE, detail=detail)
-    return Ending(reason=StopReason.NO_PROPOSALS, detail="a round without a kernel to judge")
+    detail = "a round without a kernel to judge"
+    if (error := _first_failure(state)) is not None:
+        from agent_core.roles.llm.quoting import line
+
+        detail += f": {line(error.code)}: {line(error.message)}"
+    return Ending(reason=StopReason.NO_PROPOSALS, detail=detail)
+
+
+def _first_failure(state: RunState) -> ErrorInfo | None:
+    """Return why the round's first proposal failed: the first by its key, whenever it arrived."""
+    ended = ((effect_key(one), one) for one in state.outcomes.values())
+    failed = {
+        key: one.error
+        for key, one in ended
+        if key.round == state.round and isinstance(one, PlanFailed | ExecutionFailed)
+    }
+    return failed[min(failed)] if failed else None

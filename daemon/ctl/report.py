@@ -58,6 +58,7 @@ def as_json(tracker: Tracker, kernel_file: Path | None) -> dict[str, Any]:
     steps = [_step(one, parent) for parent, one in zip(parents, line, strict=False)]
     return {
         **summary(tracker.run, tracker.state),
+        "detail": tracker.state.status_reason or None,
         "discarded": dict(tracker.discarded),
         "elapsed_seconds": tracker.elapsed_seconds,
         "lineage": steps,

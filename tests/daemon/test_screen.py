@@ -150,6 +150,15 @@ def test_the_report_of_a_run_that_gained_nothing(home, finished, history):
     assert closed(tracker.state) == 0
 
 
+def test_the_report_of_a_run_in_which_every_question_failed_says_why(finished, history):
+    tracker = tracked(finished, history)
+    why = "a round without a kernel to judge: llm_auth: local/m does not take the key"
+    changes = {"stop": StopReason.NO_PROPOSALS, "status_reason": why}
+    tracker.state = tracker.state.model_copy(update=changes)
+    assert why in as_text(tracker, None, "", width=200)
+    assert as_json(tracker, None)["detail"] == why
+
+
 def test_an_unfinished_run_without_an_owner_is_interrupted(finished, history):
     state = tracked(finished, history, 20).state
     assert [words.status_word(state, owned=owned) for owned in (True, False)] == ["running", "interrupted"]

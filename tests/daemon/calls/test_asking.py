@@ -234,6 +234,7 @@ async def test_what_will_not_pass_is_a_failed_proposal(event_log, kind):
     assert {event.error.code for event in events(event_log, run, PlanFailed)} == {f"llm_{kind.value}"}
     assert set(provider.counts.values()) == {1}
     assert event_log.state(run).stop is StopReason.NO_PROPOSALS
+    assert f": llm_{kind.value}: {MODEL} " in event_log.state(run).status_reason
 
 
 async def test_a_prompt_that_is_too_large_is_shortened_once(event_log):
