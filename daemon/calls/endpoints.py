@@ -16,8 +16,15 @@ import structlog
 
 from agent_core.providers import registry, windows
 from agent_core.providers.completion import Completion, CompletionRequest, Provider
-from agent_core.providers.failures import TRIPS_BREAKER, CallError, Failure, FailureKind
-from agent_core.providers.keys import KeyFault, key_of, redact
+from agent_core.providers.failures import (
+    REMEDIES,
+    TRIPS_BREAKER,
+    CallError,
+    Failure,
+    FailureKind,
+    Remedy,
+)
+from agent_core.providers.keys import KeyFault, Secret, key_of, redact
 from agent_core.providers.limits import Limiter, NoTurn
 from agent_core.providers.registry import EndpointSettings
 from agent_core.providers.windows import Window
@@ -102,6 +109,9 @@ class Endpoint:
         self._create = create
         self._policy = policy
         self._provider: Provider | None = None
+        self._key: Secret | None = None
+        self._mended = False  # perhaps: a person was asked to
+        self._replaced: list[Provider] = []
         self._making = asyncio.Lock()
         self._leaders = Leaders()
         was_open = name in event_log.system().breakers
@@ -146,6 +156,7 @@ class Endpoint:
                 request, deadline_seconds=self.settings.deadline_seconds, observe=self.limiter.observe
             )
         except CallError as error:
+            self._mended |= REMEDIES[error.failure.kind] is Remedy.PAUSE
             await self._failed(error.failure)
             raise
         except BaseException:  # also where this process stops: somebody else may probe
@@ -164,21 +175,31 @@ class Endpoint:
         await self._made()
 
     async def _made(self) -> Provider:
-        """Return the provider; a vendor's package takes seconds to import, and the loop goes on meanwhile."""
+        """Return the provider, another one where a person has changed the key since it was refused."""
         async with self._making:
-            if self._provider is None:
-                file = self.settings.key_file
-                try:
-                    key = key_of(self.name, self._env, Path(file) if file else None)
-                except KeyFault as error:
-                    raise CallError(Failure(kind=FailureKind.AUTH, message=str(error))) from error
-                settings = EndpointSettings(base_url=self.settings.base_url, key=key)
-                try:
-                    self._provider = await asyncio.to_thread(self._create, self.name, settings)
-                except Exception as error:  # what a package needs, or what the environment says, is missing
-                    text = redact(f"cannot be set up: {type(error).__name__}: {error}", key)
-                    raise CallError(Failure(kind=FailureKind.INVALID, message=text)) from error
+            if self._provider is not None and not self._mended:
+                return self._provider
+            file = self.settings.key_file
+            try:
+                key = key_of(self.name, self._env, Path(file) if file else None)
+            except KeyFault as error:
+                raise CallError(Failure(kind=FailureKind.AUTH, message=str(error))) from error
+            if self._provider is None or key != self._key:
+                made = await self._new(key)
+                if self._provider is not None:
+                    self._replaced.append(self._provider)  # others may be under way on it
+                self._provider, self._key = made, key
+            self._mended = False
             return self._provider
+
+    async def _new(self, key: Secret | None) -> Provider:
+        """Make a provider; a vendor's package takes seconds to import, and the loop goes on meanwhile."""
+        settings = EndpointSettings(base_url=self.settings.base_url, key=key)
+        try:
+            return await asyncio.to_thread(self._create, self.name, settings)
+        except Exception as error:  # what a package needs, or what the environment says, is missing
+            text = redact(f"cannot be set up: {type(error).__name__}: {error}", key)
+            raise CallError(Failure(kind=FailureKind.INVALID, message=text)) from error
 
     async def _failed(self, failure: Failure) -> None:
         self.limiter.refused(failure)
@@ -201,10 +222,10 @@ class Endpoint:
         await self._log.append([NewEvent(SYSTEM_STREAM, event)])
 
     async def aclose(self) -> None:
-        """Close the provider."""
-        if self._provider is not None:
-            await self._provider.aclose()
-            self._provider = None
+        """Close the provider, and those that it replaced."""
+        while self._provider is not None or self._replaced:
+            closing, self._provider = self._provider or self._replaced.pop(), None
+            await closing.aclose()
 
 
 def _shared(request: CompletionRequest, price: Price | None) -> str | None:

@@ -166,6 +166,47 @@ async def test_a_key_that_cannot_be_had_is_a_failure_like_a_wrong_one(event_log,
     assert caught.value.failure.kind is FailureKind.AUTH
 
 
+@pytest.mark.parametrize("kind", [FailureKind.AUTH, FailureKind.SPEND_LIMIT])
+async def test_a_key_that_was_mended_is_used_by_the_next_question(event_log, tmp_path, kind):
+    """Of the same process: nothing but the file has changed, and a run that waited is let go on."""
+    file = tmp_path / "key"
+    file.touch(mode=0o600)
+    made: list[FakeProvider] = []
+
+    def create(name, settings):
+        refused = settings.key.reveal() == "the-old-one"
+        said = Failure(kind=kind, message="no") if refused else "an answer"
+        made.append(FakeProvider(script=lambda *_: said))
+        return made[-1]
+
+    config = models.daemon_config(local={"key_file": str(file)})
+    found = Endpoints(event_log, config, env={}, create=create)
+    file.write_text("the-old-one")
+    for _ in range(2):
+        with pytest.raises(CallError):
+            await ask(found, request(), None)
+    assert len(made) == 1  # the key is as it was, so is its provider
+    file.write_text("the-new-one")
+    assert await ask(found, request(), None) == "an answer"
+    assert await ask(found, request(), None) == "an answer"
+    assert [len(one.asked) for one in made] == [2, 2]
+    assert not made[0].closed
+    await found.aclose()
+    assert all(one.closed for one in made)
+
+
+async def test_a_key_is_not_looked_for_again_while_it_is_good(event_log, tmp_path):
+    file = tmp_path / "key"
+    file.touch(mode=0o600)
+    file.write_text("the-one")
+    provider = FakeProvider(script=lambda *_: "an answer")
+    config = models.daemon_config(local={"key_file": str(file)})
+    found = Endpoints(event_log, config, env={}, create=lambda *_: provider)
+    await ask(found, request(), None)
+    file.unlink()
+    assert await ask(found, request(), None) == "an answer"
+
+
 async def test_other_settings_make_an_endpoint_anew(event_log):
     provider = FakeProvider(script=lambda *_: "an answer")
     found = endpoints(event_log, provider)
