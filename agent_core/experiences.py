@@ -7,22 +7,35 @@ first one beyond doubt. What is alike is told by the same tags (`agent_core.sequ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from agent_core.sequences import ANY_TARGET, Setting, gained, nearest
+from state.events import Event, ExperienceRecorded, RunForked
 from state.fold import RunState
-from state.model import About, LearntExperience, Tags
+from state.model import About, Experience, LearntExperience, Tags
+from state.records import Recorded
 
 GIVEN = 8
 """Experiences of others that a run is given at most."""
 MOST_CHARACTERS = 3000
 """Of one experience: as much as a planner would be shown."""
 
+HISTORY: tuple[type[Event], ...] = (RunForked, ExperienceRecorded)
+"""Events of a run that `taught` goes by."""
 
-def taught(run: str, state: RunState, where: Setting) -> tuple[LearntExperience, ...]:
-    """Return what a run whose best kernel stood its audit has to tell; nothing where it gained nothing."""
+
+def taught(
+    run: str, state: RunState, history: Iterable[Recorded], where: Setting
+) -> tuple[LearntExperience, ...]:
+    """Return what a run whose best kernel stood its audit has to tell; nothing where it gained nothing.
+
+    `history` are the run's events of the types in HISTORY, its ancestors' included. A fork that judges by
+    something else has in its memory what its parent found under the old problem, target or evaluator; that
+    is not told as if it had been found under the new ones.
+    """
     if state.best is None or not gained(state, where):
         return ()
+    own = _made_here(history)
     return tuple(
         LearntExperience(
             origin=run,
@@ -41,8 +54,20 @@ def taught(run: str, state: RunState, where: Setting) -> tuple[LearntExperience,
             cites=one.cites,
         )
         for one in state.memory
-        if one.summary.strip()
+        if one.summary.strip() and one in own
     )
+
+
+def _made_here(history: Iterable[Recorded]) -> list[Experience]:
+    """Return the experiences made under what the run's kernels are judged by now."""
+    found: list[Experience] = []
+    for item in history:
+        match item.event:
+            case RunForked(rebase=rebase) if rebase is not None:
+                found = []
+            case ExperienceRecorded(experience=experience) if experience is not None:
+                found.append(experience)
+    return found
 
 
 def told(summary: str) -> str:

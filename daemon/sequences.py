@@ -14,6 +14,7 @@ import structlog
 
 import seeds
 from agent_core import strategies
+from agent_core.experiences import HISTORY as OF_EXPERIENCES
 from agent_core.experiences import nearest_to, taught
 from agent_core.proposers import asks_models, looks_ahead
 from agent_core.sequences import HISTORY, Learnt, Setting, learnt, nearest, setting
@@ -87,9 +88,9 @@ def _taught(event_log: EventLog, run: str, state: RunState) -> Iterator[Event]:
     where = _setting(event_log, run, state)
     if where is None:
         return
-    if (sequence := learnt(run, state, _history(event_log, run), where)) is not None:
+    if (sequence := learnt(run, state, _history(event_log, run, HISTORY), where)) is not None:
         yield SequenceLearnt(sequence=sequence)
-    if experiences := taught(run, state, where):
+    if experiences := taught(run, state, _history(event_log, run, OF_EXPERIENCES), where):
         yield ExperiencesLearnt(experiences=experiences)
 
 
@@ -106,9 +107,9 @@ def _setting(event_log: EventLog, run: str, state: RunState) -> Setting | None:
         return None
 
 
-def _history(event_log: EventLog, run: str) -> Iterator[Recorded]:
+def _history(event_log: EventLog, run: str, kinds: Iterable[type[Event]]) -> Iterator[Recorded]:
     after = 0
-    types = [kind.__name__ for kind in HISTORY]
+    types = [kind.__name__ for kind in kinds]
     while page := event_log.read(stream=run, after=after, limit=PAGE, types=types):
         yield from page
         after = page[-1].seq

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from agent_core import requests
 from agent_core.effects import LearningContext
-from agent_core.experiences import GIVEN, MOST_CHARACTERS, nearest_to, taught
+from agent_core.experiences import GIVEN, HISTORY, MOST_CHARACTERS, nearest_to, taught
 from agent_core.roles.llm import LlmRoles, memory
 from agent_core.sequences import Setting
-from state.model import ExperienceKind
+from state.events import ExperienceRecorded
+from state.model import ExperienceKind, Rebase
+from state.records import Recorded
 from tests.support.asking import Answers, Blobs, block, plan_reply
 from tests.support.sequences import experience, imported, tags
 from tests.support.world import World, small
@@ -22,12 +26,22 @@ def finished() -> World:
     return World(small(rounds=2)).finish()
 
 
+def told_by(world: World, where: Setting = WHERE, **changes: Any):
+    """What the run tells, had it ended in this state with `changes`."""
+    history = (
+        Recorded(number, "run", number, 0, event, None, "", None)
+        for number, event in enumerate(world.events, start=1)
+        if isinstance(event, HISTORY)
+    )
+    return taught("run", world.state.model_copy(update=changes), history, where)
+
+
 # --- what a run tells ---
 
 
 def test_a_run_tells_its_whole_memory_with_what_it_is_about():
-    state = finished().state
-    found = taught("run", state, WHERE)
+    world = finished()
+    state, found = world.state, told_by(world)
     assert state.memory
     assert [(one.slow, one.fast, one.cites, one.summary) for one in found] == [
         (one.slow, one.fast, one.cites, one.summary) for one in state.memory
@@ -41,26 +55,56 @@ def test_a_run_tells_its_whole_memory_with_what_it_is_about():
 
 
 def test_what_is_no_sure_gain_tells_nothing():
-    state = finished().state
+    world = finished()
     nowhere = Setting(tags().model_copy(update={"operators": ()}), ())
-    assert taught("run", state.model_copy(update={"best": state.initial}), WHERE) == ()
-    assert taught("run", state.model_copy(update={"best": None}), WHERE) == ()
-    assert taught("run", state, nowhere) == ()
+    assert told_by(world, best=world.state.initial) == ()
+    assert told_by(world, best=None) == ()
+    assert told_by(world, nowhere) == ()
 
 
 def test_what_a_model_wrote_is_bounded_and_cleaned():
-    state = finished().state
-    long = state.memory[0].model_copy(update={"summary": "a\x1b[31mb\u202e" + "c" * 100_000})
+    world = finished()
+    long = world.state.memory[0].model_copy(update={"summary": "a\x1b[31mb\u202e" + "c" * 100_000})
     blank = long.model_copy(update={"summary": " \n"})
-    (found,) = taught("run", state.model_copy(update={"memory": (long, blank)}), WHERE)
+    (key,) = {event.key for event in world.of(ExperienceRecorded)[:1]}
+    world.events += [ExperienceRecorded(key=key, experience=one) for one in (long, blank)]
+    (found,) = told_by(world, memory=(long, blank))
     assert found.summary.startswith("a[31mbccc")
     assert len(found.summary) < MOST_CHARACTERS + 60
     assert "characters left out" in found.summary
 
 
 def test_what_a_run_was_told_it_does_not_tell_as_its_own():
-    state = finished().state.model_copy(update={"experiences": (experience("another"),)})
-    assert {one.origin for one in taught("run", state, WHERE)} == {"run"}
+    assert {one.origin for one in told_by(finished(), experiences=(experience("another"),))} == {"run"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"target": "trn1"}, {"evaluator": "device"}, {"problem": "another"}],
+    ids=["target", "evaluator", "problem"],
+)
+def test_what_a_fork_s_parent_found_under_something_else_it_does_not_tell_as_its_own(changes):
+    parent = World(small(rounds=4)).finish(until=lambda state: state.round == 2 and not state.in_round)
+    before, cut = parent.state.memory, len(parent.events)
+    assert before
+    rebase = Rebase(
+        config=parent.state.config.model_copy(update=changes),
+        problem=parent.state.problem,
+        bounds=parent.state.bounds,
+        toolchain=parent.state.toolchain,
+    )
+    child = parent.fork(cut, rebase=rebase)
+    assert child.state.memory == before, "its planners are told all the same"
+    child.finish()
+    made = {event.experience for event in child.events[cut:] if isinstance(event, ExperienceRecorded)}
+    kept = [one for one in child.state.memory if one in made]
+    assert kept
+    assert len(kept) < len(child.state.memory)
+    assert [(one.slow, one.fast, one.cites) for one in told_by(child)] == [
+        (one.slow, one.fast, one.cites) for one in kept
+    ]
+    again = child.fork(len(child.events))
+    assert told_by(again) == told_by(child), "a fork that judges by the same has its parent's"
 
 
 # --- which ones a run is told ---
