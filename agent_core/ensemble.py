@@ -84,20 +84,25 @@ def _drawn(models: Sequence[Share], draw: int) -> str | None:
 
 def planner_of(state: RunState, key: EffectKey) -> str:
     """Return who answers for a slot; a person's slot has no planner, the run's first one serves it."""
-    return next((one.planner for one in state.slots if one.slot == key.slot), state.config.planner[0])
+    slot = state.slot_of(key)
+    return slot.planner if slot is not None else state.config.planner[0]
 
 
 def model_of(state: RunState, key: EffectKey) -> str | None:
     """Return the model that answers an effect: that of its slot, or one of those given for its role.
 
-    All repairs of a kernel are asked of one model. None where its planner has no model.
+    All repairs of a kernel are asked of one model, and all questions of an effect, though the configuration
+    be another meanwhile. None where its planner has no model.
     """
+    asked = state.open.get(str(key))
+    if asked is not None and asked.calls:
+        return asked.calls[0].model
     config = state.config
     draw = draw_seed(config.seed, key._replace(repair=0))
-    dealt = next((one.model for one in state.slots if one.slot == key.slot), None)
+    slot = state.slot_of(key)
     return (
         _drawn(shares(_of_role(key.role, config)), draw)
-        or dealt
+        or (slot.model if slot is not None else None)
         or _drawn(serving(planner_of(state, key), config), draw)
     )
 

@@ -29,7 +29,6 @@ from state.model import (
     ModelRecord,
     Price,
     Question,
-    SlotAssignment,
     Tokens,
     Usage,
     Verdict,
@@ -126,14 +125,15 @@ def _with(sum_usd: float | None, price: Price | None, tokens: Tokens) -> float |
     return usd(sum_usd + price.cost(Tokens(input=tokens.input, output=tokens.output)))
 
 
-def dealt(
-    models: dict[str, ModelRecord], slots: Iterable[SlotAssignment], attempts: Iterable[Attempt]
-) -> dict[str, ModelRecord]:
-    """Return the records of models after a round: what came of the attempts in the slots that each had."""
-    whose = {slot.slot: slot.model for slot in slots if slot.model is not None}
-    found = dict(models)
+def dealt(state: RunState, attempts: Iterable[Attempt]) -> dict[str, ModelRecord]:
+    """Return the records of models after a round: what came of the attempts in the slots that each had.
+
+    An attempt that is late counts for who had its slot in its own round.
+    """
+    found = dict(state.models)
     for one in attempts:
-        model = whose.get(EffectKey.parse(f"{one.candidate}.executor").slot)
+        slot = state.slot_of(EffectKey.parse(f"{one.candidate}.executor"))
+        model = slot.model if slot is not None else None
         if model is None:
             continue
         before = found.get(model, ModelRecord())

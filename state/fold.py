@@ -75,7 +75,7 @@ from state.tally import tallied
 
 __all__ = ["FOLD_VERSION", "IllegalEvent", "RunState", "apply", "fork", "semantic", "state_hash"]
 
-FOLD_VERSION = 8
+FOLD_VERSION = 9
 """Raised whenever the meaning of the state changes; snapshots of other versions are ignored."""
 
 FORMER = 16
@@ -226,7 +226,7 @@ def _round_completed(state: RunState, event: RoundCompleted) -> RunState:
             key: one for key, one in state.late.items() if (one.competes_in or event.round + 1) > event.round
         },
         attempts=(state.attempts + event.attempts)[-state.config.search.history :],
-        models=calls.dealt(state.models, state.slots, event.attempts),
+        models=calls.dealt(state, event.attempts),
         credits=event.credits,
         reflections=event.reflections,
     )
@@ -249,6 +249,7 @@ def _started(state: RunState, event: EffectStarted) -> RunState:
         request=event.request,
         delivery=event.delivery,
         reserved_usd=event.reserved_usd,
+        slot=before.slot if before else state.slot_of(effect_key(event)),
         calls=before.calls if before else (),
     )
     open_ = {**state.open, event.key: opened}

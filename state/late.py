@@ -50,6 +50,7 @@ def _late(state: RunState, place: EffectKey) -> Late:
     made = state.outcomes.get(str(place))
     return Late(
         parent=parents.get(place.slot, fastest),
+        slot=state.slot_of(place),
         plan=planned.plan if isinstance(planned, PlanProposed) else None,
         kernel=made if isinstance(made, KernelProposed) else None,
     )

@@ -32,6 +32,7 @@ from state.model import (
     Checkpoint,
     Credit,
     Digest,
+    EffectKey,
     Ending,
     Experience,
     Frozen,
@@ -72,11 +73,15 @@ class IllegalEvent(Exception):  # noqa: N818 - the name says what is wrong with 
 
 
 class OpenEffect(Frozen):
-    """An effect that was admitted and has no outcome yet, with the questions to models that it came to."""
+    """An effect that was admitted and has no outcome yet, with the questions to models that it came to.
+
+    `slot` is what its slot was dealt in its round, None where it has none: rounds may have passed since.
+    """
 
     request: Digest
     delivery: int
     reserved_usd: float
+    slot: SlotAssignment | None = None
     calls: tuple[Question, ...] = ()
 
     @property
@@ -88,12 +93,14 @@ class OpenEffect(Frozen):
 class Late(Frozen):
     """A place whose kernel was not judged when its round's deadline passed, by its executor's key.
 
+    `slot` is what its slot was dealt in that round, None for a person's kernel.
     `kernel` and `judged` are its outcomes as they arrive. It competes in the round `competes_in`, the one
     under way when its verdict arrived, or the next if that had its beam already.
     """
 
     parent: Candidate
     plan: Plan | None
+    slot: SlotAssignment | None = None
     kernel: KernelProposed | None = None
     judged: Annotated[EvaluationCompleted | EvaluationFailed, Field(discriminator="type")] | None = None
     competes_in: int | None = None
@@ -207,6 +214,16 @@ class RunState(Frozen):
         """Whether a kernel proposed now competes in this round: until its deadline, or a look at who won."""
         looked = any(key.endswith(Role.VERIFIER) for key in (*self.open, *self.outcomes))
         return self.in_round and not (self.selected or self.expired or looked)
+
+    def slot_of(self, key: EffectKey) -> SlotAssignment | None:
+        """Return what the slot of an effect was dealt in the effect's own round, None where it has none."""
+        if (opened := self.open.get(str(key))) is not None:
+            return opened.slot
+        if (late := self.late.get(str(key.for_role(Role.EXECUTOR)))) is not None:
+            return late.slot
+        if key.round != self.round:
+            return None
+        return next((one for one in self.slots if one.slot == key.slot), None)
 
     @property
     def ended(self) -> bool:

@@ -28,6 +28,8 @@ def semantic(state: RunState) -> dict[str, Any]:
         if config["search"].get("strategy") == "beam":  # as before there were others: those hashes hold
             del config["search"]["strategy"]
     late = [one[part] or {} for one in data["late"].values() for part in ("kernel", "judged")]
+    for one in data["late"].values():
+        del one["slot"]  # as before it was kept: it follows from the round's slots
     for outcome in (*data["outcomes"].values(), *late):
         for name in ("usage", "cached_from", "stage_ms", "tries"):
             outcome.pop(name, None)

@@ -146,7 +146,7 @@ def test_roles_with_models_of_their_own_use_these_and_the_others_the_slot_s():
         update={"executor_models": ("c/codes", "d/codes"), "summarizer_models": ("e/notes",)}
     )
     state = World().state.model_copy(
-        update={"slots": (slot,), "config": settings.model_copy(update={"llm": llm})}
+        update={"round": 1, "slots": (slot,), "config": settings.model_copy(update={"llm": llm})}
     )
     assert ensemble.model_of(state, effect(Role.PLANNER)) == "a/plans"
     assert ensemble.model_of(state, effect(Role.SUMMARIZER)) == "e/notes"

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent_core import ensemble
 from agent_core.decide import decide
 from agent_core.effects import Effect, Record
 from agent_core.survey import survey
 from state.events import (
     BeamSelected,
+    ExecutionStarted,
     KernelDiscarded,
     KernelKept,
     KernelProposed,
@@ -20,8 +23,8 @@ from state.events import (
     RoundDeadlinePassed,
     RoundStarted,
 )
-from state.fold import IllegalEvent, apply
-from state.model import EffectKey, Role
+from state.fold import IllegalEvent, apply, semantic
+from state.model import EffectKey, LlmConfig, Role
 from tests.support.world import Faults, World, fold, small
 
 
@@ -139,6 +142,57 @@ def test_a_person_s_kernel_that_was_not_judged_in_time_is_judged_all_the_same():
     world.finish()
     assert world.state.best.id == key.candidate
     assert world.state.round == 2
+
+
+def two_models(**search) -> World:
+    """A run whose first slot is one model's in its first round and the other's in the next."""
+    changes = {"planner": ("local", "openai"), "llm": LlmConfig(models=("local/a", "openai/b"))}
+    return World(small(rounds=2, plans=2, implementations=1, **search).model_copy(update=changes))
+
+
+def served(world: World, key: EffectKey) -> tuple[str, str | None]:
+    return ensemble.planner_of(world.state, key), ensemble.model_of(world.state, key)
+
+
+def test_who_had_a_slot_answers_for_it_in_later_rounds_too():
+    """An executor that is late is delivered again, as after a kill, while another has its slot."""
+    world = two_models(beam=1)
+    world.finish(until=lambda state: state.in_round)
+    while not in_flight(world, Role.EXECUTOR):
+        world.step()
+    (late, *_) = in_flight(world, Role.EXECUTOR)
+    assert served(world, late) == ("local", "local/a")
+    world._in_flight.remove(late)  # nothing comes of it for now
+    cut_off(world)
+    world.finish(until=lambda state: state.round == 2 and state.in_round)
+    assert [(slot.planner, slot.model) for slot in world.state.slots] == [("openai", "openai/b")]
+    opened = world.state.open[str(late)]
+    world.append(ExecutionStarted(key=str(late), request=opened.request, delivery=2, reserved_usd=0.0))
+    assert served(world, late) == ("local", "local/a")
+    assert served(world, late.for_role(Role.REFLECTOR)) == ("local", "local/a")
+    assert served(world, late._replace(round=2)) == ("openai", "openai/b")
+
+
+def test_what_is_late_counts_for_the_model_that_made_it():
+    world = until_judging(two_models(beam=1))
+    cut_off(world)
+    held, world._in_flight = world._in_flight, []
+    world.finish(until=lambda state: state.round == 2 and state.in_round)
+    world._in_flight.extend(held)
+    world.finish()
+    whose = {event.round: {slot.slot: slot.model for slot in event.slots} for event in world.of(RoundStarted)}
+    counted = Counter(
+        whose[key.round][key.slot]
+        for event in world.of(RoundCompleted)
+        for key in (EffectKey.parse(f"{one.candidate}.executor") for one in event.attempts)
+    )
+    assert counted["local/a"] == len(held) == 2
+    assert {model: one.attempts for model, one in world.state.models.items()} == counted
+
+
+def test_a_late_place_hashes_as_before_its_slot_was_kept(late):
+    assert all(one.slot is not None for one in late.state.late.values())
+    assert not any("slot" in one for one in semantic(late.state)["late"].values())
 
 
 @pytest.mark.parametrize("round_", [0, 2])

@@ -416,7 +416,8 @@ async def test_a_planner_without_a_model_fails_and_says_what_to_set(event_log):
     state = event_log.state(run)
     bare = state.config.model_copy(update={"llm": state.config.llm.model_copy(update={"models": ()})})
     slots = tuple(slot.model_copy(update={"model": None}) for slot in state.slots)
-    event_log.state = lambda _: state.model_copy(update={"config": bare, "slots": slots})
+    changes = {"config": bare, "slots": slots, "open": {}}
+    event_log.state = lambda _: state.model_copy(update=changes)
     with pytest.raises(RoleError, match="no model is given for local"):
         models.desk_of(event_log, FakeProvider()).roles(run, _key(key))
 
