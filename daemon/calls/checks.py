@@ -17,15 +17,18 @@ from state.model import RunConfig
 _MODELS = ("models", "executor_models", "summarizer_models")
 
 
-def faults(run: RunConfig, daemon: DaemonConfig, env: Mapping[str, str]) -> list[str]:
-    """Return what keeps a run's models from being asked; nothing where none of its planners asks any."""
+def faults(run: RunConfig, daemon: DaemonConfig, env: Mapping[str, str], *, sends: bool = True) -> list[str]:
+    """Return what keeps a run's models from being asked; nothing where none of its planners asks any.
+
+    Where nobody `sends`, no keys are needed.
+    """
     planners = [name for name in dict.fromkeys(run.planner) if asks_models(name)]
     if not planners:
         return []
     found = [*_unknown(run), *_unserved(run, planners)]
     if found:
         return found
-    return [*_keyless(run, daemon, env), *_unpaid(run, daemon)]
+    return [*(_keyless(run, daemon, env) if sends else ()), *_unpaid(run, daemon)]
 
 
 def _unknown(run: RunConfig) -> Iterator[str]:

@@ -27,19 +27,29 @@ def foresee(session: Session, wanted: Effective, kernel: Path | None) -> int:
     """Print what a run would cost.
 
     Raises:
-        ConfigError: its models could not be asked.
+        ConfigError: a planner is none, its models could not be asked, or have no room for its prompts.
     """
     import seeds
+    from agent_core import proposers
+    from agent_core.roles import RoleError
     from daemon import wording
     from daemon.calls.checks import faults
     from daemon.calls.estimate import estimate
 
     command = submission(wanted, kernel)
-    if wrong := faults(command.config, wanted.config.daemon, os.environ):
+    try:
+        for name in command.config.planner:
+            proposers.require(name)
+    except proposers.ProposerError as error:
+        raise ConfigError([f"run.planner: {error}"]) from error
+    if wrong := faults(command.config, wanted.config.daemon, os.environ, sends=False):
         raise ConfigError(wrong)
     source = command.kernel if command.kernel is not None else command.files[KERNEL].decode()
     config = wanted.config.model_copy(update={"run": command.config})
-    found = estimate(config, seeds.from_files(command.files), source, wording.read(session.home))
+    try:
+        found = estimate(config, seeds.from_files(command.files), source, wording.read(session.home))
+    except RoleError as error:
+        raise ConfigError([f"run.llm.models: {error.info.message}; {error.info.hint}"]) from error
     session.emit(
         {
             "rows": [asdict(row) for row in found.rows],

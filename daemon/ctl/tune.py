@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
+import remote
 from daemon.config import DEFAULT, Config, Effective
 from daemon.ctl import exits
 from daemon.ctl.answers import send
@@ -22,6 +23,7 @@ from daemon.errors import DaemonError
 from daemon.verbs import run_id
 from state.errors import StateError
 from state.events import RoundCompleted
+from state.model import RunConfig
 from state.reader import LogReader
 from state.records import Recorded
 
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
     from daemon.tuned.figures import Scale
     from seeds import Problem
 
-PLANNERS = ("knobs", "builtin")
+KNOBS = "knobs"
+PLANNERS = (KNOBS, "builtin")
 """Who proposes where nobody says otherwise: points of the space, and edits of their sources."""
 
 TARGET_KEY = "run.search.target_ms"
@@ -91,9 +94,7 @@ def _aimed(wanted: Effective, started: Started) -> tuple[Effective, str]:
     """The configuration with the target as a latency, and a line on what that comes to."""
     sources = dict(wanted.sources)
     run = wanted.config.run.model_copy(update={"size": "full"})  # of the problem, which is the size
-    if sources.get("run.planner", DEFAULT) == DEFAULT:
-        run = run.model_copy(update={"planner": PLANNERS})
-        sources["run.planner"] = "tune"
+    run, sources["run.planner"] = _with_knobs(run, sources.get("run.planner", DEFAULT))
     scale, share = started.scale(wanted.config), started.workload.target_mfu
     target_ms = scale.latency_ms(share)
     if sources.get(TARGET_KEY, DEFAULT) != DEFAULT:
@@ -105,10 +106,21 @@ def _aimed(wanted: Effective, started: Started) -> tuple[Effective, str]:
         sources[TARGET_KEY] = "TARGET_MFU"
         best = scale.mfu(scale.roofline_ms) or 0.0
         note = f"target: an MFU of {percentage(100 * share)}, which is {ms(target_ms)}"
+        tight_ms = remote.bounds(started.problem, run.size, run.target).tight_ms
         if best < share:
             note += f"; the roofline of {run.target} allows {percentage(100 * best)} at most"
+        elif target_ms < tight_ms:
+            note += f"; below the tight bound of {ms(tight_ms)}, so that other rules will end the run"
     config = wanted.config.model_copy(update={"run": run})
     return replace(wanted, config=config, sources=sources), note
+
+
+def _with_knobs(run: RunConfig, origin: str) -> tuple[RunConfig, str]:
+    """Have the space searched beside whom a file or the environment names; a flag of this call decides."""
+    if origin.startswith("--") or KNOBS in run.planner:
+        return run, origin
+    planner = PLANNERS if origin == DEFAULT else (KNOBS, *run.planner)
+    return run.model_copy(update={"planner": planner}), "tune"
 
 
 def _export_again(session: Session, workload: Path | None, run: str, flags: dict[str, Any]) -> int:
@@ -161,6 +173,8 @@ class Files:
         if self.trouble:
             again = typed("tune", *self.session.home_words, "--export", tracker.run, "--into", "FOLDER")
             return told, f"The files could not be written: {self.trouble}; write them with {again}"
+        if told["best_folder"] is None:
+            return told, f"Files are under {self.root}; there is no correct kernel among them"
         share = "" if told["mfu"] is None else f", MFU {percentage(100 * told['mfu'])} predicted"
         return told, f"Files are under {self.root}; the best kernel is {told['best_folder']}{share}"
 

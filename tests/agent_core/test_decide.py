@@ -390,6 +390,16 @@ def test_without_repairs_the_first_refusal_is_final():
     assert len(proposer.seen) == 1
 
 
+@pytest.mark.parametrize(("predictions", "second"), [(8, 1), (0, 2)])
+def test_a_plan_that_looking_ahead_found_has_one_implementation(predictions, second):
+    numbers = {"beam": 2, "plans": 2, "implementations": 2, "rounds": 2, "lookahead_predictions": predictions}
+    both = small(**numbers).model_copy(update={"planner": ("scripted", "builtin")})
+    world = World(both, kernel=ROOT, proposer=Paths(), judge=judged_by({ROOT: 10.0, "k.0": 9.0, "k.1": 9.5}))
+    world.finish(until=in_round(2))
+    slots = {slot.planner: slot.implementations for event in world.of(RoundStarted) for slot in event.slots}
+    assert slots == {"scripted": 2, "builtin": second}
+
+
 def test_a_proposer_that_cannot_repair_is_not_asked_to():
     config = small(plans=1, implementations=1, rounds=1, repairs=2).model_copy(
         update={"planner": ("builtin",)}

@@ -134,3 +134,28 @@ def test_a_dry_run_says_what_keeps_the_run_from_starting(ctl):
     called = ctl("run", "--dry-run", "--set", 'run.planner=["local"]', "--problem", "silu")
     assert called.status != 0
     assert "no model is given for local" in called.err
+
+
+@pytest.mark.parametrize(
+    ("planner", "window", "said"),
+    [
+        ("anthropi", "64000", "run.planner: no proposer is called 'anthropi' (did you mean 'anthropic'?)"),
+        ("local", "4096", "use a model with a larger context window"),
+    ],
+)
+def test_a_dry_run_is_refused_in_a_line(ctl, planner, window, said):
+    models = [word.replace('["local"]', f'["{planner}"]') for word in MODELS]
+    called = ctl("run", "--dry-run", *models, "--set", f'daemon.windows=["{MODEL}={window}/2048"]')
+    assert called.status == 2
+    assert said in called.err
+    assert "Traceback" not in called.err
+
+
+def test_a_dry_run_needs_no_key(ctl, monkeypatch):
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    model = 'run.llm.models=["anthropic/claude-sonnet-4-5"]'
+    called = ctl(
+        "run", "--dry-run", "--problem", "silu", "--rounds", "1", "--set", "run.cap_usd=5",
+        "--set", 'run.planner=["anthropic"]', "--set", model,
+    )  # fmt: skip
+    assert called.status == 0, called.err

@@ -168,6 +168,22 @@ def aimed(home, path, **given):
     return _aimed(wanted, _read(path, wanted.config))
 
 
+def test_knobs_are_searched_beside_whom_the_configuration_file_names(home, workload):
+    home.mkdir(exist_ok=True)
+    (home / "config.toml").write_text('[run]\nplanner = ["scripted"]\n')
+    found, _ = aimed(home, workload)
+    assert found.config.run.planner == ("knobs", "scripted")
+    assert found.sources["run.planner"] == "tune"
+
+
+def test_a_target_below_the_tight_bound_is_named_as_such(home, tmp_path, text):
+    path = tmp_path / "product.py"
+    path.write_text(text.replace("TARGET_MFU = 1", "TARGET_MFU = 0.99"))
+    assert "below the tight bound" in aimed(home, path)[1]
+    path.write_text(text.replace("TARGET_MFU = 1", "TARGET_MFU = 0.1"))
+    assert "below the tight bound" not in aimed(home, path)[1]
+
+
 def test_a_target_is_a_latency_unless_one_was_given_or_there_is_no_product(home, workload):
     found, note = aimed(home, workload)
     flops, ms = 2 * 512 * 512 * 1024, found.config.run.search.target_ms
