@@ -57,30 +57,36 @@ class Leaders:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._leading: dict[str, asyncio.Event] = {}
         self._warm: dict[str, float] = {}
 
     @asynccontextmanager
-    async def behind(self, shared: str | None) -> AsyncIterator[None]:
-        """Wait until a question with this beginning was answered, or be the one; None waits for nobody.
+    async def behind(self, shared: str | None, *, wait_seconds: float) -> AsyncIterator[None]:
+        """Wait until a question with this beginning is over, or be the one; None waits for nobody.
 
-        A first question that fails leaves its place to the next.
+        Those who waited for a first question that failed go together all the same: one after the other they
+        would wait longest where the endpoint is sick.
+
+        Raises:
+            NoTurn: it takes longer than `wait_seconds`.
         """
         if shared is None or self._is_warm(shared):
             yield
-            return
-        lock = self._locks.setdefault(shared, asyncio.Lock())
-        await lock.acquire()
-        if self._is_warm(shared):
-            lock.release()
+        elif shared in self._leading:
+            try:
+                async with asyncio.timeout(wait_seconds):
+                    await self._leading[shared].wait()
+            except TimeoutError:
+                raise NoTurn(wait_seconds) from None
             yield
-            return
-        try:
-            yield
-            self._warm[shared] = self._clock() + WARM_SECONDS
-            self._locks.pop(shared, None)  # whoever waits at it finds it warm; after a failure it stays
-        finally:
-            lock.release()
+        else:
+            over = self._leading[shared] = asyncio.Event()
+            try:
+                yield
+                self._warm[shared] = self._clock() + WARM_SECONDS
+            finally:
+                del self._leading[shared]
+                over.set()
 
     def _is_warm(self, shared: str) -> bool:
         now = self._clock()
@@ -127,12 +133,11 @@ class Endpoint:
             NoTurn: that would take longer than `wait_seconds`.
         """
         until = time.monotonic() + wait_seconds
-        async with (
-            self._leaders.behind(_shared(request, price)),
-            self.limiter.turn(windows.count_of(request), wait_seconds=wait_seconds),
-        ):
-            await self._admitted(until)
-            yield
+        async with self._leaders.behind(_shared(request, price), wait_seconds=wait_seconds):
+            left = max(0.0, until - time.monotonic())
+            async with self.limiter.turn(windows.count_of(request), wait_seconds=left):
+                await self._admitted(until)
+                yield
 
     async def _admitted(self, until: float) -> None:
         while True:

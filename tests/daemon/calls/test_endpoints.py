@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -83,14 +84,68 @@ async def test_the_first_of_a_fan_out_goes_alone_and_the_others_together(event_l
     assert sorted(await under_way(event_log, price, cases)) == [1, 1, 2, 3, 4]
 
 
-async def test_a_first_one_that_fails_leaves_its_place_to_the_next(event_log):
+async def test_after_a_first_one_that_fails_the_others_go_together(event_log):
     price = endpoints(event_log, FakeProvider()).price(MODEL)
     cases = [request(f"case {number}") for number in range(4)]
 
     def script(asked, number):
         return Failure(kind=FailureKind.SERVER, message="no") if number == 1 else "an answer"
 
-    assert sorted(await under_way(event_log, price, cases, script)) == [1, 1, 1, 2]
+    assert sorted(await under_way(event_log, price, cases, script)) == [1, 1, 2, 3]
+
+
+async def test_who_comes_after_one_that_failed_is_a_first_one_again():
+    leaders, inside = Leaders(), []
+
+    async def go(name: str) -> None:
+        async with leaders.behind("a", wait_seconds=60):
+            inside.append(name)
+            await asyncio.sleep(0)
+            inside.append(name)
+
+    with pytest.raises(LookupError):
+        async with leaders.behind("a", wait_seconds=60):
+            raise LookupError
+    await asyncio.gather(go("x"), go("y"), go("z"))
+    assert inside[:2] == ["x", "x"]
+    assert set(inside[2:4]) == {"y", "z"}
+
+
+async def test_nobody_waits_behind_another_beyond_its_patience(event_log):
+    """The first one hangs for as long as the test lasts."""
+    found = endpoints(event_log, FakeProvider())
+    price, endpoint = found.price(MODEL), found.get("local")
+    async with endpoint.turn(request(), price, wait_seconds=60):
+        for seconds in (0.0, 0.001):
+            with pytest.raises(NoTurn):
+                async with endpoint.turn(request("another"), price, wait_seconds=seconds):
+                    pass
+
+
+async def test_what_is_left_of_a_patience_is_all_that_follows_behind_a_first_one(event_log, monkeypatch):
+    """Of ten seconds six are gone behind the first one, so four are left for the limits."""
+    found = endpoints(event_log, FakeProvider())
+    price, endpoint = found.price(MODEL), found.get("local")
+    now, given = [100.0], []
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    turn = endpoint.limiter.turn
+
+    def noting(tokens, *, wait_seconds):
+        given.append(wait_seconds)
+        return turn(tokens, wait_seconds=wait_seconds)
+
+    monkeypatch.setattr(endpoint.limiter, "turn", noting)
+
+    async def follow() -> None:
+        async with endpoint.turn(request("another"), price, wait_seconds=10.0):
+            pass
+
+    async with endpoint.turn(request(), price, wait_seconds=10.0):
+        following = asyncio.create_task(follow())
+        await asyncio.sleep(0)
+        now[0] += 6.0
+    await following
+    assert given == [10.0, 4.0]
 
 
 @pytest.mark.parametrize("why", ["no price is known", "caches are not cheaper", "little is shared"])
@@ -108,12 +163,12 @@ async def test_nobody_waits_where_nothing_is_saved(event_log, why):
 async def test_what_is_warm_goes_cold_again():
     now = [0.0]
     leaders = Leaders(clock=lambda: now[0])
-    async with leaders.behind("a"):
+    async with leaders.behind("a", wait_seconds=60):
         pass
     inside: list[str] = []
 
     async def go(name: str) -> None:
-        async with leaders.behind("a"):
+        async with leaders.behind("a", wait_seconds=60):
             inside.append(name)
             await asyncio.sleep(0.01)
             inside.append(name)
