@@ -22,7 +22,7 @@ from agent_core import (
     verification,
 )
 from agent_core.effects import Decision, Record
-from agent_core.proposers import repairs
+from agent_core.proposers import looks_ahead, repairs
 from agent_core.requests import effects_of, initial_effect
 from agent_core.stop import stop
 from agent_core.survey import refusal, survey
@@ -106,6 +106,7 @@ def _person_waits(state: RunState) -> bool:
 def _round_started(state: RunState, config: RunConfig, *, plans: int) -> RoundStarted:
     """Deal parents to slots, and planners to them in turn, one further each round; and models to planners."""
     search = config.search
+    ahead = search.lookahead_predictions > 0  # then a plan names its kernel: there is no second one
     parents = strategies.parents(state, config)
     turns = [config.planner[(state.round + number) % len(config.planner)] for number in range(len(parents))]
     models = ensemble.deal(state, config, turns)
@@ -116,7 +117,7 @@ def _round_started(state: RunState, config: RunConfig, *, plans: int) -> RoundSt
             planner=planner,
             model=model,
             plans=plans,
-            implementations=search.implementations,
+            implementations=1 if ahead and looks_ahead(planner) else search.implementations,
             repairs=search.repairs if repairs(planner) else 0,
         )
         for number, (parent, planner, model) in enumerate(zip(parents, turns, models, strict=True))
