@@ -137,7 +137,12 @@ class Endpoint:
             left = max(0.0, until - time.monotonic())
             async with self.limiter.turn(windows.count_of(request), wait_seconds=left):
                 await self._admitted(until)
-                yield
+                admitted = self._breaker
+                try:
+                    yield
+                finally:
+                    if self._breaker is admitted:  # a probe told nothing: nothing was sent
+                        self._breaker = breaker.withdrawn(admitted)
 
     async def _admitted(self, until: float) -> None:
         while True:

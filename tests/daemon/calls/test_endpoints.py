@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 import pytest
@@ -199,6 +200,53 @@ async def test_a_breaker_is_kept_in_the_log_and_a_new_process_probes(event_log):
     assert event_log.system().breakers == {}
     kinds = [item.type for item in event_log.read(stream=SYSTEM_STREAM)]
     assert kinds == [BreakerOpened.__name__, BreakerClosed.__name__]
+
+
+async def test_a_probe_that_sends_nothing_makes_room_for_another(event_log):
+    """As when the run has no budget for it, or was paused while it waited."""
+    error = ErrorInfo(code="server", message="down")
+    await event_log.append([NewEvent(SYSTEM_STREAM, BreakerOpened(name="local", error=error))])
+    provider = FakeProvider(script=lambda *_: "an answer")
+    found = endpoints(event_log, provider, policy=BreakerPolicy(probe_seconds=600))
+    for _ in range(2):
+        with pytest.raises(LookupError):
+            async with found.get("local").turn(request(), None, wait_seconds=0.01):
+                raise LookupError
+    async with found.get("local").turn(request(), None, wait_seconds=0.01):
+        pass
+    assert provider.asked == []
+    assert event_log.system().breakers == {"local": "down"}
+    assert await ask(found, request(), None) == "an answer"
+    assert event_log.system().breakers == {}
+
+
+async def test_who_sends_nothing_withdraws_no_probe_but_its_own(event_log):
+    def script(asked, delivery):
+        return Failure(kind=FailureKind.SERVER, message="down")
+
+    policy = BreakerPolicy(failures=1, pause_seconds=0.001, longest_seconds=0.001, probe_seconds=600)
+    found = endpoints(event_log, FakeProvider(script=script), policy=policy)
+    endpoint = found.get("local")
+    async with contextlib.AsyncExitStack() as probing:
+        async with endpoint.turn(request(), None, wait_seconds=30):  # while it is closed
+            with pytest.raises(CallError):
+                await ask(found, request(), None)
+            await probing.enter_async_context(endpoint.turn(request(), None, wait_seconds=30))
+        with pytest.raises(NoTurn):
+            async with endpoint.turn(request(), None, wait_seconds=0.01):
+                pass
+
+
+async def test_a_probe_that_failed_is_not_withdrawn(event_log):
+    error = ErrorInfo(code="server", message="down")
+    await event_log.append([NewEvent(SYSTEM_STREAM, BreakerOpened(name="local", error=error))])
+    provider = FakeProvider(script=lambda *_: Failure(kind=FailureKind.SERVER, message="down"))
+    found = endpoints(event_log, provider, policy=BreakerPolicy(pause_seconds=600))
+    with pytest.raises(CallError):
+        await ask(found, request(), None)
+    with pytest.raises(NoTurn):
+        async with found.get("local").turn(request(), None, wait_seconds=0.01):
+            pass
 
 
 async def test_failures_of_the_question_are_none_of_the_endpoint(event_log):
