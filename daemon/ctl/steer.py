@@ -160,7 +160,7 @@ def naming(run: str | None) -> Iterator[None]:
 
 def queued(session: Session, sent: Sent, verb: str, **known: str) -> None:
     """Say that a command waits for an owner of the home."""
-    text = f"queued: {verb}; nobody owns this home now (its next owner takes it up)"
+    text = f"queued: {verb}; nobody owns this home now; agentd, or the next agentctl run, takes it up"
     if "run" in known:
         run = known["run"]
         go = typed("resume", *session.home_words, run)
