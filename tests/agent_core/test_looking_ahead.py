@@ -15,6 +15,7 @@ from state.events import (
     PredictionBatch,
     PredictionStarted,
     RoundCompleted,
+    RoundStarted,
 )
 from state.model import ErrorInfo, Plan, Prediction, Step
 from tests.support.world import Faults, World, small
@@ -55,6 +56,14 @@ def test_the_plans_are_what_was_found_and_only_they_are_judged():
     assert len(judged) < batch.predicted
     assert world.state.tally.predicted == batch.predicted
     assert world.state.tally.evaluated == len(judged)
+
+
+@pytest.mark.parametrize(("predictions", "implementations"), [(8, 1), (0, 2)])
+def test_a_plan_that_was_found_has_one_implementation(predictions, implementations):
+    world = World(small(rounds=2, implementations=2, repairs=0, lookahead_predictions=predictions)).finish()
+    slots = [slot for event in world.of(RoundStarted) for slot in event.slots]
+    assert slots
+    assert {slot.implementations for slot in slots} == {implementations}
 
 
 def test_what_was_judged_before_is_told_to_who_looks_ahead():
