@@ -8,7 +8,7 @@ import pytest
 
 from agent_core.decide import decide
 from agent_core.effects import Effect, ImplementRequest, LearningContext, PlanRequest, Record
-from agent_core.roles import KernelAnswer, RoleError
+from agent_core.roles import KernelAnswer
 from agent_core.roles.scripted import BROKEN, Scripted
 from state.events import (
     BeamSelected,
@@ -21,7 +21,6 @@ from state.events import (
     KernelProposed,
     KernelReverted,
     MemoryCurated,
-    PlanProposed,
     PlanStarted,
     ReflectionRecorded,
     ReflectionStarted,
@@ -39,7 +38,6 @@ from state.model import (
     INITIAL_KEY,
     BeamRole,
     EffectKey,
-    ErrorInfo,
     Role,
     RunStatus,
     StopReason,
@@ -288,42 +286,6 @@ def test_a_round_that_nobody_could_judge_ends_the_run_as_infrastructure():
     assert len(world.of(RoundCompleted)) == 1
 
 
-@pytest.mark.parametrize(
-    ("role", "why"),
-    [("plan", "nothing_applies: no idea at all"), ("implement", "unmatched_edit: no such line")],
-)
-def test_a_round_without_a_kernel_still_closes_and_ends_the_run(role, why):
-    class Mute(Paths):
-        async def plan(self, request, read):
-            if role == "plan":
-                raise RoleError(ErrorInfo(code="nothing_applies", message="no idea\nat all"))
-            return await super().plan(request, read)
-
-        async def implement(self, request, read):
-            raise RoleError(ErrorInfo(code="unmatched_edit", message="no such line"))
-
-    world = World(small(rounds=5), kernel=ROOT, proposer=Mute(), judge=judged_by({ROOT: 10.0})).finish()
-    assert world.state.stop is StopReason.NO_PROPOSALS
-    assert world.state.status_reason == f"a round without a kernel to judge: {why}"
-    assert world.of(BeamSelected)[-1].beam[0].candidate == world.state.initial
-    planned = len(world.of(PlanProposed))
-    failed = world.state.attempts
-    assert len(failed) == 2 * planned == len(world.of(ReflectionRecorded))
-    assert all(attempt.error and attempt.error.code == "unmatched_edit" for attempt in failed)
-
-
-@pytest.mark.parametrize("order", range(6))
-def test_the_first_failure_of_a_round_without_a_kernel_is_told_in_whatever_order_they_came(order):
-    class Mute(Paths):
-        async def plan(self, request, read):
-            raise RoleError(ErrorInfo(code="llm_auth", message=request.key))
-
-    world = World(
-        small(rounds=5, plans=4), kernel=ROOT, proposer=Mute(), judge=judged_by({ROOT: 10.0}), order=order
-    ).finish()
-    assert world.state.status_reason.endswith(": llm_auth: r1.b0.p0.k0.f0.planner")
-
-
 # --- repair ----------------------------------------------------------------------------------------
 
 
@@ -388,16 +350,6 @@ def test_without_repairs_the_first_refusal_is_final():
     proposer = Clumsy("!one")
     clumsy(proposer, repairs=0)
     assert len(proposer.seen) == 1
-
-
-@pytest.mark.parametrize(("predictions", "second"), [(8, 1), (0, 2)])
-def test_a_plan_that_looking_ahead_found_has_one_implementation(predictions, second):
-    numbers = {"beam": 2, "plans": 2, "implementations": 2, "rounds": 2, "lookahead_predictions": predictions}
-    both = small(**numbers).model_copy(update={"planner": ("scripted", "builtin")})
-    world = World(both, kernel=ROOT, proposer=Paths(), judge=judged_by({ROOT: 10.0, "k.0": 9.0, "k.1": 9.5}))
-    world.finish(until=in_round(2))
-    slots = {slot.planner: slot.implementations for event in world.of(RoundStarted) for slot in event.slots}
-    assert slots == {"scripted": 2, "builtin": second}
 
 
 def test_a_proposer_that_cannot_repair_is_not_asked_to():
