@@ -48,7 +48,7 @@ def test_an_unknown_target_is_named_with_those_known(ctl, home):
 
 @pytest.mark.parametrize(
     ("planner", "words"),
-    [("nobody", ("nobody", "builtin")), ("anthropic", ("anthropic", "not in this version"))],
+    [("nobody", ("nobody", "builtin")), ("anthropic", ("no model is given for anthropic", "run.llm.models"))],
 )
 def test_a_proposer_that_is_not_there(ctl, planner, words):
     called = ctl("run", *(word.replace("scripted", planner) for word in FAKE))

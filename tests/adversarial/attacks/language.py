@@ -184,12 +184,12 @@ ATTACKS = (
     ),
     Attack(
         "work in the body of a class",
-        before("class A:\n    held = [0 for i in range(10**12)]"),
+        before("class A:\n    held = max(i for i in range(10**12))"),
         endless("cpu_limit"),
     ),
     Attack(
         "work in a default",
-        before("def f(a=[0 for i in range(10**12)]):\n    return a"),
+        before("def f(a=max(i for i in range(10**12))):\n    return a"),
         endless("cpu_limit"),
     ),
     Attack("a text a billion wide", body("raise ValueError(f'{1:>{10**10}}')"), RAISED),
