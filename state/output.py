@@ -29,7 +29,7 @@ def output(home: Path, target: Path, *, replace: bool) -> Iterator[Path]:
         StorageFull, StorageFailed: the disk has no room for it, or failed; what was there is as it was.
     """
     check_output(home, target, replace=replace)
-    with _named(target), whole(_place(target)) as part:
+    with named(target), whole(_place(target)) as part:
         yield part
 
 
@@ -45,7 +45,7 @@ def check_output(home: Path, target: Path, *, replace: bool) -> None:
     Raises:
         BadTarget: it belongs to the log of `home`, is no file, has no folder, or is there and to stay.
     """
-    with _named(target):
+    with named(target):
         place = _place(target)
         if _belongs(home, place):
             raise BadTarget(f"{target} belongs to the log itself; name a file elsewhere")
@@ -73,7 +73,7 @@ def _belongs(home: Path, place: Path) -> bool:
 
 
 @contextmanager
-def _named(target: Path) -> Iterator[None]:
+def named(target: Path) -> Iterator[None]:
     """Let no OSError leave the block: the name that was given is what a person knows."""
     full = f"{target}: no space left for it; free some and retry"
     try:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 import seeds
 from daemon.tuned.figures import Scale
-from daemon.tuned.files import IR, KERNEL, LOG, NOTES, RESULT, Layout
+from daemon.tuned.files import BASELINE, IR, KERNEL, LOG, NOTES, RESULT, Layout
 from daemon.tuned.gather import gathered
 from state.errors import BadTarget
-from state.output import write_output
+from state.output import named, write_output
 from state.reader import LogReader
 
 _FOLDERS = re.compile(r"batch_\d+/kernel_\d+|edit_\d+/kernel")
@@ -40,8 +41,8 @@ def export(home: Path, run: str, root: Path) -> Exported:
         layout = _layout(reader, run)
         made, last = layout.files(), layout.latest()
     for path, data in made.items():
-        _write(home, root / path, data)
-    _clear(root, {path.rpartition("/")[0] for path in made})
+        _write(home, root, path, data)
+    _clear(root, made)
     return Exported(root, len(made), last["running_best_kernel"], last["mfu"])
 
 
@@ -62,24 +63,44 @@ def _layout(reader: LogReader, run: str) -> Layout:
     )
 
 
-def _write(home: Path, path: Path, data: bytes) -> None:
-    """Put a file where it goes, unless it is there as it should be."""
-    try:
+def _write(home: Path, root: Path, name: str, data: bytes) -> None:
+    """Put a file where it goes, unless it is there as it should be.
+
+    Raises:
+        BadTarget: it cannot be written, or a link below the root leads elsewhere.
+    """
+    path = root / name
+    if _leads_away(root, name):
+        raise BadTarget(f"{path}: a link is in the way, and it may lead to files of somebody else")
+    with named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadTarget(f"{path.parent}: {error.strerror}") from error
-    if not (path.is_file() and path.read_bytes() == data):
-        write_output(home, path, data)
+        if path.is_file() and path.read_bytes() == data:
+            return
+    write_output(home, path, data)
 
 
-def _clear(root: Path, folders: set[str]) -> None:
-    """Take away the kernels' folders that are not of this run; of what else lies there, nothing."""
-    for path in sorted(root.glob("*/kernel*")):
-        name = path.relative_to(root).as_posix()
-        if name in folders or not _FOLDERS.fullmatch(name) or not path.is_dir():
+def _clear(root: Path, made: Collection[str]) -> None:
+    """Take away the files of kernels that are not of this run; of what else lies there, nothing."""
+    folders = [BASELINE, *(path.relative_to(root).as_posix() for path in sorted(root.glob("*/kernel*")))]
+    for folder in folders:
+        if not (folder == BASELINE or _FOLDERS.fullmatch(folder)) or _leads_away(root, folder):
             continue
-        for file in _NAMES:
-            (path / file).unlink(missing_ok=True)
-        for folder in (path, path.parent):
-            if not any(folder.iterdir()):
-                folder.rmdir()
+        with named(root / folder):
+            _clear_folder(root, folder, made)
+
+
+def _clear_folder(root: Path, folder: str, made: Collection[str]) -> None:
+    if not (root / folder).is_dir():
+        return
+    for name in _NAMES:
+        if f"{folder}/{name}" not in made:
+            (root / folder / name).unlink(missing_ok=True)
+    for path in (root / folder, (root / folder).parent):
+        if path != root and not any(path.iterdir()):
+            path.rmdir()
+
+
+def _leads_away(root: Path, name: str) -> bool:
+    """Whether a part of the path below the root is a link; the root itself may be one."""
+    path = Path(name)
+    return any((root / part).is_symlink() for part in (path, *path.parents) if part != Path())

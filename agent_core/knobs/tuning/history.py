@@ -48,13 +48,10 @@ def origin(attempts: Sequence[Attempt], parent: Candidate) -> str | None:
 
 def commonest_failure(attempts: Sequence[Attempt]) -> str:
     """The code of the error that most refused points had, with how many; empty where none was refused."""
-    codes = Counter(
-        item.error.code
-        for item in attempts
-        if item.error is not None and item.technique.startswith(TECHNIQUE)
-    )
+    points = [item for item in attempts if item.technique.startswith(TECHNIQUE)]
+    codes = Counter(item.error.code for item in points if item.error is not None)
     code, count = min(codes.items(), key=lambda one: (-one[1], one[0]), default=("", 0))
-    return f"{code} ({count} of {len(attempts)} attempts)" if count else ""
+    return f"{code} ({count} of {len(points)} attempts)" if count else ""
 
 
 def _latencies(attempts: Sequence[Attempt], parent: Candidate) -> dict[str, float]:

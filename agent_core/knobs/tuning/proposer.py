@@ -135,9 +135,7 @@ class KnobProposer:
         """The same points for every plan of a parent in a round: drawn from what they have in common."""
         ask = self._asking(request, read)
         context = LearningContext.model_validate_json(read(request.context))
-        start = (
-            origin(context.attempts, request.parent) or (await ask({"job": "defaults"}))["points"][0]["text"]
-        )
+        start = origin(context.attempts, request.parent) or await _first_default(ask)
         variant = start.split(" ")[0]
         trials = [
             [one.text, one.ms, one.failure]
@@ -193,6 +191,14 @@ def _plan(request: PlanRequest, number: int, looked: Variants) -> Plan:
         prediction=Prediction(speedup=round(speedup, 6), reason=reason),
         detail={"source": one.source},
     )
+
+
+async def _first_default(ask: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]) -> str:
+    """The text of the point to begin from; raises RoleError where no variant fits anywhere."""
+    made = await ask({"job": "defaults"})
+    if not made["points"]:
+        raise failure("nothing_applies", "; ".join(made["reasons"]))
+    return str(made["points"][0]["text"])
 
 
 def _feedback(request: LookAheadRequest | PlanRequest, read: ReadBlob) -> Feedback:

@@ -60,6 +60,8 @@ def _defaults(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict[st
 def _next(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict[str, Any]:
     """The next points of one variant, after a history of batches of it."""
     variant = values["variant"]
+    if variant not in graphs:
+        raise KnobError(f"there is no variant {variant} of this workload any more")
     history = [
         Tried(Mode(one["mode"]), tuple(_trials(one["trials"], graphs)), one["knob"])
         for one in values["history"]

@@ -118,6 +118,39 @@ def test_another_run_takes_the_place_of_one(home, finished, root):
     assert json.loads((root / "summary.json").read_text())["run"] == second
 
 
+@pytest.mark.parametrize("inside", ["batch_0", "batch_0/kernel_9"])
+def test_what_a_link_leads_to_is_left_alone(home, finished, root, tmp_path, inside):
+    theirs = tmp_path / "theirs"
+    (theirs / "kernel_9").mkdir(parents=True)
+    (theirs / "kernel_9" / "kernel.py").write_text("x = 1")
+    (theirs / "kernel.py").write_text("x = 2")
+    (root / inside).parent.mkdir(parents=True)
+    (root / inside).symlink_to(theirs)
+    export(home, finished, root)
+    assert (theirs / "kernel_9" / "kernel.py").read_text() == "x = 1"
+    assert (theirs / "kernel.py").read_text() == "x = 2"
+    (root / "edit_0" / "kernel").rename(tmp_path / "moved")
+    (root / "edit_0" / "kernel").symlink_to(tmp_path / "moved")
+    with pytest.raises(BadTarget, match="a link is in the way"):
+        export(home, finished, root)
+
+
+def test_files_of_another_run_beside_this_ones_go(home, finished, root):
+    export(home, finished, root)
+    for folder in ("nkipy_baseline", "edit_0/kernel"):
+        (root / folder / "ir.txt").write_text("of another run")
+    (root / "nkipy_baseline" / "mine.txt").write_text("a person's")
+    export(home, finished, root)
+    assert not list(root.rglob("ir.txt"))
+    assert (root / "nkipy_baseline" / "mine.txt").exists()
+
+
+def test_a_folder_where_a_file_should_be_is_named(home, finished, root):
+    (root / "batch_9" / "kernel_0" / "kernel.py").mkdir(parents=True)
+    with pytest.raises(BadTarget, match="kernel_0: cannot be written"):
+        export(home, finished, root)
+
+
 def test_what_is_not_there_and_what_is_the_logs_own_is_refused(home, finished, root):
     with pytest.raises(StreamUnknown):
         export(home, "nothing", root)

@@ -41,7 +41,7 @@ def test_latencies_follow_up_and_down_the_line_of_descent() -> None:
 
 def test_what_was_refused_says_for_what() -> None:
     assert {one.text: one.failure for one in seen(LINE, kernel("b", 4.0))}["point d"] == "wrong_result"
-    assert commonest_failure(LINE) == "wrong_result (1 of 5 attempts)"
+    assert commonest_failure(LINE) == "wrong_result (1 of 4 attempts)"
     assert commonest_failure(LINE[:3]) == ""
 
 

@@ -18,7 +18,7 @@ from agent_core.effects import (
     SummarizeRequest,
 )
 from agent_core.knobs.tuning import create
-from agent_core.knobs.tuning.proposer import KnobProposer
+from agent_core.knobs.tuning.proposer import KnobProposer, _first_default
 from agent_core.roles import RoleError
 from state.model import (
     TRUSTED_AUTHORS,
@@ -170,3 +170,12 @@ async def test_it_is_one_of_the_proposers() -> None:
     assert proposers.looks_ahead("knobs")
     assert not proposers.repairs("knobs")
     assert "knobs" in TRUSTED_AUTHORS
+
+
+async def test_where_no_variant_fits_anywhere_nothing_applies() -> None:
+    async def ask(job: dict[str, Any]) -> dict[str, Any]:
+        assert job == {"job": "defaults"}
+        return {"points": [], "reasons": ["identity: too wide", "online: too wide"]}
+
+    with pytest.raises(RoleError, match="nothing_applies: identity: too wide; online: too wide"):
+        await _first_default(ask)

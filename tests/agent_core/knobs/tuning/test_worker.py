@@ -103,6 +103,13 @@ def test_a_variant_that_fits_nowhere_is_not_drawn(monkeypatch: pytest.MonkeyPatc
     assert "identity" not in {one["text"].split(" ")[0] for one in made}
 
 
+def test_a_variant_of_before_is_refused_by_its_name() -> None:
+    told = {"history": [], "start": "", "bottleneck": "", "mbu_percent": None, "draw": 1, "count": 2}
+    error = asked("next", variant="gone", **told)["error"]
+    assert error["code"] == "no_point"
+    assert "gone" in error["message"]
+
+
 def test_a_point_is_lowered_to_the_kernel_that_it_names() -> None:
     assert asked("render", point=MIRROR)["ok"]["source"] == render(default(GRAPH))
 
