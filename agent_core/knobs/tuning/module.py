@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping
 from inspect import Parameter, signature
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,9 @@ def _graph(value: Any, module: Mapping[str, Any], source: str) -> Iterator[str]:
     if isinstance(specs, dict) and set(names) != set(specs):
         yield f"takes {', '.join(names)}; {SPECS} has {', '.join(map(str, specs))}"
     body = _body(source, GRAPH)
-    if body is not None and not (isinstance(body[-1], ast.Return) and isinstance(body[-1].value, ast.Name)):
+    if body is None:
+        yield "is not defined by `def` at the top of the file"
+    elif not (isinstance(body[-1], ast.Return) and isinstance(body[-1].value, ast.Name)):
         yield "does not end in `return NAME`"
 
 
@@ -97,7 +98,7 @@ def _hosts(value: Any, module: Mapping[str, Any], source: str) -> Iterator[str]:
 
 
 def _target(value: Any, module: Mapping[str, Any], source: str) -> Iterator[str]:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 < value <= 100:
         yield f"is {value!r:.60}; it is a share of the peak: above 0, up to 1 (or a percentage, up to 100)"
 
@@ -119,7 +120,7 @@ def type_name(dtype: Any) -> str:
         return dtype
     try:
         return str(np.dtype(dtype).name)
-    except TypeError:
+    except (TypeError, ValueError):
         return ""
 
 

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from keyword import iskeyword
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,8 @@ from seeds.inputs import dtype_of
 SMALL_TILES = 2
 """Tiles of each dimension, at most, at the small size."""
 
+_MODULE = "_workload"
+
 Answer = dict[str, Any]
 
 
@@ -60,26 +63,35 @@ def main() -> int:
 
 def read(path: Path, target: str) -> Answer:
     """`{"ok": ...}` with all that a workload says, or `{"faults": [...]}`."""
-    source = path.read_text(encoding="utf-8")
     try:
+        source = path.read_text(encoding="utf-8")
         with shim.importable():
             module = _executed(path)
             found = faults(module, source)
             return {"faults": found} if found else {"ok": _told(path, source, module, target)}
     except (WorkloadError, KnobError) as error:
         return {"faults": [f"{GRAPH}: {error}"]}
-    except Exception as error:  # noqa: BLE001  the user's own code may raise anything
-        return {"faults": [f"{path.name}: {type(error).__name__}: {error}"]}
+    except (Exception, SystemExit) as error:  # noqa: BLE001  the user's own code may raise anything
+        return {"faults": [f"{path.name}{_place(path, error)}: {type(error).__name__}: {error}"]}
+
+
+def _place(path: Path, error: BaseException) -> str:
+    """Where in the file an error came from: the function and the line, innermost; empty where elsewhere."""
+    frames = [one for one in extract_tb(error.__traceback__) if one.filename == str(path)]
+    if not frames:
+        return ""
+    inside = "" if frames[-1].name == "<module>" else f", {frames[-1].name}"
+    return f"{inside}, line {frames[-1].lineno}"
 
 
 def _executed(path: Path) -> dict[str, Any]:
     """The names of a module, run from its file with its folder importable."""
     sys.path.insert(0, str(path.parent.resolve()))
-    location = importlib.util.spec_from_file_location(path.stem, path)
+    location = importlib.util.spec_from_file_location(_MODULE, path)  # not by its own name: numpy.py, say
     assert location is not None
     assert location.loader is not None
     made = importlib.util.module_from_spec(location)
-    sys.modules[path.stem] = made
+    sys.modules[_MODULE] = made
     location.loader.exec_module(made)
     return vars(made)
 

@@ -92,9 +92,13 @@ FAULTS = {
     "other": ("SCALE = 1.0", "SCALE = 1.5", "it is not f_numpy: on normal inputs they differ by 0.33"),
     "infinite": ("SCALE = 1.0", "SCALE = np.inf", "f_numpy is not finite everywhere"),
     "rank": ("matmul(lhs, rhs)", "matmul(lhs, rhs)[0]", "has shape (512, 1024), that of f_numpy (1024,)"),
-    "raises": ("np.matmul(lhs, rhs)", "np.matmul(rhs, lhs)", "matmul_512.py: ValueError: matmul"),
+    "raises": ("np.matmul(lhs, rhs)", "np.matmul(rhs, lhs)", ": ValueError: matmul"),
     "reference": ("scaled", "reference", "f_numpy: needs a name 'reference'"),
     "truth": ("TARGET_MFU = 0.25", "TARGET_MFU = True", "TARGET_MFU: is True"),
+    "large": ("TARGET_MFU = 0.25", "TARGET_MFU = 10**400", "TARGET_MFU: is 1000000000"),
+    "nan": ("TARGET_MFU = 0.25", "TARGET_MFU = float('nan')", "TARGET_MFU: is nan"),
+    "exit": ("SCALE = 1.0", "raise SystemExit(0)", "SystemExit: 0"),
+    "nested": ("def f_nkigym", "if True:\n  def f_nkigym", "f_nkigym: is not defined by `def` at the top"),
     "module": ("import numpy as np", "import numpy as np\nimport no_such_module", "ModuleNotFoundError"),
     "syntax": ("SCALE = 1.0", "SCALE = ", "SyntaxError"),
 }
@@ -112,12 +116,33 @@ def test_what_is_wrong_is_said(write: Write, monkeypatch: pytest.MonkeyPatch, na
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("raise SystemExit(3)", "its process ended with status 3"),
+        ("import os; os._exit(3)", "its process ended with status 3"),
         ("import os; os.kill(os.getpid(), 9)", "its process ended with status -9"),
     ],
 )
 def test_a_process_that_ends_by_itself_is_told_of(write: Write, line: str, message: str) -> None:
     assert message in faults(write(f"{line}\n{WORKLOAD}"))[0]
+
+
+def test_an_error_of_the_file_says_where(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    text = WORKLOAD.replace("np.matmul(lhs, rhs)", "np.matmul(rhs, lhs)")
+    (line,) = [number for number, row in enumerate(text.splitlines(), 1) if "np.matmul(rhs, lhs)" in row]
+    (found,) = read_file(write(text), "trn2")["faults"]
+    assert found.startswith("matmul_512.py, ")
+    assert f", line {line}: ValueError: " in found
+
+
+def test_a_file_that_is_no_text(write: Write) -> None:
+    path = write("")
+    path.write_bytes(b"\xff\xfe")
+    assert "UnicodeDecodeError" in faults(path)[0]
+
+
+def test_a_file_that_is_called_as_a_module_does_not_take_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "numpy.py"
+    path.write_text(WORKLOAD.replace("import numpy as np", "import sys\nnp = sys.modules['numpy']"))
+    assert isinstance(load(path, "trn2"), Workload)
 
 
 def test_what_the_file_prints_is_not_taken_for_its_answer(write: Write) -> None:
