@@ -91,7 +91,7 @@ ATTACKS = (
     Attack("not text", b"\xff\xfe\x00", refused("syntax_error")),
     Attack(
         "work while it is imported",
-        edit("silu", ("TILE_M = 128", "TILE_M = 128\nX = [0 for i in range(10**12)]")),
+        edit("silu", ("TILE_M = 128", "TILE_M = 128\nX = max(i for i in range(10**12))")),
         endless("cpu_limit"),
     ),
     Attack("a kernel that is no kernel", "def kernel(x):\n    return x\n", broken("entry")),
