@@ -21,20 +21,16 @@ from agent_core.effects import (
     LearningContext,
     LookAheadRequest,
     PlanRequest,
-    ReflectRequest,
-    SummarizeRequest,
     Variants,
 )
 from agent_core.roles import (
-    ExperienceAnswer,
     KernelAnswer,
     LookAheadAnswer,
     PlanAnswer,
     Predict,
     ReadBlob,
-    ReflectionAnswer,
 )
-from agent_core.roles.mechanical import experience_of, reflection_of, summary_of
+from agent_core.roles.mechanical import MechanicalLearner
 from agent_core.roles.pooled import asked, failure
 from state.model import EffectKey, Plan, Prediction, ProblemRef, digest_of
 
@@ -53,7 +49,7 @@ def work(request: str) -> str:
     return answer(request)
 
 
-class BuiltinProposer:
+class BuiltinProposer(MechanicalLearner):
     """All four roles; its executor repairs nothing, since a refused rewrite has no second form."""
 
     name = "builtin"
@@ -133,16 +129,6 @@ class BuiltinProposer:
             text = "the rewrites lead to another kernel than the one that was predicted"
             raise failure("not_reproduced", text)
         return KernelAnswer(made["source"], plan.title)
-
-    async def summarize(self, request: SummarizeRequest, read: ReadBlob) -> ExperienceAnswer:
-        """The pair in one sentence, with what the plan expected."""
-        del read
-        return ExperienceAnswer(experience_of(request, summary_of(request)))
-
-    async def reflect(self, request: ReflectRequest, read: ReadBlob) -> ReflectionAnswer:
-        """The mechanical grade and its lesson."""
-        del read
-        return ReflectionAnswer(reflection_of(request))
 
     async def aclose(self) -> None:
         """End the pool's processes."""

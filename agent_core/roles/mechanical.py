@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agent_core.effects import ReflectRequest, SummarizeRequest
+from agent_core.roles import ExperienceAnswer, ReadBlob, ReflectionAnswer
 from stability import reflexion
 from state.model import EffectKey, Experience, ExperienceKind, Reflection
 
@@ -47,3 +48,17 @@ def reflection_of(request: ReflectRequest) -> Reflection:
         candidate=EffectKey.parse(request.key).candidate,
         confidence_percent=request.confidence_percent,
     )
+
+
+class MechanicalLearner:
+    """The summarizer and reflector of proposers that ask no model."""
+
+    async def summarize(self, request: SummarizeRequest, read: ReadBlob) -> ExperienceAnswer:
+        """The pair in one sentence, with what the plan expected."""
+        del read
+        return ExperienceAnswer(experience_of(request, summary_of(request)))
+
+    async def reflect(self, request: ReflectRequest, read: ReadBlob) -> ReflectionAnswer:
+        """The mechanical grade and its lesson."""
+        del read
+        return ReflectionAnswer(reflection_of(request))

@@ -20,8 +20,6 @@ from agent_core.effects import (
     LearningContext,
     LookAheadRequest,
     PlanRequest,
-    ReflectRequest,
-    SummarizeRequest,
     Variants,
 )
 from agent_core.knobs.carried import FILE
@@ -29,15 +27,13 @@ from agent_core.knobs.search import Mode
 from agent_core.knobs.tuning.history import TECHNIQUE, origin, seen
 from agent_core.knobs.tuning.looking import Feedback, Look
 from agent_core.roles import (
-    ExperienceAnswer,
     KernelAnswer,
     LookAheadAnswer,
     PlanAnswer,
     Predict,
     ReadBlob,
-    ReflectionAnswer,
 )
-from agent_core.roles.mechanical import experience_of, reflection_of, summary_of
+from agent_core.roles.mechanical import MechanicalLearner
 from agent_core.roles.pooled import asked, failure
 from state.model import Candidate, EffectKey, Plan, Prediction, digest_of
 
@@ -56,7 +52,7 @@ def work(request: str) -> str:
     return answer(request)
 
 
-class KnobProposer:
+class KnobProposer(MechanicalLearner):
     """All four roles; a point has one form, so nothing is repaired."""
 
     name = "knobs"
@@ -116,16 +112,6 @@ class KnobProposer:
         if request.plan.detail != {"source": digest_of(made["source"].encode())}:
             raise failure("not_reproduced", "the point is lowered to another kernel than the one planned")
         return KernelAnswer(made["source"], request.plan.title)
-
-    async def summarize(self, request: SummarizeRequest, read: ReadBlob) -> ExperienceAnswer:
-        """The pair in one sentence, with what the plan expected."""
-        del read
-        return ExperienceAnswer(experience_of(request, summary_of(request)))
-
-    async def reflect(self, request: ReflectRequest, read: ReadBlob) -> ReflectionAnswer:
-        """The mechanical grade and its lesson."""
-        del read
-        return ReflectionAnswer(reflection_of(request))
 
     async def aclose(self) -> None:
         """End the pool's processes."""
