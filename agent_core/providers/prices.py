@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agent_core.providers.registry import address
-from state.model import Price, Rates, Tokens
+from state.model import Price, Rates
 
-__all__ = ["Price", "Rates", "ceiling", "cost", "parse_override", "price_of"]
+__all__ = ["Price", "Rates", "parse_override", "price_of"]
 
 WRITTEN_RATIO = {"anthropic": 1.25, "openai": 1.25}
 """What tokens that are written to a cache cost for each dollar of plain input, where the user does not say.
@@ -69,16 +69,6 @@ def parse_override(text: str) -> tuple[str, Price]:
     written = plain * WRITTEN_RATIO.get(found["endpoint"], 1.0)
     rates = Rates(input=plain, cached=cached, written=written, output=output)
     return f"{found['endpoint']}/{found['model']}", Price(rates=(rates,), source="configuration")
-
-
-def cost(price: Price, tokens: Tokens) -> float:
-    """Return what an answer of so many tokens costs, in US dollars."""
-    return price.cost(tokens)
-
-
-def ceiling(price: Price, input_tokens: int, max_output_tokens: int) -> float:
-    """Return the most that a question of at most so many tokens can cost, in US dollars."""
-    return price.ceiling(input_tokens, max_output_tokens)
 
 
 def _listed(model: str, place: str, at: datetime) -> Price | None:

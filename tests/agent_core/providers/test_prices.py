@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_core.providers.completion import Tokens
-from agent_core.providers.prices import Price, Rates, ceiling, cost, parse_override, price_of
+from agent_core.providers.prices import Price, Rates, parse_override, price_of
 from agent_core.providers.registry import UnknownEndpoint
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
@@ -73,7 +73,7 @@ def test_the_users_price_comes_first_also_where_none_is_known():
     assert price.rates == (Rates(input=1, cached=0.5, written=1.25, output=2),)
     own = price_of("Qwen/Qwen3-8B", "local", overrides=overrides)
     assert own is not None
-    assert cost(own, Tokens(input=10, output=10)) == 0
+    assert own.cost(Tokens(input=10, output=10)) == 0
     assert price_of("other", "local", overrides=overrides) is None
 
 
@@ -106,12 +106,12 @@ def test_an_unknown_endpoint_is_an_error_not_an_unknown_price():
 
 def test_every_token_is_paid_once():
     tokens = Tokens(input=1_000_000, cached=600_000, written=300_000, output=100_000)
-    assert cost(FLAT, tokens) == pytest.approx(0.1 * 3 + 0.6 * 0.3 + 0.3 * 3.75 + 0.1 * 15)
+    assert FLAT.cost(tokens) == pytest.approx(0.1 * 3 + 0.6 * 0.3 + 0.3 * 3.75 + 0.1 * 15)
 
 
 def test_the_whole_question_is_paid_by_its_size():
-    assert cost(TIERED, Tokens(input=200_000)) == pytest.approx(0.6)
-    assert cost(TIERED, Tokens(input=200_001)) == pytest.approx(200_001 * 6 / 1e6)
+    assert TIERED.cost(Tokens(input=200_000)) == pytest.approx(0.6)
+    assert TIERED.cost(Tokens(input=200_001)) == pytest.approx(200_001 * 6 / 1e6)
 
 
 @given(
@@ -125,11 +125,11 @@ def test_nothing_costs_more_than_its_ceiling(bound, longest, shares, price):
     cached = int(whole * shares[1])
     written = int((whole - cached) * shares[2])
     tokens = Tokens(input=whole, cached=cached, written=written, output=int(longest * shares[3]))
-    assert cost(price, tokens) <= ceiling(price, bound, longest) + 1e-12
+    assert price.cost(tokens) <= price.ceiling(bound, longest) + 1e-12
 
 
 def test_a_ceiling_is_reached():
-    assert ceiling(FLAT, 1000, 100) == pytest.approx(cost(FLAT, Tokens(input=1000, written=1000, output=100)))
+    assert FLAT.ceiling(1000, 100) == pytest.approx(FLAT.cost(Tokens(input=1000, written=1000, output=100)))
 
 
 def test_a_price_reads_back_from_a_log():
