@@ -24,7 +24,7 @@ from remote.pool import WorkerLimits
 from remote.walls import Limits
 from seeds import Problem
 from state.model import Evaluation, EvaluationRequest
-from tests.adversarial.model import INSTALLATION, SECRET
+from tests.adversarial.model import ENDED_OTHERWISE, INSTALLATION, SECRET
 from tests.support.blobs import Blobs
 
 MAX_INSTRUCTIONS, MAX_WORK = 50_000, 1 << 30
@@ -63,7 +63,12 @@ class Judge:
         self.judged = 0
 
     async def __call__(
-        self, problem: str | Problem, kernel: str | bytes, level: str = "slices"
+        self,
+        problem: str | Problem,
+        kernel: str | bytes,
+        level: str = "slices",
+        *,
+        limits: Limits = ENDED_OTHERWISE,
     ) -> Evaluation:
         if isinstance(kernel, str):
             kernel = kernel.replace("SECRET_FILE", str(self.secret)).encode(errors="surrogatepass")
@@ -80,6 +85,7 @@ class Judge:
             toolchain=nki_sim.toolchain(),
             level=level,
         )
+        self.evaluator._jail_limits = limits
         answer = await self.evaluator.evaluate(request, self.blobs)
         return answer.evaluation
 
@@ -111,7 +117,7 @@ async def judge(secret, tmp_path_factory) -> AsyncIterator[Judge]:
         slots=1,
         allow_weak_jail=True,
         secret=INSTALLATION,
-        jail_limits=Limits(cpu_s=1, memory_bytes=1 << 29, answer_bytes=1 << 24),
+        jail_limits=ENDED_OTHERWISE,
         worker_limits=WorkerLimits(memory_bytes=4 << 30, wall_s=200),
     )
     yield Judge(evaluator, secret)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import seeds
+from remote.walls import Limits
 from state.model import Verdict
 
 Judged = tuple[Verdict, str, str]
@@ -15,6 +16,10 @@ SECRET = "hush-7f3a91"
 
 INSTALLATION = "a secret of tests"
 """Of the evaluator: what it draws tiles with."""
+
+ENDED_BY_CPU = Limits(cpu_s=1, memory_bytes=1 << 31, answer_bytes=1 << 24)
+ENDED_OTHERWISE = Limits(cpu_s=30, memory_bytes=1 << 29, answer_bytes=1 << 24)
+"""Each leaves one limit alone within reach, so that how fast the machine is does not choose between two."""
 
 HEAD = """import nki
 import nki.isa as nisa

@@ -17,7 +17,7 @@ from tests.adversarial.attacks import (
     shortcuts,
     walls,
 )
-from tests.adversarial.model import SECRET, Attack, Judged
+from tests.adversarial.model import ENDED_BY_CPU, ENDED_OTHERWISE, SECRET, Attack, Judged
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -41,7 +41,8 @@ HONEST_EVERY = 12
 async def check(judge, attack: Attack, expected: Judged) -> None:
     """The verdict is right, tells nothing it should not, and the same evaluator judges on."""
     workers = judge.evaluator.worker_pids
-    found = await judge(attack.problem, attack.kernel)
+    limits = ENDED_BY_CPU if expected[2] == "cpu_limit" else ENDED_OTHERWISE
+    found = await judge(attack.problem, attack.kernel, limits=limits)
     judge.judged += 1
     assert judged(found) == expected, found.error
     assert SECRET not in found.model_dump_json()
