@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from remote.bounds import bounds
 from remote.cache import cache_key, code_digest
-from remote.errors import InfrastructureError, RemoteError, UnknownEvaluatorError
+from remote.errors import InfrastructureError, NoTimelineError, RemoteError, UnknownEvaluatorError
 from remote.evaluator import Blobs, EvaluationAnswer, Evaluator
 from remote.registry import create, evaluators
 
@@ -18,6 +18,7 @@ __all__ = [
     "EvaluationAnswer",
     "Evaluator",
     "InfrastructureError",
+    "NoTimelineError",
     "RemoteError",
     "UnknownEvaluatorError",
     "bounds",

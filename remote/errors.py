@@ -2,6 +2,7 @@
 
 RemoteError
 |-- UnknownEvaluatorError   unknown_evaluator   no evaluator of that name
+|-- NoTimelineError         no_timeline         nobody can say when the kernel's instructions would run
 `-- InfrastructureError     (its code)          the machinery failed; never counts against a kernel
 
 Codes of InfrastructureError: jail_deadline, jail_killed, jail_start, weak_jail, worker_deadline, worker_died,
@@ -29,6 +30,12 @@ class UnknownEvaluatorError(RemoteError):
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         super().__init__(unknown("evaluator", name, known))
+
+
+class NoTimelineError(RemoteError):
+    """The kernel breaks a rule, or the model cannot time it: there is no run of it to be drawn."""
+
+    code = "no_timeline"
 
 
 class InfrastructureError(RemoteError):

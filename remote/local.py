@@ -19,10 +19,10 @@ import nki_sim
 from nki_sim import targets
 from nki_sim.errors import TargetError
 from remote.cache import needed
-from remote.errors import InfrastructureError
+from remote.errors import InfrastructureError, NoTimelineError
 from remote.evaluator import Blobs, EvaluationAnswer, PredictionRequest
 from remote.judge import rules, suite
-from remote.judge.job import Job, Outcome
+from remote.judge.job import Job, Outcome, Timed
 from remote.judge.normalise import code_digest
 from remote.pool import WorkerLimits, WorkerPool
 from remote.predictions import Predictor
@@ -131,6 +131,27 @@ class LocalEvaluator:
         check_sizes(problem, request.size, request.target)
         self._admit(request.author)
         return await self._predictor.predict(request, problem, self._jailed)
+
+    async def timeline(self, request: EvaluationRequest, blobs: Blobs, /) -> bytes:
+        """Return the predicted run of one kernel as Chrome trace events; nothing is judged.
+
+        The names in it are the kernel's. Cancelling it kills its jail and its worker.
+
+        Raises:
+            NoTimelineError: the kernel breaks a rule, or the model cannot time it.
+            InfrastructureError: it could not be looked at.
+        """
+        run = _Run(request, _problem(blobs, request.problem), _blob(blobs, request.source), request.level)
+        _check_request(run)
+        refused = _lint(run.source)
+        async with self._slots:
+            if refused is None:
+                self._admit(request.author)
+                result = await self._trace(run)
+                refused = _ended_badly(result)
+            if refused is not None:
+                raise NoTimelineError(refused.error.message if refused.error else refused.verdict.value)
+            return await self._workers.time(Timed(target=request.target), result.answer)
 
     async def aclose(self) -> None:
         """Kill every worker."""

@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from remote import framing
-from remote.errors import InfrastructureError
-from remote.judge.job import Forecasts, Job, Outcome, Reply, Texts
+from remote.errors import InfrastructureError, NoTimelineError
+from remote.judge.job import Forecasts, Job, Outcome, Reply, Texts, Timed
 from remote.processes import end, start
 from state.model import Predicted
 
@@ -76,12 +76,25 @@ class WorkerPool:
         """
         return await self._told(job, b"")
 
+    async def time(self, job: Timed, reply: bytes) -> bytes:
+        """Have a worker say when each instruction of a tracer's program would run: Chrome trace events.
+
+        Raises:
+            NoTimelineError: nobody can say, and why.
+            InfrastructureError: worker_deadline, worker_died, worker_failed.
+        """
+        answer = await self._ask(job, reply)
+        if answer.rejected is not None:
+            raise NoTimelineError(answer.rejected.message)
+        assert answer.timeline is not None
+        return answer.timeline.encode()
+
     async def _told(self, job: Forecasts | Texts, payload: bytes) -> tuple[Predicted, ...]:
         answer = await self._ask(job, payload)
         assert answer.forecasts is not None
         return answer.forecasts
 
-    async def _ask(self, job: Job | Forecasts | Texts, payload: bytes) -> Reply:
+    async def _ask(self, job: Job | Forecasts | Texts | Timed, payload: bytes) -> Reply:
         async with self._worker() as process:
             try:
                 async with asyncio.timeout(self._limits.wall_s):

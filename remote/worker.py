@@ -16,9 +16,10 @@ from pydantic import TypeAdapter
 from remote import framing
 from remote.judge.drawn import InputCache
 from remote.judge.forecasts import forecasts, readings
-from remote.judge.job import Forecasts, Job, Reply, Texts
+from remote.judge.job import Forecasts, Job, Reply, Texts, Timed
 from remote.judge.numerics import BadReferenceError
 from remote.judge.program import judge
+from remote.judge.timelines import timeline
 from state.model import ErrorInfo
 
 _SET_PARENT_DEATH_SIGNAL = 1
@@ -29,7 +30,7 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
 
 
-_JOB: TypeAdapter[Job | Forecasts | Texts] = TypeAdapter(Job | Forecasts | Texts)
+_JOB: TypeAdapter[Job | Forecasts | Texts | Timed] = TypeAdapter(Job | Forecasts | Texts | Timed)
 
 
 def answer(header: bytes, payload: bytes, inputs: InputCache) -> Reply:
@@ -40,6 +41,8 @@ def answer(header: bytes, payload: bytes, inputs: InputCache) -> Reply:
             return Reply(forecasts=forecasts(job, payload))
         if isinstance(job, Texts):
             return Reply(forecasts=readings(job))
+        if isinstance(job, Timed):
+            return timeline(job, payload)
         return Reply(outcome=judge(job, payload, inputs))
     except BadReferenceError as error:
         return Reply(failure=ErrorInfo(code="bad_reference", message=str(error)))

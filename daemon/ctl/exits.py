@@ -49,6 +49,7 @@ _BY_CODE: dict[str, int] = {
     "jail_killed": FAILURE,
     "jail_start": FAILURE,
     "weak_jail": FAILURE,
+    "no_timeline": FAILURE,
     "worker_deadline": FAILURE,
     "worker_died": FAILURE,
     "worker_failed": FAILURE,

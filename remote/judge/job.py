@@ -49,6 +49,12 @@ class Texts(Frozen):
     sources: tuple[str, ...]
 
 
+class Timed(Frozen):
+    """A job of a fourth kind: when every instruction of the program in a tracer's reply would run."""
+
+    target: str
+
+
 class Outcome(Frozen):
     """A verdict on a program; `profile` is the text of the profile's blob."""
 
@@ -64,8 +70,13 @@ class Outcome(Frozen):
 
 
 class Reply(Frozen):
-    """An outcome, or predictions, or why there can be none (`bad_reference`, `worker_failed`)."""
+    """An outcome, or predictions, or why there can be none (`bad_reference`, `worker_failed`).
+
+    `timeline` is a predicted run as Chrome trace events, `rejected` why a program has none.
+    """
 
     outcome: Outcome | None = None
     forecasts: tuple[Predicted, ...] | None = None
+    timeline: str | None = None
+    rejected: ErrorInfo | None = None
     failure: ErrorInfo | None = None

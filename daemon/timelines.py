@@ -1,0 +1,81 @@
+"""When the instructions of a run's kernels would run, by the simulator: predicted, whoever judged them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from daemon.config import DaemonConfig
+from daemon.errors import DaemonError
+from state.model import INITIAL_KEY, NOBODY, PERSON, EvaluationRequest, Level
+from state.reader import LogReader
+
+
+@dataclass(frozen=True, slots=True)
+class LogBlobs:
+    """The blobs of a log, as evaluators ask for them."""
+
+    reader: LogReader
+
+    def get_blob(self, digest: str, /) -> bytes:
+        return self.reader.blob(digest)
+
+
+async def timelines(
+    home: Path, config: DaemonConfig, reader: LogReader, run: str, candidates: Sequence[str]
+) -> dict[str, bytes]:
+    """Return Chrome trace events (JSON) of kernels of a run by id; see `nki_sim.timing.chrome`.
+
+    A kernel that has none, as one that breaks a rule, is left out, unless it is the only one asked for. Names
+    in the traces are the kernels' own.
+
+    Raises:
+        DaemonError: the run has no kernel of that name.
+        remote.NoTimelineError: the only one asked for has none.
+        remote.InfrastructureError: kernels cannot be looked at here.
+    """
+    from remote.errors import NoTimelineError
+    from remote.local import LocalEvaluator
+
+    requests = requested(reader, run, candidates)
+    evaluator = LocalEvaluator(home=home, slots=1, allow_weak_jail=config.allow_weak_jail)
+    found: dict[str, bytes] = {}
+    try:
+        for request in requests:
+            with suppress(*([NoTimelineError] if len(requests) > 1 else [])):
+                found[request.candidate] = await evaluator.timeline(request, LogBlobs(reader))
+    finally:
+        await evaluator.aclose()
+    return found
+
+
+def requested(reader: LogReader, run: str, candidates: Sequence[str]) -> list[EvaluationRequest]:
+    """Return what an evaluator is asked about kernels of a run, as the run now judges them.
+
+    Raises:
+        DaemonError: the run has no kernel of that name.
+    """
+    state = reader.state(run)
+    rows = {row["candidate"]: row for row in reader.attempts(run)}
+    made = []
+    for name in candidates:
+        row = rows.get(name, {})
+        initial = name == INITIAL_KEY.candidate
+        source = row.get("source") or (state.kernel if initial else None)
+        if source is None:
+            raise DaemonError(f"run {run} has no kernel {name!r}", code="unknown_candidate")
+        made.append(
+            EvaluationRequest(
+                candidate=name,
+                author=row.get("author") or (PERSON if initial else NOBODY),
+                source=source,
+                problem=state.problem,
+                size=state.config.size,
+                target=state.config.target,
+                toolchain=state.toolchain,
+                level=Level.SLICES,
+            )
+        )
+    return made
