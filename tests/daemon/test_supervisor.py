@@ -394,6 +394,7 @@ async def test_a_run_that_nothing_is_decided_for_is_reported_and_not_spun_on(eve
     monkeypatch.setattr("daemon.supervisor.decide", nothing)
     with capture_logs() as lines:
         async with running(supervisor_of(event_log, Gate(event_log))):
+            await until(lambda: lines)
             await asyncio.sleep(0.05)
     assert len(calls) == 1
     assert [(line["event"], line["run"]) for line in lines] == [("run_stalled", run)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -128,7 +128,7 @@ async def test_what_is_left_of_a_patience_is_all_that_follows_behind_a_first_one
     found = endpoints(event_log, FakeProvider())
     price, endpoint = found.price(MODEL), found.get("local")
     now, given = [100.0], []
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("daemon.calls.endpoints.time", SimpleNamespace(monotonic=lambda: now[0]))
     turn = endpoint.limiter.turn
 
     def noting(tokens, *, wait_seconds):
