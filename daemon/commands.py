@@ -41,6 +41,7 @@ from daemon.verbs import (
     Set,
     Steering,
     Submit,
+    origin_of,
     parse,
     run_id,
     verb_of,
@@ -123,7 +124,8 @@ class Commands:
             BadFile: `data` is no command, or the id belongs to another one.
             state.errors.AppendError: the log could not store it; nothing was half-applied.
         """
-        received = CommandReceived(id=id_, verb=verb_of(data), payload=digest_of(data))
+        verb = verb_of(data)
+        received = CommandReceived(id=id_, verb=verb, payload=digest_of(data), origin=origin_of(data))
         try:
             await self._log.append([NewEvent(SYSTEM_STREAM, received)], blobs=[data])
         except DuplicateOutcome as error:

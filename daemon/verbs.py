@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from difflib import get_close_matches
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Base64Bytes, Field, JsonValue, TypeAdapter, ValidationError, field_validator
 
@@ -17,8 +17,17 @@ from daemon.errors import BadFile, CommandRefused
 from state.learnt import MOST_IMPORTED
 from state.model import About, Frozen, RunConfig, digest_of
 
+Origin = Literal["agentctl", "page"]
+"""Where a person gave a command: on the command line, or on the live page."""
 
-class Submit(Frozen):
+
+class Given(Frozen):
+    """What all commands say: where they were given, for the log."""
+
+    origin: Origin = "agentctl"
+
+
+class Submit(Given):
     """Start a run on the problem in `files` (base64 by relative path), from `kernel` or the problem's own.
 
     `pinned` are the keys of `config` that were set for this run, not taken from the file or defaults.
@@ -31,7 +40,7 @@ class Submit(Frozen):
     pinned: tuple[str, ...] = ()
 
 
-class Pause(Frozen):
+class Pause(Given):
     """Start nothing new in a run; what is in flight is finished."""
 
     verb: Literal["pause"] = "pause"
@@ -39,7 +48,7 @@ class Pause(Frozen):
     reason: str = "asked for"
 
 
-class Resume(Frozen):
+class Resume(Given):
     """Carry on: a paused run runs again; one that was only interrupted is taken up."""
 
     verb: Literal["resume"] = "resume"
@@ -47,7 +56,7 @@ class Resume(Frozen):
     reason: str = "asked for"
 
 
-class Cancel(Frozen):
+class Cancel(Given):
     """End a run for good; what is in flight is dropped."""
 
     verb: Literal["cancel"] = "cancel"
@@ -55,7 +64,7 @@ class Cancel(Frozen):
     reason: str = "asked for"
 
 
-class Propose(Frozen):
+class Propose(Given):
     """Enter a person's kernel into a run, to be judged like any other."""
 
     verb: Literal["propose"] = "propose"
@@ -64,7 +73,7 @@ class Propose(Frozen):
     note: str = ""
 
 
-class Set(Frozen):
+class Set(Given):
     """Change settings of a run, from its next round on; keys as in the configuration."""
 
     verb: Literal["set"] = "set"
@@ -72,7 +81,7 @@ class Set(Frozen):
     settings: dict[str, JsonValue] = Field(min_length=1)
 
 
-class Approve(Frozen):
+class Approve(Given):
     """Let a run go on that waits for a person."""
 
     verb: Literal["approve"] = "approve"
@@ -80,7 +89,7 @@ class Approve(Frozen):
     reason: str = "approved"
 
 
-class Fork(Frozen):
+class Fork(Given):
     """Continue a run from its event `seq` (None: its last) as another one, with some settings changed.
 
     `files` are those of the problem (base64 by relative path) where that changes. With `rewind` the run
@@ -118,7 +127,7 @@ class Rewrite(Frozen):
         return about
 
 
-class Learn(Frozen):
+class Learn(Given):
     """Take the experiences of a file into the home, under its name; those that do not say are for `target`.
 
     Without a target they are for any.
@@ -130,7 +139,7 @@ class Learn(Frozen):
     rewrites: tuple[Rewrite, ...] = Field(min_length=1, max_length=MOST_IMPORTED)
 
 
-class Forget(Frozen):
+class Forget(Given):
     """Tell no later run these experiences, named by their ids."""
 
     verb: Literal["forget"] = "forget"
@@ -178,6 +187,12 @@ def verb_of(data: bytes) -> str:
     if not isinstance(verb, str) or not verb.isascii():
         raise BadFile("not a command: a JSON object with the text field 'verb' was expected")
     return verb
+
+
+def origin_of(data: bytes) -> Origin | None:
+    """Return where a command was given, as its file says; None where it says nothing that is known."""
+    origin = json.loads(data).get("origin")
+    return next((known for known in get_args(Origin) if known == origin), None)
 
 
 def parse(data: bytes) -> Command:

@@ -91,6 +91,7 @@ UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("RoundCompleted", 1): _nothing_else,
     ("RoundCompleted", 2): _nothing_else,
     ("PlanProposed", 1): _nothing_else,
+    ("CommandReceived", 1): _nothing_else,
 }
 """(type, version) -> what makes version + 1 of it."""
 

@@ -127,6 +127,11 @@ def _again(role: Role) -> list[str]:
     return [role.value] if role in JUDGES and role is not Role.EVALUATOR else []
 
 
+def _elsewhere(origin: str | None) -> list[str]:
+    """Return where a command was given, if that is not the command line."""
+    return [f"given on the {origin}"] if origin not in (None, "agentctl") else []
+
+
 def _answered(event: CommandCompleted) -> str:
     result = event.result if isinstance(event.result, dict) else {}
     return ", ".join([event.id, *(f"{name} {value}" for name, value in result.items())])
@@ -213,7 +218,7 @@ _TELL: dict[type[Event], Callable[[Any], str]] = {
     ConfigRefused: lambda event: _failed(event.error),
     RunCancelled: lambda event: event.reason,
     RunCompleted: _ended,
-    CommandReceived: lambda event: f"{event.id}, {event.verb}",
+    CommandReceived: lambda event: ", ".join([event.id, event.verb, *_elsewhere(event.origin)]),
     CommandCompleted: _answered,
     CommandRejected: lambda event: f"{event.id}: {_failed(event.error)}",
     LogRewritten: lambda event: f"{event.verb}: {event.detail}",

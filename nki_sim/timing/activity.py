@@ -39,6 +39,34 @@ def instruction_ns(timeline: Timeline, queues: Iterable[str]) -> float:
     return float((end_ns - begin_ns).sum())
 
 
+def shares_percent(timeline: Timeline, queues: Iterable[str], parts: int) -> list[int]:
+    """Of each of `parts` equal parts of the run, in what share of it some queues are busy, 0 to 100.
+
+    What runs at all in a part has at least 1 there, so that nothing short is lost from sight.
+    """
+    span = span_ns(timeline)
+    if span <= 0.0:
+        return [0] * parts
+    begin_ns, end_ns = _merged(*_intervals(timeline, tuple(queues)))
+    edges = np.linspace(0.0, span, parts + 1)
+    done = np.concatenate([[0.0], np.cumsum(end_ns - begin_ns)])
+    number = np.searchsorted(begin_ns, edges, side="right")
+    over = np.maximum(0.0, np.concatenate([[0.0], end_ns])[number] - edges)
+    busy = np.diff(done[number] - over) * parts / span
+    percent = np.clip(np.round(100.0 * busy), 0, 100).astype(int)
+    return [int(share) for share in np.where((busy > 0.0) & (percent == 0), 1, percent)]
+
+
+def _merged(start_ns: Floats, end_ns: Floats) -> tuple[Floats, Floats]:
+    """The union of some intervals as intervals that lie apart, in order."""
+    order = np.argsort(start_ns, kind="stable")
+    start, end = start_ns[order], np.maximum.accumulate(end_ns[order])
+    first = np.ones(len(start), dtype=bool)
+    first[1:] = start[1:] > end[:-1]
+    last = np.roll(first, -1)
+    return start[first], end[last]
+
+
 def _intervals(timeline: Timeline, queues: tuple[str, ...]) -> tuple[Floats, Floats]:
     mine = np.isin(timeline.queue, [QUEUES.index(name) for name in queues])
     begin_ns, end_ns = timeline.begin_ns[mine], timeline.end_ns[mine]

@@ -20,7 +20,9 @@ from nki_sim.errors import InputError, IRError, KernelError, ScheduleError
 from nki_sim.program.ir import ArraySpec, Program
 from nki_sim.running.work import work_of
 from nki_sim.timing import counters, explain, uncertainty
+from nki_sim.timing.activity import shares_percent, span_ns
 from nki_sim.timing.forecast import Forecast, forecast, untimed
+from nki_sim.timing.schedule import QUEUES, Timeline
 from remote.bounds import tight_ms
 from remote.judge import effort
 from remote.judge.declared import as_declared
@@ -37,6 +39,9 @@ T = TypeVar("T")
 
 _LINES = 10
 """Parts of the critical path and spilled tiles that a profile holds, the costliest first."""
+
+PARTS = 160
+"""Parts of a run of each of which a profile says which queues are busy: what a screen can show."""
 
 FASTEST_PRODUCTS = "bfloat16"
 """The type with the fastest products that float32 can be made of: FP8 takes more than it is faster."""
@@ -80,7 +85,7 @@ class _Judgement:
         with self.at("profile"):
             explanation = explain.explain(predicted)
             found = {**counters.profile(predicted), "dynamic_loops": predicted.timeline.dynamic_loops}
-            profile = _profile(found, explanation, self.job.target)
+            profile = _profile(found, explanation, self.job.target, _timeline(predicted.timeline))
         return self.outcome(
             Verdict.CORRECT,
             identity=identity,
@@ -223,7 +228,18 @@ def plausible(latency_ms: float, spec: ProblemSpec, size: str, target: str) -> N
         raise RejectedError(Verdict.RUNTIME_ERROR, "faster_than_bound", text)
 
 
-def _profile(found: Mapping[str, Any], explanation: explain.Explanation, target: str) -> str:
+def _timeline(timeline: Timeline) -> dict[str, Any]:
+    """When each queue is busy, as shares of equal parts of the run; queues that do nothing are left out."""
+    shares = {queue: shares_percent(timeline, (queue,), PARTS) for queue in QUEUES}
+    return {
+        "span_ms": span_ns(timeline) / 1e6,
+        "busy_percent": {queue: parts for queue, parts in shares.items() if any(parts)},
+    }
+
+
+def _profile(
+    found: Mapping[str, Any], explanation: explain.Explanation, target: str, timeline: Mapping[str, Any]
+) -> str:
     """The profile as proposers and people read it; times and counters are predicted."""
     fields = {
         "predicted": True,
@@ -243,5 +259,6 @@ def _profile(found: Mapping[str, Any], explanation: explain.Explanation, target:
             for use in explanation.occupancy
         },
         "spilled": [asdict(item) for item in explanation.spilled[:_LINES]],
+        "timeline": timeline,
     }
     return canonical_json(fields).decode()

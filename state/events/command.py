@@ -11,12 +11,17 @@ from state.model import Digest, ErrorInfo
 
 
 class CommandReceived(Event):
-    """A file from the inbox was taken in; `id` is the file's id, `payload` its whole content."""
+    """A file from the inbox was taken in; `id` is the file's id, `payload` its whole content.
 
+    `origin` is where it was given: `agentctl` or `page`; None where the file says nothing of it.
+    """
+
+    version = 2
     type: Literal["CommandReceived"] = "CommandReceived"
     id: str
     verb: str
     payload: Digest
+    origin: str | None = None
 
 
 class CommandCompleted(Event):

@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from daemon.commands import Commands, person_key
+from daemon.ctl.lines import facts
 from daemon.errors import BadFile
 from daemon.verbs import Cancel, Pause, Propose, Resume, run_id
 from state.errors import StaleAppend
@@ -287,3 +288,16 @@ async def test_a_command_that_finds_a_bug_is_answered_and_stops_nothing(event_lo
     assert [line["event"] for line in lines if line["log_level"] == "error"] == ["command_failed"]
     assert event_log.state(run).status is RunStatus.RUNNING
     assert event_log.system().pending == {}
+
+
+async def test_the_log_says_where_a_command_was_given(event_log, commands):
+    run = await started(commands)
+    await commands.handle("page", encoded(Pause(run=run, origin="page")))
+    await commands.handle("old", b'{"verb": "resume", "run": "%s"}' % run.encode())
+    await commands.handle("odd", b'{"verb": "resume", "run": "%s", "origin": "moon"}' % run.encode())
+    received = [item.event for item in event_log.read(stream=SYSTEM_STREAM, types=("CommandReceived",))]
+    assert [event.origin for event in received] == ["agentctl", "page", None, None]
+    assert "given on the page" in facts(received[1])
+    assert isinstance(answer(event_log, "old"), CommandCompleted)
+    assert answer(event_log, "odd").error.code == "bad_command"
+    assert "origin" in answer(event_log, "odd").error.message

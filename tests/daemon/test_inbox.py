@@ -54,7 +54,8 @@ def test_a_dropped_command_is_whole_and_private(home):
     id_ = drop(home, Pause(run="a", reason="because"))
     (path,) = waiting(home)
     assert path.stem == id_
-    assert json.loads(path.read_bytes()) == {"verb": "pause", "run": "a", "reason": "because"}
+    said = {"verb": "pause", "run": "a", "reason": "because", "origin": "agentctl"}
+    assert json.loads(path.read_bytes()) == said
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
     assert stat.S_IMODE(folder(home).stat().st_mode) == 0o700
     assert [path.name for path in folder(home).iterdir()] == [f"{id_}.json"]

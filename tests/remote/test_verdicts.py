@@ -10,6 +10,7 @@ import pytest
 import remote.tracing
 import seeds
 from remote.errors import InfrastructureError
+from remote.judge.program import PARTS
 from remote.pool import WorkerLimits
 from remote.walls import Limits
 from state.model import Verdict
@@ -188,6 +189,12 @@ async def test_correct(silu, evaluator):
     assert profile["waits_ms"].keys() == {name for name, ms in profile["busy_ms"].items() if ms}
     assert 0 < profile["memory"]["sbuf"]["peak"] <= profile["memory"]["sbuf"]["capacity"]
     assert profile["spilled"] == []
+    busy = profile["timeline"]["busy_percent"]
+    assert {"dma_load", "dma_store", "scalar"} <= set(busy)
+    assert all(len(parts) == PARTS for parts in busy.values())
+    ms = profile["timeline"]["span_ms"] / PARTS
+    spans = {name: ms * sum(parts) / 100 for name, parts in busy.items()}
+    assert spans["scalar"] == pytest.approx(1e3 * profile["counters"]["scalar_engine_active_time"], rel=0.1)
     assert {"lint", "jail", "numerics", "timing"} <= set(answer.stage_ms)
 
 
