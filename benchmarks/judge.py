@@ -27,7 +27,8 @@ sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that b
 
 import nki_sim  # noqa: E402 - the path is set above
 import seeds  # noqa: E402
-from remote.local import LEVELS, LocalEvaluator  # noqa: E402
+from remote.asked import LEVELS  # noqa: E402
+from remote.local import LocalEvaluator  # noqa: E402
 from state.model import EvaluationRequest, digest_of  # noqa: E402
 
 LEVEL = "one_seed"

@@ -75,5 +75,5 @@ async def test_caught(attack, judge):
 
 @pytest.mark.parametrize("attack", [case(attack) for attack in UNRULED])
 async def test_held_by_the_jail_alone(attack, judge, monkeypatch):
-    monkeypatch.setattr(remote.local, "_lint", lambda _: None)
+    monkeypatch.setattr(remote.local, "lint", lambda _: None)
     await check(judge, attack, attack.unruled)
