@@ -7,7 +7,7 @@ RemoteError
 
 Codes of InfrastructureError: jail_deadline, jail_killed, jail_start, weak_jail, worker_deadline, worker_died,
 worker_failed, reference_failed, bad_reference, bad_secret, bad_blob, bad_problem, unknown_target,
-unknown_size, not_shape_generic.
+unknown_size, not_shape_generic; those of hosts are in remote.ssh.errors.
 """
 
 from __future__ import annotations

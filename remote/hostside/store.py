@@ -1,0 +1,93 @@
+"""What homes sent, each content under its sha256.
+
+A file has its final name only when all of it is there and its digest is right. Contents are copied out,
+never linked, and checked on the way: what a step does to its inputs, and what a crash did to the disk,
+ends there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from remote.hostside.errors import Refused
+from remote.hostside.place import Place
+
+_BLOCK = 1 << 20
+
+
+class Store:
+    """The contents in one workdir. `client` keeps the parts of homes that send the same apart."""
+
+    def __init__(self, place: Place, client: str) -> None:
+        self._folder = place.store
+        self._client = client
+
+    def path(self, digest: str) -> Path:
+        return self._folder / digest
+
+    def lacking(self, digests: list[str]) -> list[str]:
+        """Return those that are not here; the others are marked as used now, so that they stay."""
+        return [digest for digest in digests if not self._use(digest)]
+
+    def _use(self, digest: str) -> bool:
+        try:
+            os.utime(self.path(digest))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def add(self, digest: str, offset: int, data: bytes, *, last: bool) -> None:
+        """Add a piece; with the last one, the content gets its name.
+
+        Raises:
+            Refused: `bad_content` if pieces or digest are wrong; the sender begins again.
+        """
+        part = self._folder / f"{digest}.{self._client}.part"
+        try:
+            with part.open("wb" if offset == 0 else "r+b") as file:
+                there = file.seek(0, os.SEEK_END)
+                if there == offset:
+                    file.write(data)
+            fault = "a piece does not follow the last" if there != offset else ""
+            if last and not fault:
+                fault = "its digest is another" if hashed(part) != digest else ""
+        except FileNotFoundError:
+            fault = "its first pieces are gone"
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
+        if fault:
+            part.unlink(missing_ok=True)
+            raise Refused("bad_content", f"{digest[:12]} arrived wrong: {fault}")
+        if last:
+            part.chmod(0o400)
+            part.replace(self.path(digest))
+
+    def copy(self, digest: str, to: Path) -> None:
+        """Copy a content out.
+
+        Raises:
+            Refused: `lacks` if it is not here, or no longer what it was.
+        """
+        found = hashlib.sha256()
+        try:
+            with self.path(digest).open("rb") as source, to.open("wb") as target:
+                while block := source.read(_BLOCK):
+                    found.update(block)
+                    target.write(block)
+        except FileNotFoundError:
+            raise Refused("lacks", f"{digest[:12]} is not in the store") from None
+        if found.hexdigest() != digest:
+            self.path(digest).unlink(missing_ok=True)
+            raise Refused("lacks", f"{digest[:12]} in the store was damaged and is removed")
+
+
+def hashed(path: Path) -> str:
+    """Return the sha256 of a file."""
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            found.update(block)
+    return found.hexdigest()

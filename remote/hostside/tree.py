@@ -1,0 +1,148 @@
+"""Processes of a job: all of them, also those that left its group, its session or their parents.
+
+A runner is a subreaper, so that whoever loses its parent becomes the runner's child and is still found.
+After a runner that was killed itself, they are known by a mark: a variable of their environment and the
+session that the step began, both written down in the lease of their core and in the job's folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Callable, NamedTuple
+
+MARK_VARIABLE = "NKI_KERNEL_AGENT_JOB"
+END_S = 10.0  # killed processes are gone in milliseconds, unless a device or a disk holds them
+_SET_PDEATHSIG = 1
+_SET_CHILD_SUBREAPER = 36
+_STOP_ROUNDS = 20
+_PROC = Path("/proc")
+
+
+class Process(NamedTuple):
+    """A living process. Zombies are not among them."""
+
+    pid: int
+    parent: int
+    session: int
+    name: str
+
+
+def adopt_orphans() -> None:
+    """Have all that descend from this process come to it when their parents die."""
+    _prctl(_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int) -> None:
+    """Have this process killed when its parent dies; at once if that happened already."""
+    _prctl(_SET_PDEATHSIG, int(signal.SIGKILL))
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _prctl(option: int, value: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), f"prctl {option} is refused")
+
+
+def mark(key: str, session: int) -> str:
+    """Return what the processes of a job are known by later: its key, this boot, the step's session."""
+    return f"{key} {boot_id()} {session}"
+
+
+def boot_id() -> str:
+    """Return what changes when the machine, or the container's kernel, is started anew."""
+    with contextlib.suppress(OSError):
+        return (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return "unknown"
+
+
+def end_descendants(within_s: float = END_S) -> list[str]:
+    """Kill all that descend from this process and reap them; return the names of those that stay."""
+    me = os.getpid()
+    return _end(lambda: _below(me, living()), within_s)
+
+
+def end_marked(text: str, within_s: float = END_S) -> list[str]:
+    """Kill what a dead runner's step left, by its mark; return the names of those that stay."""
+    key, _, rest = text.partition(" ")
+    boot, _, session = rest.partition(" ")
+    if not key or boot != boot_id() or not session.isdigit():
+        return []
+    return _end(lambda: [p for p in living() if p.session == int(session) or _marked(p.pid, key)], within_s)
+
+
+def _end(find: Callable[[], list[Process]], within_s: float) -> list[str]:
+    deadline = time.monotonic() + within_s
+    stopped: set[int] = set()
+    for _ in range(_STOP_ROUNDS):  # who is stopped starts nobody
+        fresh = [p.pid for p in find() if p.pid not in stopped]
+        if not fresh:
+            break
+        _send(fresh, signal.SIGSTOP)
+        stopped.update(fresh)
+    while True:
+        left = find()
+        _send([p.pid for p in left], signal.SIGKILL)
+        reap()
+        left = find()
+        if not left or time.monotonic() > deadline:
+            return [f"{p.name} (pid {p.pid})" for p in left]
+        time.sleep(0.005)
+
+
+def _send(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def reap() -> dict[int, int]:
+    """Return the wait status of each child that has ended, by pid."""
+    ended = {}
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            ended[pid] = status
+    return ended
+
+
+def living() -> list[Process]:
+    """Return all processes that this user can see, without zombies."""
+    found = []
+    for entry in os.listdir(_PROC):  # noqa: PTH208  a hundred times a second, of thousands of entries
+        if entry.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                text = (_PROC / entry / "stat").read_bytes().decode("utf-8", "replace")
+                name, fields = (
+                    text[text.index("(") + 1 : text.rindex(")")],
+                    text[text.rindex(")") + 2 :].split(),
+                )
+                if fields[0] not in "ZX":
+                    found.append(Process(int(entry), int(fields[1]), int(fields[3]), name))
+    return found
+
+
+def _below(root: int, processes: list[Process]) -> list[Process]:
+    children: dict[int, list[Process]] = {}
+    for process in processes:
+        children.setdefault(process.parent, []).append(process)
+    found, frontier = [], [root]
+    while frontier:
+        for process in children.pop(frontier.pop(), []):
+            found.append(process)
+            frontier.append(process.pid)
+    return found
+
+
+def _marked(pid: int, key: str) -> bool:
+    with contextlib.suppress(OSError):
+        environment = (_PROC / str(pid) / "environ").read_bytes()
+        return f"{MARK_VARIABLE}={key}".encode() in environment.split(b"\0")
+    return False

@@ -1,0 +1,241 @@
+"""What is asked of a host and what it answers, as values; and what of an answer is believed.
+
+Everything that comes from a host is read strictly here: of the right type, within bounds, or the whole
+answer is refused (`HostProtocolError`). Durations are the host's monotonic clock, never its calendar.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from pydantic import JsonValue
+
+from remote.hostside.limits import ANSWER_BYTES, FILES, STATUSES, TEXT_CHARS, Status
+from remote.ssh.errors import HostProtocolError
+
+assert set(get_args(Status)) == set(STATUSES)
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_MAX_CORES = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """One piece of work for a host.
+
+    The same `key` is the same job: it is done once, however often it is handed in. `inputs` are names of
+    files and the sha256 of what is in them. `cores` is 1 for a job that needs a NeuronCore to itself, 0
+    for one that needs a CPU; `prefer` is the core to wait for first. `deadline_s` counts from the job's
+    turn, `queue_s` bounds the wait for it. Unless its lease is renewed within `lease_s`, the job ends.
+    """
+
+    key: str
+    step: str
+    payload: JsonValue
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    cores: int = 0
+    prefer: int | None = None
+    deadline_s: float = 600.0
+    queue_s: float = 3600.0
+    lease_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        faults = [
+            what
+            for what, wrong in (
+                ("key must be 64 hexadecimal digits", not _DIGEST.fullmatch(self.key)),
+                ("step must be a name", not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", self.step)),
+                ("inputs must be names with sha256", not all(map(_named, self.inputs.items()))),
+                ("cores must be 0 or 1", self.cores not in {0, 1}),
+                ("deadline_s, queue_s and lease_s must be above 0", not self._bounded()),
+            )
+            if wrong
+        ]
+        if faults:
+            raise ValueError(f"job {self.key[:12]}: {'; '.join(faults)}")
+
+    def _bounded(self) -> bool:
+        return all(0 < span < math.inf for span in (self.deadline_s, self.queue_s, self.lease_s))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResult:
+    """How a job ended on its host.
+
+    `done`: the step ended by itself and answered; `failed`: it ended without an answer; `deadline`,
+    `cancelled`, `lease_lost`: it was ended; `unending`: it was to be ended and processes are left, which
+    `log_tail` names and whose core stays out of use. `files` are what it left, as name to (sha256,
+    bytes). `attempts` counts how often it was begun: more than once only when the host went down in
+    between, and only the last has a result.
+    """
+
+    status: Status
+    answer: JsonValue
+    files: Mapping[str, tuple[str, int]]
+    log_tail: str
+    core: int | None
+    exit_status: int | None
+    queued_s: float
+    ran_s: float
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """What a host is, as far as the worker sees without running anything of the vendor's.
+
+    `cores` are the NeuronCores that leases are given for; without a Neuron device they are made up, one
+    for each CPU, and `neuron` is false. `boot_id` changes when the host is started anew. `walls` are the
+    programs there that jails are built with.
+    """
+
+    worker: str
+    hostname: str
+    system: str
+    python: str
+    boot_id: str
+    cpus: int
+    memory_bytes: int
+    free_disk_bytes: int
+    cores: tuple[int, ...]
+    neuron: bool
+    walls: tuple[str, ...]
+    workdir: str
+
+
+def read_facts(answer: Mapping[str, Any], address: str) -> HostFacts:
+    """Return the facts of a greeting.
+
+    Raises:
+        HostProtocolError: it is not one.
+    """
+    reader = Reader(answer, address)
+    return HostFacts(
+        worker=reader.text("worker"),
+        hostname=reader.text("hostname"),
+        system=reader.text("system"),
+        python=reader.text("python"),
+        boot_id=reader.text("boot_id"),
+        cpus=reader.count("cpus"),
+        memory_bytes=reader.count("memory_bytes"),
+        free_disk_bytes=reader.count("free_disk_bytes"),
+        cores=tuple(reader.counts("cores", _MAX_CORES)),
+        neuron=reader.flag("neuron"),
+        walls=tuple(reader.texts("walls")),
+        workdir=reader.text("workdir"),
+    )
+
+
+def read_result(answer: Mapping[str, Any], address: str) -> JobResult:
+    """Return the result that a host tells.
+
+    Raises:
+        HostProtocolError: it is not one.
+    """
+    reader = Reader(answer, address)
+    status = reader.text("status")
+    if status not in STATUSES:
+        raise reader.wrong("status")
+    core, exit_status = answer.get("core"), answer.get("exit_status")
+    return JobResult(
+        status=status,  # type: ignore[arg-type]  # it is one of them
+        answer=answer.get("answer"),
+        files=reader.files("files"),
+        log_tail=reader.text("log_tail"),
+        core=None if core is None else reader.count("core"),
+        exit_status=None if exit_status is None else reader.integer("exit_status"),
+        queued_s=reader.span("queued_s"),
+        ran_s=reader.span("ran_s"),
+        attempts=reader.count("attempts"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Fields of an answer, each of the type and size that it must have."""
+
+    answer: Mapping[str, Any]
+    address: str
+
+    def wrong(self, name: str) -> HostProtocolError:
+        """The error that `name` is missing or not what it should be."""
+        return HostProtocolError(
+            f"{self.address}: its worker answers with a {name!r} that is none; "
+            "if it comes back, remove the folder of the worker there and try again"
+        )
+
+    def text(self, name: str) -> str:
+        value = self.answer.get(name)
+        if not isinstance(value, str) or len(value) > TEXT_CHARS:
+            raise self.wrong(name)
+        return value
+
+    def integer(self, name: str) -> int:
+        value = self.answer.get(name)
+        if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 1 << 63:
+            raise self.wrong(name)
+        return value
+
+    def count(self, name: str) -> int:
+        value = self.integer(name)
+        if value < 0:
+            raise self.wrong(name)
+        return value
+
+    def span(self, name: str) -> float:
+        value = self.answer.get(name)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+            raise self.wrong(name)
+        return float(value)
+
+    def flag(self, name: str) -> bool:
+        value = self.answer.get(name)
+        if not isinstance(value, bool):
+            raise self.wrong(name)
+        return value
+
+    def _list(self, name: str, most: int) -> list[Any]:
+        value = self.answer.get(name)
+        if not isinstance(value, list) or len(value) > most:
+            raise self.wrong(name)
+        return value
+
+    def counts(self, name: str, most: int) -> list[int]:
+        values = self._list(name, most)
+        if not all(isinstance(value, int) and 0 <= value < 1 << 31 for value in values):
+            raise self.wrong(name)
+        return values
+
+    def texts(self, name: str, most: int = 64) -> list[str]:
+        values = self._list(name, most)
+        if not all(isinstance(value, str) and len(value) <= TEXT_CHARS for value in values):
+            raise self.wrong(name)
+        return values
+
+    def digests(self, name: str, most: int) -> set[str]:
+        values = self._list(name, most)
+        if not all(isinstance(value, str) and _DIGEST.fullmatch(value) for value in values):
+            raise self.wrong(name)
+        return set(values)
+
+    def files(self, name: str) -> dict[str, tuple[str, int]]:
+        value = self.answer.get(name)
+        if not isinstance(value, dict) or len(value) > FILES or not all(map(_filed, value.items())):
+            raise self.wrong(name)
+        return {file: (digest, size) for file, (digest, size) in value.items()}
+
+
+def _named(item: tuple[str, str]) -> bool:
+    return bool(_FILE.fullmatch(item[0]) and _DIGEST.fullmatch(item[1]))
+
+
+def _filed(item: tuple[Any, Any]) -> bool:
+    match item:
+        case (str(file), [str(digest), int(size)]):
+            return _named((file, digest)) and 0 <= size <= ANSWER_BYTES
+    return False
