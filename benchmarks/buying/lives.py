@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import traceback
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,21 +23,51 @@ from agent_core.providers.retry import RetryPolicy
 from daemon.calls.desk import Desk
 from daemon.config import DaemonConfig
 from daemon.host import work_on
+from daemon.inbox import drop, folder
 from daemon.logs import configure
 from daemon.stop import Stop
+from daemon.verbs import Resume, run_id
 from stability.breaker import BreakerPolicy
 from state import crash
 from state.log import EventLog
-from state.model import LlmConfig, RunConfig, SearchConfig
+from state.model import LlmConfig, PauseCause, RunConfig, RunStatus, SearchConfig
 from tests.daemon import fakes
 from tests.support import constants_model
+from tests.support.llm_server import LlmServer
 
 ROOT = Path(__file__).resolve().parents[2]
-MODEL = "local/constants"
-PRICE = f"{MODEL}=3/0.3/15"
 CAP_USD = 3.0
 
-PRELOADED = ("agent_core.roles.llm", "agent_core.providers.openai", "openai", "genai_prices", "remote.local")
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A wire format: the endpoint that is asked by it, and the server's address for it."""
+
+    endpoint: str
+    address: str
+
+    @property
+    def model(self) -> str:
+        """The model that is asked."""
+        return f"{self.endpoint}/constants"
+
+    def url(self, server: LlmServer) -> str:
+        """Return where the server takes this format."""
+        found: str = getattr(server, self.address)
+        return found
+
+
+FORMATS = {"openai": Format("local", "openai"), "anthropic": Format("anthropic", "anthropic")}
+
+PRELOADED = (
+    "agent_core.roles.llm",
+    "agent_core.providers.openai",
+    "agent_core.providers.anthropic",
+    "openai",
+    "anthropic",
+    "genai_prices",
+    "remote.local",
+)
 """Imported here so that no life does it again; none of them opens a database."""
 
 QUICK = RetryPolicy(tries=20, first_seconds=0.002, longest_seconds=0.01)
@@ -44,28 +75,25 @@ UNBROKEN = BreakerPolicy(failures=1000)
 """Faults come by question here, and say nothing of the endpoint."""
 
 
-def config(seed: int = 3, *, rounds: int = 1) -> RunConfig:
+def config(wire: Format, seed: int = 3, *, rounds: int = 1) -> RunConfig:
     """Return the configuration of the run: every role is asked, repairs too."""
     return RunConfig(
         problem="silu",
         size="reduced",
         evaluator="fake",
-        planner=("local",),
+        planner=(wire.endpoint,),
         seed=seed,
         cap_usd=CAP_USD,
-        llm=LlmConfig(models=(MODEL,), max_output_tokens=1000),
+        llm=LlmConfig(models=(wire.model,), max_output_tokens=1000),
         search=SearchConfig(
             beam=1, plans=2, implementations=2, rounds=rounds, explorers=0, repairs=1, within_percent=0
         ),
     )
 
 
-def submit(home: Path, seed: int = 3, *, rounds: int = 1) -> str:
+def submit(home: Path, wire: Format, seed: int = 3, *, rounds: int = 1) -> str:
     """Submit the run; return its id."""
-    submission = fakes.submission(config(seed, rounds=rounds), constants_model.KERNEL)
-    from daemon.inbox import drop
-    from daemon.verbs import run_id
-
+    submission = fakes.submission(config(wire, seed, rounds=rounds), constants_model.KERNEL)
     return run_id(drop(home, submission), "silu")
 
 
@@ -81,11 +109,14 @@ class Lives:
             text=True,
         )
 
-    def live(self, home: Path, run: str, url: str, *, crash_at: str | None = None) -> int:
+    def live(
+        self, home: Path, run: str, wire: Format, server: LlmServer, *, crash_at: str | None = None
+    ) -> int:
         """Let one life own `home`; return its exit status, negative for a signal."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        job = {"home": str(home), "run": run, "url": url, "crash": crash_at}
+        asked = {"endpoint": wire.endpoint, "url": wire.url(server)}
+        job = {"home": str(home), "run": run, "crash": crash_at, **asked}
         print(json.dumps(job), file=self._process.stdin, flush=True)
         return int(self._process.stdout.readline())
 
@@ -98,31 +129,41 @@ class Lives:
         self._process.stdout.close()
 
 
-async def _host(event_log: EventLog, run: str, url: str) -> None:
+async def _host(event_log: EventLog, run: str, endpoint: str, url: str) -> None:
     settings = DaemonConfig.model_validate(
         {
             "evaluations": 2,
             "proposals": 2,
             "grace_seconds": 0.0,
-            "prices": (PRICE,),
-            "local": {"base_url": url, "calls": 4},
+            "prices": (f"{endpoint}/constants=3/0.3/15",),
+            endpoint: {"base_url": url, "calls": 4},
         }
     )
     desk = Desk(event_log, settings, env={}, retries=QUICK, breakers=UNBROKEN)
     stop = Stop()
     work = work_on(event_log, settings, stop=stop, workers=fakes.fake_workers(), desk=desk)
     hosting = asyncio.create_task(work)
-    while not hosting.done() and not fakes.has_ended(event_log, run):  # noqa: ASYNC110 - no event says so
+    while not hosting.done() and not fakes.has_ended(event_log, run):
+        if _waits_for_person(event_log, run):
+            drop(event_log.home, Resume(run=run))
         await asyncio.sleep(0.002)
     stop.request()
     await hosting
+
+
+def _waits_for_person(event_log: EventLog, run: str) -> bool:
+    """Whether the endpoint refuses everything and nobody has said yet that it is mended."""
+    if event_log.run_seq(run) == 0 or any(folder(event_log.home).glob("*.json")):
+        return False
+    state = event_log.state(run)
+    return state.status is RunStatus.PAUSED and state.pause_cause is PauseCause.PROVIDER
 
 
 def _child(job: dict[str, Any]) -> int:
     crash._fuse = crash.parse_fuse(job["crash"])  # noqa: SLF001 - as the environment would at a start
     try:
         with EventLog.open(Path(job["home"])) as event_log:
-            asyncio.run(_host(event_log, job["run"], job["url"]))
+            asyncio.run(_host(event_log, job["run"], job["endpoint"], job["url"]))
     except BaseException:  # noqa: BLE001 - a child must end here, whatever happened
         traceback.print_exc()
         return 1
@@ -134,7 +175,7 @@ def main() -> None:
     configure("error")  # to stderr: stdout is for the answers alone
     for module in PRELOADED:
         import_module(module)
-    fakes.submission(config())
+    fakes.submission(config(FORMATS["openai"]))
     builtin()  # read once: all lives are told the same, whatever is edited meanwhile
     for line in sys.stdin:
         pid = os.fork()

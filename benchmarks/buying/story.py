@@ -7,39 +7,49 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from state.errors import NoLog, StreamUnknown
-from state.events import CallCompleted, CallFailed, CallLost, CallStarted
+from state.events import CallCompleted, CallFailed, CallLost, CallStarted, RunPaused
 from state.fold import RunState, apply, state_hash
 from state.model import usd
 from state.reader import LogReader
 from state.verify import verify
 from tests.support import constants_model
-from tests.support.llm_server import Asked, Refuse, Reply, Said
+from tests.support.llm_server import Asked, Refuse, Reply, Said, Script
 
 FAULTS: tuple[Said, ...] = (
     Refuse(429, "rate_limit_error", headers={"retry-after": "0"}),
     Reply(ending="cut"),
+    Refuse(401, "authentication_error"),
     Refuse(529, "overloaded_error"),
     Reply(ending="eof"),
+    Refuse(429, "rate_limit_error", code="spend_limit_reached"),
     Refuse(500, "api_error"),
     Reply(ending="garbage"),
     Reply(ending="no_usage"),
 )
-TOO_LONG = Reply(text="and so on", stop="length")
-"""An answer that does not come to an end; with more room it does."""
+UNCOUNTED = Refuse(500, "api_error")
+"""The fault of a server that was found to count no streams, and so is asked for whole answers."""
+TOO_LONG = {"openai": "length", "anthropic": "max_tokens"}
+"""The stop reason of an answer that does not come to an end; with more room it does."""
 
 
-def script(asked: Asked) -> Said:
-    """Answer like a model that knows one move; every third request has a fault, one kind after the other.
+def script(first: int) -> Script:
+    """Return a model that knows one move; every third request has a fault, in turn from number `first` on.
 
     A question that gets an answer gets the same one whenever it is asked: what the faults and the kills were
     leaves no trace in it.
     """
-    turn, left = divmod(asked.number, 3)
-    if left == 0 and turn % 4 == 3 and asked.count == 1:
-        return TOO_LONG
-    if left == 0:
-        return FAULTS[(turn - 1) % len(FAULTS)]
-    return Reply(text=constants_model.answer(asked.model, asked.guide, asked.case))
+
+    def said(asked: Asked) -> Said:
+        turn, left = divmod(asked.number, 3)
+        if left:
+            return Reply(text=constants_model.answer(asked.model, asked.guide, asked.case))
+        if turn % 4 == 3 and asked.count == 1:
+            return Reply(text="and so on", stop=TOO_LONG[asked.vendor])
+        fault = FAULTS[(first + turn - 1) % len(FAULTS)]
+        streamed = asked.body.get("stream", False)
+        return fault if streamed or isinstance(fault, Refuse) else UNCOUNTED
+
+    return said
 
 
 @dataclass
@@ -52,6 +62,7 @@ class Story:
     started: int = 0
     answered: int = 0
     lost: int = 0
+    paused: int = 0
     bought_again: int = 0
     failed: Counter[str] = field(default_factory=Counter)
     recovered: Counter[str] = field(default_factory=Counter)
@@ -84,6 +95,8 @@ def told(home: Path, run: str, cap_usd: float) -> Story:
                     waiting.setdefault((key, call), []).append(kind)
                 case CallLost():
                     story.lost += 1
+                case RunPaused():
+                    story.paused += 1
                 case CallCompleted(key=key, call=call):
                     story.answered += 1
                     answers.add((key, call))

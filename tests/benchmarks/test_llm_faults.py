@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks import llm_faults
-from benchmarks.buying.lives import CAP_USD, Lives
-from benchmarks.buying.story import Story
+from benchmarks.buying.lives import CAP_USD, FORMATS, Lives
+from benchmarks.buying.story import FAULTS, Story, script
 from benchmarks.llm_faults import Struck
+from tests.support.llm_server import Asked
 
 
 @pytest.fixture
@@ -24,18 +25,32 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def test_no_kill_makes_a_run_buy_an_answer_again_or_end_otherwise(folder):
+POINTS = (3, 31, 58, 86, 120)
+"""Where the short sweep kills, where the run is not over before."""
+
+
+@pytest.mark.parametrize("wire", FORMATS.values(), ids=FORMATS)
+def test_no_kill_makes_a_run_buy_an_answer_again_or_end_otherwise(folder, wire):
     lives = Lives()
     try:
-        result = llm_faults.sweep(folder, lives, every=14, first=9)
+        result = llm_faults.sweep(folder, lives, wire, POINTS)
     finally:
         lives.close()
     assert result.wrong == []
-    assert result.kills >= 5
+    assert result.kills > 0
     assert result.repeats <= result.in_flight
     assert result.answers == result.kills * result.calm.answered
-    assert result.failed.total() > 0  # how many depends on where the kills fall
+    assert result.calm.failed == result.calm.recovered
     assert 0 < result.most_usd <= CAP_USD
+
+
+def test_every_third_request_has_a_fault_and_all_kinds_come_round():
+    def asked(number: int) -> Asked:
+        return Asked(vendor="openai", body={"stream": True}, headers={}, count=2, number=number)
+
+    faults = [script(first)(asked(3)) for first in range(len(FAULTS))]
+    assert faults == list(FAULTS)
+    assert [script(0)(asked(3 * turn)) for turn in (1, 2, 3)] == list(FAULTS[:3])
 
 
 CALM = Story(hash="a", decisions="b", ended=True, started=4, answered=3, lost=1)
