@@ -22,6 +22,7 @@ from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationEr
 from pydantic.fields import FieldInfo
 
 from agent_core.proposers import asks_models
+from agent_core.providers.keys import redact
 from daemon.errors import DaemonError
 from daemon.reading import read_regular
 from state import crash
@@ -76,10 +77,17 @@ def _window(text: str) -> str:
     return text
 
 
+def _open_address(url: str | None) -> str | None:
+    """Refuse an address with a user or a password in it: configurations are logged, and so would they be."""
+    if url is not None and "@" in url.partition("//")[2].partition("/")[0]:
+        raise ValueError("an address holds no user and no password; a key is given by key_file or a variable")
+    return url
+
+
 class EndpointConfig(Frozen):
     """How an endpoint of models is reached, and how patiently it is asked."""
 
-    base_url: str | None = Field(
+    base_url: Annotated[str | None, AfterValidator(_open_address)] = Field(
         default=None, pattern=r"^https?://", description="where the endpoint is; not set: its usual place"
     )
     key_file: str | None = Field(
@@ -381,7 +389,8 @@ def _parse(entry: _Entry) -> Any:
     except ValidationError as error:
         reasons = "; ".join(dict.fromkeys(e["msg"] for e in error.errors()))
         meaning = f" ({info.description})" if info.description else ""
-        raise ValueError(f" = {json.dumps(entry.value, default=str)}: {reasons}{meaning}") from None
+        shown = redact(json.dumps(entry.value, default=str))  # it is told, and logged where a file has it
+        raise ValueError(f" = {shown}: {reasons}{meaning}") from None
 
 
 @cache

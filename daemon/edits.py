@@ -7,7 +7,8 @@ which has what was last taken: edits that were made while nobody owned the home 
 and so are prompts that a new version of this program brings. An edit with faults changes nothing: it is
 refused, with every fault of every file, in the log and in the status, until all is right again. Files are
 looked at periodically, by what the system tells of them alone, and read only when that has changed and two
-looks in a row find the same: editors write in steps.
+looks in a row find the same: editors write in steps. Files with keys are looked at likewise: an edit that
+names a model without a key, or takes a model's key away, has a fault.
 """
 
 from __future__ import annotations
@@ -24,21 +25,23 @@ import structlog
 from pydantic import ValidationError
 
 from agent_core.prompting import Prompts
+from agent_core.providers import registry
 from daemon import wording
 from daemon.amend import JUDGED_BY, amended, changes
+from daemon.calls import checks
 from daemon.config import FILE_NAME, Config, ConfigError, DaemonConfig, all_of, load
 from daemon.looking import append_seen
 from daemon.names import unknown
 from state.events import ConfigChanged, ConfigRefused, Event
 from state.fold import RunState
 from state.log import EventLog
-from state.model import SYSTEM_STREAM, Digest, ErrorInfo
+from state.model import SYSTEM_STREAM, Digest, ErrorInfo, RunConfig
 from state.records import NewEvent, Recorded
 
 LOOK_SECONDS = 1.0
 
 Stamp = tuple[tuple[str, int, int, int], ...]
-"""Of each file that is there: its path, when it was written, its size and its inode."""
+"""Of each file that is there: its path, when it or its mode was last changed, its size and its inode."""
 
 NEVER: Stamp = (("", 0, 0, 0),)
 """The stamp of no files: whatever is there was not taken yet."""
@@ -100,6 +103,7 @@ class Edits:
         self._apply = apply
         self._env = env
         self._look_seconds = look_seconds
+        self._key_files: tuple[Path, ...] = ()
         self._seen = self._stamp()
         self._taken = NEVER
         self._known = last_taken(event_log)
@@ -124,7 +128,8 @@ class Edits:
                 await self._take()
 
     def _stamp(self) -> Stamp:
-        return tuple(_stamps((self._path, self._home / wording.FOLDER, *wording.paths(self._home))))
+        folder = self._home / wording.FOLDER
+        return tuple(_stamps((self._path, folder, *wording.paths(self._home), *self._key_files)))
 
     async def _take(self) -> None:
         try:
@@ -155,7 +160,33 @@ class Edits:
             lambda: load(self._home, self._env).config.daemon,
             lambda: wording.read(self._home),
         )
-        return Found(fresh, effective, prompts)
+        self._key_files = tuple(_key_files(effective))
+        found = Found(fresh, effective, prompts)
+        self._require_named(found)
+        return found
+
+    def _require_named(self, found: Found) -> None:
+        """Make sure that models of runs to come are known and have keys, as far as they had before the edit.
+
+        Raises:
+            ConfigError: some are or have not, and why.
+        """
+        before = checks.unnamed(self._known.run, self._before(found), self._env)
+        now = checks.unnamed(found.fresh.run, found.effective, self._env)
+        _require_none(now, before)
+
+    def _before(self, found: Found) -> DaemonConfig:
+        """Return the process's settings as they were before an edit."""
+        return found.effective if self._in_force is None else self._in_force
+
+    def _askable(self, found: Found, run: RunConfig, after: RunConfig) -> None:
+        """Make sure that an edit leaves a run under way its models.
+
+        Raises:
+            ConfigError: it does not, and why.
+        """
+        before = checks.faults(run, self._before(found), self._env)
+        _require_none(checks.faults(after, found.effective, self._env), before)
 
     async def _record(self, found: Found) -> Sequence[Recorded]:
         """Store what is new in the files, and what that changes in the runs under way.
@@ -168,10 +199,18 @@ class Edits:
         prompts = None if found.prompts.version == wording.in_force(self._log) else found.prompts.version
         taken = ConfigChanged(config=found.fresh.model_dump(mode="json"), prompts=prompts)
         news = found.fresh != self._known or prompts is not None or system.refused is not None
+
+        def edited(state: RunState) -> Event | None:
+            before = state.pending_config or state.config
+            event = _edited(state, before, changed, found.prompts.version)
+            after = before if event is None else RunConfig.model_validate(event.config)
+            self._askable(found, before, after)
+            return event
+
         return await append_seen(
             self._log,
             self._log.runs(),
-            lambda state: _edited(state, changed, found.prompts.version),
+            edited,
             with_=[NewEvent(SYSTEM_STREAM, taken)] if news else (),
             blobs=(found.prompts.to_json(),),
         )
@@ -183,23 +222,37 @@ class Edits:
         log.warning("config_refused", home=str(self._home), faults=list(error.faults))
 
 
+def _key_files(config: DaemonConfig) -> Iterator[Path]:
+    """Yield the files in which keys are, as far as the configuration names them."""
+    for name in registry.names():
+        if file := config.endpoint(name).key_file:
+            yield Path(file).expanduser()
+
+
+def _require_none(faults: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ConfigError for faults that were not there before."""
+    if new := [fault for fault in faults if fault not in set(known)]:
+        raise ConfigError(new)
+
+
 def _stamps(paths: Iterable[Path]) -> Iterator[tuple[str, int, int, int]]:
     for path in paths:
         for follow in (True, False):  # a link that leads nowhere, or in a circle, is there too
             with suppress(OSError):
                 found = path.stat(follow_symlinks=follow)
-                yield str(path), found.st_mtime_ns, found.st_size, found.st_ino
+                yield str(path), found.st_ctime_ns, found.st_size, found.st_ino
                 break
 
 
-def _edited(state: RunState, changed: Mapping[str, tuple[Any, Any]], prompts: Digest) -> Event | None:
+def _edited(
+    state: RunState, before: RunConfig, changed: Mapping[str, tuple[Any, Any]], prompts: Digest
+) -> ConfigChanged | None:
     """Return what an edit changes in a run under way; what it was told is not changed unless recorded.
 
     Raises:
         ConfigError: what it changes does not go with what the run has.
     """
     settings = {key: new for key, (_, new) in changed.items() if key not in {*state.pinned, *JUDGED_BY}}
-    before = state.pending_config or state.config
     after = amended(before, settings)
     other = None if state.prompts_to_come in (None, prompts) else prompts
     if after == before and other is None:

@@ -27,6 +27,18 @@ def is_loopback(url: str) -> bool:
         return host == "localhost"
 
 
+def place(url: str) -> str:
+    """Return where an address leads, for people: nothing of it that may be a secret, such as a password."""
+    parts = urlsplit(url)
+    host = parts.hostname or "?"
+    try:
+        port = parts.port
+    except ValueError:  # no number, so no place either
+        port = None
+    named = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{named}" if port is None else f"{parts.scheme}://{named}:{port}"
+
+
 def require_allowed(url: str) -> None:
     """Refuse an address that must not be asked here.
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import httpx2
 
 from agent_core.providers import faults, headers
-from agent_core.providers.addresses import is_loopback, require_allowed
+from agent_core.providers.addresses import is_loopback, place, require_allowed
 from agent_core.providers.completion import Completion, CompletionRequest, Observe, Tokens
 from agent_core.providers.failures import CallError, Failure, FailureKind
 
@@ -202,14 +202,14 @@ class Endpoint(ABC):
             return Fault(faults.kind_of(status, refusal), text, began or status in _BETWEEN)
         cause = error if isinstance(error, httpx2.HTTPError) else error.__cause__ or error
         if isinstance(cause, httpx2.ConnectTimeout | httpx2.PoolTimeout):
-            return Fault(
-                FailureKind.TRANSPORT, f"no connection in {self._settings.connect_seconds:g} s", began
-            )
+            text = f"no connection to {place(self._address)} in {self._settings.connect_seconds:g} s"
+            return Fault(FailureKind.TRANSPORT, text, began)
         if isinstance(cause, httpx2.TimeoutException):
             text = f"silent for {self._settings.silence_seconds:g} s"
             return Fault(FailureKind.TRANSPORT, text, began=True)
         if isinstance(cause, httpx2.ConnectError | httpx2.WriteError | httpx2.UnsupportedProtocol):
-            return Fault(FailureKind.TRANSPORT, f"cannot be reached: {cause}", began)
+            text = f"{place(self._address)} cannot be reached: {cause}"
+            return Fault(FailureKind.TRANSPORT, text, began)
         if isinstance(cause, httpx2.HTTPError):
             return Fault(FailureKind.TRANSPORT, f"the connection broke: {cause}", began=True)
         return Fault(

@@ -24,8 +24,8 @@ from agent_core.providers.limits import NoTurn
 from agent_core.providers.retry import RetryPolicy
 from agent_core.roles.asking import Fill
 from daemon.calls import rendering
-from daemon.calls.endpoints import Endpoint, Endpoints
-from daemon.calls.errors import Held, unanswered
+from daemon.calls.endpoints import Endpoint, Endpoints, Unavailable
+from daemon.calls.errors import Held, unanswered, unavailable
 from daemon.calls.till import Till, lost
 from state.crash import crash_point
 from state.errors import BlobMissing, StateError
@@ -84,7 +84,7 @@ class Asking:
         """Return the answer to the next question.
 
         Raises:
-            RoleError: there is none; the code is `budget`, or `llm_` and the kind of failure.
+            RoleError: there is none; the code is `budget`, `llm_unavailable`, or `llm_` and a failure's kind.
             Held: the run is paused or over; the effect is delivered again when it goes on.
         """
         call = next(self._numbers)
@@ -243,6 +243,8 @@ class Asking:
         try:
             async with endpoint.turn(request, price, wait_seconds=max(0.0, self._left(model))):
                 yield endpoint
+        except Unavailable:
+            raise unavailable(model) from None
         except NoTurn:
             raise unanswered(model, FailureKind.RATE) from None
 

@@ -31,6 +31,14 @@ def faults(run: RunConfig, daemon: DaemonConfig, env: Mapping[str, str], *, send
     return [*(_keyless(run, daemon, env) if sends else ()), *_unpaid(run, daemon)]
 
 
+def unnamed(run: RunConfig, daemon: DaemonConfig, env: Mapping[str, str]) -> list[str]:
+    """Return which models of settings for runs to come are unknown, or have no key.
+
+    What is missing may still be given with the run: money, or who plans.
+    """
+    return [*_unknown(run)] or [*_keyless(run, daemon, env)]
+
+
 def _unknown(run: RunConfig) -> Iterator[str]:
     for setting in _MODELS:
         for one in shares(getattr(run.llm, setting)):

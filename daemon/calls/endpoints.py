@@ -52,6 +52,10 @@ CreateProvider = Callable[[str, EndpointSettings], Provider]
 log: structlog.stdlib.BoundLogger = structlog.get_logger("calls")
 
 
+class Unavailable(NoTurn):
+    """A question's turn would come too late because the endpoint's breaker is open."""
+
+
 class Leaders:
     """Of questions that begin alike the first goes alone: the others find what it put into the cache."""
 
@@ -130,8 +134,21 @@ class Endpoint:
         """Be let through by the endpoint's limits and breaker, and behind the first of one's fan-out.
 
         Raises:
-            NoTurn: that would take longer than `wait_seconds`.
+            Unavailable: its breaker is open, and would keep the question longer than `wait_seconds`.
+            NoTurn: something else would.
         """
+        try:
+            async with self._through(request, price, wait_seconds):
+                yield
+        except NoTurn as error:  # whatever it waited for, behind an open breaker nobody gets on
+            if self._breaker.until is None:
+                raise
+            raise Unavailable(error.seconds) from None
+
+    @asynccontextmanager
+    async def _through(
+        self, request: CompletionRequest, price: Price | None, wait_seconds: float
+    ) -> AsyncIterator[None]:
         until = time.monotonic() + wait_seconds
         async with self._leaders.behind(_shared(request, price), wait_seconds=wait_seconds):
             left = max(0.0, until - time.monotonic())

@@ -34,6 +34,12 @@ def unanswered(model: str, kind: FailureKind) -> RoleError:
     return RoleError(ErrorInfo(code=f"llm_{kind.value}", message=f"{model} {_SAID[kind]}"))
 
 
+def unavailable(model: str) -> RoleError:
+    """Return what a role is told when its question waited in vain for a broken endpoint to come back."""
+    text = f"{model} failed so often that it was left alone for longer than the question has patience"
+    return RoleError(ErrorInfo(code="llm_unavailable", message=text))
+
+
 def no_budget(resource: str) -> RoleError:
     """Return what a role is told when there is no room for its question in a budget."""
     return RoleError(

@@ -125,7 +125,8 @@ async def test_a_server_that_is_not_there_costs_nothing(name):
     with LlmServer(lambda _: Reply()) as server:
         pass
     async with endpoint(name, server) as provider:
-        with pytest.raises(Exception, match="cannot be reached") as caught:
+        place = f"http://127.0.0.1:{server.port} cannot be reached: "
+        with pytest.raises(Exception, match=place) as caught:
             await provider.complete(REQUEST, deadline_seconds=60, observe=lambda _: None)
     assert caught.value.failure.kind is Kind.TRANSPORT
     assert not caught.value.failure.may_cost

@@ -299,6 +299,19 @@ async def test_a_broken_endpoint_is_left_alone_and_probed(event_log, calm):
     assert state_hash(event_log.state(run)) == calm[0]
 
 
+async def test_a_question_that_waited_at_a_broken_endpoint_ends_with_a_reason_of_its_own(event_log):
+    provider = FakeProvider(script=failing(FailureKind.SERVER, 10_000))
+    policy = BreakerPolicy(failures=1, pause_seconds=100_000, longest_seconds=100_000)
+    config = models.daemon_config(local={"patience_seconds": 1000.0})
+    run = await models.submitted(event_log)
+    desk = models.desk_of(event_log, provider, config, breakers=policy)
+    await models.hosted(event_log, desk, until=lambda: event_log.state(run).ended, config=config)
+    failed = events(event_log, run, PlanFailed)
+    assert failed
+    assert {event.error.code for event in failed} == {"llm_unavailable"}
+    assert event_log.state(run).stop is StopReason.NO_PROPOSALS
+
+
 # --- budgets ------------------------------------------------------------------------------------------
 
 

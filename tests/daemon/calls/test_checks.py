@@ -130,3 +130,12 @@ def test_prices_and_windows_of_one_s_own_are_checked_when_they_are_read(home):
         assert len(refused.value.faults) == 1
         assert "\n" not in str(refused.value)
     assert load(home, {}, {"daemon.prices": ["local/m=1/0.1/2"]}).config.daemon.prices
+
+
+@pytest.mark.parametrize("url", ["http://me:hunter2@gate.example/v1", "ftp://me:hunter2@gate.example"])
+def test_an_address_with_a_password_is_refused_without_telling_it(home, url):
+    with pytest.raises(ConfigError, match=r"daemon\.local\.base_url") as refused:
+        load(home, {}, {"daemon.local.base_url": url})
+    assert "hunter2" not in str(refused.value)
+    assert "gate.example" in str(refused.value)
+    assert load(home, {}, {"daemon.local.base_url": "http://gate.example/a@b"}).config.daemon.local.base_url

@@ -11,7 +11,7 @@ import pytest
 from agent_core.providers.completion import CompletionRequest, Part
 from agent_core.providers.failures import CallError, Failure, FailureKind
 from agent_core.providers.limits import NoTurn
-from daemon.calls.endpoints import Endpoints, Leaders
+from daemon.calls.endpoints import Endpoints, Leaders, Unavailable
 from stability.breaker import BreakerPolicy
 from state.events import BreakerClosed, BreakerOpened
 from state.log import EventLog
@@ -192,7 +192,7 @@ async def test_a_breaker_is_kept_in_the_log_and_a_new_process_probes(event_log):
         await ask(found, request(), None)
     assert event_log.system().breakers == {"local": "down"}
     endpoint = found.get("local")
-    with pytest.raises(NoTurn):
+    with pytest.raises(Unavailable):
         async with endpoint.turn(request(), None, wait_seconds=0.01):
             pass
     again = endpoints(event_log, provider, policy=BreakerPolicy(failures=1, pause_seconds=600))
@@ -200,6 +200,29 @@ async def test_a_breaker_is_kept_in_the_log_and_a_new_process_probes(event_log):
     assert event_log.system().breakers == {}
     kinds = [item.type for item in event_log.read(stream=SYSTEM_STREAM)]
     assert kinds == [BreakerOpened.__name__, BreakerClosed.__name__]
+
+
+async def test_who_waits_behind_those_at_an_open_breaker_is_told_of_the_breaker(event_log):
+    """One is let in by the limits and waits there for the endpoint; the next one waits for the first."""
+    provider = FakeProvider(script=lambda *_: Failure(kind=FailureKind.SERVER, message="down"))
+    config = models.daemon_config(local={"calls": 1})
+    policy = BreakerPolicy(failures=1, pause_seconds=600)
+    found = Endpoints(event_log, config, env={}, create=lambda *_: provider, policy=policy)
+    with pytest.raises(CallError):
+        await ask(found, request(), None)
+
+    async def waits(seconds: float) -> None:
+        async with found.get("local").turn(request(), None, wait_seconds=seconds):
+            pass
+
+    first = asyncio.create_task(waits(100_000.0))
+    while found.get("local").limiter.gate.inside == 0:  # noqa: ASYNC110 - no event says so
+        await asyncio.sleep(0)
+    with pytest.raises(Unavailable):
+        await waits(0.01)
+    first.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await first
 
 
 async def test_a_probe_that_sends_nothing_makes_room_for_another(event_log):
