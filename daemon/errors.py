@@ -28,6 +28,12 @@ class DaemonError(Exception):
         self.code = code or self.default_code
         self.hint = hint
 
+    @classmethod
+    def near(cls, kind: str, name: str, known: Iterable[str], *, code: str) -> Self:
+        """Return the error for a name that nothing of a kind has, with the nearest that something has."""
+        close = get_close_matches(name, known, n=1)
+        return cls(f"unknown {kind} {name!r}", code=code, hint=f"did you mean {close[0]}?" if close else None)
+
     @property
     def info(self) -> ErrorInfo:
         return ErrorInfo(code=self.code, message=str(self), hint=self.hint)

@@ -25,6 +25,7 @@ from typing import Any
 import structlog
 
 from daemon.errors import BadFile
+from daemon.places import folder, waiting
 from daemon.reading import read_regular
 from daemon.verbs import Command, Learn, Submit
 from state.home import prepare
@@ -47,10 +48,6 @@ Handle = Callable[[str, bytes], Awaitable[None]]
 """Carries out the command with this id; raises BadFile when the bytes are none."""
 
 
-def folder(home: Path) -> Path:
-    return home / "inbox"
-
-
 def new_id() -> str:
     """Return a command id: sorts by time, and two made in the same nanosecond still differ."""
     return f"{time.time_ns():020d}-{secrets.token_hex(4)}"
@@ -69,12 +66,6 @@ def drop(home: Path, command: Command, *, id_: str | None = None) -> str:
     box.mkdir(mode=0o700, exist_ok=True)
     _write_whole(box / f"{id_}.json", command.model_dump_json().encode())
     return id_
-
-
-def waiting(home: Path) -> list[Path]:
-    """Return the files that wait, in the order in which they will be taken."""
-    files = (path for path in folder(home).glob("*.json") if not path.name.startswith("."))
-    return sorted(files, key=lambda path: path.stem)
 
 
 def _abandoned(home: Path) -> Iterator[Path]:

@@ -18,6 +18,7 @@ from daemon.config import DaemonConfig, resolve_home
 from daemon.ctl import exits
 from daemon.ctl.app import HOME
 from daemon.logs import configure
+from daemon.places import INSTANCE
 from daemon.pulse import START_SECONDS, keeping_start_alive
 from daemon.stop import Stop, first_of
 from daemon.systemd import Notifier, credentials
@@ -25,9 +26,6 @@ from state.errors import HomeLocked
 from state.home import prepare
 from state.lock import HomeLock
 from state.log import EventLog
-
-INSTANCE = "agentd.instance"
-"""The lock that only daemons take, so that a second one is told apart from a foreground owner."""
 
 LOOK_AGAIN_SECONDS = 1.0
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from state import blobs, family, projections, queries, snapshots
+from state import blobs, family, projections, queries, recent, snapshots
 from state.errors import StreamUnknown, sqlite_errors
 from state.fold import RunState
 from state.folded import Folded
@@ -133,6 +133,24 @@ class LogReader:
                 raise StreamUnknown(f"no run {stream}")
             row = queries.row_in(connection, stream, run_seq)
         return None if row is None else recorded(row, decode(row))
+
+    def by_key(self, stream: str, idem: str) -> Recorded | None:
+        """Return the event of a run, or of what it continues, that holds this idempotency key, if any."""
+        with self._mutex, sqlite_errors():
+            row = recent.by_key(self._handle.connection(), stream, idem)
+        return None if row is None else recorded(row, decode(row))
+
+    def lately(self, stream: str, last: int) -> dict[str, recent.Lately]:
+        """Return what a stream's last events were, by type; see `state.recent.lately`."""
+        with self._mutex, sqlite_errors():
+            return recent.lately(self._handle.connection(), stream, last)
+
+    def asked(self, run: str, last: int) -> list[recent.Asked]:
+        """Return a run's last attempts at answers, the newest first."""
+        with self._mutex, sqlite_errors():
+            connection = self._handle.connection()
+            projections.require_current(connection)
+            return recent.asked(connection, run, last)
 
     def head(self) -> Head:
         """Return the last event's place and hash."""

@@ -20,7 +20,8 @@ from unittest import mock
 from daemon import inbox
 from daemon.config import DaemonConfig
 from daemon.host import work_on
-from daemon.inbox import drop, waiting
+from daemon.inbox import drop
+from daemon.places import waiting
 from daemon.stop import Stop
 from daemon.verbs import Approve, Cancel, Command, Fork, Pause, Propose, Resume, Set
 from state import log

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daemon.errors import DaemonError, NotAnswered, UnknownRun
-from daemon.inbox import drop, waiting
+from daemon.inbox import drop
+from daemon.places import waiting
 from daemon.verbs import Command, Fork, Steering, Submit, parse, run_id
 from state.errors import NoLog, StreamUnknown
 from state.events import (

@@ -15,9 +15,9 @@ from daemon.config import Config
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.ctl.choices import configured, read_source
-from daemon.ctl.tracker import percent
 from daemon.ctl.words import identity, latency, percentage
 from daemon.errors import NotAnswered
+from daemon.views.run import percent
 from state.errors import BlobMissing
 from state.model import INITIAL_KEY, PERSON, Evaluation, EvaluationRequest, Level, digest_of
 

@@ -15,8 +15,9 @@ from daemon.ctl.choices import known_run, numbered
 from daemon.ctl.fork import parse_place
 from daemon.ctl.lines import SHORT
 from daemon.ctl.seek import event_at
-from daemon.ctl.tracker import summary
-from daemon.ctl.words import count, ms, standing, status_word, times
+from daemon.ctl.words import count, ms, standing, times
+from daemon.views import as_json
+from daemon.views.run import run_view, status_word
 from state.events import ConfigChanged, RunForked
 from state.fold import RunState
 from state.home import Layout
@@ -168,7 +169,7 @@ def replay(session: Session, place: str, to: int | None) -> None:
     ]
     session.emit(
         {
-            **summary(run, found.state),
+            **as_json(run_view(run, found.state)),
             "run_seq": found.run_seq,
             "hash": found.hash,
             "events": found.events,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import UTC, datetime
+import time
 from typing import Any
 
 import click
@@ -13,15 +13,14 @@ from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.ctl.choices import event_number
 from daemon.ctl.seek import event_at
-from daemon.ctl.tracker import summary
-from daemon.ctl.words import INTERRUPTED, LEVELS, count, status_word, times, typed, usd
-from daemon.errors import UnknownRun
-from daemon.inbox import waiting
-from daemon.main import INSTANCE
+from daemon.ctl.words import LEVELS, count, times, typed, usd
+from daemon.views import as_json
+from daemon.views.overview import Overview, overview
+from daemon.views.process import Process, process
+from daemon.views.run import INTERRUPTED
 from state.errors import BlobMissing, BlobPruned, NoLog
 from state.fold import semantic
-from state.home import Layout, require_directory
-from state.lock import owner
+from state.home import require_directory
 from state.model import Level
 from state.reader import LogReader
 
@@ -43,14 +42,41 @@ def status(session: Session, run: str | None) -> None:
     A run is queued, running, paused, cancelled or completed. One that would be running is called
     interrupted while nobody owns the home; `agentctl resume` carries on with it.
     """
-    process = _process(session)
-    runs = _runs(session, run, owned=process["state"] == "running")
-    refused = process["config_refused"]
+    found = home_view(session, run)
+    runs = [as_json(one) for one in found.runs]
+    refused = found.daemon.config_refused
     told = [f"an edit was refused, and changes nothing: {refused}"] if refused else []
     table = _table(runs) if runs else ["no runs"]
     given = _given(runs[0]) if run is not None else []
-    text = [_process_line(process), *told, *table, *given, *_approvals(runs), *_interrupted(session, runs)]
-    session.emit({"daemon": process, "runs": runs}, "\n".join(text))
+    text = [
+        _process_line(found.daemon),
+        *told,
+        *table,
+        *given,
+        *_approvals(runs),
+        *_interrupted(session, runs),
+    ]
+    session.emit(as_json(found), "\n".join(text))
+
+
+def home_view(session: Session, run: str | None, *, all_: bool = False) -> Overview:
+    """Return how the session's home stands now, also where nothing was ever recorded.
+
+    Raises:
+        UnknownRun: there is no such run.
+        state.errors.StateError: the home or its log cannot be used.
+    """
+    require_directory(session.home)
+    now_us = time.time() * 1e6
+    try:
+        with LogReader.open(session.home) as reader:
+            reader.check_end()
+            owner = process(session.home, refused=reader.system().refused)
+            return overview(reader, owner, now_us=now_us, run=run, all_=all_)
+    except NoLog:
+        if run is not None or not session.home.exists():
+            raise
+        return overview(None, process(session.home), now_us=now_us)
 
 
 def _given(run: dict[str, Any]) -> list[str]:
@@ -81,65 +107,11 @@ def _interrupted(session: Session, runs: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _process(session: Session) -> dict[str, Any]:
-    """Return who owns the home: an `agentd`, a foreground `agentctl`, or nobody."""
-    require_directory(session.home)
-    layout = Layout(session.home)
-    holder = owner(layout.lock)
-    service = owner(session.home / INSTANCE)
-    kind = "agentd" if service and holder and service.pid == holder.pid else "agentctl"
-    since = datetime.fromtimestamp(holder.since, UTC).isoformat(timespec="seconds") if holder else None
-    return {
-        "state": "running" if holder else "stopped",
-        "kind": kind if holder else None,
-        "pid": holder.pid if holder else None,
-        "since": since,
-        "home": str(session.home),
-        "queued": len(waiting(session.home)),
-        "config_refused": _refused(session),
-    }
-
-
-def _refused(session: Session) -> str | None:
-    """Return what is wrong with an edit of the configuration file that the owner refused, None if nothing."""
-    try:
-        with LogReader.open(session.home) as reader:
-            return reader.system().refused
-    except NoLog:
-        return None
-
-
-def _runs(session: Session, run: str | None, *, owned: bool) -> list[dict[str, Any]]:
-    try:
-        with LogReader.open(session.home) as reader:
-            reader.check_end()
-            rows = reader.listed(run)
-            if run is not None and not rows:
-                raise UnknownRun.among(run, reader.run_ids())
-            return [_run(reader, row, owned=owned) for row in rows]
-    except NoLog:
-        if run is not None or not session.home.exists():
-            raise
-        return []
-
-
-def _run(reader: LogReader, row: dict[str, Any], *, owned: bool) -> dict[str, Any]:
-    created = datetime.fromtimestamp(row["created_us"] / 1e6, UTC)
-    state = reader.state(row["run"])
-    return {
-        **summary(row["run"], state),
-        "state": status_word(state, owned=owned),
-        "created": created.isoformat(timespec="seconds"),
-        "parent": row["parent"],
-    }
-
-
-def _process_line(process: dict[str, Any]) -> str:
-    queued = f", {process['queued']} commands queued" if process["queued"] else ""
-    if process["state"] == "stopped":
-        return f"stopped (nobody owns {process['home']}){queued}"
-    who = f"{process['kind']} {process['pid']} since {process['since']}"
-    return f"running: {who}, home {process['home']}{queued}"
+def _process_line(process: Process) -> str:
+    queued = f", {count(process.queued, 'command')} queued" if process.queued else ""
+    if not process.running:
+        return f"stopped (nobody owns {process.home}){queued}"
+    return f"running: {process.kind} {process.pid} since {process.since}, home {process.home}{queued}"
 
 
 _COLUMNS = "{:22} {:11} {:>5} {:>8} {:>8} {:>7} {:>6} {:>6}"  # 80 characters: no terminal is narrower

@@ -13,8 +13,8 @@ from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.ctl.choices import configured
 from daemon.ctl.judge import evaluate
-from daemon.ctl.tracker import percent
 from daemon.ctl.words import count, ms, typed
+from daemon.views.run import percent
 from state.model import Level
 
 if TYPE_CHECKING:

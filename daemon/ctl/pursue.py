@@ -19,10 +19,12 @@ from daemon.ctl.foresee import dry_run_option, foresee
 from daemon.ctl.fork import fork_of, set_option
 from daemon.ctl.report import as_json, as_text, write_best
 from daemon.ctl.screen import Screen, screen_for
-from daemon.ctl.tracker import Tracker, summary
+from daemon.ctl.tracker import Tracker
 from daemon.ctl.words import standing, typed
 from daemon.errors import CommandRefused
 from daemon.verbs import Resume, run_id
+from daemon.views import as_json as as_view
+from daemon.views.run import run_view
 from state.errors import NoLog, ReadModelsStale
 from state.model import RunStatus
 from state.output import check_output
@@ -156,7 +158,7 @@ def _finish(
     flag = f" --home {quote(str(session.home_option))}" if session.home_option else ""
     more, text = beside.done(tracker) if beside is not None else ({}, "")
     if tracker.state is None or not tracker.ended:
-        known = summary(tracker.run, tracker.state) if tracker.state else {"id": tracker.run}
+        known = as_view(run_view(tracker.run, tracker.state)) if tracker.state else {"id": tracker.run}
         how, verb = ("interrupted", "carry on") if hosted else ("detached", "follow")
         session.emit({**known, **more, "state": how})
         so_far = f": {standing(tracker.state)}" if tracker.state else ""

@@ -8,7 +8,7 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any
 
-from daemon.ctl.tracker import Tracker, lineage, percent, summary
+from daemon.ctl.tracker import Tracker, lineage
 from daemon.ctl.words import (
     LEVELS,
     ROUNDING,
@@ -25,6 +25,8 @@ from daemon.ctl.words import (
     times,
     typed,
 )
+from daemon.views import as_json as as_view
+from daemon.views.run import percent, run_view
 from state.fold import RunState
 from state.model import Candidate
 from state.output import write_output
@@ -57,7 +59,7 @@ def as_json(tracker: Tracker, kernel_file: Path | None) -> dict[str, Any]:
     parents = (None, *line)
     steps = [_step(one, parent) for parent, one in zip(parents, line, strict=False)]
     return {
-        **summary(tracker.run, tracker.state),
+        **as_view(run_view(tracker.run, tracker.state)),
         "detail": tracker.state.status_reason or None,
         "discarded": dict(tracker.discarded),
         "elapsed_seconds": tracker.elapsed_seconds,

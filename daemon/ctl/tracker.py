@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
 from state.events import KernelDiscarded, KernelKept, KernelRefuted, RunForked
-from state.fold import RunState, apply, state_hash
+from state.fold import RunState, apply
 from state.model import Candidate
 from state.records import Recorded
 
@@ -74,57 +73,3 @@ def lineage(kept: dict[str, Candidate], best: Candidate | None) -> list[Candidat
         line.append(best)
         best = kept.get(best.parent) if best.parent is not None else None
     return line[::-1]
-
-
-def summary(run: str, state: RunState) -> dict[str, Any]:
-    """Return a run's numbers, as `status --json` gives them; what is not known yet is None."""
-    initial, best = state.initial, state.best
-    best_ms = best.latency_ms if best else None
-    return {
-        "id": run,
-        "state": state.status.value,
-        "reason": state.stop.value if state.stop else state.status_reason or None,
-        "problem": state.problem.name,
-        "size": state.config.size,
-        "target": state.config.target,
-        "seed": state.config.seed,
-        "round": state.round,
-        "rounds": state.config.search.rounds,
-        "initial_ms": initial.latency_ms if initial else None,
-        "initial_lo_ms": initial.benchmark.lo_ms if initial else None,
-        "initial_hi_ms": initial.benchmark.hi_ms if initial else None,
-        "best_ms": best_ms,
-        "best_lo_ms": best.benchmark.lo_ms if best else None,
-        "best_hi_ms": best.benchmark.hi_ms if best else None,
-        "best": best.id if best else None,
-        "best_level": best.level.value if best else None,
-        "predicted": best.benchmark.predicted if best else None,
-        "speedup": initial.latency_ms / best_ms if initial and best_ms else None,
-        "best_wins_percent": best.benchmark.wins_percent(initial.benchmark) if initial and best else None,
-        "plain_bound_ms": state.bounds.plain_ms,
-        "tight_bound_ms": state.bounds.tight_ms,
-        "percent_of_peak": percent(state.bounds.plain_ms, best_ms),
-        "percent_of_tight_bound": percent(state.bounds.tight_ms, best_ms),
-        "proposed": state.tally.proposed,
-        "evaluated": state.tally.evaluated,
-        "looked_at": state.tally.predicted,
-        "failed": state.tally.failed,
-        "duplicates": state.tally.duplicates,
-        "reverts": state.tally.reverts,
-        "in_flight": len(state.open),
-        "needs_approval": list(state.needs_approval),
-        "prompts": state.prompts,
-        "given": [
-            {"from": one.place, "problem": one.problem, "speedup": one.speedup, "steps": len(one.steps)}
-            for one in state.sequences or ()
-        ],
-        "told": [one.id for one in state.experiences or ()],
-        "spent_usd": None if state.unknown_cost else state.spent_usd,
-        "state_hash": state_hash(state),
-        "decision_digest": state.decision_digest,
-    }
-
-
-def percent(bound_ms: float, latency_ms: float | None) -> float | None:
-    """Return a lower bound on latency as a percentage of a latency."""
-    return None if latency_ms is None else 100 * bound_ms / latency_ms

@@ -9,7 +9,8 @@ from shlex import quote
 from shutil import which
 from typing import Any
 
-from daemon.ctl.tracker import Tracker, percent
+from daemon.ctl.tracker import Tracker
+from daemon.views.run import percent
 from state.events import (
     BeamSelected,
     Event,
@@ -39,7 +40,6 @@ from state.model import (
     Level,
     PauseCause,
     RunConfig,
-    RunStatus,
     StopReason,
 )
 
@@ -162,22 +162,6 @@ def impossible(state: RunState) -> str | None:
     if share is None or share <= 100 + ROUNDING:
         return None
     return f"impossible: {percentage(share)} of the tight bound; the model, the bound or the log is at fault"
-
-
-INTERRUPTED = "interrupted"
-"""An unfinished run that nobody drives, as nobody owns the home."""
-
-QUEUED = "queued"
-"""A run of which nothing has begun: it waits for a place, or was only just taken in."""
-
-
-def status_word(state: RunState, *, owned: bool) -> str:
-    """Return a run's status as people see it; `owned` says whether somebody owns the home."""
-    if state.status is RunStatus.RUNNING and not owned:
-        return INTERRUPTED
-    if state.status is RunStatus.RUNNING and state.initial is None and not (state.open or state.outcomes):
-        return QUEUED
-    return state.status.value
 
 
 def standing(state: RunState) -> str:

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from daemon.ctl import exits
-from daemon.inbox import waiting
+from daemon.places import waiting
 from state.home import Layout
 from state.log import EventLog
 from state.reader import LogReader

@@ -20,7 +20,8 @@ from daemon.ctl.app import VERBS, agentctl
 from daemon.ctl.seek import event_at, seq_before
 from daemon.ctl.tail import moment
 from daemon.errors import DaemonError
-from daemon.inbox import drop, waiting
+from daemon.inbox import drop
+from daemon.places import waiting
 from daemon.stop import Stop
 from daemon.verbs import Cancel, Pause, run_id
 from state.events import FAMILIES

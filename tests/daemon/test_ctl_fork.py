@@ -11,7 +11,8 @@ from daemon.ctl import exits, rescore
 from daemon.ctl.answers import queued_runs, wait_for_answer
 from daemon.ctl.report import as_text
 from daemon.ctl.tracker import Tracker
-from daemon.inbox import drop, waiting
+from daemon.inbox import drop
+from daemon.places import waiting
 from daemon.verbs import Fork, run_id
 from state.events import KernelKept
 from state.log import EventLog

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from daemon.errors import BadFile
-from daemon.inbox import MAX_BYTES, Inbox, drop, folder, new_id, waiting
+from daemon.inbox import MAX_BYTES, Inbox, drop, new_id
+from daemon.places import folder, waiting
 from daemon.verbs import VERBS, Pause, verb_of
 
 

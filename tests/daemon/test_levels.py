@@ -7,9 +7,10 @@ from structlog.testing import capture_logs
 
 from daemon.ctl.lines import as_line
 from daemon.ctl.report import as_json, as_text
-from daemon.ctl.tracker import Tracker, summary
+from daemon.ctl.tracker import Tracker
 from daemon.ctl.words import narrate
 from daemon.runner import Runner
+from daemon.views.run import run_view
 from state.events import (
     EvaluationCompleted,
     EvaluationFailed,
@@ -164,14 +165,14 @@ def test_the_report_says_how_much_of_the_best_was_compared_and_counts_what_fell(
         tracker, None, "", width=200
     )
     assert as_json(tracker, None)["discarded"]["refuted"] == len(early) + 1
-    assert summary(tracker.run, tracker.state)["best_level"] == "whole"
+    assert run_view(tracker.run, tracker.state).best_level == "whole"
 
 
 def test_while_it_runs_the_best_stands_at_the_level_that_it_has(refuting, items):
     tracker = Tracker(refuting[1])
     for item in items[: items.index(next(item for item in items if item.type == "KernelRefuted"))]:
         tracker.add(item)
-    assert summary(tracker.run, tracker.state)["best_level"] == "one_seed"
+    assert run_view(tracker.run, tracker.state).best_level == "one_seed"
 
 
 def test_who_falls_is_named_as_it_happens_and_in_the_log_s_lines(refuting, items):

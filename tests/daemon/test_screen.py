@@ -12,7 +12,9 @@ import pytest
 from daemon.ctl import words
 from daemon.ctl.report import as_json, as_text, closed, gain, write_best
 from daemon.ctl.screen import Plain, Terminal, screen_for, status_lines
-from daemon.ctl.tracker import Tracker, lineage, percent, summary
+from daemon.ctl.tracker import Tracker, lineage
+from daemon.views import as_json as as_view
+from daemon.views.run import percent, run_view, status_word
 from state.events import KernelDiscarded
 from state.fold import apply
 from state.model import Candidate, Level, StopReason
@@ -61,7 +63,7 @@ def test_the_tracker_folds_what_it_reads(finished, history):
 def test_a_summary_can_be_made_at_every_event(finished, history):
     for upto in range(1, len(history) + 1):
         tracker = tracked(finished, history, upto)
-        numbers = summary(finished, tracker.state)
+        numbers = as_view(run_view(finished, tracker.state))
         assert numbers["id"] == finished
         assert (numbers["best_ms"] is None) == (tracker.state.best is None)
         assert status_lines(tracker, 61.0).startswith(f"round {numbers['round']}/2, ")
@@ -72,7 +74,7 @@ def test_a_summary_can_be_made_at_every_event(finished, history):
 
 def test_an_unknown_cost_is_not_called_zero(finished, history):
     state = tracked(finished, history).state.model_copy(update={"unknown_cost": True})
-    assert summary(finished, state)["spent_usd"] is None
+    assert run_view(finished, state).spent_usd is None
     assert words.usd(None) == "unknown"
 
 
@@ -161,9 +163,9 @@ def test_the_report_of_a_run_in_which_every_question_failed_says_why(finished, h
 
 def test_an_unfinished_run_without_an_owner_is_interrupted(finished, history):
     state = tracked(finished, history, 20).state
-    assert [words.status_word(state, owned=owned) for owned in (True, False)] == ["running", "interrupted"]
+    assert [status_word(state, owned=owned) for owned in (True, False)] == ["running", "interrupted"]
     over = tracked(finished, history).state
-    assert words.status_word(over, owned=False) == "completed"
+    assert status_word(over, owned=False) == "completed"
 
 
 def test_the_report_of_a_run_without_a_correct_kernel(home, finished, history):
@@ -225,7 +227,7 @@ def test_a_latency_is_given_with_its_interval(finished, history):
     text = as_text(tracker, None, "")
     assert "initial  2.32 ms predicted (2.25 to 2.5)" in text
     assert f"{words.ms(best.latency_ms)} predicted (1.9 to 2.125), 1." in text
-    numbers = summary(finished, tracker.state)
+    numbers = as_view(run_view(finished, tracker.state))
     assert (numbers["initial_lo_ms"], numbers["initial_hi_ms"]) == (2.25, 2.5)
     assert (numbers["best_lo_ms"], numbers["best_hi_ms"]) == (1.9, 2.125)
     *_, last = as_json(tracker, None)["lineage"]
@@ -245,7 +247,7 @@ def test_a_gain_is_given_with_the_share_of_draws_in_which_it_holds(finished, his
     tracker.state = tracker.state.model_copy(update={"initial": initial, "best": best})
     text = as_text(tracker, None, "")
     assert "x, faster in 50.0 % of draws that differ" in text
-    assert summary(finished, tracker.state)["best_wins_percent"] == 50.0
+    assert as_view(run_view(finished, tracker.state))["best_wins_percent"] == 50.0
 
 
 def test_a_gain_below_what_the_model_resolves_is_too_small_to_tell(finished, history):

@@ -6,7 +6,8 @@ import random
 from collections.abc import Callable, Sequence
 
 from daemon.config import FILE_NAME
-from daemon.inbox import drop, folder
+from daemon.inbox import drop
+from daemon.places import folder
 from daemon.rewrites import handed_in
 from daemon.verbs import (
     Approve,

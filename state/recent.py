@@ -1,0 +1,56 @@
+"""What happened lately: short questions on any connection, whose cost does not grow with the log."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import NamedTuple
+
+from state.queries import lineage, row_by_key
+from state.records import Row
+
+_RECENT = """
+SELECT type, count(*), max(run_seq), min(ts_us), max(ts_us) FROM
+  (SELECT type, run_seq, ts_us FROM event WHERE stream = ? ORDER BY run_seq DESC LIMIT ?)
+GROUP BY type"""
+
+_CALLS = """
+SELECT endpoint, model, outcome, ms FROM spend
+WHERE run = ? AND outcome IS NOT NULL ORDER BY run_seq DESC LIMIT ?"""
+
+
+class Lately(NamedTuple):
+    """How often a type of event is among a stream's last ones, the last one's run_seq, and the times (µs)."""
+
+    number: int
+    run_seq: int
+    first_us: int
+    last_us: int
+
+
+class Asked(NamedTuple):
+    """One attempt at an answer: `outcome` is answered, lost or a kind of failure, `ms` how long it took."""
+
+    endpoint: str
+    model: str
+    outcome: str
+    ms: float | None
+
+
+def lately(connection: sqlite3.Connection, stream: str, last: int) -> dict[str, Lately]:
+    """Return what a stream's last events were, by type; its ancestors' are not counted."""
+    found = connection.execute(_RECENT, (stream, last)).fetchall()
+    return {str(row[0]): Lately(*map(int, row[1:])) for row in found}
+
+
+def asked(connection: sqlite3.Connection, run: str, last: int) -> list[Asked]:
+    """Return a run's last attempts at answers, the newest first."""
+    return [Asked._make(row) for row in connection.execute(_CALLS, (run, last)).fetchall()]
+
+
+def by_key(connection: sqlite3.Connection, stream: str, idem: str) -> Row | None:
+    """Return the row of a stream or its ancestors that holds an idempotency key: the last one, if several."""
+    for segment in reversed(lineage(connection, stream)):
+        row = row_by_key(connection, segment.stream, idem)
+        if row is not None and row.run_seq <= segment.upto:
+            return row
+    return None
