@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
+from state import past
 from state.queries import Segment, lineage
 
 Rows = list[dict[str, Any]]
@@ -50,25 +51,37 @@ FROM runs r ORDER BY r.first_seq DESC"""
 """All runs, newest first, with their speed-up, spend in USD and counts of attempts."""
 
 
-def attempts(connection: sqlite3.Connection, run: str) -> Rows:
+def attempts(
+    connection: sqlite3.Connection, run: str, upto: int | None = None, since: int | None = None
+) -> Rows:
     """Return every candidate that a run proposed, in order, with its plan, verdict and what became of it.
 
     `speedup` is its parent's latency over its own. `history` is 1 where the latency is one of before a fork
-    that judges by something else: it compares with none of after.
+    that judges by something else: it compares with none of after. With `upto`, all is as it was after that
+    event of the run; with `since`, only candidates of which an event after that one says something, and
+    without `speedup` where nothing was said of the parent.
     """
+    segments = lineage(connection, run)
+    if upto is not None:
+        segments = past.cut(segments, upto)
+    names = None if since is None or not segments else _said_since(connection, segments[-1], since)
     found: dict[str, dict[str, Any]] = {}
     plans: dict[tuple[int, ...], dict[str, Any]] = {}
     slots: dict[tuple[int, ...], dict[str, Any]] = {}
-    for segment in lineage(connection, run):
+    first = 0 if names is None else min(names.values(), default=0)
+    for number, segment in enumerate(segments, start=1):
         if _rebased(connection, segment.stream):
             for row in found.values():
                 row["history"] = int(row["latency_ms"] is not None)
         plans |= {
-            (row["round"], row["slot"], row["plan"]): row for row in _rows(connection, "plans", segment)
+            (row["round"], row["slot"], row["plan"]): row
+            for row in _rows(connection, "plans", segment, first)
         }
-        slots |= {(row["round"], row["slot"]): row for row in _rows(connection, "slots", segment)}
-        for row in _rows(connection, "attempts", segment):
-            _tell(found, row, segment.upto)
+        slots |= {(row["round"], row["slot"]): row for row in _rows(connection, "slots", segment, first)}
+        for row in _rows(connection, "attempts", segment, first):
+            if names is None or row["candidate"] in names:
+                _tell(found, row, segment.upto)
+        past.restore(connection, found, segments[:number])
     for row in found.values():
         plan = plans.get((row["round"], row["slot"], row["plan"]), {})
         slot = slots.get((row["round"], row["slot"]), {})
@@ -76,6 +89,16 @@ def attempts(connection: sqlite3.Connection, run: str) -> Rows:
         row.update({name: slot.get(name) for name in _DEALT})
         row["speedup"] = _speedup(found.get(row["parent"]), row)
     return sorted(found.values(), key=lambda row: row["seq"])
+
+
+def _said_since(connection: sqlite3.Connection, last: Segment, since: int) -> dict[str, int]:
+    """Return the candidates of which a stream's events after `since` say something, with their rounds."""
+    rows = connection.execute(
+        "SELECT candidate, round FROM attempts WHERE run = ?1 AND run_seq <= ?3"
+        " AND (run_seq > ?2 OR judged_at > ?2 OR compared_at > ?2 OR decided_at > ?2)",
+        (last.stream, since, last.upto),
+    )
+    return dict(rows.fetchall())
 
 
 def candidates(connection: sqlite3.Connection, run: str) -> Rows:
@@ -108,10 +131,16 @@ def spend(connection: sqlite3.Connection, run: str) -> Rows:
     return [found[place] for place in sorted(found)]
 
 
-def _rows(connection: sqlite3.Connection, table: str, segment: Segment) -> Iterator[dict[str, Any]]:
-    """Yield a table's rows of a segment, in the order in which they were first told of."""
+def _rows(
+    connection: sqlite3.Connection, table: str, segment: Segment, first: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield a table's rows of a segment, in the order in which they were first told of.
+
+    `first` is the earliest round of interest.
+    """
+    rounds = f" AND round >= {first:d}" if first else ""
     cursor = connection.execute(
-        f"SELECT * FROM {table} WHERE run = ? AND run_seq <= ? ORDER BY run_seq",  # noqa: S608 - our names
+        f"SELECT * FROM {table} WHERE run = ? AND run_seq <= ?{rounds} ORDER BY run_seq",  # noqa: S608 - ours
         (segment.stream, segment.upto),
     )
     names = [column[0] for column in cursor.description]

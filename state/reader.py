@@ -261,9 +261,11 @@ class LogReader:
             projections.require_current(connection)
             return [Standing._make(row) for row in connection.execute(_STANDINGS).fetchall()]
 
-    def attempts(self, run: str) -> list[dict[str, Any]]:
+    def attempts(
+        self, run: str, *, upto: int | None = None, since: int | None = None
+    ) -> list[dict[str, Any]]:
         """Return every candidate that a run and its ancestors proposed; see `state.family.attempts`."""
-        return self._of_family(family.attempts, run)
+        return self._of_family(lambda connection, name: family.attempts(connection, name, upto, since), run)
 
     def candidates(self, run: str) -> list[dict[str, Any]]:
         """Return a run's correct kernels, fastest first; columns as in `attempts`."""

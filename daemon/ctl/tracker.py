@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from daemon.ctl.questions import Questions
 from state.events import KernelDiscarded, KernelKept, KernelRefuted, RunForked
 from state.fold import RunState, apply
 from state.model import Candidate
@@ -33,7 +32,6 @@ class Tracker:
     discarded: Counter[str] = field(default_factory=Counter)
     """How many kernels were discarded, by reason."""
     inherited: Inherited | None = None
-    questions: Questions = field(default_factory=Questions)
 
     def add(self, item: Recorded) -> None:
         """Take in the run's next event."""
@@ -43,7 +41,6 @@ class Tracker:
         self.latest_us = item.ts_us
         if isinstance(item.event, RunForked):
             self._forked(item, item.event)
-        self.questions.add(self.state, item.event)
         if isinstance(item.event, KernelKept):
             self.kept[item.event.candidate.id] = item.event.candidate
         if isinstance(item.event, KernelDiscarded):
@@ -57,7 +54,6 @@ class Tracker:
         if event.rebase is not None:
             self.kept.clear()
             self.discarded.clear()
-        self.questions = Questions()
         self.inherited = Inherited(self.state.round if self.state else 0, self.discarded.total())
 
     @property

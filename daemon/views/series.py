@@ -1,0 +1,101 @@
+"""Latency over candidates: all that a run proposed, in columns, and the beams that it chose of them.
+
+What a plot, a list and a tree of lineages are drawn from: of the 11,000 candidates of a log with 100,000
+events it is two megabytes of JSON, so rows are lists and not objects, and a page that has them asks for what
+changed only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from state.events import BeamSelected
+from state.reader import LogReader
+
+COLUMNS = (
+    "candidate", "parent", "round", "run_seq", "judged_at", "decided_at", "verdict", "latency_ms", "lo_ms",
+    "hi_ms", "predicted", "decision", "reason", "role", "technique", "title", "bottleneck", "level", "author",
+    "history", "duplicate_of", "error_code",
+)  # fmt: skip
+"""As in `LogReader.attempts`, in the order of the rows."""
+
+TITLE = 120
+"""Characters of a title that a list shows."""
+
+PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Beam:
+    """What a round ended with: candidates and their roles, after the run's event `run_seq`."""
+
+    run_seq: int
+    round: int
+    members: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A run's candidates and beams up to its event `at`; `since` says that older ones are left out.
+
+    `rows` have a value for each of `columns`, in the order in which the candidates were proposed.
+    """
+
+    run: str
+    at: int
+    since: int
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    beams: tuple[Beam, ...]
+
+
+def series(reader: LogReader, run: str, *, at: int | None = None, since: int = 0) -> Series:
+    """Return a run's candidates as they were after its event `at` (None: as they are).
+
+    With `since`, only those of which an event after that one says something, and the beams after it.
+
+    Raises:
+        StreamUnknown: there is no such run.
+    """
+    upto = last_of(reader, run) if at is None else at
+    rows = reader.attempts(run, upto=at, since=since or None)
+    return Series(
+        run=run,
+        at=upto,
+        since=since,
+        columns=COLUMNS,
+        rows=tuple(_row(row) for row in rows),
+        beams=tuple(_beams(reader, run, since=since, upto=upto)),
+    )
+
+
+def last_of(reader: LogReader, run: str) -> int:
+    """Return the number of a run's last event, its ancestors' included.
+
+    Raises:
+        StreamUnknown: there is no such run.
+    """
+    newest = reader.read(stream=run, limit=1, newest=True)
+    return newest[0].run_seq if newest else 0
+
+
+def _row(row: dict[str, Any]) -> tuple[Any, ...]:
+    title = row["title"]
+    row["title"] = f"{title[: TITLE - 1]}…" if title and len(title) > TITLE else title
+    return tuple(row[name] for name in COLUMNS)
+
+
+def _beams(reader: LogReader, run: str, *, since: int, upto: int) -> list[Beam]:
+    found: list[Beam] = []
+    after = 0
+    if since:
+        item = reader.event_of(run, since)
+        after = item.seq if item else 0
+    while page := reader.read(stream=run, types=("BeamSelected",), after=after, limit=PAGE):
+        for item in page:
+            if item.run_seq <= upto and isinstance(item.event, BeamSelected):
+                members = tuple((one.candidate.id, one.role.value) for one in item.event.beam)
+                found.append(Beam(item.run_seq, item.event.round, members))
+        after = page[-1].seq
+    return found

@@ -1,0 +1,141 @@
+"""Runs of the simulated world as logs: quick to make, with profiles, and with texts that mean to do harm.
+
+For whatever shows runs: the kernels are constants, the judge knows their latency, and each correct kernel
+has a profile like those of the embedded evaluator.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from state.events import EvaluationCompleted, Event, ProfileRecorded
+from state.log import EventLog
+from state.model import Bounds, Evaluation, RunConfig
+from state.records import NewEvent
+from tests.support.world import CONSTANT, Judge, World, judge_constants, small
+
+HOSTILE = '</script><script>window.harmed = 1</script><img src=x onerror="window.harmed = 2">'
+"""What a kernel's comment, or a model's words, may hold: run anywhere, it would set `harmed`."""
+
+KERNEL = f'''"""A kernel of constants. {HOSTILE}"""
+import nki.language as nl
+
+TILE_M = 16
+TILE_N = 64
+BUFFERS = 1
+
+
+@nki.jit
+def kernel(x):
+    # {HOSTILE}
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // TILE_M):
+        tile = nl.load(x[i * TILE_M : (i + 1) * TILE_M], dtype="float32")
+        nl.store(out[i * TILE_M : (i + 1) * TILE_M], tile * 2.0)
+    return out
+'''
+
+PARTS = 160
+START_US = 1_760_000_000_000_000
+STEP_US = 40_000
+
+
+def profile_of(source: str, latency_ms: float) -> bytes:
+    """Return the profile of a kernel of constants: the same for the same text, nothing of it measured."""
+    values = {name: int(value) for name, value in CONSTANT.findall(source)}
+    buffers, wide = values.get("BUFFERS", 1), values.get("TILE_N", 64)
+    load = min(96, 20 + 9 * buffers)
+    work = min(90, 14 + wide // 12)
+    total_s = latency_ms / 1e3
+    shape = [round(50 + 50 * math.sin(part / 9 + buffers)) for part in range(PARTS)]
+    busy = {"dma_load": load, "tensor": work, "vector": work // 2, "dma_store": load // 3}
+    moved, flops = 8.4e6, 5.4e9
+    counters = {
+        "total_time": total_s,
+        "hbm_read_bytes": 0.75 * moved,
+        "hbm_write_bytes": 0.25 * moved,
+        "hardware_flops": flops,
+        "transpose_flops": 0.1 * flops,
+        "peak_flops_bandwidth_ratio": 128.0,
+        "mbu_estimated_percent": 100 * moved / (716e9 * total_s),
+        "hfu_estimated_percent": 100 * flops / (91.6e12 * total_s),
+        "tensor_engine_active_time_percent": float(work),
+        "vector_engine_active_time_percent": work / 2,
+        "dma_active_time_percent": float(load),
+    }
+    content = {
+        "predicted": True,
+        "target": "trn2",
+        "counters": counters,
+        "bottleneck": "memory",
+        "busy_ms": {"dma": load * latency_ms / 100, "tensor": work * latency_ms / 100},
+        "top_lines": [{"line": 13, "ms": 0.6 * latency_ms, "op": "dma_copy"}],
+        "waits_ms": {"tensor": {"dependence dma": 0.3 * latency_ms}},
+        "memory": {"sbuf": {"peak": 64 * wide, "capacity": 196608, "unit": "bytes per partition"}},
+        "spilled": [],
+        "timeline": {
+            "span_ms": latency_ms,
+            "busy_percent": {name: [level * share // 100 for level in shape] for name, share in busy.items()},
+        },
+    }
+    return json.dumps(content).encode()
+
+
+def profiled(world: World) -> Judge:
+    """Return a judge of constants whose correct kernels have profiles, which it puts into the world."""
+
+    def judge(source: str) -> Evaluation:
+        found = judge_constants(source)
+        if found.benchmark is None:
+            return found
+        latency = found.benchmark.latency_ms
+        draws = (latency, 1.08 * latency, 0.95 * latency)
+        profile = world.put(profile_of(source, latency).decode())
+        benchmark = found.benchmark.model_copy(
+            update={"lo_ms": 0.95 * latency, "hi_ms": 1.08 * latency, "draws_ms": draws}
+        )
+        return found.model_copy(update={"benchmark": benchmark, "profile": profile})
+
+    return judge
+
+
+def world_of(config: RunConfig | None = None, *, kernel: str = KERNEL, order: int | None = 1) -> World:
+    """Return a run that has not begun; `finish` or `step` it."""
+    bounds = Bounds(plain_ms=0.5, tight_ms=0.8)
+    world = World(config or small(rounds=4), kernel=kernel, bounds=bounds, order=order)
+    world.judge = profiled(world)
+    return world
+
+
+def events_of(world: World) -> list[Event]:
+    """Return a world's events with the profiles' own, as the process records them."""
+    found: list[Event] = []
+    for event in world.events:
+        found.append(event)
+        if isinstance(event, EvaluationCompleted) and event.evaluation.profile:
+            counters = json.loads(world.blobs[event.evaluation.profile])["counters"]
+            found.append(ProfileRecorded(key=event.key, profile=event.evaluation.profile, counters=counters))
+    return found
+
+
+def record(home: Path, worlds: dict[str, World], *, size: int = 2000) -> None:
+    """Store runs in a home's log, with their blobs; times are a fixed step apart."""
+    with EventLog.open(home) as log:
+        for run, world in worlds.items():
+            store(log, run, events_of(world), blobs=[*world.blobs.values()], size=size)
+
+
+def store(
+    log: EventLog, run: str, events: Sequence[Event], *, blobs: Sequence[bytes] = (), size: int = 2000
+) -> None:
+    """Append events of a run, page by page; the blobs come with the first."""
+    began = log.run_seq(run)
+    for first in range(0, len(events), size):
+        page = [
+            NewEvent(run, event, at_us=START_US + STEP_US * (began + first + number))
+            for number, event in enumerate(events[first : first + size])
+        ]
+        log.append_now(page, blobs=blobs if first == 0 else ())
