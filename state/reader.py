@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -31,6 +31,9 @@ from state.upcast import decode
 
 POLL_S = 0.05
 """Pause between two looks of `wait`; a look costs microseconds."""
+
+PAGE = 1000
+"""Events of a history that are read at once."""
 
 _LISTED = "SELECT * FROM runs"
 _STANDINGS = "SELECT run, status, round, best_ms, predicted FROM runs WHERE ended = 0 ORDER BY first_seq"
@@ -114,6 +117,16 @@ class LogReader:
                 raise StreamUnknown(f"no run {stream}")
             rows = queries.select(connection, wanted, limit=limit, newest=newest)
         return [recorded(row, decode(row)) for row in rows]
+
+    def history(self, stream: str, types: Sequence[str], *, after: int = 0) -> Iterator[Recorded]:
+        """Yield all events of some types of a run and its ancestors, in order, a page at a time.
+
+        Raises:
+            StreamUnknown: there is no such stream.
+        """
+        while page := self.read(stream=stream, after=after, types=types, limit=PAGE):
+            after = page[-1].seq
+            yield from page
 
     def event(self, seq: int) -> Recorded | None:
         """Return one event by its global seq."""

@@ -23,7 +23,6 @@ from state.events import EvaluationCompleted
 from state.model import Benchmark, Bounds, EffectKey
 from state.reader import LogReader
 
-PAGE = 500
 COUNTER = "counter:"
 UNITS = {
     "_percent": "%",
@@ -185,10 +184,8 @@ def _kernels(reader: LogReader, run: str) -> list[Kernel]:
 
 def _judged(reader: LogReader, run: str) -> Iterable[EvaluationCompleted]:
     """Yield a run's verdicts, oldest first, so that of a kernel judged again the last one counts."""
-    after = 0
-    while page := reader.read(stream=run, after=after, types=("EvaluationCompleted",), limit=PAGE):
-        after = page[-1].seq
-        yield from (item.event for item in page if isinstance(item.event, EvaluationCompleted))
+    found = reader.history(run, ("EvaluationCompleted",))
+    yield from (item.event for item in found if isinstance(item.event, EvaluationCompleted))
 
 
 def _told(run: str, objective: Objective, rows: list[dict[str, Any]], unranked: list[str]) -> list[str]:

@@ -35,7 +35,6 @@ from state.reader import LogReader
 from state.records import Recorded
 from state.spend import NANO
 
-PAGE = 1000
 ANSWERED = "answered"
 LOST = "lost"
 
@@ -123,7 +122,7 @@ def facts(reader: LogReader, row: dict[str, Any]) -> Facts:
     """Return the facts of the run that the read models list as `row`."""
     run = str(row["run"])
     pass_ = _Pass(reader.blob)
-    for item in _events(reader, run):
+    for item in reader.history(run, TYPES):
         pass_.take(item)
     first, best = row["initial_ms"], row["best_ms"]
     return Facts(
@@ -134,13 +133,6 @@ def facts(reader: LogReader, row: dict[str, Any]) -> Facts:
         charges=tuple(pass_.charges),
         kernels=tuple(_kernels(reader.attempts(run), pass_, first)),
     )
-
-
-def _events(reader: LogReader, run: str) -> Iterator[Recorded]:
-    after = 0
-    while page := reader.read(stream=run, after=after, types=TYPES, limit=PAGE):
-        after = page[-1].seq
-        yield from page
 
 
 def _kernels(rows: Sequence[dict[str, Any]], pass_: _Pass, initial_ms: float | None) -> Iterator[Kernel]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from state.events import (
@@ -28,9 +27,6 @@ from state.model import (
     Role,
 )
 from state.reader import LogReader
-from state.records import Recorded
-
-PAGE = 500
 
 _TYPES = tuple(
     kind.__name__
@@ -99,7 +95,7 @@ def gathered(reader: LogReader, run: str) -> Gathered:
         StreamUnknown: there is no such run.
     """
     found, bests = _Reading(), dict[int, str]()
-    for item in _items(reader, run):
+    for item in reader.history(run, _TYPES):
         found.take(item.event)
         if isinstance(item.event, RoundCompleted) and item.stream == run:
             best = reader.state(run, item.run_seq).best
@@ -107,13 +103,6 @@ def gathered(reader: LogReader, run: str) -> Gathered:
     assert found.created is not None
     kernels = [found.kernels[key] for key in sorted(found.kernels)]
     return Gathered(found.created, kernels, found.rounds, bests)
-
-
-def _items(reader: LogReader, run: str) -> Iterator[Recorded]:
-    after = 0
-    while page := reader.read(stream=run, after=after, limit=PAGE, types=_TYPES):
-        yield from page
-        after = page[-1].seq
 
 
 class _Reading:

@@ -23,8 +23,6 @@ COLUMNS = (
 TITLE = 120
 """Characters of a title that a list shows."""
 
-PAGE = 500
-
 
 @dataclass(frozen=True, slots=True)
 class Beam:
@@ -92,10 +90,8 @@ def _beams(reader: LogReader, run: str, *, since: int, upto: int) -> list[Beam]:
     if since:
         item = reader.event_of(run, since)
         after = item.seq if item else 0
-    while page := reader.read(stream=run, types=("BeamSelected",), after=after, limit=PAGE):
-        for item in page:
-            if item.run_seq <= upto and isinstance(item.event, BeamSelected):
-                members = tuple((one.candidate.id, one.role.value) for one in item.event.beam)
-                found.append(Beam(item.run_seq, item.event.round, members))
-        after = page[-1].seq
+    for item in reader.history(run, ("BeamSelected",), after=after):
+        if item.run_seq <= upto and isinstance(item.event, BeamSelected):
+            members = tuple((one.candidate.id, one.role.value) for one in item.event.beam)
+            found.append(Beam(item.run_seq, item.event.round, members))
     return found

@@ -1,0 +1,86 @@
+"""Python source as lines of coloured pieces, by the standard library's tokenizer.
+
+What a model wrote may be anything: text that is no Python is given back as it is, without colours. The time
+is linear in the text.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import keyword
+import token
+import tokenize
+from collections.abc import Iterator
+
+Piece = tuple[str, str]
+"""A class and the text that has it: kw, str, num, com, name (of a function or class that is defined), call
+(what is called), built (a built-in name), op, or nothing."""
+
+_BUILTINS = frozenset(name for name in dir(builtins) if not name.startswith("_"))
+_BY_KIND = {
+    token.NUMBER: "num",
+    token.STRING: "str",
+    token.COMMENT: "com",
+    token.OP: "op",
+    **{
+        getattr(token, name): "str"
+        for name in ("FSTRING_START", "FSTRING_MIDDLE", "FSTRING_END")
+        if hasattr(token, name)
+    },
+}
+
+
+def highlighted(source: str) -> list[list[Piece]]:
+    """Return the lines of `source`, each as pieces that joined give the line again."""
+    lines = source.split("\n")
+    try:
+        marks = list(_marks(source))
+    except (tokenize.TokenError, SyntaxError, ValueError):
+        return [[("", line)] if line else [] for line in lines]
+    return _cut(lines, marks)
+
+
+Mark = tuple[str, tuple[int, int], tuple[int, int]]
+"""A class, and where what has it begins and ends: line from 0, column."""
+
+
+def _marks(source: str) -> Iterator[Mark]:
+    before = ""
+    found = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    for one, after in zip(found, [*found[1:], found[-1]], strict=True):
+        kind = _named(one.string, before, after.string) if one.type == token.NAME else _BY_KIND.get(one.type)
+        if kind:
+            yield kind, (one.start[0] - 1, one.start[1]), (one.end[0] - 1, one.end[1])
+        before = one.string if one.string.strip() else before
+
+
+def _named(text: str, before: str, after: str) -> str | None:
+    if keyword.iskeyword(text):
+        return "kw"
+    if before in ("def", "class"):
+        return "name"
+    if after == "(":
+        return "built" if text in _BUILTINS and before != "." else "call"
+    return "built" if text in _BUILTINS and before != "." else None
+
+
+def _cut(lines: list[str], marks: list[Mark]) -> list[list[Piece]]:
+    """Cut the lines at the marks; a mark over several lines is one in each of them."""
+    made: list[list[Piece]] = [[] for _ in lines]
+    at = [0] * len(lines)
+    for kind, (first, begin), (last, end) in marks:
+        for number in range(first, min(last, len(lines) - 1) + 1):
+            line = lines[number]
+            start = max(begin if number == first else 0, at[number])
+            stop = min(end if number == last else len(line), len(line))
+            if stop <= start:
+                continue
+            if start > at[number]:
+                made[number].append(("", line[at[number] : start]))
+            made[number].append((kind, line[start:stop]))
+            at[number] = stop
+    for number, line in enumerate(lines):
+        if at[number] < len(line):
+            made[number].append(("", line[at[number] :]))
+    return made
