@@ -1,0 +1,195 @@
+"""The folders of jobs: handing in, looking at, ending and forgetting them.
+
+A job's folder appears with all that belongs to it, by one rename, so handing it in twice is handing it in
+once. Whoever holds `lock` runs it: the runner, until it is gone. A job without result and runner has lost
+its runner, and is begun anew when somebody asks for it again. Each home that wants it has a file in `leases`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import uuid
+from typing import Any
+
+from remote.hostside import tree
+from remote.hostside.errors import Refused
+from remote.hostside.limits import AGAIN, RESERVE_BYTES
+from remote.hostside.place import Place, read_json, write_json
+from remote.hostside.store import Store
+
+_KEY = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_STEP = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+
+class Job:
+    """One job's folder; it may not be there."""
+
+    def __init__(self, place: Place, key: str) -> None:
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            raise Refused("bad_request", "a job's key must be 64 hexadecimal digits")
+        self.key = key
+        self.place = place
+        self.path = place.jobs / key
+        self.work = self.path / "work"
+        self.leases = self.path / "leases"
+
+    def exists(self) -> bool:
+        return self.path.is_dir()
+
+    def spec(self) -> dict[str, Any]:
+        found = read_json(self.path / "spec.json")
+        if not isinstance(found, dict):
+            raise Refused("unknown_job", f"there is no job {self.key[:12]}")
+        return found
+
+    def result(self) -> dict[str, Any] | None:
+        """Return how it ended, None if it has not."""
+        found = read_json(self.path / "result.json")
+        return found if isinstance(found, dict) else None
+
+    def lock(self) -> int | None:
+        """Return the descriptor of the lock that whoever runs it holds; None if somebody does.
+
+        Raises:
+            FileNotFoundError: the job is gone.
+        """
+        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            return None
+        if not self.path.is_dir():  # thrown away since it was opened
+            os.close(fd)
+            raise FileNotFoundError(self.path)
+        return fd
+
+    def state(self) -> str:
+        """Return `over`, `running`, `vanished` (its runner is gone without a result) or `unknown`."""
+        if self.result() is not None:
+            return "over"
+        try:
+            fd = self.lock()
+        except FileNotFoundError:
+            return "unknown"
+        if fd is None:
+            return "running"
+        os.close(fd)
+        return "vanished" if self.result() is None else "over"
+
+    def renew(self, client: str) -> None:
+        """Say that a home still wants it."""
+        with contextlib.suppress(FileNotFoundError):
+            (self.leases / client).touch()
+
+    def release(self, client: str) -> None:
+        """Say that a home no longer wants it; without any, its runner ends it."""
+        with contextlib.suppress(FileNotFoundError):
+            (self.leases / client).unlink()
+
+    def wanted(self) -> list[str]:
+        """Return the homes that want it."""
+        with contextlib.suppress(FileNotFoundError):
+            return sorted(path.name for path in self.leases.iterdir())
+        return []
+
+    def attempts(self) -> int:
+        """Return how often it was begun."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self.path / "attempts").stat().st_size
+        return 0
+
+    def begin(self) -> int:
+        """Count one more attempt, end what an earlier one left, and lay out a fresh folder of work."""
+        with (self.path / "attempts").open("a", encoding="ascii") as file:
+            file.write("+")
+        with contextlib.suppress(FileNotFoundError):
+            tree.end_marked((self.path / "mark").read_text(encoding="ascii"))
+        if self.work.exists():
+            self.place.throw_away(self.work)
+        (self.work / "out").mkdir(parents=True)
+        shutil.copytree(self.path / "inputs", self.work / "inputs")
+        return self.attempts()
+
+    def forget(self, client: str) -> None:
+        """Remove it, unless another home wants it too."""
+        self.release(client)
+        if not self.wanted():
+            self.place.throw_away(self.path)
+
+
+def hand_in(place: Place, store: Store, spec: dict[str, Any], client: str) -> tuple[Job, int | None]:
+    """Make a job, or join the one that is there; return it with its lock if it is now ours to run.
+
+    Raises:
+        Refused: the request is none, or an input is not in the store.
+    """
+    job = Job(place, spec.get("key", ""))
+    check(spec)
+    for _ in range(3):  # it may be thrown away between two looks
+        if not job.exists():
+            _make(job, store, spec)
+        job.leases.mkdir(exist_ok=True)
+        (job.leases / client).touch()
+        try:
+            fd = job.lock()
+        except FileNotFoundError:
+            continue
+        if fd is None:
+            return job, None
+        result = job.result()
+        if result is None or result.get("status") in AGAIN:
+            (job.path / "result.json").unlink(missing_ok=True)
+            return job, fd
+        os.close(fd)
+        return job, None
+    raise Refused("failed", f"job {job.key[:12]} is removed as fast as it is made")
+
+
+def check(spec: dict[str, Any]) -> None:
+    """Refuse what is no job.
+
+    Raises:
+        Refused: `bad_request`, with the field.
+    """
+    inputs = spec.get("inputs")
+    spans = [spec.get(name) for name in ("deadline_s", "queue_s", "lease_s")]
+    faults = [
+        name
+        for name, wrong in (
+            ("step", not _STEP.fullmatch(str(spec.get("step")))),
+            ("inputs", not isinstance(inputs, dict) or not all(_input(*item) for item in inputs.items())),
+            ("cores", spec.get("cores") not in (0, 1)),
+            ("deadline_s, queue_s, lease_s", not all(isinstance(s, (int, float)) and s > 0 for s in spans)),
+            ("allowed", not isinstance(spec.get("allowed"), (list, type(None)))),
+        )
+        if wrong
+    ]
+    if faults:
+        raise Refused("bad_request", f"a job's {faults[0]} is not what it must be")
+
+
+def _input(name: Any, digest: Any) -> bool:
+    return bool(_NAME.fullmatch(str(name)) and _KEY.fullmatch(str(digest)))
+
+
+def _make(job: Job, store: Store, spec: dict[str, Any]) -> None:
+    part = job.place.trash / uuid.uuid4().hex
+    try:
+        for name in ("inputs", "leases"):
+            (part / name).mkdir(parents=True)
+        for name, digest in spec["inputs"].items():
+            store.copy(digest, part / "inputs" / name)
+        write_json(part / "spec.json", spec)
+        (part / "reserve").write_bytes(bytes(RESERVE_BYTES))
+        (part / "lock").touch()
+        with contextlib.suppress(OSError):  # another home was first
+            part.rename(job.path)
+    finally:
+        if part.exists():
+            shutil.rmtree(part, ignore_errors=True)

@@ -1,0 +1,327 @@
+"""One attempt at one job: its turn, its step in a process of its own, its end, its result.
+
+The runner is detached from whoever handed the job in and sees to it that nothing outlives the job: it waits
+for a core, runs the step, and ends it with all its processes when it has answered, when its deadline or
+lease is over, or when nobody wants it any more. All times are of the monotonic clock; a lease counts as
+renewed when its file's time has changed, whatever the calendar says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import select
+import signal
+import stat
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from remote.hostside import leases, tree
+from remote.hostside.facts import core_numbers, cpu_numbers
+from remote.hostside.jobs import Job
+from remote.hostside.limits import ANSWER_BYTES, ATTEMPTS, FILES, JSON_BYTES, LOG_BYTES, SCARCE_BYTES
+from remote.hostside.place import write_json
+from remote.hostside.store import hashed
+
+WORKDIR_VARIABLE = "NKI_KERNEL_AGENT_WORKDIR"
+_LOOK_S = 0.2  # how often lease and deadline are looked at; the step's end is noticed at once
+_TURN_S = 0.02
+_IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)
+_LOG_KEPT = 4 * LOG_BYTES
+
+
+class Runner:
+    """Runs one job whose lock is `lock`, in a process that is its own."""
+
+    def __init__(self, job: Job, program: str) -> None:
+        self._job = job
+        self._program = program
+        self._spec = job.spec()
+        self._watch = _Leases(job, float(self._spec["lease_s"]))
+        self._log = bytearray()
+        self._lease: leases.Lease | None = None
+        self._left: list[str] = []
+        self._exit: int | None = None
+
+    def run(self) -> None:
+        """Do the job and write its result."""
+        attempts = self._job.attempts()
+        asked = time.monotonic()
+        begun = ended = asked
+        if attempts >= ATTEMPTS:
+            status = "vanished"
+            self._say(f"its runner was killed {attempts} times; it is not begun again")
+        else:
+            attempts = self._job.begin()
+            status = self._turn(asked + float(self._spec["queue_s"]))
+            begun = ended = time.monotonic()
+            if not status:
+                status = self._step(begun + float(self._spec["deadline_s"]))
+                ended = time.monotonic()
+        result = {
+            "status": "unending" if self._left else status,
+            "exit_status": self._exit,
+            "core": self._lease.index if self._lease and self._spec["cores"] else None,
+            "queued_s": begun - asked,
+            "ran_s": ended - begun,
+            "attempts": attempts,
+        }
+        if self._lease and not self._left:
+            self._lease.release()
+        self._finish(result)
+        self._stay()
+
+    def _turn(self, deadline: float) -> str:
+        """Wait for a core or CPU; return why that ended without one, nothing otherwise."""
+        kind, indices = ("core", self._cores()) if self._spec["cores"] else ("cpu", cpu_numbers())
+        while True:
+            self._lease = leases.take(kind, indices)
+            if self._lease is not None:
+                return ""
+            ended = self._watch.over()
+            if ended or time.monotonic() > deadline:
+                return ended or "queue"
+            time.sleep(_TURN_S)
+
+    def _cores(self) -> list[int]:
+        """The cores that may be used, the preferred first, otherwise spread by the job's key."""
+        allowed = self._spec.get("allowed")
+        cores = [core for core in core_numbers() if allowed is None or core in allowed]
+        wanted = self._spec.get("prefer")
+        first = cores.index(wanted) if wanted in cores else int(self._job.key[:8], 16) % max(1, len(cores))
+        return cores[first:] + cores[:first]
+
+    def _step(self, deadline: float) -> str:
+        assert self._lease is not None
+        said, says = os.pipe()
+        woken, wakes = os.pipe()
+        os.set_blocking(wakes, False)
+        signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        pid = self._start(says)
+        os.close(says)
+        os.set_blocking(said, False)
+        status = ""
+        while not status:
+            ready, _, _ = select.select([said, woken], [], [], _LOOK_S)
+            if woken in ready:
+                os.read(woken, 512)
+            if said in ready and not self._hear(said):
+                time.sleep(_TURN_S)  # all have closed it; the child's end comes by itself
+            ended = tree.reap()
+            if pid in ended:
+                self._exit = os.waitstatus_to_exitcode(ended[pid])
+                status = "done" if self._answered() else "failed"
+            else:
+                status = self._watch.over() or ("deadline" if time.monotonic() > deadline else "")
+        if status == "failed" and _scarce(self._job.path):
+            status = "full"
+        self._left = tree.end_descendants()
+        while self._hear(said):
+            pass
+        for fd in (said, woken, wakes):
+            os.close(fd)
+        if self._left:
+            self._say(f"these processes cannot be ended, and keep their core: {', '.join(self._left)}")
+        return status
+
+    def _start(self, says: int) -> int:
+        """Start the step in a session of its own, and return its process id."""
+        assert self._lease is not None
+        spec = {name: self._spec.get(name) for name in ("key", "step", "payload")}
+        core = self._lease.index if self._spec["cores"] else None
+        write_json(self._job.work / "job.json", {**spec, "core": core})
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("SSH_")}
+        environment[tree.MARK_VARIABLE] = self._job.key
+        environment[WORKDIR_VARIABLE] = str(self._job.place.root)
+        if core is not None:
+            environment["NEURON_RT_VISIBLE_CORES"] = str(core)
+        command = [sys.executable, "-I", "-B", self._program, "step", str(spec["step"]), str(self._job.work)]
+        runner = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setsid()
+                tree.die_with_parent(runner)
+                for number in _IGNORED:
+                    signal.signal(number, signal.SIG_DFL)
+                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+                os.dup2(says, 1)
+                os.dup2(says, 2)
+                os.set_inheritable(self._lease.fd, True)
+                os.chdir(self._job.work)
+                os.execve(sys.executable, command, environment)  # noqa: S606  no shell is wanted
+            finally:
+                os._exit(127)
+        marked = tree.mark(self._job.key, pid)
+        self._lease.note(marked)
+        with contextlib.suppress(OSError):
+            (self._job.path / "mark").write_text(marked, encoding="ascii")
+        return pid
+
+    def _hear(self, said: int) -> bool:
+        """Keep the end of what the step says; False when there is no more for now."""
+        try:
+            data = os.read(said, 1 << 16)
+        except BlockingIOError:
+            return False
+        self._log += data
+        del self._log[:-_LOG_KEPT]
+        return bool(data)
+
+    def _say(self, text: str) -> None:
+        self._log += f"\n{text}\n".encode()
+
+    def _answered(self) -> bool:
+        return self._exit == 0 and _read_answer(self._job.work) is not None
+
+    def _finish(self, result: dict[str, Any]) -> None:
+        """Write the result; on a full disk with less in it, in the place that was kept free."""
+        with contextlib.suppress(OSError):
+            (self._job.path / "reserve").unlink()
+        result["log_tail"] = self._log[-LOG_BYTES:].decode("utf-8", "replace")
+        try:
+            write_json(self._job.path / "result.json", {**result, **self._left_behind(result)})
+        except OSError as error:
+            self._job.place.throw_away(self._job.work)
+            least: dict[str, Any] = {
+                "answer": None,
+                "files": {},
+                "log_tail": f"the result cannot be kept: {error}",
+            }
+            write_json(self._job.path / "result.json", {**result, **least, "status": _told(error)})
+
+    def _left_behind(self, result: dict[str, Any]) -> dict[str, Any]:
+        """What of the result is the step's: its answer and files, if it is done."""
+        if result["status"] != "done":
+            return {"answer": None, "files": {}}
+        found = _read_answer(self._job.work)
+        files, fault = _files(self._job.work / "out")
+        if found is None or fault:
+            return {"answer": None, "files": {}, "status": "failed", "log_tail": fault}
+        return {"answer": found["answer"], "files": files}
+
+    def _stay(self) -> None:
+        """Keep the core for as long as processes that cannot be ended may use it."""
+        while self._left:
+            time.sleep(1)
+            self._left = tree.end_descendants(within_s=0)
+
+
+class _Leases:
+    """Whether any home still wants the job: each has to touch its file now and then."""
+
+    def __init__(self, job: Job, lease_s: float) -> None:
+        self._job = job
+        self._lease_s = lease_s
+        self._seen: dict[str, tuple[int, float]] = {}
+
+    def over(self) -> str:
+        """Return `cancelled` when no home has a lease, `lease_lost` when none renews it, else nothing."""
+        now = time.monotonic()
+        clients = self._job.wanted()
+        for client in clients:
+            with contextlib.suppress(FileNotFoundError):
+                touched = (self._job.leases / client).stat().st_mtime_ns
+                if self._seen.get(client, (None,))[0] != touched:
+                    self._seen[client] = (touched, now)
+        if not clients:
+            return "cancelled"
+        fresh = any(
+            now - self._seen[client][1] <= self._lease_s for client in clients if client in self._seen
+        )
+        return "" if fresh else "lease_lost"
+
+
+def _read_answer(work: Path) -> dict[str, Any] | None:
+    """Return {"answer": what the step answered}; None if it is nothing that can be sent."""
+    path = work / "answer.json"
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode) or path.stat().st_size > JSON_BYTES:
+            return None
+        return {"answer": json.loads(path.read_bytes(), parse_constant=_no_number)}
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _files(folder: Path) -> tuple[dict[str, list[Any]], str]:
+    """Return name to [sha256, bytes] of the regular files, and what is wrong with them as a whole."""
+    found: dict[str, list[Any]] = {}
+    total = 0
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.is_file(follow_symlinks=False):
+                size = entry.stat(follow_symlinks=False).st_size
+                total += size
+                if len(found) == FILES or total > ANSWER_BYTES:
+                    return {}, f"the step left more than {FILES} files or {ANSWER_BYTES} bytes"
+                found[entry.name] = [hashed(Path(entry.path)), size]
+    return found, ""
+
+
+def _scarce(path: Path) -> bool:
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize < SCARCE_BYTES
+
+
+def _told(error: BaseException) -> str:
+    """Return the status of a job whose runner failed."""
+    return "full" if getattr(error, "errno", None) in {errno.ENOSPC, errno.EDQUOT} else "broken"
+
+
+def detach(job: Job, lock: int, program: str) -> None:
+    """Start the runner of a job whose lock we hold, as a process that has nothing to do with us."""
+    if os.fork():
+        os.close(lock)
+        tree.reap()
+        return
+    try:
+        os.setsid()
+        if os.fork() == 0:
+            _be_runner(job, lock, program)
+    finally:
+        os._exit(0)
+
+
+def _be_runner(job: Job, lock: int, program: str) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    os.closerange(3, lock)
+    os.closerange(lock + 1, 256)
+    os.chdir(job.place.root)
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    tree.adopt_orphans()
+    try:
+        Runner(job, program).run()
+    except Exception as error:  # noqa: BLE001  whatever it is, the homes that wait must hear of it
+        tree.end_descendants()
+        _tell(job, error)
+
+
+def _tell(job: Job, error: Exception) -> None:
+    """Write down that the runner failed; on a full disk in the place that was kept free."""
+    with contextlib.suppress(OSError):
+        (job.path / "reserve").unlink()
+    nothing: dict[str, Any] = {
+        "answer": None,
+        "files": {},
+        "core": None,
+        "exit_status": None,
+        "queued_s": 0.0,
+        "ran_s": 0.0,
+    }
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))[-LOG_BYTES:]
+    with contextlib.suppress(OSError):
+        ended = {"status": _told(error), "log_tail": text, "attempts": job.attempts()}
+        write_json(job.path / "result.json", {**nothing, **ended})

@@ -1,0 +1,109 @@
+"""Finding a Python on a host and putting the worker there: the only commands before the worker speaks.
+
+Both are fixed texts; what differs from host to host are their arguments.
+"""
+
+from __future__ import annotations
+
+import shlex
+import zlib
+
+from remote.ssh.errors import HostFullError, HostPythonError, HostWorkerError
+from remote.ssh.host import Host
+from remote.ssh.link import Link
+from remote.ssh.shipping import Worker
+
+_FIND_S = 60.0
+_INSTALL_S = 120.0
+_NO_PYTHON = 9
+_FULL = 28
+NOT_FOUND = frozenset({126, 127})
+
+# The SDK's own, then the one that setting a host up makes, then the system's.
+_FIND = """
+for python in /opt/aws_neuronx_venv*/bin/python "$1"/venv/bin/python "$(command -v python3)"; do
+  if [ -x "$python" ] && "$python" -I -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
+    printf 'python=%s\\n' "$python"
+    exit 0
+  fi
+done
+exit 9
+"""
+_INSTALL = """
+import errno, hashlib, os, sys, zlib
+folder, digest = os.path.join(sys.argv[1], "worker"), sys.argv[2]
+data = zlib.decompress(sys.stdin.buffer.read())
+if hashlib.sha256(data).hexdigest() != digest:
+    sys.exit("what arrived is not what was sent")
+part = os.path.join(folder, "%s.%d.part" % (digest, os.getpid()))
+try:
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    with open(part, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, os.path.join(folder, digest + ".pyz"))
+except OSError as error:
+    if os.path.exists(part):
+        os.unlink(part)
+    sys.stderr.write(str(error))
+    sys.exit(28 if error.errno in (errno.ENOSPC, errno.EDQUOT) else 1)
+"""
+
+
+def find_command(host: Host) -> list[str]:
+    """Return the command that prints which Python to use."""
+    return ["sh", "-c", _FIND, "sh", host.workdir]
+
+
+def install_command(host: Host, python: str, digest: str) -> list[str]:
+    """Return the command that reads the compressed worker and keeps it."""
+    return [python, "-I", "-c", _INSTALL, host.workdir, digest]
+
+
+def serve_command(host: Host, python: str, digest: str) -> list[str]:
+    """Return the command that starts the worker for one connection."""
+    return [python, "-I", "-B", f"{host.workdir}/worker/{digest}.pyz", "serve", host.workdir]
+
+
+async def find_python(link: Link) -> str:
+    """Return the host's interpreter: the one that is configured, or the first that is good enough.
+
+    Raises:
+        HostPythonError: there is none.
+        HostError: the host cannot be asked.
+    """
+    if link.host.python is not None:
+        return link.host.python
+    ran = await link.run(find_command(link.host), deadline_s=_FIND_S)
+    lines = ran.stdout.decode("utf-8", "replace").splitlines()
+    found = [line.removeprefix("python=") for line in lines if line.startswith("python=/")]
+    if ran.status or not found:
+        raise HostPythonError(
+            f"{link.host.address}: no Python of version 3.9 or later there; run: agentctl host setup "
+            f"{link.host.address}"
+        )
+    return found[-1]
+
+
+async def install(link: Link, python: str, worker: Worker) -> int:
+    """Put the worker on the host; return how many bytes were sent.
+
+    Raises:
+        HostFullError: its disk is full.
+        HostPythonError: the interpreter does not run.
+        HostWorkerError: anything else.
+    """
+    data = zlib.compress(worker.data, 9)
+    ran = await link.run(install_command(link.host, python, worker.digest), stdin=data, deadline_s=_INSTALL_S)
+    if ran.status == 0:
+        return len(data)
+    said = ran.stderr.decode("utf-8", "replace")[-500:].strip()
+    where = f"{link.host.address}: {shlex.quote(link.host.workdir)}"
+    if ran.status == _FULL:
+        raise HostFullError(f"{where}: no room for the worker ({said}); free some disk there")
+    if ran.status in NOT_FOUND:
+        raise HostPythonError(
+            f"{link.host.address}: {python} does not run there ({said}); set another python"
+        )
+    raise HostWorkerError(f"{where}: the worker cannot be put there: {said}")

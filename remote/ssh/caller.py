@@ -1,0 +1,123 @@
+"""Who speaks with the worker on one host: starts it, puts it there first if it is missing, starts it again.
+
+Whatever asks goes through `persist`: when the link breaks, the question is asked again over a new one.
+Questions are such that asking twice does no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from remote.hostside.limits import PROTOCOL
+from remote.ssh import bootstrap
+from remote.ssh.channel import Channel, SilentWorkerError
+from remote.ssh.errors import HostPythonError, HostUnreachableError, HostWorkerError, LinkLostError
+from remote.ssh.job import HostFacts, read_facts
+from remote.ssh.link import Link
+from remote.ssh.shipping import Worker, worker
+
+ANSWER_S = 60.0  # for what the worker answers at once; a piece of a file may have a thin link before it
+
+_Found = TypeVar("_Found")
+
+
+class Caller:
+    """One home's conversation with one host. `shipped` is another archive than this version's worker."""
+
+    def __init__(self, link: Link, shipped: Worker | None = None) -> None:
+        self.link = link
+        self.bytes_sent = 0
+        self._shipped = shipped
+        self._client = secrets.token_hex(8)
+        self._opening = asyncio.Lock()
+        self._channel: Channel | None = None
+        self._python: str | None = None
+        self._facts: HostFacts | None = None
+
+    @property
+    def standing(self) -> Channel | None:
+        """The channel, if there is one that can be asked now."""
+        return None if self._channel is None or self._channel.dead else self._channel
+
+    async def facts(self) -> HostFacts:
+        """Return what the host said when it was greeted."""
+        await self.open()
+        assert self._facts is not None
+        return self._facts
+
+    async def persist(self, work: Callable[[], Awaitable[_Found]], patience_s: float) -> _Found:
+        """Do `work`, again whenever the link breaks, until the host was silent for `patience_s`.
+
+        Raises:
+            HostUnreachableError: it was; at once if it was never heard at all.
+        """
+        failures = 0
+        while True:
+            try:
+                return await work()
+            except (LinkLostError, HostUnreachableError) as error:
+                silent = self.link.silent_s
+                if silent is None:
+                    raise
+                if silent > patience_s:
+                    raise HostUnreachableError(
+                        f"{self.link.host.address}: out of reach for {silent:.0f} s: {error.message}"
+                    ) from error
+            await asyncio.sleep(min(self.link.timing.pause_s(failures), patience_s / 4))
+            failures += 1
+
+    async def aclose(self) -> None:
+        """End the conversation and the link."""
+        if self._channel is not None:
+            await self._channel.aclose()
+        await self.link.aclose()
+
+    async def open(self) -> Channel:
+        """Return a channel on which the worker has said hello."""
+        async with self._opening:
+            if (standing := self.standing) is not None:
+                return standing
+            if self._channel is not None:
+                await self._channel.aclose()
+            self._channel = None
+            channel = await self._start()
+            try:
+                answer, _ = await channel.ask(
+                    "hello", within_s=ANSWER_S, protocol=PROTOCOL, client=self._client
+                )
+                self._facts = read_facts(answer, self.link.host.address)
+            except BaseException:
+                await channel.aclose()
+                raise
+            self._channel = channel
+            return channel
+
+    async def _start(self) -> Channel:
+        """Start the worker; put it there first if it does not run."""
+        shipped, address = self._shipped or worker(), self.link.host.address
+        if self._python is None:
+            self._python = await bootstrap.find_python(self.link)
+        argv = bootstrap.serve_command(self.link.host, self._python, shipped.digest)
+        for attempt in range(2):
+            channel = Channel(self.link)
+            try:
+                await channel.open(argv)
+            except SilentWorkerError as error:
+                self._check_python(error)
+                if attempt:
+                    said = f"it ends with status {error.status}: {error.said.strip()[-500:]}"
+                    raise HostWorkerError(f"{address}: the worker does not run there; {said}") from error
+                self.bytes_sent += await bootstrap.install(self.link, self._python, shipped)
+            else:
+                return channel
+        raise AssertionError("the second attempt returns or raises")
+
+    def _check_python(self, error: SilentWorkerError) -> None:
+        if error.status in bootstrap.NOT_FOUND:
+            python, self._python = self._python, None
+            raise HostPythonError(
+                f"{self.link.host.address}: {python} does not run there; name another python"
+            ) from error

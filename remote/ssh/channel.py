@@ -1,0 +1,185 @@
+"""A conversation with the worker on a host: questions and answers by number, until the link is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import asyncssh
+
+from remote.hostside.frames import PREAMBLE, FrameError, pack, unpack
+from remote.ssh.errors import (
+    HostError,
+    HostFullError,
+    HostLacksError,
+    HostProtocolError,
+    HostWorkerError,
+    LinkLostError,
+)
+from remote.ssh.faults import lost
+from remote.ssh.link import Link
+
+_READ_BYTES = 1 << 20
+_CHATTER_BYTES = 64 << 10  # what a login may print before the worker speaks
+_SAID_BYTES = 4 << 10
+_SPEAK_S = 60.0
+_REFUSALS: dict[str, type[HostError]] = {
+    "full": HostFullError,
+    "lacks": HostLacksError,
+    "protocol": HostProtocolError,
+}
+
+Answer = tuple[dict[str, Any], bytes]
+
+
+class SilentWorkerError(Exception):
+    """The command ended before the worker spoke: it is not there, or does not run. Installing it may help."""
+
+    def __init__(self, status: int | None, said: str) -> None:
+        super().__init__(said)
+        self.status = status
+        self.said = said
+
+
+class Channel:
+    """One running worker. It is made by `opened` and of no more use once `dead`."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._stack = contextlib.AsyncExitStack()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._spoken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked: dict[int, asyncio.Future[Answer]] = {}
+        self._number = 0
+        self._said = bytearray()
+        self._end: HostError | None = None
+
+    @property
+    def dead(self) -> bool:
+        """Whether nothing can be asked any more."""
+        return self._end is not None
+
+    async def open(self, argv: list[str]) -> None:
+        """Start the worker and wait for its first word.
+
+        Raises:
+            SilentWorkerError: it ended without one.
+            HostError: the host cannot be reached, or the link broke.
+        """
+        self._process = await self._stack.enter_async_context(self._link.session(argv))
+        self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._overhear())]
+        try:
+            async with asyncio.timeout(_SPEAK_S):
+                await self._spoken
+        except TimeoutError as error:
+            await self.aclose()
+            raise lost(self._link.host, error) from error
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def ask(self, verb: str, *, within_s: float | None, payload: bytes = b"", **fields: Any) -> Answer:
+        """Ask and return the answer.
+
+        Raises:
+            LinkLostError: no answer came; whether the worker did it is not known.
+            HostError: the worker refuses.
+        """
+        if self._end is not None:
+            raise self._end
+        self._number += 1
+        number = self._number
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._asked[number] = answer
+        try:
+            async with asyncio.timeout(within_s):
+                self._process.stdin.write(pack({"id": number, "verb": verb, **fields}, payload))
+                await self._process.stdin.drain()
+                header, data = await answer
+        except TimeoutError as error:
+            self._fail(lost(self._link.host, TimeoutError(f"no answer to {verb} within {within_s} s")))
+            self._link.drop()
+            raise lost(self._link.host, error) from error
+        except (asyncssh.Error, OSError) as error:
+            raise lost(self._link.host, error) from error
+        finally:
+            self._asked.pop(number, None)
+        return self._checked(header), data
+
+    def _checked(self, header: dict[str, Any]) -> dict[str, Any]:
+        code = header.get("error")
+        if code is None:
+            return header
+        said = str(header.get("message"))[:_SAID_BYTES]
+        raise _REFUSALS.get(str(code), HostWorkerError)(f"{self._link.host.address}: {said}")
+
+    async def _listen(self) -> None:
+        """Hand out answers as they come; at the end, tell all who wait."""
+        buffer = bytearray()
+        try:
+            while data := await self._process.stdout.read(_READ_BYTES):
+                self._link.heard()
+                buffer += data
+                if not self._spoken.done() and not self._first_word(buffer):
+                    continue
+                while (message := unpack(buffer)) is not None:
+                    self._hand_out(*message)
+            end: HostError = lost(self._link.host)
+        except FrameError as error:
+            end = HostProtocolError(f"{self._link.host.address}: what the worker says is no message: {error}")
+        except (asyncssh.Error, OSError) as error:
+            end = lost(self._link.host, error)
+        if not self._spoken.done():
+            await self._never_spoke(end)
+        self._fail(end)
+
+    def _first_word(self, buffer: bytearray) -> bool:
+        found = buffer.find(PREAMBLE)
+        if found < 0:
+            if len(buffer) > _CHATTER_BYTES:
+                raise FrameError("the login prints too much")
+            return False
+        del buffer[: found + len(PREAMBLE)]
+        self._spoken.set_result(None)
+        return True
+
+    async def _never_spoke(self, end: HostError) -> None:
+        """Tell a worker that is missing from a link that broke: only the first has an exit status."""
+        with contextlib.suppress(asyncssh.Error, OSError, TimeoutError):
+            async with asyncio.timeout(_SPEAK_S):
+                await self._process.wait_closed()
+        status = self._process.exit_status
+        said = self._said.decode("utf-8", "replace")
+        if isinstance(end, LinkLostError) and status is not None:
+            self._spoken.set_exception(SilentWorkerError(status, said))
+        else:
+            self._spoken.set_exception(end)
+
+    def _hand_out(self, header: dict[str, Any], payload: bytes) -> None:
+        answer = self._asked.get(header.get("id", 0)) if isinstance(header.get("id"), int) else None
+        if answer is not None and not answer.done():
+            answer.set_result((header, payload))
+
+    async def _overhear(self) -> None:
+        """Keep the end of what the worker says beside the protocol."""
+        with contextlib.suppress(asyncssh.Error, OSError):
+            while data := await self._process.stderr.read(_READ_BYTES):
+                self._said += data
+                del self._said[:-_SAID_BYTES]
+
+    def _fail(self, end: HostError) -> None:
+        self._end = self._end or end
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(self._end)
+
+    async def aclose(self) -> None:
+        """End the conversation; what was asked is not answered any more."""
+        self._fail(lost(self._link.host))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._spoken.done() and not self._spoken.cancelled():
+            self._spoken.exception()  # it was told, or nobody waits for it
+        await self._stack.aclose()

@@ -1,0 +1,252 @@
+"""Work for one host: handed in, waited for, fetched, forgotten, whatever happens to the link in between.
+
+A job is known by its key on both ends. Handing it in again joins the one that is there, so every step here
+is simply tried again when the link breaks; a finished result is fetched, not made again. The lease is
+renewed several times within its length, which is also how a link that went silent is noticed in time. When
+the host was out of reach for longer than the lease, the job has ended there and is somebody else's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import zlib
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from remote.hostside.limits import CHUNK_BYTES
+from remote.ssh import bootstrap
+from remote.ssh.caller import ANSWER_S, Caller
+from remote.ssh.channel import Channel
+from remote.ssh.errors import (
+    HostDeadlineError,
+    HostError,
+    HostFullError,
+    HostProtocolError,
+    HostQueueError,
+    HostWorkerError,
+    LinkLostError,
+)
+from remote.ssh.host import Host
+from remote.ssh.job import HostFacts, JobResult, JobSpec, Reader, read_result
+from remote.ssh.link import Link
+from remote.ssh.shipping import Worker, worker
+
+_RENEWALS = 6  # within one lease
+_CANCEL_S = 20.0
+_MARGIN_S = 120.0  # for what a job does besides its turn: laying out, ending, hashing
+_RESTARTS = 3
+_PATIENCE_S = 60.0  # how long transfers wait for a link to come back
+_DIGESTS = 1000  # in one question
+
+
+class Jobs:
+    """The jobs of one home on one host. `worker` is another archive than this version's."""
+
+    def __init__(self, link: Link, *, worker: Worker | None = None) -> None:
+        self.link = link
+        self._caller = Caller(link, worker)
+        self._leases: dict[str, float] = {}
+        self._renewing: asyncio.Task[None] | None = None
+        self._files: dict[str, Mapping[str, tuple[str, int]]] = {}
+        self._bytes_put = 0
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of contents and of the worker that went over the link so far, compressed."""
+        return self._bytes_put + self._caller.bytes_sent
+
+    @property
+    def host(self) -> Host:
+        return self.link.host
+
+    async def hello(self) -> HostFacts:
+        """Return what the host is; the worker is put there first where it is missing.
+
+        Raises:
+            HostError: it cannot be reached, or the worker does not run there.
+        """
+        return await self._caller.persist(self._caller.facts, _PATIENCE_S)
+
+    async def put(self, blobs: Mapping[str, bytes]) -> int:
+        """Send what the host lacks of `blobs` (sha256 to content); return how many bytes went over the link.
+
+        Raises:
+            HostError: it cannot be reached, or its disk is full.
+        """
+        sent = 0
+
+        async def send() -> None:
+            nonlocal sent
+            channel = await self._caller.open()
+            digests = list(blobs)
+            for begin in range(0, len(digests), _DIGESTS):
+                asked = digests[begin : begin + _DIGESTS]
+                answer, _ = await channel.ask("lacking", within_s=ANSWER_S, digests=asked)
+                for digest in sorted(Reader(answer, self.host.address).digests("lacking", _DIGESTS)):
+                    if digest in blobs:
+                        sent += await _send(channel, digest, blobs[digest])
+
+        await self._caller.persist(send, _PATIENCE_S)
+        self._bytes_put += sent
+        return sent
+
+    async def run(self, job: JobSpec) -> JobResult:
+        """Have a job done and return how it ended: done, failed, deadline, cancelled or unending.
+
+        It is begun anew, with nothing left of before, if the host went down or the lease was lost. Cancelling
+        ends it on the host, at once if the link stands, else when its lease ends.
+
+        Raises:
+            HostLacksError: an input is no longer there; `put` it again.
+            HostUnreachableError: the host has been away for longer than the lease.
+            HostQueueError: no core became free within `queue_s`.
+            HostDeadlineError: the host says nothing of it, long after its deadline.
+            HostError: the worker there failed, its disk is full, or it refuses us.
+        """
+        self._leases[job.key] = job.lease_s
+        try:
+            longest_s = job.queue_s + job.deadline_s + job.lease_s + _MARGIN_S
+            async with asyncio.timeout(_RESTARTS * longest_s):
+                for _ in range(_RESTARTS):
+                    answer = await self._caller.persist(partial(self._attempt, job), job.lease_s)
+                    if answer.get("state") == "over":
+                        result = read_result(answer.get("result") or {}, self.host.address)
+                        if result.status != "lease_lost":
+                            self._files[job.key] = result.files
+                            return self._told(job, result)
+                raise LinkLostError(
+                    f"{self.host.address}: job {job.key[:12]} lost its lease {_RESTARTS} times"
+                )
+        except TimeoutError as error:
+            raise HostDeadlineError(f"{self.host.address}: nothing is heard of job {job.key[:12]}") from error
+        except asyncio.CancelledError:
+            await self._cancel(job.key)
+            raise
+        finally:
+            self._leases.pop(job.key, None)
+
+    async def _attempt(self, job: JobSpec) -> dict[str, Any]:
+        """Hand a job in and wait; return the worker's answer."""
+        channel = await self._caller.open()
+        self._renew()
+        spec = {**asdict(job), "inputs": dict(job.inputs), "allowed": self.host.cores}
+        # The worker takes them in order, so the second needs not wait for the first's answer.
+        waiting = asyncio.create_task(channel.ask("wait", within_s=None, key=job.key))
+        try:
+            await channel.ask("submit", within_s=ANSWER_S, spec=spec)
+            answer, _ = await waiting
+            return answer
+        finally:
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+
+    def _told(self, job: JobSpec, result: JobResult) -> JobResult:
+        """Return a result; raise the error for one that says nothing about the job itself."""
+        where = f"{self.host.address}: job {job.key[:12]}"
+        said = result.log_tail.strip()[-500:]
+        if result.status == "queue":
+            raise HostQueueError(
+                f"{where} ({job.step}) got no core within {job.queue_s:g} s; others use them all"
+            )
+        if result.status == "full":
+            raise HostFullError(f"{where} ({job.step}): the disk there is full; free some ({said})")
+        if result.status in {"broken", "vanished"}:
+            raise HostWorkerError(f"{where} ({job.step}): its runner failed: {said}")
+        return result
+
+    async def fetch(self, key: str, names: Collection[str]) -> dict[str, bytes]:
+        """Return files that a finished job has left, each checked against its digest.
+
+        Raises:
+            KeyError: the job has left no such file.
+            HostError: it cannot be reached, or sends something else.
+        """
+        files = self._files[key]
+        found = {}
+        for name in names:
+            digest, size = files[name]
+            got = bytearray()
+            await self._caller.persist(partial(self._receive, key, name, size, got), _PATIENCE_S)
+            if hashlib.sha256(got).hexdigest() != digest:
+                raise HostProtocolError(f"{self.host.address}: {name} of job {key[:12]} arrives damaged")
+            found[name] = bytes(got)
+        return found
+
+    async def _receive(self, key: str, name: str, size: int, got: bytearray) -> None:
+        """Add the rest of a file to `got`; what is there is kept when the link breaks."""
+        while len(got) < size:
+            channel = await self._caller.open()
+            _, payload = await channel.ask("fetch", within_s=ANSWER_S, key=key, name=name, offset=len(got))
+            inflate = zlib.decompressobj()
+            try:
+                piece = inflate.decompress(payload, CHUNK_BYTES)
+            except zlib.error as error:
+                raise HostProtocolError(
+                    f"{self.host.address}: a piece of {name} is damaged: {error}"
+                ) from error
+            if not piece or len(got) + len(piece) > size:
+                raise HostProtocolError(f"{self.host.address}: {name} is not as long as was announced")
+            got += piece
+
+    async def forget(self, key: str) -> None:
+        """Have a job's folder removed; without a link it is left to the host's own sweeping."""
+        self._files.pop(key, None)
+        with contextlib.suppress(HostError):
+            channel = await self._caller.open()
+            await channel.ask("forget", within_s=ANSWER_S, key=key)
+
+    async def aclose(self) -> None:
+        """End the conversation. Jobs that run are left to their leases."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
+        await self._caller.aclose()
+
+    async def _cancel(self, key: str) -> None:
+        """End a job and wait until it is; without a link its lease ends it."""
+        channel = self._caller.standing
+        if channel is None:
+            return
+        with contextlib.suppress(HostError):
+            await channel.ask("cancel", within_s=_CANCEL_S, key=key)
+            await channel.ask("wait", within_s=_CANCEL_S, key=key)
+            await channel.ask("forget", within_s=_CANCEL_S, key=key)
+
+    def _renew(self) -> None:
+        if self._renewing is None or self._renewing.done():
+            self._renewing = asyncio.create_task(self._renewals())
+
+    async def _renewals(self) -> None:
+        """Renew all leases for as long as there are any; a link without answer is dropped."""
+        while self._leases:
+            shortest = min(self._leases.values())
+            with contextlib.suppress(HostError):
+                if (channel := self._caller.standing) is not None:
+                    await channel.ask("renew", within_s=shortest / 3, keys=list(self._leases))
+            await asyncio.sleep(shortest / _RENEWALS)
+
+
+async def _send(channel: Channel, digest: str, data: bytes) -> int:
+    """Send one content in pieces; return how many bytes they took."""
+    sent = 0
+    for begin in range(0, max(1, len(data)), CHUNK_BYTES):
+        payload = zlib.compress(data[begin : begin + CHUNK_BYTES], 6)
+        last = begin + CHUNK_BYTES >= len(data)
+        await channel.ask("put", within_s=ANSWER_S, payload=payload, digest=digest, offset=begin, last=last)
+        sent += len(payload)
+    return sent
+
+
+def commands(host: Host) -> list[list[str]]:
+    """Return every command that is run on a host: to find a Python, to put the worker there, to start it."""
+    python = host.python or "PYTHON"
+    digest = worker().digest
+    return [
+        *([] if host.python else [bootstrap.find_command(host)]),
+        bootstrap.install_command(host, python, digest),
+        bootstrap.serve_command(host, python, digest),
+    ]

@@ -1,0 +1,218 @@
+"""The connection to one host: made when needed, kept alive, noticed when it is dead, made again.
+
+One connection carries all sessions, at most eight at once, because servers allow ten. asyncssh by itself
+neither notices a peer that went silent nor says that a command's end was only the connection's: here
+both are `LinkLostError`. Arguments are quoted one by one; no shell text is made of data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import shlex
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+
+from remote.ssh.errors import HostDeadlineError, HostError, HostUnreachableError, LinkLostError
+from remote.ssh.faults import lost, told
+from remote.ssh.host import Host
+from remote.ssh.trust import options_for
+
+_OUTPUT_BYTES = 4 << 20
+_CHUNK_BYTES = 1 << 16
+_CLOSE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """When a silent host is given up, and how attempts to reach it are spread."""
+
+    connect_s: float = 20.0
+    login_s: float = 30.0
+    keepalive_s: float = 15.0
+    keepalives: int = 3
+    attempts: int = 3
+    backoff_s: float = 1.0
+    backoff_most_s: float = 60.0
+
+    def pause_s(self, failures: int) -> float:
+        """How long to wait after so many failures in a row: doubling, and drawn, so that homes spread."""
+        most = min(self.backoff_most_s, self.backoff_s * 2.0 ** min(failures, 30))
+        return random.uniform(most / 2, most)  # noqa: S311  spreads load, hides nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a command on a host ended: minus the signal's number if one ended it."""
+
+    status: int
+    stdout: bytes
+    stderr: bytes
+
+
+class Link:
+    """One host's connection. `config` is an ssh_config in place of the user's."""
+
+    def __init__(
+        self,
+        host: Host,
+        *,
+        home: Path,
+        timing: Timing | None = None,
+        config: Path | None = None,
+        sessions: int = 8,
+    ) -> None:
+        self.host = host
+        self.timing = timing or Timing()
+        self._home = home
+        self.config = config
+        self._sessions = asyncio.Semaphore(sessions)
+        self._connecting = asyncio.Lock()
+        self._connection: asyncssh.SSHClientConnection | None = None
+        self._heard: float | None = None
+        self.connections = 0
+
+    @property
+    def silent_s(self) -> float | None:
+        """How long ago the host was last known to be there; None if it never was."""
+        return None if self._heard is None else time.monotonic() - self._heard
+
+    def heard(self) -> None:
+        """Say that something has come from the host just now."""
+        self._heard = time.monotonic()
+
+    async def run(self, argv: Sequence[str], *, stdin: bytes = b"", deadline_s: float) -> Ran:
+        """Run a short command and return its end and output.
+
+        Ending the wait, by the deadline or by cancelling, closes the command's session; a command that does
+        not read or write may outlive that. What must not is a job.
+
+        Raises:
+            HostError: the host cannot be reached, or says too much.
+            HostDeadlineError: the command takes longer than `deadline_s`.
+            LinkLostError: the connection broke first; the command may have run, or may run still.
+        """
+        try:
+            async with asyncio.timeout(deadline_s), self.session(argv) as process:
+                stdout, stderr, _ = await asyncio.gather(
+                    _read(self.host, process.stdout), _read(self.host, process.stderr), _feed(process, stdin)
+                )
+                await process.wait_closed()
+        except TimeoutError as error:
+            raise HostDeadlineError(
+                f"{self.host.address}: {argv[0]} did not end within {deadline_s:g} s; it may be overloaded"
+            ) from error
+        if process.exit_signal is not None:
+            return Ran(-1, stdout, stderr)
+        if process.exit_status is None:
+            raise lost(self.host)
+        self.heard()
+        return Ran(process.exit_status, stdout, stderr)
+
+    @contextlib.asynccontextmanager
+    async def session(self, argv: Sequence[str]) -> AsyncIterator[asyncssh.SSHClientProcess[bytes]]:
+        """Start a command and give its streams; its session is closed at the end.
+
+        Raises:
+            HostError: the host cannot be reached.
+        """
+        async with self._sessions:
+            connection = await self.connected()
+            try:
+                process: asyncssh.SSHClientProcess[Any] = await connection.create_process(
+                    shlex.join(argv), encoding=None
+                )
+            except (asyncssh.Error, OSError) as error:
+                connection.abort()
+                raise lost(self.host, error) from error
+            try:
+                yield process
+            except (asyncssh.Error, OSError) as error:
+                if isinstance(error, TimeoutError):
+                    raise
+                raise lost(self.host, error) from error
+            finally:
+                process.close()
+
+    async def connected(self) -> asyncssh.SSHClientConnection:
+        """Return the connection, made if there is none.
+
+        Raises:
+            HostUnreachableError: several attempts failed.
+            HostError: it will not work by trying again: keys, configuration.
+        """
+        async with self._connecting:
+            if self._connection is not None and not self._connection.is_closed():
+                return self._connection
+            for attempt in range(self.timing.attempts):
+                if attempt:
+                    await asyncio.sleep(self.timing.pause_s(attempt - 1))
+                try:
+                    self._connection = await self._connect()
+                except HostUnreachableError:
+                    if attempt + 1 == self.timing.attempts:
+                        raise
+                else:
+                    break
+            assert self._connection is not None
+            self.connections += 1
+            self.heard()
+            return self._connection
+
+    async def _connect(self) -> asyncssh.SSHClientConnection:
+        options, acquaintance = await options_for(self.host, self._home, self.config)
+        timing = self.timing
+        with told(self.host, acquaintance):
+            async with asyncio.timeout(timing.connect_s + timing.login_s):
+                return await asyncssh.connect(
+                    self.host.name,
+                    options=options,
+                    connect_timeout=timing.connect_s,
+                    login_timeout=timing.login_s,
+                    keepalive_interval=timing.keepalive_s,
+                    keepalive_count_max=timing.keepalives,
+                )
+
+    def drop(self) -> None:
+        """Give the connection up at once, as when the host says nothing any more."""
+        if self._connection is not None:
+            self._connection.abort()
+
+    async def aclose(self) -> None:
+        """Close the connection; the link may be used again."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        connection.close()
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await connection.wait_closed()
+        except (TimeoutError, asyncssh.Error, OSError):
+            connection.abort()
+
+
+async def _feed(process: asyncssh.SSHClientProcess[bytes], data: bytes) -> None:
+    """Write all of the input; a command that ends without reading it is not at fault."""
+    with contextlib.suppress(BrokenPipeError):
+        for begin in range(0, len(data), _CHUNK_BYTES):
+            process.stdin.write(data[begin : begin + _CHUNK_BYTES])
+            await process.stdin.drain()
+        process.stdin.write_eof()
+
+
+async def _read(host: Host, stream: asyncssh.SSHReader[bytes]) -> bytes:
+    kept = bytearray()
+    while chunk := await stream.read(_CHUNK_BYTES):
+        kept += chunk
+        if len(kept) > _OUTPUT_BYTES:
+            raise HostError(f"{host.address}: a command says more than {_OUTPUT_BYTES} bytes")
+    return bytes(kept)
+
+
+__all__ = ["Link", "LinkLostError", "Ran", "Timing"]

@@ -1,0 +1,172 @@
+"""Whether a host is who it says: strictly, by the user's known_hosts and the home's own beside it.
+
+No key is ever taken on first sight. `fingerprint` asks for the key without trusting it, `trust` writes it
+down when somebody has said yes; a key that is not the known one is an error of its own, with both
+fingerprints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+
+from remote.ssh.errors import HostError, HostKeyChangedError, HostKeyUnknownError, SshConfigError
+from remote.ssh.faults import told
+from remote.ssh.host import Host
+
+_PORT = 22
+
+
+def known_hosts_file(home: Path) -> Path:
+    """Return the file that `trust` writes."""
+    return home / "known_hosts"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownKey:
+    """A key that a host showed. `place` is what it is filed under: name and port as ssh_config has them."""
+
+    place: str
+    line: str
+    fingerprint: str
+    known: tuple[str, ...]
+
+    @property
+    def trusted(self) -> bool:
+        """Whether this very key is known already."""
+        return self.fingerprint in self.known
+
+
+class Acquaintance:
+    """Looks up one host's keys while a connection is made, and remembers what was known and what shown."""
+
+    def __init__(self, host: Host, files: Sequence[Path]) -> None:
+        self._host = host
+        self._files = files
+        self.place = host.name
+        self.known: tuple[str, ...] = ()
+        self.shown: str | None = None
+
+    def lookup(self, name: str, address: str, port: int | None) -> Any:
+        """Return what is known of a host, as asyncssh asks it when the connection stands."""
+        entries = asyncssh.import_known_hosts("\n".join(_read(path) for path in self._files))
+        found = entries.match(name, address, port)
+        self.place = name if port in {None, _PORT} else f"[{name}]:{port}"
+        self.known = tuple(_fingerprint(key) for key in found[0])
+        return found
+
+    def client(self) -> asyncssh.SSHClient:
+        """Return what asyncssh asks about a key that is not known: the answer is always no."""
+        return _Strict(self)
+
+    def refusal(self, why: str) -> HostError:
+        """Return the error for a host whose key was not accepted."""
+        address, shown = self._host.address, self.shown
+        remedy = f"compare the fingerprint with one that you trust and run: agentctl host trust {address}"
+        if self.known:
+            return HostKeyChangedError(
+                f"{address}: the key it shows ({shown or why}) is not the one that is known for {self.place} "
+                f"({', '.join(self.known)}): it is another machine, or somebody stands in between; "
+                f"if it was set up anew, {remedy}",
+                fingerprint=shown,
+                known=self.known,
+            )
+        if shown is None:  # a host on the way to this one, or a certificate
+            return HostKeyUnknownError(f"{address}: {why}; log in once with ssh to see which host is meant")
+        return HostKeyUnknownError(
+            f"{address}: its key ({shown}) is not known; {remedy}",
+            fingerprint=shown,
+        )
+
+
+class _Strict(asyncssh.SSHClient):
+    """Says no to each key that no file knows, and tells which it was."""
+
+    def __init__(self, acquaintance: Acquaintance) -> None:
+        self._acquaintance = acquaintance
+
+    def validate_host_public_key(
+        self,
+        host: str,  # noqa: ARG002  asyncssh's signature
+        addr: str,  # noqa: ARG002
+        port: int,  # noqa: ARG002
+        key: asyncssh.SSHKey,
+    ) -> bool:
+        self._acquaintance.shown = _fingerprint(key)
+        return False
+
+
+async def options_for(
+    host: Host, home: Path, config: Path | None = None
+) -> tuple[asyncssh.SSHClientConnectionOptions, Acquaintance]:
+    """Return how to connect, by ssh_config and the user's keys, and who looks at the host's key.
+
+    Raises:
+        SshConfigError: ssh_config, or a key file that it names, cannot be read.
+    """
+    given: dict[str, Any] = {"config": [str(config)]} if config else {}
+    if host.user:
+        given["username"] = host.user
+    if host.port:
+        given["port"] = host.port
+    try:
+        plain = await asyncssh.SSHClientConnectionOptions.construct(host=host.name, **given)
+        users = plain.known_hosts or []
+        files = [Path(path) for path in users if isinstance(path, str)] or [Path("~/.ssh/known_hosts")]
+        acquaintance = Acquaintance(host, [*(path.expanduser() for path in files), known_hosts_file(home)])
+        options = await asyncssh.SSHClientConnectionOptions.construct(
+            plain, known_hosts=acquaintance.lookup, client_factory=acquaintance.client, agent_forwarding=False
+        )
+    except (asyncssh.ConfigParseError, asyncssh.KeyImportError, ValueError, OSError) as error:
+        raise SshConfigError(f"{host.address}: the SSH configuration cannot be used: {error}") from error
+    return options, acquaintance
+
+
+async def fingerprint(
+    host: Host, *, home: Path, config: Path | None = None, timeout_s: float = 30.0
+) -> ShownKey:
+    """Ask a host for its key, without trusting it and without logging in.
+
+    Raises:
+        HostError: it cannot be reached.
+    """
+    options, acquaintance = await options_for(host, home, config)
+    name = options.host_key_alias or options.host
+    port = options.port if options.port != _PORT else None
+    acquaintance.lookup(name, "", port)
+    with told(host, acquaintance):
+        async with asyncio.timeout(timeout_s):
+            key = await asyncssh.get_server_host_key(
+                host.name, options=options, server_host_key_algs="default"
+            )
+    if key is None:
+        raise HostKeyUnknownError(f"{host.address}: it shows no key")
+    line = f"{acquaintance.place} {key.export_public_key('openssh').decode().strip()}"
+    return ShownKey(acquaintance.place, line, _fingerprint(key), acquaintance.known)
+
+
+def trust(home: Path, key: ShownKey) -> None:
+    """Write a key down as the one of its host, in place of others that the home knows for it."""
+    path = known_hosts_file(home)
+    kept = [line for line in _read(path).splitlines() if line.split(maxsplit=1)[:1] != [key.place]]
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part.write_text("".join(f"{line}\n" for line in [*kept, key.line]), encoding="utf-8")
+    part.replace(path)
+
+
+def _fingerprint(key: asyncssh.SSHKey) -> str:
+    return f"{key.algorithm.decode()} {key.get_fingerprint()}"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""

@@ -1,0 +1,38 @@
+"""What tests of hosts share: a server that nobody breaks, servers to break, and a look at what is left."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from remote.ssh.job import JobSpec
+from remote.ssh.jobs import Jobs
+from tests.support.sshd import Sshd, steps_of_tests, trusted
+
+
+@pytest.fixture
+def sshd(tmp_path) -> Iterator[Sshd]:
+    """A server of this test alone; nothing of it may be left running when its jobs are closed."""
+    with Sshd(tmp_path / "server") as server:
+        yield server
+
+
+@pytest.fixture
+async def jobs(sshd, home) -> AsyncIterator[Jobs]:
+    """Jobs on that server."""
+    made = Jobs(await trusted(sshd.link(home), home), worker=steps_of_tests())
+    yield made
+    await made.aclose()
+
+
+def spec(step: str, payload: object = None, *, name: str = "", **fields: object) -> JobSpec:
+    """Return a job; jobs of different names have different keys."""
+    key = hashlib.sha256(f"{step} {name}".encode()).hexdigest()
+    return JobSpec(key=key, step=step, payload={} if payload is None else payload, **fields)
+
+
+def tallied(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []

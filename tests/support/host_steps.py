@@ -1,0 +1,105 @@
+"""Steps of jobs for tests, in place of the real ones in the archive: small, and what they do is counted.
+
+It runs on the host as `remote.hostside.steps`. Each beginning of a step is a line in the payload's `tally`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def _begin(folder: Path) -> dict[str, Any]:
+    job = json.loads((folder / "job.json").read_text())
+    payload = job["payload"]
+    if "tally" in payload:
+        with Path(payload["tally"]).open("a") as file:
+            file.write(f"begin {job['key'][:8]} {job['core']} {os.getpid()}\n")
+    return {**job, **payload}
+
+
+def _answer(folder: Path, value: Any) -> None:
+    (folder / "answer.json").write_text(json.dumps(value))
+
+
+def echo(folder: Path) -> None:
+    """Answers its payload and what it was given; leaves a copy of each input."""
+    job = _begin(folder)
+    inputs = sorted((folder / "inputs").iterdir())
+    for path in inputs:
+        (folder / "out" / path.name).write_bytes(path.read_bytes())
+    _answer(
+        folder, {"payload": job["payload"], "core": job["core"], "inputs": [path.name for path in inputs]}
+    )
+    print("echoed")
+
+
+def gated(folder: Path) -> None:
+    """Waits for the file `gate`, as long as it may, then answers."""
+    job = _begin(folder)
+    while not Path(job["gate"]).exists():
+        time.sleep(0.02)
+    if "tally" in job:
+        with Path(job["tally"]).open("a") as file:
+            file.write(f"end {job['key'][:8]}\n")
+    _answer(folder, "through")
+
+
+def spawning(folder: Path) -> None:
+    """Starts children that hide: orphans in sessions of their own, deaf to signals; writes their pids."""
+    job = _begin(folder)
+    script = (
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "if os.fork(): os._exit(0)\n"
+        "os.setsid()\n"
+        "open(sys.argv[1], 'a').write(str(os.getpid()) + '\\n')\n"
+        "time.sleep(3600)\n"
+    )
+    for _ in range(3):
+        subprocess.run([sys.executable, "-I", "-c", script, job["pids"]], check=True)
+    if job.get("ends"):
+        _answer(folder, "left them")
+        return
+    time.sleep(3600)
+
+
+def failing(folder: Path) -> None:
+    _begin(folder)
+    raise RuntimeError("this step fails")
+
+
+def filling(folder: Path) -> None:
+    """Writes until the disk is full."""
+    _begin(folder)
+    with (folder / "big").open("wb") as file:
+        while True:
+            file.write(bytes(1 << 20))
+            file.flush()
+
+
+def odd(folder: Path) -> None:
+    """Leaves what must not be taken: links, folders, more text than is kept; an answer that is no JSON."""
+    job = _begin(folder)
+    (folder / "out" / "link").symlink_to("/etc/passwd")
+    (folder / "out" / "folder").mkdir()
+    (folder / "out" / "plain").write_text("plain")
+    print("x" * (1 << 20))
+    print("the end")
+    if job.get("answer") == "nan":
+        (folder / "answer.json").write_text("NaN")
+    elif job.get("answer") == "link":
+        (folder / "answer.json").symlink_to("/etc/passwd")
+    else:
+        _answer(folder, "fine")
+
+
+STEPS: dict[str, Callable[[Path], None]] = {
+    step.__name__: step for step in (echo, gated, spawning, failing, filling, odd)
+}
