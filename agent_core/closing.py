@@ -11,7 +11,16 @@ from agent_core.survey import Place, Sample, Try, duplicates, make_candidate, sa
 from stability import guard
 from state.events import BeamSelected, Event, GuardCheckpointed, KernelDiscarded, KernelKept
 from state.fold import RunState
-from state.model import INITIAL_KEY, PERSON, BeamEntry, BeamRole, Checkpoint, Digest, Evaluation
+from state.model import (
+    INITIAL_KEY,
+    PERSON,
+    PREFILTERED,
+    BeamEntry,
+    BeamRole,
+    Checkpoint,
+    Digest,
+    Evaluation,
+)
 
 
 def first_beam(state: RunState, evaluation: Evaluation) -> Record:
@@ -106,6 +115,8 @@ def _failed(tried: Try) -> KernelDiscarded:
     name = tried.key.candidate
     if tried.infrastructure or tried.evaluation is None:
         return KernelDiscarded(candidate=name, reason="infrastructure")
+    if tried.held_back:
+        return KernelDiscarded(candidate=name, reason=PREFILTERED)
     verdict = tried.evaluation.verdict
     return KernelDiscarded(
         candidate=name, reason="refuted" if tried.refuted else verdict.value, verdict=verdict

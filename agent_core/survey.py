@@ -25,6 +25,7 @@ from state.events import (
 from state.fold import RunState
 from state.model import (
     PERSON_SLOT,
+    PREFILTERED,
     Candidate,
     Digest,
     EffectKey,
@@ -54,6 +55,11 @@ class Try:
     @property
     def refused(self) -> bool:
         return self.evaluation is not None and self.error is not None
+
+    @property
+    def held_back(self) -> bool:
+        """Whether nothing is wrong with the kernel but that others are predicted to be faster."""
+        return self.error is not None and self.error.code == PREFILTERED
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +216,7 @@ def _follow(
             return tuple(tries), found
         returned = any(_same_error(found, earlier) for earlier in tries)
         tries.append(found)
-        if returned or not found.refused:
+        if returned or not found.refused or found.held_back:
             break
     return tuple(tries), None
 

@@ -24,7 +24,7 @@ from daemon import wording
 from daemon.amend import JUDGED_BY, amended, changes, run_keys
 from daemon.calls.till import all_lost, settled
 from daemon.config import ConfigError
-from daemon.errors import BadFile, CommandRefused, UnknownEvent, UnknownRun
+from daemon.errors import BadFile, CommandRefused, Preparing, UnknownEvent, UnknownRun
 from daemon.forking import Cut, first_events
 from daemon.names import unknown
 from daemon.rewrites import handed_in
@@ -122,6 +122,7 @@ class Commands:
 
         Raises:
             BadFile: `data` is no command, or the id belongs to another one.
+            Preparing: it was taken in, and is carried out when it is handed in again, once that is done.
             state.errors.AppendError: the log could not store it; nothing was half-applied.
         """
         verb = verb_of(data)
@@ -144,7 +145,7 @@ class Commands:
             info = ErrorInfo(code=error.code, message=str(error), hint=hint)
             await self._log.append([NewEvent(SYSTEM_STREAM, CommandRejected(id=id_, error=info))])
             log.info("command_rejected", command=id_, code=info.code, error=info.message)
-        except StateError:
+        except (StateError, Preparing):
             raise
         except Exception as error:  # no command may stop the runs, now and at each start to come
             log.exception("command_failed", command=id_)
@@ -265,7 +266,7 @@ def create(command: Submit, workers: Workers) -> RunCreated:
     config = command.config
     try:
         problem = seeds.from_files(command.files)
-        toolchain = workers.evaluator(config.evaluator).toolchain()
+        toolchain = workers.toolchain(config)
         for name in config.planner:
             workers.require_proposer(name)
         bounds = remote.bounds(problem, config.size, config.target)

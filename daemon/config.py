@@ -42,6 +42,7 @@ FLAGS: Mapping[str, str] = {
     "run.target": "--target",
     "run.seed": "--seed",
     "run.search.rounds": "--rounds",
+    "run.hosts": "--host",
     "run.search.strategy": "--strategy",
 }
 """The keys that have a flag of their own on the command line."""
@@ -53,6 +54,9 @@ WITH_MODELS: Mapping[str, int] = {
     "run.search.rounds": 16,
 }
 """The defaults of a search in which models plan, as in AccelOpt's paper."""
+
+ON_HOSTS: Mapping[str, str] = {"run.evaluator": "ssh"}
+"""What is meant where hosts are named, and nothing else is said."""
 
 DEFAULT = "default"
 """The origin of a value that no source sets."""
@@ -117,6 +121,11 @@ class DaemonConfig(Frozen):
     )
     allow_weak_jail: bool = Field(
         default=False, description="run kernels where neither bubblewrap nor namespaces confine them"
+    )
+    ray_address: str | None = Field(
+        default=None,
+        min_length=1,
+        description='the Ray cluster that `run.evaluator = "ray"` uses; not set: one on this machine',
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="the least that agentd logs"
@@ -241,6 +250,8 @@ def load(
     if not faults:
         if any(map(asks_models, values.get("run.planner", ()))):
             values = {**WITH_MODELS, **values}
+        if values.get("run.hosts"):
+            values = {**ON_HOSTS, **values}
         try:
             return Effective(Config.model_validate(nest(values)), sources)
         except ValidationError as error:  # values that are right one by one and wrong together
@@ -440,4 +451,8 @@ def nest(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _toml(value: Any) -> str:
     """Spell a value in TOML, whose strings, numbers, booleans and lists are JSON's."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {_toml(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -13,9 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from state.model import ErrorInfo
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class DaemonError(Exception):
@@ -37,6 +40,14 @@ class DaemonError(Exception):
     @property
     def info(self) -> ErrorInfo:
         return ErrorInfo(code=self.code, message=str(self), hint=self.hint)
+
+
+class Preparing(Exception):  # noqa: N818 - no error: what was asked for comes later
+    """An evaluator is not ready yet; `done` is when it is, or cannot be made so."""
+
+    def __init__(self, done: asyncio.Future[None]) -> None:
+        super().__init__("an evaluator is being prepared")
+        self.done = done
 
 
 class BadFile(DaemonError):  # noqa: N818 - named for what it is about

@@ -84,7 +84,7 @@ def _rebase(command: Fork, cut: Cut, config: RunConfig, log: EventLog, workers: 
     """Return what the fork judges by, None where it is what its parent judged by."""
     state = cut.state
     problem = _problem(command, state, log)
-    toolchain = workers.evaluator(config.evaluator).toolchain()
+    toolchain = workers.toolchain(config)
     now = (problem.digest, config.size, config.target, config.evaluator, toolchain)
     then = (
         state.problem.digest, state.config.size, state.config.target, state.config.evaluator, state.toolchain,

@@ -15,6 +15,7 @@ from daemon.calls.desk import Desk
 from daemon.commands import Commands
 from daemon.config import DaemonConfig
 from daemon.edits import Edits
+from daemon.hosts import HostWatch
 from daemon.inbox import Inbox
 from daemon.proof import PATIENCE_SECONDS, proving
 from daemon.pulse import Pulse, announcing_stop, standing_line
@@ -41,9 +42,8 @@ def workers_of(home: Path, config: DaemonConfig) -> Workers:
     from remote import registry
 
     def under(settings: DaemonConfig) -> CreateEvaluator:
-        return partial(
-            registry.create, home=home, slots=settings.evaluations, allow_weak_jail=settings.allow_weak_jail
-        )
+        means = registry.Means(home, settings.evaluations, settings.allow_weak_jail, settings.ray_address)
+        return partial(registry.create, home=home, means=means)
 
     return Workers(create_evaluator=under(config), create_proposer=proposers.create, under=under)
 
@@ -101,7 +101,12 @@ async def work_on(
     desk = Desk(event_log, config) if desk is None else desk
     runner = Runner(event_log, workers, desk=desk, retry=_retry(config))
     supervisor = Supervisor(
-        event_log, runner, limits=_limits(config), grace_seconds=config.grace_seconds, focus=focus
+        event_log,
+        runner,
+        limits=_limits(config),
+        grace_seconds=config.grace_seconds,
+        focus=focus,
+        elsewhere=lambda: workers.slots,
     )
 
     def touched(command: Command, run: str) -> None:
@@ -132,6 +137,7 @@ async def work_on(
             pulse.beat(),
             leaving,
             rest(supervisor, workers),
+            HostWatch(event_log, workers, touched=supervisor.touch, focus=focus).watch(),
         )
         await alongside(supervisor.run(stop), *sides, stop=stop)
     finally:
@@ -165,7 +171,7 @@ async def rest(supervisor: Supervisor, workers: Workers) -> None:
     while True:
         await asyncio.sleep(REST_SECONDS / LOOKS)
         await workers.close_replaced()
-        quiet = 0 if supervisor.flying else quiet + 1
+        quiet = 0 if supervisor.flying or workers.preparing else quiet + 1
         if quiet == LOOKS:
             await workers.aclose()
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import structlog
 
-from daemon.errors import BadFile
+from daemon.errors import BadFile, Preparing
 from daemon.places import folder, waiting
 from daemon.reading import read_regular
 from daemon.verbs import Command, Learn, Submit
@@ -45,7 +45,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", re.ASCII)
 log: structlog.stdlib.BoundLogger = structlog.get_logger("inbox")
 
 Handle = Callable[[str, bytes], Awaitable[None]]
-"""Carries out the command with this id; raises BadFile when the bytes are none."""
+"""Carries out the command with this id; raises BadFile when it is none, Preparing when it must wait."""
 
 
 def new_id() -> str:
@@ -122,6 +122,7 @@ class Inbox:
         self._rescan_seconds = rescan_seconds
         self._noticed = asyncio.Event()
         self._stuck: set[str] = set()
+        self._later: dict[str, asyncio.Future[None]] = {}
         self.turns = Turns()
 
     async def watch(self) -> None:
@@ -137,7 +138,7 @@ class Inbox:
     async def take_all(self) -> None:
         """Take every file that waits now."""
         for path in waiting(self._home):
-            if path.name not in self._stuck:
+            if path.name not in self._stuck and not self._waits(path):
                 await self._take(path)
             self.turns.step()
         for path in _abandoned(self._home):
@@ -152,10 +153,21 @@ class Inbox:
         except TimeoutError:
             return  # the periodic look: a watcher may have lost an event
 
+    def _waits(self, path: Path) -> bool:
+        """Return whether a command waits for something that takes its time; those after it do not."""
+        done = self._later.get(path.name)
+        if done is not None and done.done():
+            del self._later[path.name]
+        return path.name in self._later
+
     async def _take(self, path: Path) -> None:
         bad = None
         try:
             await self._handle(path.stem, _content(path))
+        except Preparing as waits:
+            self._later[path.name] = waits.done
+            waits.done.add_done_callback(lambda _: self._noticed.set())
+            return
         except FileNotFoundError:
             return  # whoever put it there took it back
         except BadFile as error:

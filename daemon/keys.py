@@ -98,6 +98,8 @@ def _values(schema: Mapping[str, Any]) -> Iterator[str]:
     if "anyOf" in schema:
         for one in schema["anyOf"]:
             yield from _values(one) if one.get("type") != "null" else ("or not set",)
+    elif "const" in schema:
+        yield json.dumps(schema["const"])
     elif "enum" in schema:
         yield " or ".join(map(json.dumps, schema["enum"]))
     else:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from state.model import HostConfig
+
 
 def unknown(key: str, value: Any) -> list[str]:
     """Return what is wrong with the names in the value of a configuration's key, nothing for other keys."""
@@ -40,6 +42,22 @@ def _evaluator(name: str) -> Iterable[str]:
         yield str(UnknownEvaluatorError(name, evaluators()))
 
 
+def _hosts(hosts: Iterable[HostConfig]) -> Iterable[str]:
+    from remote.ssh.errors import BadHostError
+    from remote.ssh.host import Host
+
+    known: set[str] = set()
+    for one in hosts:
+        try:
+            address = Host.parse(one.address).address
+        except BadHostError as error:
+            yield str(error)
+            continue
+        if address in known:
+            yield f"{address} is named twice"
+        known.add(address)
+
+
 def _planners(names: Iterable[str]) -> Iterable[str]:
     from agent_core import proposers
 
@@ -54,5 +72,6 @@ _LOOKUPS: dict[str, Callable[[Any], Iterable[str]]] = {
     "run.problem": _problem,
     "run.target": _target,
     "run.evaluator": _evaluator,
+    "run.hosts": _hosts,
     "run.planner": _planners,
 }

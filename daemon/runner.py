@@ -30,11 +30,12 @@ from agent_core.roles.mechanical import reflection_of
 from daemon.calls.desk import Desk
 from daemon.calls.errors import Held
 from daemon.calls.till import all_lost, settled
+from daemon.hosts import pause
 from daemon.profiles import counters_of
 from daemon.workers import Workers
 from remote.cache import cache_key as evaluation_key
 from remote.cache import code_digest, serving
-from remote.errors import InfrastructureError
+from remote.errors import InfrastructureError, NoHostError, NotReadyError
 from remote.evaluator import EvaluationAnswer, Evaluator, PredictionRequest
 from state.errors import StateError
 from state.events import (
@@ -185,7 +186,7 @@ class Runner:
     async def _look_ahead(self, run: str, key: EffectKey, asked: LookAheadRequest) -> Outcome:
         """Let a planner search by predictions; of all that it looks at, only what it found is logged."""
         proposer = self._proposer(run, key)
-        with self._workers.judging(self._log.state(run).config.evaluator) as evaluator:
+        with self._workers.judging(self._log.state(run).config) as evaluator:
 
             async def predict(
                 sources: Sequence[str], dims: Mapping[str, int] | None = None
@@ -221,13 +222,36 @@ class Runner:
     # --- evaluation --------------------------------------------------------------------------------
 
     async def _evaluate(self, run: str, key: EffectKey, request: EvaluationRequest) -> None:
-        """Record a verdict; equal kernels are judged once, also when they are asked for at the same time."""
-        with self._workers.judging(self._log.state(run).config.evaluator) as evaluator:
+        """Record a verdict; equal kernels are judged once, also when they are asked for at the same time.
+
+        Raises:
+            Held: no host is left to judge it; its run is paused until one answers.
+        """
+        try:
+            await self._evaluated(run, key, request)
+        except NoHostError as error:
+            await pause(self._log, run, error)
+            raise Held from error
+
+    async def _evaluated(self, run: str, key: EffectKey, request: EvaluationRequest) -> None:
+        with self._workers.judging(self._log.state(run).config) as evaluator:
+            await self._ready(evaluator)
             cache_key = self._cache_key(evaluator, request)
             lock = self._judging.setdefault(cache_key, asyncio.Lock())
             async with lock:
                 reused = self._reuse(key, request, cache_key)
                 await self._record(run, reused or await self._judge(key, evaluator, request, cache_key))
+
+    async def _ready(self, evaluator: Evaluator) -> None:
+        """Prepare an evaluator that does not know yet what it is: this process was only just started.
+
+        Raises:
+            NoHostError: nothing that it needs can be reached.
+        """
+        try:
+            evaluator.toolchain()
+        except NotReadyError:
+            await evaluator.prepare()
 
     def _cache_key(self, evaluator: Evaluator, request: EvaluationRequest) -> str:
         code = code_digest(self._log.get_blob(request.source))
@@ -276,6 +300,8 @@ class Runner:
         except TimeoutError:
             text = f"no verdict within {self.retry.deadline_seconds:g} s"
             return Trouble(ErrorInfo(code="evaluation_deadline", message=text), retryable=True)
+        except NoHostError:
+            raise
         except InfrastructureError as error:
             return Trouble(ErrorInfo(code=error.code, message=error.message), retryable=error.retryable)
         except StateError:
@@ -323,7 +349,11 @@ def _as_asked(answer: EvaluationAnswer, request: EvaluationRequest) -> Evaluatio
 
 def _judged(key: EffectKey, cache_key: str, answer: EvaluationAnswer) -> Outcome:
     completed = EvaluationCompleted(
-        key=str(key), evaluation=answer.evaluation, cache_key=cache_key, stage_ms=dict(answer.stage_ms)
+        key=str(key),
+        evaluation=answer.evaluation,
+        cache_key=cache_key,
+        stage_ms=dict(answer.stage_ms),
+        predicted_ms=answer.predicted_ms,
     )
     profile = _profile(key, answer.evaluation, answer.artefacts.__getitem__)
     return Outcome((*profile, completed), tuple(answer.artefacts.values()))

@@ -13,7 +13,7 @@ The order in which outcomes arrive does not matter; the fold and `decide` see to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -79,13 +79,18 @@ class Supervisor:
         limits: Limits,
         grace_seconds: float,
         focus: set[str] | None = None,
+        elsewhere: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`focus` names the runs to advance; None means all that are active."""
+        """`focus` names the runs to advance; None means all that are active.
+
+        `elsewhere` says how many evaluations may be in flight beyond the limit, as other machines do them.
+        """
         self._log = event_log
         self._performer = performer
         self._limits = limits
         self.grace_seconds = grace_seconds
         self.focus = focus
+        self._elsewhere = elsewhere
         self._lanes: dict[str, Lane] = {}
         self._shares = {kind: FairShare() for kind in Kind}
         self._places = Places(limits.runs)
@@ -181,7 +186,7 @@ class Supervisor:
         if self._deadlines.watch(run, state) and not records:
             records = [Record((RoundDeadlinePassed(round=state.round),))]
         if not records:
-            lane.fill(state, decisions, most=max(map(self._limits.of, Kind)))
+            lane.fill(state, decisions, most=max(map(self._limit, Kind)))
             if lane.idle:
                 log.error("run_stalled", run=run, round=state.round)  # a bug of decide: say so, do not spin
             return False
@@ -242,12 +247,16 @@ class Supervisor:
 
     def _may(self, lane: Lane, kind: Kind) -> bool:
         """Return whether a run may start more of a kind: it proposes no further than is judged soon."""
-        return kind is Kind.EVALUATION or lane.unjudged < BACKLOG * self._limits.evaluations
+        return kind is Kind.EVALUATION or lane.unjudged < BACKLOG * self._limit(Kind.EVALUATION)
+
+    def _limit(self, kind: Kind) -> int:
+        """Return how many effects of a kind may be in flight, on all machines."""
+        return self._limits.of(kind) + (self._elsewhere() if kind is Kind.EVALUATION else 0)
 
     def _room(self, kind: Kind) -> int:
         """Return how many more effects of a kind may start."""
         flights = (flight for lane in self._lanes.values() for flight in lane.flying.values())
-        return max(0, self._limits.of(kind) - sum(flight.kind is kind for flight in flights))
+        return max(0, self._limit(kind) - sum(flight.kind is kind for flight in flights))
 
     def _launch(self, run: str, lane: Lane, ready: Ready, charge: float, event_id: str) -> None:
         with structlog.contextvars.bound_contextvars(run=run, effect=str(ready.key), event_id=event_id):

@@ -1,25 +1,31 @@
 """The workers: evaluators and proposers by name, made when first used and closed together.
 
 This is where the process introduces `agent_core`'s proposers and `remote`'s evaluators; everything else
-here asks by the name that a run's configuration gives. When settings change that evaluators were made
+here asks by what a run's configuration says. An evaluator that has to reach hosts first is prepared beside
+whoever asks for it. When settings change that evaluators were made
 under, what these are at is finished, and what comes next goes to new ones.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from agent_core.proposers import asks_models, require
+from daemon.errors import Preparing
+from remote.errors import NotReadyError
+from remote.registry import Wanted
 
 if TYPE_CHECKING:
     from agent_core.roles import Proposer
     from daemon.config import DaemonConfig
     from remote.evaluator import Evaluator
+    from state.model import RunConfig
 
-CreateEvaluator = Callable[[str], "Evaluator"]
+CreateEvaluator = Callable[[Wanted], "Evaluator"]
 
 
 class Workers:
@@ -39,20 +45,53 @@ class Workers:
         self._create_evaluator = create_evaluator
         self._create_proposer = create_proposer
         self._under = under
-        self._evaluators: dict[str, Evaluator] = {}
+        self._evaluators: dict[Wanted, Evaluator] = {}
+        self._preparing: dict[Wanted, asyncio.Task[None]] = {}
         self._proposers: dict[str, Proposer] = {}
         self._replaced: dict[int, Evaluator] = {}
         self._uses: Counter[int] = Counter()
 
-    def evaluator(self, name: str) -> Evaluator:
-        if name not in self._evaluators:
-            self._evaluators[name] = self._create_evaluator(name)
-        return self._evaluators[name]
+    def evaluator(self, config: RunConfig) -> Evaluator:
+        """Return the evaluator that a run with this configuration wants."""
+        wanted = Wanted.of(config)
+        if wanted not in self._evaluators:
+            self._evaluators[wanted] = self._create_evaluator(wanted)
+        return self._evaluators[wanted]
+
+    def toolchain(self, config: RunConfig) -> str:
+        """Return the toolchain of a run's evaluator.
+
+        Raises:
+            Preparing: it has to be prepared for that, which has begun; ask again when it is done.
+            remote.RemoteError: it could not be prepared; who asks again has it tried anew.
+        """
+        wanted, evaluator = Wanted.of(config), self.evaluator(config)
+        try:
+            return evaluator.toolchain()
+        except NotReadyError:
+            task = self._preparing.get(wanted)
+            if task is None:
+                task = self._preparing[wanted] = asyncio.create_task(evaluator.prepare())
+            if not task.done():
+                raise Preparing(task) from None
+            del self._preparing[wanted]
+            task.result()
+            return evaluator.toolchain()
+
+    @property
+    def preparing(self) -> bool:
+        """Whether an evaluator is being prepared."""
+        return any(not task.done() for task in self._preparing.values())
+
+    @property
+    def slots(self) -> int:
+        """How many evaluations run at a time elsewhere than on this machine."""
+        return sum(int(getattr(one, "slots", 0)) for one in self._evaluators.values())
 
     @contextmanager
-    def judging(self, name: str) -> Iterator[Evaluator]:
+    def judging(self, config: RunConfig) -> Iterator[Evaluator]:
         """Hold an evaluator: while the block lasts it is not closed for having been replaced."""
-        evaluator = self.evaluator(name)
+        evaluator = self.evaluator(config)
         self._uses[id(evaluator)] += 1
         try:
             yield evaluator
@@ -89,6 +128,10 @@ class Workers:
 
     async def aclose(self) -> None:
         """Close all that were made; who asks meanwhile, or later, gets new ones."""
+        for task in self._preparing.values():
+            task.cancel()
+        await asyncio.gather(*self._preparing.values(), return_exceptions=True)
+        self._preparing.clear()
         kinds: tuple[dict[Any, Any], ...] = (self._evaluators, self._proposers, self._replaced)
         for made in kinds:
             while made:

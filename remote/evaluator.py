@@ -23,12 +23,14 @@ class Blobs(Protocol):
 class EvaluationAnswer:
     """An evaluation, the blobs it names (profiles) by digest, and what each stage took in milliseconds.
 
-    The evaluation is the same every time; the times are not, so they are no part of it.
+    The evaluation is the same every time; the times are not, so they are no part of it. `predicted_ms` is
+    what a pre-filter predicted before it let the kernel through, or held it back.
     """
 
     evaluation: Evaluation
     artefacts: Mapping[Digest, bytes]
     stage_ms: Mapping[str, float]
+    predicted_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,19 @@ class Evaluator(Protocol):
         ...
 
     def toolchain(self) -> str:
-        """What compiles and times here, with its version; part of the cache key."""
+        """What compiles and times here, with its version; part of the cache key.
+
+        Raises:
+            NotReadyError: `prepare` has to find that out first.
+        """
+        ...
+
+    async def prepare(self) -> None:
+        """Find out what `toolchain` says, where that takes more than this process. It may be called again.
+
+        Raises:
+            InfrastructureError: there is nothing that could evaluate.
+        """
         ...
 
     async def evaluate(self, request: EvaluationRequest, blobs: Blobs, /) -> EvaluationAnswer:

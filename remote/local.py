@@ -75,6 +75,9 @@ class LocalEvaluator:
         """Return the simulator's name, version and model version."""
         return nki_sim.toolchain()
 
+    async def prepare(self) -> None:
+        """Do nothing: all that is needed is in this process."""
+
     async def evaluate(self, request: EvaluationRequest, blobs: Blobs, /) -> EvaluationAnswer:
         """Judge one candidate; cancelling it kills its jail and its worker.
 

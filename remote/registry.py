@@ -1,35 +1,76 @@
-"""Evaluators by name, as a configuration names them. Adding a kind is one entry in the table."""
+"""Evaluators by what a configuration wants. Adding a kind is one entry in the table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from remote.errors import UnknownEvaluatorError
 from remote.evaluator import Evaluator
+from state.model import HostConfig, RunConfig
 
 
-def _sim(home: Path, **options: Any) -> Evaluator:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What of a run's configuration decides which evaluator it needs; equal ones can share it.
+
+    `hosts`, `host_tags` and `prefilter` are those of an evaluator that uses hosts, and empty for others.
+    """
+
+    kind: str
+    hosts: tuple[HostConfig, ...] = ()
+    host_tags: frozenset[str] = frozenset()
+    prefilter: Literal["sim"] | None = None
+
+    @classmethod
+    def of(cls, config: RunConfig) -> Wanted:
+        """Return what a run with this configuration wants."""
+        if config.evaluator not in ON_HOSTS:
+            return cls(config.evaluator)
+        return cls(config.evaluator, config.hosts, frozenset(config.host_tags), config.prefilter)
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What an evaluator may use: `slots` evaluations at a time on this machine (None: its CPUs)."""
+
+    home: Path
+    slots: int | None = None
+    allow_weak_jail: bool = False
+    ray_address: str | None = None
+
+
+def _sim(_: Wanted, means: Means) -> Evaluator:
     from remote.local import LocalEvaluator
 
-    return LocalEvaluator(home=home, **options)
+    return LocalEvaluator(home=means.home, slots=means.slots, allow_weak_jail=means.allow_weak_jail)
 
 
-_EVALUATORS: dict[str, Callable[..., Evaluator]] = {"sim": _sim}
+_EVALUATORS: dict[str, Callable[[Wanted, Means], Evaluator]] = {"sim": _sim}
+
+ON_HOSTS = frozenset({"ssh"})
+"""The kinds that use the hosts of a configuration."""
 
 
 def evaluators() -> tuple[str, ...]:
-    """Return the names that `create` knows, sorted."""
+    """Return the names of the kinds that `create` knows, sorted."""
     return tuple(sorted(_EVALUATORS))
 
 
-def create(name: str, *, home: Path, **options: Any) -> Evaluator:
-    """Return an evaluator of the kind `name`; `options` are those of its class.
+def create(
+    wanted: str | Wanted, *, home: Path, means: Means | None = None, slots: int | None = None
+) -> Evaluator:
+    """Return an evaluator as `wanted`, or of the kind of that name.
 
     Raises:
         UnknownEvaluatorError: no such kind.
+        NoHostsError: it evaluates on hosts, and none is named.
+        InfrastructureError: what it needs of this machine is not there.
     """
-    if name not in _EVALUATORS:
-        raise UnknownEvaluatorError(name, _EVALUATORS)
-    return _EVALUATORS[name](home, **options)
+    asked = Wanted(wanted) if isinstance(wanted, str) else wanted
+    if asked.kind not in _EVALUATORS:
+        raise UnknownEvaluatorError(asked.kind, _EVALUATORS)
+    given = means or Means(home, slots)
+    return _EVALUATORS[asked.kind](asked, replace(given, home=home))

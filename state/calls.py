@@ -23,6 +23,7 @@ from state.events import (
     EvaluationCompleted,
 )
 from state.model import (
+    PREFILTER_STAGE,
     Amount,
     Attempt,
     EffectKey,
@@ -178,7 +179,8 @@ def _on_device(state: RunState, event: EvaluationCompleted) -> float:
     timed = event.evaluation.benchmark
     if event.cached_from is not None or timed is None or timed.predicted:
         return state.device_seconds
-    return round(state.device_seconds + sum(event.stage_ms.values()) / 1000, 6)
+    took = [took for stage, took in event.stage_ms.items() if not stage.startswith(PREFILTER_STAGE)]
+    return round(state.device_seconds + sum(took) / 1000, 6)
 
 
 def charged(state: RunState, usage: Usage) -> RunState:

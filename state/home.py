@@ -21,7 +21,18 @@ NETWORK_FILESYSTEMS = frozenset(
 
 MOUNTS = Path("/proc/self/mounts")
 
-OWN = ("events.db*", "head*", "agentd.*", "reserve", "replaced", "inbox", "config.toml", "cache")
+OWN = (
+    "events.db*",
+    "head*",
+    "agentd.*",
+    "reserve",
+    "replaced",
+    "inbox",
+    "config.toml",
+    "cache",
+    "hosts.json",
+    "known_hosts",
+)
 """What in a home is its own, in small letters: nothing that a person asks for is written there."""
 
 

@@ -22,6 +22,8 @@ def semantic(state: RunState) -> dict[str, Any]:
         for name in _NOT_OF_OLD:
             if name in config and config[name] == _PLAIN[name]:
                 del config[name]
+        for name in ("hosts", "host_tags"):  # where kernels ran, not how the run goes
+            config.pop(name, None)
         config["search"].pop("reuse", None)  # what it brought is in `sequences`, `experiences`
         if config["search"].get("target_ms") is None:  # as before there were targets in ms
             config["search"].pop("target_ms", None)
@@ -31,7 +33,7 @@ def semantic(state: RunState) -> dict[str, Any]:
     for one in data["late"].values():
         del one["slot"]  # as before it was kept: it follows from the round's slots
     for outcome in (*data["outcomes"].values(), *late):
-        for name in ("usage", "cached_from", "stage_ms", "tries"):
+        for name in ("usage", "cached_from", "stage_ms", "tries", "predicted_ms"):
             outcome.pop(name, None)
     return data
 
@@ -60,7 +62,7 @@ _NOT_SEMANTIC = {
 _ONLY_IF_SET = ("prompts", "pending_prompts", "sequences", "experiences", "models")
 """What runs of before did not have: their hashes are as they were."""
 
-_NOT_OF_OLD = ("llm", "cap_tokens", "cap_calls", "cap_seconds", "cap_device_seconds")
+_NOT_OF_OLD = ("llm", "cap_tokens", "cap_calls", "cap_seconds", "cap_device_seconds", "prefilter")
 """Settings that runs of before did not have, left out where they are what they would have been."""
 
 _PLAIN = RunConfig().model_dump(mode="json", include=set(_NOT_OF_OLD))

@@ -35,6 +35,13 @@ _SEARCH_OPTIONS = (
     click.option("--strategy", help="beam, or one to compare it with (docs/search.md)."),
     click.option("--rounds", type=int, help="Rounds at most."),
     click.option("--size", help="Problem size: full or reduced."),
+    click.option(
+        "--host",
+        "host",
+        multiple=True,
+        metavar="[USER@]HOST[:PORT]",
+        help="Run kernels there, over SSH; may be repeated.",
+    ),
 )
 
 
@@ -67,7 +74,7 @@ def effective(session: Session, flags: dict[str, Any]) -> Effective:
     Raises:
         daemon.config.ConfigError: a source has faults.
     """
-    given = {_KEYS[name]: value for name, value in flags.items() if name in _KEYS and value is not None}
+    given = {_KEYS[name]: value for name, value in flags.items() if name in _KEYS and value not in (None, ())}
     given |= assignments(flags.get("settings", ()), "--set ")
     return load(session.home, os.environ, given)
 

@@ -80,7 +80,8 @@ async def evaluate(
 
     workers = workers_of(home, config.daemon)
     try:
-        evaluator = workers.evaluator(config.run.evaluator)
+        evaluator = workers.evaluator(config.run)
+        await evaluator.prepare()
         files = (*problem.files.values(), source)
         request = EvaluationRequest(
             candidate=INITIAL_KEY.candidate,

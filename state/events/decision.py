@@ -81,7 +81,7 @@ class KernelKept(Event):
 
 class KernelDiscarded(Event):
     """`reason`: a verdict that is not `correct`, or duplicate, slower, uncertain, not_selected, refuted,
-    infrastructure.
+    infrastructure, prefiltered (correct, and never measured).
 
     An uncertain kernel is predicted faster than `against`, but in only `wins_percent` of the draws. A refuted
     one was correct as far as it was compared at first; `verdict` is what came of comparing more.

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from state.events.base import EffectEnded, EffectStarted, Event
-from state.model import Digest, ErrorInfo, Evaluation, Experience, Key, Plan, Reflection
+from state.model import Digest, ErrorInfo, Evaluation, Experience, Key, Plan, PositiveMs, Reflection
 
 
 class PredictionStarted(EffectStarted):
@@ -71,7 +71,8 @@ class EvaluationStarted(EffectStarted):
 
 class EvaluationCompleted(EffectEnded):
     """The judge's verdict. `cache_key` names (code, problem, toolchain, target); `cached_from` is the
-    RUN@SEQ whose verdict was reused, None when the kernel was judged for this event."""
+    RUN@SEQ whose verdict was reused, None when the kernel was judged for this event. `predicted_ms` is what
+    the simulator predicted where it decides which kernels are measured."""
 
     version = 3
     type: Literal["EvaluationCompleted"] = "EvaluationCompleted"
@@ -79,6 +80,7 @@ class EvaluationCompleted(EffectEnded):
     cache_key: Digest
     cached_from: str | None = None
     stage_ms: dict[str, float] = Field(default_factory=dict)
+    predicted_ms: PositiveMs | None = None
 
 
 class EvaluationFailed(EffectEnded):

@@ -31,9 +31,12 @@ from state.model.calls import (
     Usd,
     usd,
 )
+from state.model.hosts import HostConfig
 from state.model.judgement import (
     NOBODY,
     PERSON,
+    PREFILTER_STAGE,
+    PREFILTERED,
     RESOLUTION_RATIO,
     TRUSTED_AUTHORS,
     Benchmark,
@@ -78,6 +81,8 @@ __all__ = [
     "NOBODY",
     "PERSON",
     "PERSON_SLOT",
+    "PREFILTERED",
+    "PREFILTER_STAGE",
     "RESOLUTION_RATIO",
     "SYSTEM_STREAM",
     "TRUSTED_AUTHORS",
@@ -103,6 +108,7 @@ __all__ = [
     "FiniteFloat",
     "Frozen",
     "Grade",
+    "HostConfig",
     "Identity",
     "Key",
     "LearntExperience",

@@ -19,6 +19,13 @@ TRUSTED_AUTHORS = frozenset({PERSON, "builtin", "knobs", "scripted"})
 """Who may have written a kernel that runs where only a weak jail holds it; all others are models."""
 
 
+PREFILTERED = "prefiltered"
+"""The code of what is wrong with a kernel that was held back: a model predicts that others are faster."""
+
+PREFILTER_STAGE = "sim_"
+"""What the names of stages begin with in which a model looked at a kernel before a device did."""
+
+
 class Verdict(StrEnum):
     """What the judge says of a candidate. An infrastructure error is no verdict: see EvaluationFailed."""
 

@@ -210,13 +210,14 @@ class PauseCause(StrEnum):
     """What ends a pause: a person, that the disk has space again, or that a new day has a budget again.
 
     `provider`: an endpoint refuses everything, for its key or its account; a person mends that and lets the
-    run go on.
+    run go on. `hosts`: no host is left that kernels could run on; it goes on when one answers.
     """
 
     PERSON = "person"
     SPACE = "space"
     PROVIDER = "provider"
     DAY = "day"
+    HOSTS = "hosts"
 
 
 class StopReason(StrEnum):

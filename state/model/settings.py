@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, StringConstraints
 
 from state.model.base import Frozen
+from state.model.hosts import HostEntry, HostTag
 from state.model.judgement import Bounds, ProblemRef
 
 StrategyName = Literal["beam", "greedy", "best-of-n", "random", "evolution"]
@@ -174,6 +175,15 @@ class RunConfig(Frozen):
     target: str = Field(default="trn2", description="the device that kernels are for: trn1 or trn2")
     seed: int = Field(default=0, ge=0, lt=2**63, description="seed of all draws")
     evaluator: str = Field(default="sim", description="who judges and times kernels")
+    hosts: tuple[HostEntry, ...] = Field(
+        default=(), max_length=256, description="hosts that kernels run on, [user@]host[:port] or a table"
+    )
+    host_tags: tuple[HostTag, ...] = Field(
+        default=(), description="only hosts that have all of these tags are used"
+    )
+    prefilter: Literal["sim"] | None = Field(
+        default=None, description="who looks at kernels first: only its best half goes to hosts"
+    )
     planner: tuple[str, ...] = Field(
         default=("builtin",), min_length=1, description="who proposes, dealt to the beam's slots in turn"
     )

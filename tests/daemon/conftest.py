@@ -39,7 +39,7 @@ Ctl = Callable[..., Called]
 @pytest.fixture
 def ctl(home, capsys, monkeypatch) -> Iterator[Ctl]:
     """Call `agentctl --home HOME ...` in this process, with the fake judge to be had as `fake`."""
-    monkeypatch.setitem(registry._EVALUATORS, "fake", lambda home, **options: fakes.FakeEvaluator())
+    monkeypatch.setitem(registry._EVALUATORS, "fake", lambda wanted, means: fakes.FakeEvaluator())
 
     def call(*arguments: object, home=home) -> Called:
         capsys.readouterr()

@@ -78,6 +78,9 @@ class FakeEvaluator:
     def toolchain(self) -> str:
         return TOOLCHAIN
 
+    async def prepare(self) -> None:
+        pass
+
     async def evaluate(self, request, blobs, /) -> EvaluationAnswer:
         source = blobs.get_blob(request.source)
         self.calls[request.source] = self.calls.get(request.source, 0) + 1

@@ -86,15 +86,15 @@ async def test_judges_are_replaced_when_the_settings_they_were_made_under_change
     workers = Workers(
         create_evaluator=made.under(before), create_proposer=fakes.proposers.create, under=made.under
     )
-    with workers.judging("fake") as first:
+    with workers.judging(fakes.CONFIG) as first:
         workers.change(after)
-        with workers.judging("fake") as second:
+        with workers.judging(fakes.CONFIG) as second:
             assert second is not first
         await workers.close_replaced()
         assert (first.closed, second.closed) == (0, 0)
     await workers.close_replaced()
     assert (first.closed, second.closed) == (1, 0)
-    assert workers.evaluator("fake") is second
+    assert workers.evaluator(fakes.CONFIG) is second
     await workers.aclose()
     assert (first.closed, second.closed) == (1, 1)
     assert [config for config, _ in made.judges] == [before, after]

@@ -28,7 +28,7 @@ KNOBS = ("--set", 'run.planner=["knobs"]', "--json")
 @pytest.fixture
 def judge(ctl, monkeypatch) -> TextJudge:
     made = TextJudge()
-    monkeypatch.setitem(registry._EVALUATORS, "fake", lambda home, **options: made)
+    monkeypatch.setitem(registry._EVALUATORS, "fake", lambda wanted, means: made)
     return made
 
 

@@ -1,0 +1,373 @@
+"""The fleet: an evaluator over many hosts, which gives each job to a free slot and outlives its hosts.
+
+A task per host reaches it, lets it rest when it fails, and has it time the calibration kernel now and then.
+Only hosts with the same toolchain measure together, as only their times compare. A job whose host fails goes
+to another one; while none is up jobs wait, with bounded patience. Predictions are made at home.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+
+import structlog
+
+from remote.errors import InfrastructureError, NoHostError, NoHostsError, NotReadyError
+from remote.evaluator import Blobs, EvaluationAnswer, Evaluator, PredictionRequest
+from remote.fleet import drift
+from remote.fleet.member import About, Member
+from remote.fleet.seat import Policy, Seat
+from remote.ssh.errors import HostError
+from state.board import HostStanding
+from state.model import EvaluationRequest, Predicted
+
+Publish = Callable[[Sequence[HostStanding]], None]
+
+SAY_SECONDS = 0.25
+"""How long news of hosts are gathered before they are published."""
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("fleet")
+
+
+class Fleet:
+    """Evaluates on hosts; one that fails costs time and no verdict.
+
+    `predictor` predicts kernels, and is closed with the fleet; `needs` are tags that a host must have;
+    `publish` is told how the hosts stand whenever that changes.
+    """
+
+    name = "ssh"
+
+    def __init__(
+        self,
+        members: Iterable[Member],
+        *,
+        predictor: Evaluator,
+        needs: frozenset[str] = frozenset(),
+        policy: Policy | None = None,
+        publish: Publish = lambda _: None,
+    ) -> None:
+        """Raise NoHostsError when there are no members."""
+        self._policy = policy or Policy()
+        self._seats = [Seat(member, self._policy) for member in members]
+        if not self._seats:
+            raise NoHostsError
+        self._predictor = predictor
+        self._needs = needs
+        self._publish = publish
+        self._toolchain: str | None = None
+        self._keepers: list[asyncio.Task[None]] = []
+        self._preparing = asyncio.Lock()
+        self._news = asyncio.Event()
+        self._saying: asyncio.TimerHandle | None = None
+        self._waiting = 0
+
+    @property
+    def slots(self) -> int:
+        """How many evaluations the hosts take at a time that are, or were, up."""
+        return sum(seat.about.slots for seat in self._seats if seat.about and seat.state != "set_aside")
+
+    def standings(self) -> list[HostStanding]:
+        """Return how the hosts stand, in the order in which they were named."""
+        return [seat.standing(self._waiting) for seat in self._seats]
+
+    def toolchain(self) -> str:
+        """Return what compiles and times kernels on the hosts that are used.
+
+        Raises:
+            NotReadyError: none was reached yet.
+        """
+        if self._toolchain is None:
+            raise NotReadyError("no host was asked yet what it is")
+        return self._toolchain
+
+    async def prepare(self) -> None:
+        """Reach the hosts, until one of them can be used.
+
+        Raises:
+            NoHostError: none can, with what each one said; it comes as soon as all have.
+        """
+        async with self._preparing:
+            if any(seat.state == "up" for seat in self._seats):
+                return
+            if not self._keepers:
+                for seat in self._seats:
+                    seat.tried = False
+                self._keepers = [asyncio.create_task(self._keep(seat)) for seat in self._seats]
+            await self._gather()
+            if not any(seat.state == "up" for seat in self._seats):
+                error = NoHostError(self._said())
+                if self._toolchain is None:
+                    await self._stop()  # nobody waits for these hosts: whoever asks again begins anew
+                raise error
+
+    async def evaluate(self, request: EvaluationRequest, blobs: Blobs, /) -> EvaluationAnswer:
+        """Judge one candidate on a host; on another one when that fails.
+
+        Raises:
+            NoHostError: no host is left, for longer than a job waits.
+            InfrastructureError: no verdict could be reached, through no fault of the kernel.
+        """
+        await self._started()
+        lost: list[str] = []
+        while True:
+            seat = await self._take(request, lost)
+            try:
+                answer = await seat.member.evaluate(request, blobs)
+            except HostError as error:
+                lost.append(seat.address)
+                self._fault(seat, error)
+                if len(lost) >= self._policy.most_hosts:
+                    raise
+                continue
+            finally:
+                seat.running -= 1
+                self._notify()
+            seat.served()
+            if seat.state == "quarantined" and answer.evaluation.benchmark is not None:
+                log.warning("time_not_used", host=seat.address, candidate=request.candidate)
+                continue
+            return answer
+
+    async def predict(self, request: PredictionRequest, blobs: Blobs, /) -> Sequence[Predicted]:
+        """Predict kernels at home: that takes no device.
+
+        Raises:
+            InfrastructureError: they could not be looked at.
+        """
+        return await self._predictor.predict(request, blobs)
+
+    async def aclose(self) -> None:
+        """Let go of all hosts; also of those that do not answer."""
+        await self._stop()
+        await self._predictor.aclose()
+
+    # --- jobs --------------------------------------------------------------------------------------
+
+    async def _started(self) -> None:
+        if not self._keepers:
+            await self.prepare()
+
+    async def _take(self, request: EvaluationRequest, lost: Sequence[str]) -> Seat:
+        """Wait for a free slot and take it, where possible on a host that did not fail this job.
+
+        Raises:
+            NoHostError: no host is up, for longer than patience lasts.
+        """
+        impatient: float | None = None
+        self._waiting += 1
+        try:
+            while True:
+                free = [seat for seat in self._seats if seat.free(request.target)]
+                if free:
+                    seat = min(free, key=lambda one: (one.address in lost, one.running / _slots(one)))
+                    seat.running += 1
+                    return seat
+                up = any(seat.state == "up" and seat.serves(request.target) for seat in self._seats)
+                impatient = None if up else impatient or time.monotonic() + self._policy.patience_s
+                if impatient is not None and self._hopeless(impatient):
+                    raise NoHostError(self._said(request.target))
+                await self._changed(impatient)
+        finally:
+            self._waiting -= 1
+
+    def _hopeless(self, impatient: float) -> bool:
+        """Return whether patience is over, or no host is left that could come back."""
+        later = any(seat.state in {"resting", "connecting", "quarantined"} for seat in self._seats)
+        return time.monotonic() >= impatient or not later
+
+    async def _changed(self, until: float | None) -> None:
+        """Wait until something happens to a host, or until a time of the monotonic clock."""
+        news = self._news
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if until is None else max(0.0, until - time.monotonic())):
+                await news.wait()
+
+    def _fault(self, seat: Seat, error: HostError) -> None:
+        """Let a host rest that failed a job."""
+        seat.lost += 1
+        if seat.state != "resting":
+            log.warning("host_lost", host=seat.address, code=error.code, error=error.message)
+            seat.rest(error)
+
+    def _said(self, target: str | None = None) -> str:
+        """Return why no host can be used, with each one's reason."""
+        what = "no host can be used" if target is None else f"no host is left for {target}"
+        return f"{what}: " + "; ".join(f"{seat.address}: {_why(seat, target)}" for seat in self._seats)
+
+    # --- hosts -------------------------------------------------------------------------------------
+
+    async def _gather(self) -> None:
+        """Wait for the first host that can be used, a little for the others, and choose whom to use."""
+        until: float | None = None
+        while not all(seat.tried for seat in self._seats):
+            if until is None and any(seat.tried and seat.state == "connecting" for seat in self._seats):
+                until = time.monotonic() + self._policy.gather_s
+            if until is not None and time.monotonic() >= until:
+                break
+            await self._changed(until)
+        self._choose()
+
+    def _choose(self) -> None:
+        """Settle on the toolchain of most hosts, of equally many on the one named first; only once."""
+        ready = [seat for seat in self._seats if seat.about and seat.state == "connecting" and seat.tried]
+        fit = [seat.about.toolchain for seat in ready if seat.about and not self._unfit(seat.about)]
+        if self._toolchain is None and fit:
+            self._toolchain = Counter(fit).most_common(1)[0][0]
+        for seat in ready:
+            self._admit(seat)
+
+    def _admit(self, seat: Seat) -> None:
+        """Use a host that answered, unless it is not like the others or lacks a tag."""
+        assert seat.about is not None
+        why = self._unfit(seat.about)
+        if self._toolchain is not None and why is None and seat.about.toolchain != self._toolchain:
+            why = f"its times do not compare: it has {seat.about.toolchain}, others {self._toolchain}"
+        seat.stand("set_aside" if why else "up", why)
+        self._weigh(settle=False)
+        if seat.ratio is not None and drift.deviates(seat.ratio):
+            seat.wake.set()  # it times the kernel once more at once, which settles it
+        self._notify()
+
+    def _unfit(self, about: About) -> str | None:
+        lacking = sorted(self._needs - about.tags)
+        return f"it has no tag {', '.join(lacking)}" if lacking else None
+
+    async def _keep(self, seat: Seat) -> None:
+        """Look after one host until cancelled."""
+        while True:
+            if seat.state in {"up", "quarantined"}:
+                await self._calibrate(seat)
+            else:
+                await self._connect(seat)
+            await seat.nap(self._pause(seat))
+
+    def _pause(self, seat: Seat) -> float:
+        if seat.state == "resting":
+            return seat.until - time.monotonic()
+        if seat.state == "quarantined":
+            return self._policy.quarantine_s
+        return self._policy.longest_rest_s if seat.state == "set_aside" else self._policy.calibrate_s
+
+    async def _connect(self, seat: Seat) -> None:
+        if seat.state == "resting" and time.monotonic() < seat.until:
+            return
+        try:
+            async with asyncio.timeout(self._policy.connect_s):
+                seat.reached(await seat.member.prepare())
+                seat.timed(await seat.member.calibrate())
+        except InfrastructureError as error:
+            seat.rest(error)
+        except TimeoutError:
+            text = f"it did not say what it is within {self._policy.connect_s:g} s"
+            seat.rest(InfrastructureError("host_unreachable", text))
+        except Exception as error:
+            log.exception("host_failed", host=seat.address)
+            seat.rest(InfrastructureError("internal", f"{type(error).__name__}: {error}"))
+        else:
+            seat.stand("connecting")
+            if self._toolchain is not None:
+                self._admit(seat)
+        seat.tried = True
+        self._notify()
+
+    # --- comparing ---------------------------------------------------------------------------------
+
+    async def _calibrate(self, seat: Seat) -> None:
+        """Have a host time the calibration kernel; a reading that does not compare is taken once more."""
+        try:
+            async with asyncio.timeout(self._policy.connect_s):
+                seat.timed(await seat.member.calibrate())
+                self._weigh(settle=False)
+                if seat.ratio is not None and drift.deviates(seat.ratio) and seat.state == "up":
+                    seat.timed(await seat.member.calibrate())
+        except InfrastructureError as error:
+            self._fault_idle(seat, error)
+            return
+        except TimeoutError:
+            self._fault_idle(
+                seat, InfrastructureError("host_deadline", "the calibration kernel took too long")
+            )
+            return
+        self._weigh()
+
+    def _fault_idle(self, seat: Seat, error: InfrastructureError) -> None:
+        log.warning("host_lost", host=seat.address, code=error.code, error=error.message)
+        seat.rest(error)
+        self._notify()
+
+    def _weigh(self, *, settle: bool = True) -> None:
+        """Compare the hosts' readings; with `settle`, quarantine or release hosts by it.
+
+        The last host in good standing is kept: there is nothing left that its times would not compare with.
+        """
+        seats = {seat.address: seat for seat in self._seats if seat.timed_ms and seat.state != "set_aside"}
+        good = frozenset(name for name, seat in seats.items() if seat.state in {"up", "connecting"})
+        found = drift.ratios({name: seat.timed_ms for name, seat in seats.items()}, good=good)
+        for name, ratio in found.items():
+            seats[name].ratio = ratio
+        if not settle:
+            return
+        for name in sorted(found, key=lambda one: -abs(found[one] - 1)):
+            seat, off = seats[name], drift.deviates(found[name])
+            others = any(one.state == "up" for other, one in seats.items() if other != name)
+            if off and seat.state == "up" and others:
+                seat.stand("quarantined", f"it takes {found[name]:.2f} times as long as the others")
+                log.warning("host_quarantined", host=name, ratio=round(found[name], 3))
+            elif not off and seat.state == "quarantined":
+                seat.stand("up")
+                log.info("host_released", host=name, ratio=round(found[name], 3))
+        self._notify()
+
+    # --- telling -----------------------------------------------------------------------------------
+
+    def _notify(self) -> None:
+        """Wake whoever waits for hosts, and tell how they stand soon."""
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+        if self._saying is None:
+            self._saying = asyncio.get_running_loop().call_later(SAY_SECONDS, self._say)
+
+    def _say(self) -> None:
+        self._saying = None
+        try:
+            self._publish(self.standings())
+        except OSError as error:  # a full disk must not end what does not need it
+            log.warning("standings_not_published", error=str(error))
+
+    async def _stop(self) -> None:
+        """End the keepers and let go of the hosts, also of those that do not answer."""
+        keepers, self._keepers = self._keepers, []
+        for task in keepers:
+            task.cancel()
+        await asyncio.gather(*keepers, return_exceptions=True)
+        await asyncio.gather(*(self._close(seat) for seat in self._seats))
+        for seat in self._seats:
+            if seat.state != "resting":
+                seat.stand("closed")
+        if self._saying is not None:
+            self._saying.cancel()
+        self._say()
+        for seat in self._seats:
+            seat.state, seat.until = "connecting", 0.0
+
+    async def _close(self, seat: Seat) -> None:
+        try:
+            async with asyncio.timeout(self._policy.close_s):
+                await seat.member.aclose()
+        except (InfrastructureError, TimeoutError, OSError) as error:
+            log.warning("host_not_closed", host=seat.address, error=str(error))
+
+
+def _slots(seat: Seat) -> int:
+    return seat.about.slots if seat.about else 1
+
+
+def _why(seat: Seat, target: str | None) -> str:
+    if target is not None and seat.state == "up" and not seat.serves(target):
+        runs = sorted(seat.about.targets or ()) if seat.about else []
+        return f"it runs kernels for {', '.join(runs) or 'no known target'}"
+    return seat.why or seat.state

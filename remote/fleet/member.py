@@ -1,0 +1,50 @@
+"""What a fleet needs of a host, however that is reached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from remote.evaluator import Blobs, EvaluationAnswer
+from state.model import EvaluationRequest
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a host said of itself when it was reached.
+
+    `device` is what times kernels there, in words; `toolchain` what compiles and times, with versions;
+    `slots` how many evaluations it takes at a time; `targets` the devices whose kernels run there, None for
+    all (a simulator); `tags` what else is known of it, such as its instance type.
+    """
+
+    device: str
+    toolchain: str
+    slots: int
+    targets: frozenset[str] | None = None
+    tags: frozenset[str] = field(default_factory=frozenset)
+
+
+class Member(Protocol):
+    """One host. Every method may raise InfrastructureError; a HostError says that the host is at fault."""
+
+    @property
+    def address(self) -> str:
+        """How the user names it."""
+        ...
+
+    async def prepare(self) -> About:
+        """Reach the host, again if need be, and ask what it is; one attempt, without patience."""
+        ...
+
+    async def evaluate(self, request: EvaluationRequest, blobs: Blobs, /) -> EvaluationAnswer:
+        """Judge one candidate there; cancelling ends all that runs for it."""
+        ...
+
+    async def calibrate(self) -> float:
+        """Time the kernel that all hosts time, in milliseconds."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of the host."""
+        ...

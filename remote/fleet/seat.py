@@ -1,0 +1,153 @@
+"""What a fleet knows of one host: how it stands, what runs there, how it timed the calibration kernel.
+
+connecting -> up <-> quarantined; any of them -> resting when the host is at fault, and back when it answers;
+set_aside while it is not what the run needs. Only what is up is given jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from remote.errors import InfrastructureError
+from remote.fleet.member import About, Member
+from state.board import HostStanding, StandingWord
+
+READINGS = 16
+"""Readings of the calibration kernel that are kept of a host, besides its first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How patient a fleet is with its hosts; all in seconds but `most_hosts`.
+
+    A host that fails rests `first_rest_s`, each time twice as long, at most `longest_rest_s`; one whose fault
+    does not pass by itself rests that long at once. While no host is up, jobs wait `patience_s`. A job that
+    lost `most_hosts` hosts is given up: it may be what ends them. `gather_s`: how long the first host that
+    answers waits for the others, to choose together.
+    """
+
+    first_rest_s: float = 2.0
+    longest_rest_s: float = 300.0
+    patience_s: float = 60.0
+    connect_s: float = 45.0
+    gather_s: float = 3.0
+    calibrate_s: float = 900.0
+    quarantine_s: float = 120.0
+    close_s: float = 10.0
+    most_hosts: int = 3
+
+
+@dataclass(slots=True)
+class Seat:
+    """One host of a fleet. Times called `until` are of the monotonic clock."""
+
+    member: Member
+    policy: Policy
+    state: StandingWord = "connecting"
+    since: datetime = field(default_factory=lambda: datetime.now(UTC))
+    about: About | None = None
+    error: InfrastructureError | None = None
+    why: str | None = None
+    until: float = 0.0
+    failures: int = 0
+    running: int = 0
+    done: int = 0
+    lost: int = 0
+    heard: datetime | None = None
+    ratio: float | None = None
+    readings: deque[float] = field(default_factory=lambda: deque(maxlen=READINGS))
+    first_ms: float | None = None
+    tried: bool = False
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def address(self) -> str:
+        return self.member.address
+
+    @property
+    def timed_ms(self) -> tuple[float, ...]:
+        """All readings that are kept, the first one first."""
+        return () if self.first_ms is None else (self.first_ms, *self.readings)
+
+    def serves(self, target: str) -> bool:
+        """Return whether kernels for `target` can run here."""
+        return self.about is not None and (self.about.targets is None or target in self.about.targets)
+
+    def free(self, target: str) -> bool:
+        """Return whether one more job for `target` can begin here now."""
+        slots = self.about.slots if self.about else 0
+        return self.state == "up" and self.running < slots and self.serves(target)
+
+    def reached(self, about: About) -> None:
+        """Note what the host said of itself; whether it is used is for the fleet to say."""
+        self.about, self.error = about, None
+        self.heard = datetime.now(UTC)
+
+    def served(self) -> None:
+        """Note that a job ended there as it should: the host is well."""
+        self.done += 1
+        self.failures = 0
+        self.heard = datetime.now(UTC)
+
+    def stand(self, state: StandingWord, why: str | None = None) -> None:
+        """Stand so from now on."""
+        if (state, why) != (self.state, self.why):
+            self.state, self.why, self.since = state, why, datetime.now(UTC)
+
+    def rest(self, error: InfrastructureError) -> None:
+        """Leave the host alone for a while, longer each time."""
+        policy = self.policy
+        pause = policy.first_rest_s * 2.0 ** min(self.failures, 32)
+        self.failures += 1
+        longest = policy.longest_rest_s
+        pause = min(pause, longest) if error.retryable else longest
+        # Many agents that lost one host must not all come back in the same moment.
+        self.until = time.monotonic() + pause * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
+        self.error = error
+        self.stand("resting", error.message)
+        self.wake.set()
+
+    def timed(self, latency_ms: float) -> None:
+        """Note a reading of the calibration kernel."""
+        self.heard = datetime.now(UTC)
+        if self.first_ms is None:
+            self.first_ms = latency_ms
+        else:
+            self.readings.append(latency_ms)
+
+    async def nap(self, seconds: float) -> None:
+        """Wait so long, or until something happens to the host."""
+        try:
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self.wake.wait()
+        except TimeoutError:
+            return
+        finally:
+            self.wake.clear()
+
+    def standing(self, waiting: int) -> HostStanding:
+        """Return how the host stands, for people; `waiting` jobs wait for any host."""
+        left = max(0.0, self.until - time.monotonic())
+        about = self.about
+        return HostStanding(
+            address=self.address,
+            state=self.state,
+            since=self.since,
+            why=self.why,
+            until=datetime.now(UTC) + timedelta(seconds=left) if self.state == "resting" else None,
+            heard=self.heard,
+            device=about.device if about else None,
+            toolchain=about.toolchain if about else None,
+            tags=tuple(sorted(about.tags)) if about else (),
+            slots=about.slots if about else 0,
+            running=self.running,
+            waiting=waiting,
+            done=self.done,
+            lost=self.lost,
+            ratio=self.ratio,
+        )
