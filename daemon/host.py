@@ -108,14 +108,7 @@ async def work_on(
         focus=focus,
         elsewhere=lambda: workers.slots,
     )
-
-    def touched(command: Command, run: str) -> None:
-        crash_point("host.touched")
-        if focus is not None and isinstance(command, Submit | Resume | Approve | Fork):
-            focus.add(run)
-        supervisor.touch(run)
-
-    commands = Commands(event_log, workers, touched=touched, check=desk.faults)
+    commands = Commands(event_log, workers, touched=_touching(supervisor, focus), check=desk.faults)
     edits = Edits(event_log, turn=commands.turn, apply=_applying(runner, supervisor, workers, desk, changed))
     inbox = Inbox(event_log.home, commands.handle)
     parts = {"writer": event_log.turns, "supervisor": supervisor.turns, "inbox": inbox.turns}
@@ -143,6 +136,18 @@ async def work_on(
     finally:
         await desk.aclose()
         await workers.aclose()
+
+
+def _touching(supervisor: Supervisor, focus: set[str] | None) -> Callable[[Command, str], None]:
+    """Return what hears of each command that was carried out, and of the run that it concerned."""
+
+    def touched(command: Command, run: str) -> None:
+        crash_point("host.touched")
+        if focus is not None and isinstance(command, Submit | Resume | Approve | Fork):
+            focus.add(run)
+        supervisor.touch(run)
+
+    return touched
 
 
 def _applying(
