@@ -16,7 +16,7 @@ from nki_sim.errors import TargetError
 from remote.errors import InfrastructureError
 from remote.evaluator import Blobs, EvaluationAnswer
 from remote.judge import rules, suite
-from remote.judge.job import Job, Outcome
+from remote.judge.job import Job, Outcome, Shown
 from remote.judge.normalise import code_digest
 from remote.references import References
 from remote.sandbox import JailResult
@@ -147,7 +147,7 @@ def ended_badly(result: JailResult) -> Outcome | None:
     return None
 
 
-def job_of(run: Run, found: References, secret: str) -> Job:
+def job_of(run: Run, found: References, secret: str, *, shown: Shown | None = None) -> Job:
     wholes = {name: tuple(map(str, paths)) for name, paths in found.wholes.items()}
     return Job(
         spec=run.problem.spec,
@@ -159,6 +159,7 @@ def job_of(run: Run, found: References, secret: str) -> Job:
         excerpts={name: str(path) for name, path in found.tiles.items()},
         expression=str(found.expression),
         secret=secret,
+        shown=shown,
     )
 
 

@@ -59,6 +59,7 @@ class LocalEvaluator:
     ) -> None:
         count = slots or os.cpu_count() or 1
         self._strength = strength or jail_strength()
+        self._home = home
         self._allow_weak_jail = allow_weak_jail
         self._jail_limits = jail_limits or Limits()
         self._slots = asyncio.Semaphore(count)
@@ -70,6 +71,26 @@ class LocalEvaluator:
     def worker_pids(self) -> tuple[int, ...]:
         """Process ids of the workers alive."""
         return self._workers.pids
+
+    @property
+    def home(self) -> Path:
+        """The folder of caches and of the secret."""
+        return self._home
+
+    @property
+    def jail_limits(self) -> Limits:
+        """What the kernels' Python may use."""
+        return self._jail_limits
+
+    @property
+    def workers(self) -> WorkerPool:
+        """The trusted workers, for evaluators whose kernels run elsewhere."""
+        return self._workers
+
+    @property
+    def references(self) -> ReferenceStore:
+        """The reference's outputs, for the same."""
+        return self._references
 
     def toolchain(self) -> str:
         """Return the simulator's name, version and model version."""

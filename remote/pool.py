@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from remote import framing
 from remote.errors import InfrastructureError, NoTimelineError
-from remote.judge.job import Forecasts, Job, Outcome, Reply, Texts, Timed
+from remote.judge.job import Draws, Forecasts, Job, Outcome, Reply, Texts, Timed
 from remote.processes import end, start
 from state.model import Predicted
 
@@ -56,9 +56,18 @@ class WorkerPool:
         Raises:
             InfrastructureError: worker_deadline, worker_died, worker_failed, bad_reference.
         """
+        outcome = await self.judge_shown(job, reply)
+        assert isinstance(outcome, Outcome)
+        return outcome
+
+    async def judge_shown(self, job: Job, reply: bytes) -> Outcome | tuple[int, ...]:
+        """Have a worker judge what a host showed; return the pieces that it has to see in full, if any.
+
+        Raises:
+            InfrastructureError: as for `judge`, and bad_pieces.
+        """
         answer = await self._ask(job, reply)
-        assert answer.outcome is not None
-        return answer.outcome
+        return answer.unsure or _there(answer.outcome)
 
     async def forecast(self, job: Forecasts, replies: bytes) -> tuple[Predicted, ...]:
         """Have a worker predict the latencies of a tracer's programs.
@@ -75,6 +84,16 @@ class WorkerPool:
             InfrastructureError: worker_deadline, worker_died, worker_failed.
         """
         return await self._told(job, b"")
+
+    async def digests(self, job: Draws) -> dict[str, tuple[str, ...]]:
+        """Have a worker draw input sets; return the digests of their arrays.
+
+        Raises:
+            InfrastructureError: worker_deadline, worker_died, worker_failed.
+        """
+        answer = await self._ask(job, b"")
+        assert answer.digests is not None
+        return answer.digests
 
     async def time(self, job: Timed, reply: bytes) -> bytes:
         """Have a worker say when each instruction of a tracer's program would run: Chrome trace events.
@@ -94,7 +113,7 @@ class WorkerPool:
         assert answer.forecasts is not None
         return answer.forecasts
 
-    async def _ask(self, job: Job | Forecasts | Texts | Timed, payload: bytes) -> Reply:
+    async def _ask(self, job: Job | Forecasts | Texts | Timed | Draws, payload: bytes) -> Reply:
         async with self._worker() as process:
             try:
                 async with asyncio.timeout(self._limits.wall_s):
@@ -146,6 +165,11 @@ class WorkerPool:
         for process in (*self._idle, *self._busy):
             await end(process)
         self._idle.clear()
+
+
+def _there(outcome: Outcome | None) -> Outcome:
+    assert outcome is not None
+    return outcome
 
 
 def worker_environment() -> dict[str, str]:

@@ -14,11 +14,12 @@ import sys
 from pydantic import TypeAdapter
 
 from remote import framing
-from remote.judge.drawn import InputCache
+from remote.judge.drawn import InputCache, digests
 from remote.judge.forecasts import forecasts, readings
-from remote.judge.job import Forecasts, Job, Reply, Texts, Timed
+from remote.judge.job import Draws, Forecasts, Job, Reply, Texts, Timed
 from remote.judge.numerics import BadReferenceError
 from remote.judge.program import judge
+from remote.judge.returned import BadPiecesError, UnsureError
 from remote.judge.timelines import timeline
 from state.model import ErrorInfo
 
@@ -30,7 +31,9 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
 
 
-_JOB: TypeAdapter[Job | Forecasts | Texts | Timed] = TypeAdapter(Job | Forecasts | Texts | Timed)
+_JOB: TypeAdapter[Job | Forecasts | Texts | Timed | Draws] = TypeAdapter(
+    Job | Forecasts | Texts | Timed | Draws
+)
 
 
 def answer(header: bytes, payload: bytes, inputs: InputCache) -> Reply:
@@ -43,7 +46,13 @@ def answer(header: bytes, payload: bytes, inputs: InputCache) -> Reply:
             return Reply(forecasts=readings(job))
         if isinstance(job, Timed):
             return timeline(job, payload)
+        if isinstance(job, Draws):
+            return Reply(digests=digests(job))
         return Reply(outcome=judge(job, payload, inputs))
+    except UnsureError as error:
+        return Reply(unsure=error.places)
+    except BadPiecesError as error:
+        return Reply(failure=ErrorInfo(code="bad_pieces", message=str(error)))
     except BadReferenceError as error:
         return Reply(failure=ErrorInfo(code="bad_reference", message=str(error)))
     except Exception as error:  # noqa: BLE001  a defect of ours must not look like one of the kernel's

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from math import prod
@@ -11,7 +12,7 @@ import numpy as np
 from nki_sim.flow import regions
 from nki_sim.program.ir import Ints, Program
 from remote.judge import stream, suite
-from remote.judge.job import Job
+from remote.judge.job import Draws, Job
 from remote.judge.spans import Array, Source
 from remote.judge.stream import Marks
 from seeds.inputs import dtype_of
@@ -62,6 +63,16 @@ class InputCache:
         while self._nbytes > self._max_bytes:
             _, old = self._sets.popitem(last=False)
             self._nbytes -= sum(array.nbytes for array in old)
+
+
+def digests(job: Draws) -> dict[str, tuple[str, ...]]:
+    """Return the sha256 of each array of input sets, which are drawn now and not kept."""
+    return {
+        name: tuple(
+            hashlib.sha256(array.tobytes()).hexdigest() for array in suite.inputs(job.spec, job.size, name)
+        )
+        for name in job.sets
+    }
 
 
 def read_of(program: Program) -> list[Ints]:

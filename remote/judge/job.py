@@ -7,6 +7,40 @@ from pydantic import ConfigDict, Field
 from seeds import ProblemSpec
 from state.model import Benchmark, ErrorInfo, Frozen, Identity, Predicted, Verdict
 
+Box = tuple[tuple[int, int], ...]
+"""(first, end) along each dimension of an output."""
+
+
+class Piece(Frozen):
+    """A part of an output that a host shows: `box` (None: all), as `bins` sums of a sketch (0: as it is)."""
+
+    set: str
+    output: int
+    box: Box | None
+    bins: int
+    nbytes: int
+
+
+class Shown(Frozen):
+    """What a host showed of the outputs that it computed: `pieces` behind one another in `file`.
+
+    `seed` is that of the sketches. `ended` are the sets, of which there is at most one, on which the kernel
+    failed.
+    """
+
+    file: str
+    pieces: tuple[Piece, ...]
+    seed: str
+    ended: dict[str, tuple[Verdict, ErrorInfo]] = Field(default_factory=dict)
+
+
+class Measured(Frozen):
+    """What a device measured: samples in milliseconds by round, the last of which is believed."""
+
+    rounds: tuple[tuple[float, ...], ...]
+    spread_ratio: float
+    """The spread up to which a round is believed."""
+
 
 class Job(Frozen):
     """What the worker needs beside the tracer's reply.
@@ -15,7 +49,7 @@ class Job(Frozen):
     sets that are no seeds, each of which has excerpts too; `excerpts` are .npz files of tiles, per input set
     judged on tiles. All are judged in the order given. `expression` is the file of what the reference
     computes, as data; empty where nobody followed the reference. `secret` is what tiles are drawn with; no
-    message shows it.
+    message shows it. `shown` is there where a host ran the kernel: its outputs are judged, none are computed.
     """
 
     model_config = ConfigDict(hide_input_in_errors=True)
@@ -29,6 +63,7 @@ class Job(Frozen):
     excerpts: dict[str, str] = Field(default_factory=dict)
     expression: str = ""
     secret: str = Field(default="", repr=False)
+    shown: Shown | None = None
 
 
 class Forecasts(Frozen):
@@ -55,6 +90,14 @@ class Timed(Frozen):
     target: str
 
 
+class Draws(Frozen):
+    """A job of another kind: the sha256 of each array of input sets, to be compared with a host's."""
+
+    spec: ProblemSpec
+    size: str
+    sets: tuple[str, ...]
+
+
 class Outcome(Frozen):
     """A verdict on a program; `profile` is the text of the profile's blob."""
 
@@ -70,13 +113,16 @@ class Outcome(Frozen):
 
 
 class Reply(Frozen):
-    """An outcome, or predictions, or why there can be none (`bad_reference`, `worker_failed`).
+    """An outcome, or positions in `Shown.pieces` that have to be shown in full first, or predictions, or
+    why there can be none (`bad_reference`, `worker_failed`).
 
     `timeline` is a predicted run as Chrome trace events, `rejected` why a program has none.
     """
 
     outcome: Outcome | None = None
+    unsure: tuple[int, ...] = ()
     forecasts: tuple[Predicted, ...] | None = None
     timeline: str | None = None
     rejected: ErrorInfo | None = None
+    digests: dict[str, tuple[str, ...]] | None = None
     failure: ErrorInfo | None = None

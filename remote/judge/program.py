@@ -31,6 +31,7 @@ from remote.judge.identity.stage import identify
 from remote.judge.job import Job, Outcome
 from remote.judge.numerics import output_fault
 from remote.judge.rejection import RejectedError, failed
+from remote.judge.returned import ReturnedTrials
 from remote.judge.trials import Trials
 from seeds import ProblemSpec
 from state.model import Benchmark, ErrorInfo, Verdict, canonical_json
@@ -75,7 +76,8 @@ class _Judgement:
             _obey_rules(program, target, self.job)
             declared = as_declared(program, self.job.spec, self.job.size)
         with self.at("numerics"):
-            Trials(declared, self.reply, self.job, self.inputs, self.rel_l2).run()
+            made = Trials if self.job.shown is None else ReturnedTrials
+            made(declared, self.reply, self.job, self.inputs, self.rel_l2).run()
         with self.at("identity"):
             identity = identify(declared, self.reply, self.job)
         with self.at("timing"):
@@ -106,6 +108,8 @@ def judge(job: Job, reply: bytes, inputs: InputCache) -> Outcome:
 
     Raises:
         BadReferenceError: the problem's reference, or a file of it, is at fault.
+        UnsureError: what a host showed does not tell.
+        BadPiecesError: what a host showed is not what it was asked for.
     """
     judgement = _Judgement(job, reply, inputs)
     try:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import Never
 from zipfile import BadZipFile
 
 import numpy as np
@@ -81,16 +82,16 @@ class Trials:
         if self.job.excerpts:
             self._tiles()
         else:
-            _precise(self.program)
+            require_precision(self.program)
         for seed, paths in self.job.references.items():
             outputs = self._outputs(self.program, self.inputs.get(self.job, str(seed)), Allowance(most))
-            error = self.errors[seed] = rel_l2(outputs, [_whole(path) for path in paths])
+            error = self.errors[seed] = rel_l2(outputs, [whole_of(path) for path in paths])
             _within(outputs, error, self.job.spec.rel_l2, f"input seed {seed}")
         for name, paths in self.job.whole_sets.items():
             if name in self.by_set:
                 self._whole_set(name, paths, Allowance(most))
         if self.job.references and self.job.spec.relations:
-            self._relations(most)
+            self.relate(most)
 
     def _tiles(self) -> None:
         pool = tiles.pool(self.job.spec, self.job.size, self.job.secret)
@@ -99,11 +100,11 @@ class Trials:
         part = slices.backward(self.program, boxes)
         read = read_of(part)
         # All of the program where all is judged, else what the tiles show of it.
-        _precise(self.program if self.job.references else part)
+        require_precision(self.program if self.job.references else part)
         sets = len(self.job.excerpts)
         allowance = Allowance(effort.most_work_on_tiles(self.job.spec, self.job.size, sets))
         for name, path in self.job.excerpts.items():
-            excerpt = _excerpt(path, pool)
+            excerpt = excerpt_of(path, pool)
             tolerance = allowed(name, excerpt.honest, self.job.spec.rel_l2)
             if tolerance is None:
                 continue
@@ -124,19 +125,17 @@ class Trials:
             if name.isdecimal():
                 self.errors[int(name)] = error
                 self.tolerance = max(self.tolerance, tolerance)
-            _within(
-                found, error, tolerance, f"input set {name}" if not name.isdecimal() else f"input seed {name}"
-            )
+            _within(found, error, tolerance, called(name))
 
     def _whole_set(self, name: str, paths: Sequence[str], allowance: Allowance) -> None:
         """Compare all outputs for a set that is no seed, with the tolerance of its tiles."""
-        truth = [_whole(path) for path in paths]
+        truth = [whole_of(path) for path in paths]
         if not all(comparable(array) for array in truth):
             return  # outside of the tiles the formula itself ends: nothing to compare with
         outputs = self._outputs(self.program, self.inputs.get(self.job, name), allowance)
         _within(outputs, rel_l2(outputs, truth), self.by_set[name], f"input set {name}, all of the outputs")
 
-    def _relations(self, most: int) -> None:
+    def relate(self, most: int) -> None:
         """What must hold between outputs is looked at beside the first seed, where they are right."""
         seed = str(next(iter(self.job.references)))
         parts: dict[str, Program] = {}
@@ -185,7 +184,17 @@ def allowed(name: str, honest: float, own: float) -> float | None:
     return tolerance if tolerance <= max(own, LOOSEST) else None
 
 
-def _precise(program: Program) -> None:
+def called(name: str) -> str:
+    """Return what messages call an input set."""
+    return f"input seed {name}" if name.isdecimal() else f"input set {name}"
+
+
+def require_precision(program: Program) -> None:
+    """Refuse a program that computes in a type below the problem's.
+
+    Raises:
+        RejectedError: it does.
+    """
     found = lowered(program)
     if found is not None:
         text, line = found
@@ -197,6 +206,15 @@ def _within(outputs: Sequence[Array], error: float, tolerance: float, which: str
     if error < tolerance:
         return
     bad = sum(int(out.size - np.count_nonzero(np.isfinite(out.astype(np.float32)))) for out in outputs)
+    refuse(bad, error, tolerance, which)
+
+
+def refuse(bad: int, error: float, tolerance: float, which: str) -> Never:
+    """Refuse outputs that are off by `error`, or `bad` elements of which are not finite.
+
+    Raises:
+        RejectedError: always.
+    """
     if bad:
         text = f"{bad} output elements are not finite ({which})"
         raise RejectedError(Verdict.INCORRECT, "not_finite", text)
@@ -204,7 +222,12 @@ def _within(outputs: Sequence[Array], error: float, tolerance: float, which: str
     raise RejectedError(Verdict.INCORRECT, "wrong_result", text)
 
 
-def _whole(path: str) -> Array:
+def whole_of(path: str) -> Array:
+    """Return a file of whole outputs, mapped into memory.
+
+    Raises:
+        BadReferenceError: it cannot be read.
+    """
     try:
         array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
@@ -217,7 +240,12 @@ def _typed(array: Array) -> Array:
     return array.view(dtype_of("bfloat16")) if array.dtype.kind == "V" else array
 
 
-def _excerpt(path: str, pool: Sequence[tiles.Tile]) -> Excerpt:
+def excerpt_of(path: str, pool: Sequence[tiles.Tile]) -> Excerpt:
+    """Return a file of tiles.
+
+    Raises:
+        BadReferenceError: it cannot be read.
+    """
     try:
         with np.load(path, allow_pickle=False) as file:
             truth = [_typed(file[str(number)]) for number in range(len(pool))]

@@ -1,0 +1,67 @@
+"""What runs kernels on a host: the vendor's device, or the simulator where there is no SDK.
+
+A device compiles a kernel in a jail, and runs what came of it without any Python of the kernel's. Which one a
+job uses is in its payload (`device`), as the probe found it. Adding one is a module with `compile_kernel` and
+`open_device` and a line in `_DEVICES`. Open `simulated.py` first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from pathlib import Path
+from typing import Any, Iterator, Mapping, Sequence
+
+from remote.hostside.steps.task import Task
+
+_DEVICES = {"nki_sim": "simulated", "neuron": "neuron"}
+
+
+class KernelFaultError(Exception):
+    """The kernel failed while it ran. `told` has `type`, `code`, `message`, `line` and `hint`."""
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        super().__init__(str(told.get("message")))
+        self.told = dict(told)
+
+
+class Device:
+    """A compiled kernel, loaded."""
+
+    def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Return the outputs for these arrays.
+
+        Raises:
+            KernelFaultError: the kernel failed.
+        """
+        raise NotImplementedError
+
+    def times(self, warmups: int, runs: int) -> list[float]:
+        """Return the milliseconds of `runs` runs behind `warmups` others, on the inputs of the last `run`."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Give back what it holds."""
+
+
+@contextlib.contextmanager
+def opened(task: Task, artefact: Path) -> Iterator[Device]:
+    """Load a compiled kernel on the core that the job has a lease on."""
+    device: Device = _module(task).open_device(task, artefact)
+    try:
+        yield device
+    finally:
+        device.close()
+
+
+def compile_kernel(task: Task, libraries: Mapping[str, Path], to: Path) -> dict[str, Any]:
+    """Compile the kernel of a job; write what comes of it, and return how the jailed program ended."""
+    ended: dict[str, Any] = _module(task).compile_kernel(task, libraries, to)
+    return ended
+
+
+def _module(task: Task) -> Any:
+    name = task.payload["device"]
+    if name not in _DEVICES:
+        raise ValueError("no device %r; there are %s" % (name, ", ".join(sorted(_DEVICES))))
+    return importlib.import_module("remote.hostside.devices." + _DEVICES[name])

@@ -1,0 +1,75 @@
+"""The simulator as a host's device: traces kernels in a jail, computes their outputs, predicts their time.
+
+Times from here are predictions, one the same as the other; whoever asks for them is told so by the probe.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Mapping, Sequence
+
+from remote.hostside.devices import Device, KernelFaultError
+from remote.hostside.devices.jail import jailed, told
+from remote.hostside.steps.task import Task
+
+
+def compile_kernel(task: Task, libraries: Mapping[str, Path], to: Path) -> dict[str, Any]:
+    """Trace the kernel: what comes of it is the tracer's reply, which may also tell the kernel's error."""
+    from remote.walls import JailedProgram, Limits
+
+    program = JailedProgram(
+        "nki_sim.tracer",
+        ("--out-fd",),
+        packages=(libraries["nki_sim.zip"] / "nki_sim",),
+        site_packages=True,  # NumPy, which is loaded for kernels that import it
+        fills_memory=True,
+        limits=Limits(**task.payload["limits"]),
+    )
+    result = jailed(program, task.payload["request"].encode())
+    to.write_bytes(result.answer)
+    return told(result)
+
+
+def open_device(task: Task, artefact: Path) -> Device:
+    """Return the simulator with a traced program, which is checked while it is read."""
+    return _Simulated(artefact.read_bytes(), task.payload["target"], task.payload["work"])
+
+
+class _Simulated(Device):
+    def __init__(self, reply: bytes, target: str, work: int) -> None:
+        from nki_sim import protocol
+
+        self._program = protocol.parse_reply(reply)
+        self._target, self._work = target, work
+        self._ms: float | None = None
+
+    def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        from nki_sim.errors import InputError, KernelError
+        from nki_sim.running import numerics
+        from nki_sim.running.work import Allowance
+
+        try:
+            return numerics.run(self._program, list(inputs), allowance=Allowance(self._work))
+        except (KernelError, InputError) as error:
+            raise KernelFaultError(
+                {
+                    "type": type(error).__name__,
+                    "code": error.code,
+                    "message": getattr(error, "message", str(error)),
+                    "line": getattr(error, "line", 0),
+                    "hint": getattr(error, "hint", ""),
+                }
+            ) from error
+        except MemoryError as error:
+            message = "the kernel's tensors need more memory than there is"
+            raise KernelFaultError(
+                {"type": "MemoryError", "code": "out_of_memory", "message": message, "line": 0, "hint": ""}
+            ) from error
+
+    def times(self, warmups: int, runs: int) -> list[float]:  # noqa: ARG002  a prediction needs no warm-up
+        from nki_sim import targets
+        from nki_sim.timing.forecast import forecast
+
+        if runs and self._ms is None:
+            self._ms = forecast(self._program, targets.load(self._target)).latency_ms
+        return [self._ms] * runs if self._ms is not None else []

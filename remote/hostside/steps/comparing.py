@@ -1,0 +1,43 @@
+"""Step `compare`: shows home parts of outputs that an earlier job left, whole or as sketches.
+
+Home says which parts, and with which seed, only now: the kernel has ended, and the digests of all outputs are
+told. Payload: `seed`, `outputs` (sha256 by set and position, as the earlier job answered them), `dtypes` by
+position, `shapes` by position, `pieces`: each `set`, `output`, `box` ([[first, end], ...], null for all of
+it), `bins` (0: the bytes themselves). Leaves `out/pieces.bin`, the pieces one behind the other.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from remote.hostside.steps import libraries
+from remote.hostside.steps.executing import output_file
+from remote.hostside.steps.task import Task
+
+
+def run(folder: Path) -> None:
+    """Write the pieces."""
+    task = Task(folder)
+    libraries.use(task)
+    with (task.out / "pieces.bin").open("wb") as file:
+        for piece in task.payload["pieces"]:
+            file.write(_shown(task, piece))
+    task.answer({})
+
+
+def _shown(task: Task, piece: dict[str, Any]) -> bytes:
+    import numpy as np
+
+    from remote.judge import sketch
+    from seeds.inputs import dtype_of
+
+    number = piece["output"]
+    path = output_file(task, task.payload["outputs"][piece["set"]][number])
+    array = np.load(path, mmap_mode="r", allow_pickle=False).view(dtype_of(task.payload["dtypes"][number]))
+    array = array.reshape(task.payload["shapes"][number])
+    if piece["box"] is not None:
+        array = array[tuple(slice(first, end) for first, end in piece["box"])]
+    if piece["bins"]:
+        return sketch.pack(np.ascontiguousarray(array), task.payload["seed"], piece["bins"])
+    return np.ascontiguousarray(array).tobytes()

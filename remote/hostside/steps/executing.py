@@ -1,0 +1,79 @@
+"""Step `execute`: runs a compiled kernel on input sets, on one NeuronCore; no Python of the kernel's is here.
+
+Payload: `artefact` (key of the compiled kernel), `key`, `spec` and `sets` as for `draw`, `shapes` (those
+under which the kernel gets its inputs), `work` (what the simulator may compute). Answer: per set, in order,
+the sha256 of each output, or the kernel's error, with which it ends. Outputs stay here under their digest
+until they are the oldest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+from remote.hostside import devices
+from remote.hostside.steps import compiling, drawing, libraries
+from remote.hostside.steps.shelf import Shelf
+from remote.hostside.steps.task import Task
+
+MAX_BYTES = 32 << 30
+
+
+class GoneError(Exception):
+    """Something that an earlier job left is no longer here; home begins the evaluation again."""
+
+
+def run(folder: Path) -> None:
+    """Run the kernel on each set until one fails."""
+    task = Task(folder)
+    libraries.use(task)
+    artefact = compiling.artefact(task)
+    spec = drawing.Spec(task.payload["spec"])
+    found: dict[str, Any] = {}
+    with devices.opened(task, artefact) as device:
+        for name in task.payload["sets"]:
+            inputs = drawing.load(drawing.drawn(task, spec, name), spec)
+            shaped = [array.reshape(shape) for array, shape in zip(inputs, task.payload["shapes"])]
+            try:
+                outputs = device.run(shaped)
+            except devices.KernelFaultError as fault:
+                found[name] = {"error": fault.told}
+                break
+            found[name] = {"outputs": [_kept(task, array) for array in outputs]}
+    task.answer({"sets": found})
+
+
+def output_file(task: Task, digest: str) -> Path:
+    """Return the file of an output that an earlier job left.
+
+    Raises:
+        GoneError: it is no longer here.
+    """
+    found = _shelf(task).find(digest)
+    if found is None:
+        raise GoneError("output %s is no longer here" % digest[:12])
+    return found / "output.npy"
+
+
+def _shelf(task: Task) -> Shelf:
+    return Shelf(task.shelves / "outputs", MAX_BYTES)
+
+
+def _kept(task: Task, array: Any) -> str:
+    import numpy as np
+
+    shelf = _shelf(task)
+    draft = shelf.draft()
+    try:
+        # Written as bytes without a type of their own, since files of NumPy do not know them all.
+        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        digest = hashlib.sha256(raw.tobytes()).hexdigest()
+        np.save(draft / "output.npy", raw, allow_pickle=False)
+        (draft / "output.npy").chmod(0o400)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    shelf.put(digest, draft)
+    return digest

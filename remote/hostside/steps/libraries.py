@@ -1,0 +1,46 @@
+"""Code that comes with a job: archives among its inputs, unpacked once per digest and put on the path.
+
+`judge.zip` has what draws inputs, sketches outputs and builds jails, as home has it; `nki_sim.zip` the
+simulator, for hosts without the vendor's SDK. Both are the very modules that home uses, so that a host cannot
+draw other inputs because it has another version of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+import zipfile
+from pathlib import Path
+
+from remote.hostside.steps.shelf import Shelf
+from remote.hostside.steps.task import Task
+
+ARCHIVES = ("judge.zip", "nki_sim.zip")
+_MAX_BYTES = 256 << 20
+
+
+def use(task: Task) -> dict[str, Path]:
+    """Make the job's archives importable; return where each was unpacked."""
+    shelf = Shelf(task.shelves / "libraries", _MAX_BYTES)
+    found = {name: _unpacked(shelf, task.input(name)) for name in ARCHIVES if task.has(name)}
+    for folder in found.values():
+        sys.path.insert(0, str(folder))
+        for package in folder.iterdir():
+            # Packages that are loaded already, this one among them, look there too.
+            loaded = sys.modules.get(package.name)
+            if loaded is not None and hasattr(loaded, "__path__"):
+                loaded.__path__.insert(0, str(package))
+    importlib.invalidate_caches()
+    return found
+
+
+def _unpacked(shelf: Shelf, archive: Path) -> Path:
+    key = hashlib.sha256(archive.read_bytes()).hexdigest()
+    found = shelf.find(key)
+    if found is not None:
+        return found
+    draft = shelf.draft()
+    with zipfile.ZipFile(archive) as file:
+        file.extractall(draft)
+    return shelf.put(key, draft)

@@ -1,0 +1,57 @@
+"""Step `probe`: what there is on this host to compile, run and profile kernels with. Changes nothing.
+
+Answer: `device` (`neuron` where all that it needs is there, else `nki_sim` with `lacking` saying what is
+not), versions of the SDK's packages and of Python's, the instance's type, the routes by which kernels can
+be compiled, the profiler, and the strongest jail that works.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+from remote.hostside.devices import neuron
+from remote.hostside.steps import libraries
+from remote.hostside.steps.task import Task
+
+_PACKAGES = ("numpy", "ml_dtypes", *neuron.PACKAGES)
+
+
+def run(folder: Path) -> None:
+    """Look around."""
+    task = Task(folder)
+    libraries.use(task)
+    found = neuron.probe()
+    task.answer(
+        {
+            "device": "nki_sim" if found["lacking"] else "neuron",
+            "python": platform.python_version(),
+            "packages": versions(),
+            "jail": _strength(),
+            **found,
+        }
+    )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that matter and are here."""
+    from importlib import metadata
+
+    found = {}
+    for name in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def _strength() -> str:
+    """The strongest jail that works here; the worker's own modules need Python 3.11 to build one."""
+    if sys.version_info < (3, 11):
+        return "none"
+    from remote.walls import jail_strength
+
+    strength: Any = jail_strength()
+    return str(strength.value)

@@ -1,0 +1,53 @@
+"""A job's folder as a step sees it: what it is asked, its inputs, where its answer goes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+WORKDIR_VARIABLE = "NKI_KERNEL_AGENT_WORKDIR"
+
+
+class Task:
+    """One job of one step."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+        self.payload: dict[str, Any] = self._job["payload"]
+        self.out = folder / "out"
+        self.out.mkdir(exist_ok=True)
+
+    @property
+    def key(self) -> str:
+        """The job's key."""
+        return str(self._job["key"])
+
+    @property
+    def core(self) -> int:
+        """The NeuronCore that this job has a lease on; 0 where it has none."""
+        return int(self._job.get("core") or 0)
+
+    @property
+    def shelves(self) -> Path:
+        """The folder of what steps keep, made where it is missing."""
+        # A job's folder is <workdir>/jobs/<key>/work.
+        root = Path(os.environ.get(WORKDIR_VARIABLE) or self.folder.resolve().parents[2]) / "steps"
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return root
+
+    def input(self, name: str) -> Path:
+        """Return the path of an input."""
+        return self.folder / "inputs" / name
+
+    def has(self, name: str) -> bool:
+        """Whether the job came with an input of that name."""
+        return self.input(name).exists()
+
+    def answer(self, value: Any) -> None:
+        """Write the answer; it is there as a whole or not at all."""
+        part = self.folder / "answer.part"
+        part.write_text(json.dumps(value, allow_nan=False), encoding="utf-8")
+        part.replace(self.folder / "answer.json")

@@ -1,0 +1,190 @@
+"""Outputs of a kernel that ran on a host, judged at home from what the host shows of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from nki_sim.errors import InputError, KernelError, LimitError
+from remote.asked import Run, compared, job_of
+from remote.errors import InfrastructureError
+from remote.judge.job import Outcome, Piece, Shown
+from remote.judge.rejection import RejectedError, failed
+from remote.local import LocalEvaluator
+from remote.references import References
+from remote.ssh.draws import DrawnInputs
+from remote.ssh.errors import HostProtocolError
+from remote.ssh.steps import LONG_S, Compiled, Steps, drawing_of
+from state.model import ErrorInfo, Verdict
+
+_DIGEST_CHARS = 64
+
+
+@dataclass(frozen=True)
+class _Ran:
+    """A kernel that ran: digests of its outputs by set, and the set on which it failed, if there is one."""
+
+    outputs: Mapping[str, list[str]]
+    ended: dict[str, tuple[Verdict, ErrorInfo]]
+
+
+class Comparer:
+    """Judges what kernels computed on hosts; `local` has the references and the workers."""
+
+    def __init__(self, local: LocalEvaluator) -> None:
+        self._local = local
+        self._draws = DrawnInputs(local.home, local.workers)
+
+    async def judge(self, run: Run, steps: Steps, compiled: Compiled) -> Outcome:
+        """Run the kernel on the host as its level asks for, and judge what the host shows.
+
+        Raises:
+            InfrastructureError: no verdict could be reached.
+        """
+        wholes, sets = compared(run)
+        async with run.at("references"):
+            found = await self._local.references.get(
+                run.problem, run.request.size, wholes=wholes, tiles=sets, expression=True
+            )
+            judged = await asyncio.to_thread(_judged, run, found, sets)
+        wanted = [*judged, *(name for name in wholes if name not in judged and _is_whole(name, judged))]
+        async with run.at("draw"):
+            await self._draws.agree(steps, run.problem.spec, run.request.size, wanted)
+        async with run.at("execute"):
+            ran = await _execute(run, steps, compiled, wanted)
+        async with run.at("compare"):
+            pieces, seed = self._asked(run, compiled, ran, (judged, wholes))
+            with TemporaryDirectory(prefix="nki-shown-") as folder:
+                path = Path(folder) / "pieces.bin"
+                while True:
+                    path.write_bytes(await _pieces(run, steps, ran, seed, pieces))
+                    told = Shown(file=str(path), pieces=tuple(pieces), seed=seed, ended=ran.ended)
+                    outcome = await self._judged(run, found, told, compiled.program)
+                    if isinstance(outcome, Outcome):
+                        run.stage_ms.update(outcome.stage_ms)
+                        return outcome
+                    pieces = _in_full(run, pieces, outcome)
+
+    def _asked(
+        self, run: Run, compiled: Compiled, ran: _Ran, asked: tuple[Sequence[str], Sequence[str]]
+    ) -> tuple[list[Piece], str]:
+        """What the host has to show, and the seed of its sketches: of tiles, and of whole outputs."""
+        from remote.judge import shown
+
+        spec, size, secret = run.problem.spec, run.request.size, self._local.references.secret
+        sets, wholes = ([name for name in names if name in ran.outputs] for names in asked)
+        pieces = shown.asked(spec, size, secret=secret, artefact=compiled.drawn_by, sets=sets, wholes=wholes)
+        return pieces, shown.seed_of(secret, compiled.digest, ran.outputs)
+
+    async def _judged(
+        self, run: Run, found: References, told: Shown, program: bytes
+    ) -> Outcome | tuple[int, ...]:
+        job = job_of(run, found, self._local.references.secret, shown=told)
+        try:
+            return await self._local.workers.judge_shown(job, program)
+        except InfrastructureError as error:
+            if error.code == "bad_reference":
+                # A file of the cache may be damaged; the next attempt starts from the reference itself.
+                self._local.references.forget(run.problem, run.request.size)
+            raise
+
+
+def _in_full(run: Run, pieces: Sequence[Piece], places: Sequence[int]) -> list[Piece]:
+    """The same pieces, those at `places` with their bytes instead of sketches."""
+    from remote.judge import shown
+
+    full = shown.in_full(run.problem.spec, run.request.size, [pieces[at] for at in places])
+    others = dict(zip(places, full, strict=True))
+    return [others.get(at, piece) for at, piece in enumerate(pieces)]
+
+
+def _is_whole(name: str, judged: Sequence[str]) -> bool:
+    """Whether whole outputs of a set are compared: of seeds always, of others where their tiles are."""
+    return name.isdecimal() or name in judged
+
+
+def _judged(run: Run, found: References, sets: Sequence[str]) -> list[str]:
+    """The sets on which an honest evaluation means something: the others need not be run."""
+    import numpy as np
+
+    from remote.judge.numerics import BadReferenceError
+    from remote.judge.trials import allowed
+
+    judged = []
+    for name in sets:
+        try:
+            with np.load(found.tiles[name], allow_pickle=False) as file:
+                honest = float(file["honest"])
+            if allowed(name, honest, run.problem.spec.rel_l2) is not None:
+                judged.append(name)
+        except (OSError, ValueError, EOFError, KeyError, BadReferenceError) as error:
+            raise InfrastructureError("bad_reference", f"{found.tiles[name]}: {error}") from error
+    return judged
+
+
+async def _execute(run: Run, steps: Steps, compiled: Compiled, sets: Sequence[str]) -> _Ran:
+    """Have the host run the kernel on these sets, in order, until it fails on one."""
+    from remote.judge import effort
+
+    payload = {
+        **drawing_of(run.problem.spec, run.request.size),
+        **compiled.call,
+        "sets": list(sets),
+        "work": effort.most_work(run.problem.spec, run.request.size),
+    }
+    answer = await steps.ask("execute", payload, cores=1, deadline_s=LONG_S)
+    told = answer.fields.get("sets")
+    outputs: dict[str, list[str]] = {}
+    for name in sets:
+        item = told.get(name) if isinstance(told, Mapping) else None
+        if not isinstance(item, Mapping):
+            raise HostProtocolError(f"{steps.address}: it says nothing of input set {name}")
+        if "error" in item:
+            return _Ran(outputs, {name: _fault(item["error"])})
+        digests = item.get("outputs")
+        if not isinstance(digests, list) or not all(_is_digest(digest) for digest in digests):
+            raise HostProtocolError(f"{steps.address}: outputs of input set {name} have no digests")
+        outputs[name] = digests
+    return _Ran(outputs, {})
+
+
+def _is_digest(text: Any) -> bool:
+    return isinstance(text, str) and len(text) == _DIGEST_CHARS
+
+
+def _fault(told: Any) -> tuple[Verdict, ErrorInfo]:
+    """The verdict on a kernel that failed while it ran, as the judge words it."""
+    fields = told if isinstance(told, Mapping) else {}
+    code, message, hint = (str(fields.get(name, ""))[:4000] for name in ("code", "message", "hint"))
+    line = fields.get("line")
+    place = line if isinstance(line, int) and line > 0 else 0
+    if fields.get("type") == InputError.__name__:
+        rejected = RejectedError(Verdict.RUNTIME_ERROR, code, message)
+    else:
+        made = LimitError if fields.get("type") == LimitError.__name__ else KernelError
+        rejected = failed(Verdict.RUNTIME_ERROR, made(code or "runtime_error", message, place, hint))
+    return rejected.verdict, rejected.error
+
+
+async def _pieces(run: Run, steps: Steps, ran: _Ran, seed: str, pieces: Sequence[Piece]) -> bytes:
+    """Have the host show pieces; they are asked for by output, whichever job computed it."""
+    if not pieces:
+        return b""
+    spec, dims = run.problem.spec, run.problem.spec.dims(run.request.size)
+    payload = {
+        "seed": seed,
+        "outputs": dict(ran.outputs),
+        "dtypes": [item.dtype for item in spec.outputs],
+        "shapes": [list(item.resolve(dims)) for item in spec.outputs],
+        "pieces": [
+            {"set": item.set, "output": item.output, "box": item.box and [list(edge) for edge in item.box],
+             "bins": item.bins}
+            for item in pieces
+        ],
+    }  # fmt: skip
+    answer = await steps.ask("compare", payload, deadline_s=LONG_S)
+    return await steps.fetch(answer, "pieces.bin")

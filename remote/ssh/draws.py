@@ -1,0 +1,83 @@
+"""Inputs that a host draws for itself, and whether they are those that home judges by.
+
+Home draws each set once per problem and size, notes the digests under `<home>/cache/draws/`, and compares
+those that a host answers: another NumPy there may draw other numbers, and no verdict must come of that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from remote.errors import InfrastructureError
+from remote.judge.job import Draws
+from remote.pool import WorkerPool
+from remote.ssh.steps import LONG_S, Steps, drawing_of
+from seeds.spec import ProblemSpec
+
+Digests = dict[str, tuple[str, ...]]
+
+
+class DrawnInputs:
+    """What inputs on hosts must be, by `workers` that draw them here."""
+
+    def __init__(self, home: Path, workers: WorkerPool) -> None:
+        self._folder = home / "cache" / "draws"
+        self._workers = workers
+        self._agreed: set[tuple[str, str, str]] = set()
+
+    async def agree(self, steps: Steps, spec: ProblemSpec, size: str, sets: Sequence[str]) -> None:
+        """Have the host draw these sets, unless it did, and compare them.
+
+        Raises:
+            InfrastructureError: host_inputs: it draws others. Or the host could not be asked.
+        """
+        drawing = drawing_of(spec, size)
+        fresh = [name for name in sets if (steps.address, drawing["key"], name) not in self._agreed]
+        if not fresh:
+            return
+        own = await self._own(spec, size, drawing["key"], fresh)
+        answer = await steps.ask("draw", {**drawing, "sets": fresh}, deadline_s=LONG_S)
+        told = answer.fields.get("digests")
+        wrong = [name for name in fresh if _told(told, name) != list(own[name])]
+        if wrong:
+            theirs = str(answer.fields.get("numpy"))[:40]
+            text = (
+                f"{steps.address}: NumPy {theirs} there draws other inputs than the one here (sets "
+                f"{', '.join(wrong[:3])}); install the same version there"
+            )
+            raise InfrastructureError("host_inputs", text, retryable=False)
+        self._agreed |= {(steps.address, drawing["key"], name) for name in fresh}
+
+    async def _own(self, spec: ProblemSpec, size: str, key: str, sets: Sequence[str]) -> Digests:
+        path = self._folder / f"{key}.json"
+        known = _known(path)
+        missing = tuple(name for name in sets if name not in known)
+        if missing:
+            known |= await self._workers.digests(Draws(spec=spec, size=size, sets=missing))
+            _note(path, known)
+        return known
+
+
+def _told(told: Any, name: str) -> Any:
+    return told.get(name) if isinstance(told, Mapping) else None
+
+
+def _known(path: Path) -> Digests:
+    """What was noted; nothing where that cannot be read: it is a cache."""
+    try:
+        found = json.loads(path.read_text(encoding="ascii"))
+        return {str(name): tuple(map(str, digests)) for name, digests in found.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
+
+
+def _note(path: Path, known: Digests) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="ascii") as file:
+        json.dump(known, file)
+    os.replace(file.name, path)  # noqa: PTH105  both are text

@@ -1,0 +1,188 @@
+"""Evaluation on one host: compiled and run there, judged here from what came back.
+
+One evaluation: static rules here; on the host the kernel's Python in a jail (`compile`), then what came of
+it on the judge's inputs, which are drawn there (`execute`); only then is the host told what it has to show
+of the outputs (`compare`), and a worker here judges that. Times are believed as far as they follow from the
+samples (`measure`). Where the host has no SDK the simulator stands in for the device, and every result says
+so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from statistics import median
+
+import seeds
+from remote.asked import Run, answered, check_request, lint, read_blob, read_problem
+from remote.cache import needed
+from remote.errors import InfrastructureError
+from remote.evaluator import Blobs, EvaluationAnswer, PredictionRequest
+from remote.judge.job import Outcome
+from remote.local import LocalEvaluator
+from remote.ssh import devices
+from remote.ssh.comparing import Comparer
+from remote.ssh.devices import Device
+from remote.ssh.facts import DeviceFacts, read
+from remote.ssh.job import HostFacts
+from remote.ssh.steps import SHORT_S, JobsLike, Steps
+from seeds.faults import REDUCED
+from state.model import PERSON, TRUSTED_AUTHORS, EvaluationRequest, Level, Predicted, digest_of
+
+_EXTRA = 4
+"""Evaluations under way beyond the host's CPUs: some wait for home, others for a NeuronCore."""
+
+CALIBRATION = "silu"
+"""The problem whose kernel is timed again and again, to tell a host that drifts."""
+
+
+class HostEvaluator:
+    """Judges kernels that run on one host.
+
+    `jobs` is the way there, `address` what messages call it. `local` computes what is computed here:
+    references, judgements, predictions; several hosts share one, and whoever made it closes it.
+    """
+
+    name = "ssh"
+
+    def __init__(
+        self, jobs: JobsLike, *, address: str, local: LocalEvaluator, allow_weak_jail: bool = False
+    ) -> None:
+        self._jobs = jobs
+        self._address = address
+        self._local = local
+        self._allow_weak_jail = allow_weak_jail
+        self._comparer = Comparer(local)
+        self._found: tuple[HostFacts, DeviceFacts, Device] | None = None
+        self._preparing = asyncio.Lock()
+        self._slots = asyncio.Semaphore(1)
+
+    @property
+    def host(self) -> HostFacts:
+        """The machine, as its worker greeted.
+
+        Raises:
+            InfrastructureError: host_unprepared.
+        """
+        return self._prepared()[0]
+
+    async def prepare(self) -> None:
+        """Reach the host and find out what it has, once."""
+        async with self._preparing:
+            if self._found is None:
+                host = await self._jobs.hello()
+                steps = Steps(self._jobs, self._address, "nki_sim")
+                answer = await steps.ask("probe", {}, deadline_s=SHORT_S)
+                facts = read(answer.fields, self._address)
+                self._slots = asyncio.Semaphore(host.cpus + _EXTRA)
+                self._found = host, facts, devices.of(facts, self._local)
+                await steps.done()
+
+    async def facts(self) -> DeviceFacts:
+        """Return what the host has.
+
+        Raises:
+            InfrastructureError: it cannot be reached, or does not answer as it should.
+        """
+        await self.prepare()
+        return self._prepared()[1]
+
+    def toolchain(self) -> str:
+        """Return what compiles and times there, with versions.
+
+        Raises:
+            InfrastructureError: host_unprepared: nobody has looked yet.
+        """
+        return self._prepared()[1].toolchain
+
+    async def evaluate(self, request: EvaluationRequest, blobs: Blobs, /) -> EvaluationAnswer:
+        """Judge one candidate; cancelling it ends its jobs on the host.
+
+        Raises:
+            InfrastructureError: no verdict could be reached, through no fault of the kernel.
+        """
+        source = read_blob(blobs, request.source)
+        run = Run(request, read_problem(blobs, request.problem), source, request.level)
+        check_request(run)
+        await self.prepare()
+        refused = lint(source)
+        if refused is None:
+            self._admit(request.author)
+            async with self._slots:
+                refused = await self._judge(run)
+        return answered(run, refused, self.toolchain())
+
+    async def predict(self, request: PredictionRequest, blobs: Blobs, /) -> Sequence[Predicted]:
+        """Predict kernels without judging them: here, by the simulator.
+
+        Raises:
+            InfrastructureError: they could not be looked at.
+        """
+        return await self._local.predict(request, blobs)
+
+    async def calibrate(self) -> float:
+        """Return how many milliseconds a kernel that is always the same takes on the host.
+
+        Raises:
+            InfrastructureError: the host could not run it.
+        """
+        await self.prepare()
+        _, facts, device = self._prepared()
+        steps = Steps(self._jobs, self._address, facts.device_kind)
+        run = _calibration(facts.architecture or "trn2")
+        try:
+            compiled = await device.compile(steps, run)
+            if isinstance(compiled, Outcome):
+                text = "does not compile the kernel that hosts are compared by"
+                raise InfrastructureError("host_calibration", f"{self._address} {text}: {compiled.error}")
+            return median(await device.clock(steps, run, compiled))
+        finally:
+            await steps.done()
+
+    async def aclose(self) -> None:
+        """Leave the host; what is running there ends with its lease."""
+
+    def _prepared(self) -> tuple[HostFacts, DeviceFacts, Device]:
+        if self._found is None:
+            raise InfrastructureError("host_unprepared", f"{self._address} has not been looked at yet")
+        return self._found
+
+    def _admit(self, author: str) -> None:
+        strong = self._prepared()[1].jail in {"bubblewrap", "namespaces"}
+        if not strong and author not in TRUSTED_AUTHORS and not self._allow_weak_jail:
+            text = (
+                f"{self._address}: only a weak jail works there, so kernels written by {author} are not "
+                "compiled; install bubblewrap there or set daemon.allow_weak_jail"
+            )
+            raise InfrastructureError("weak_jail", text, retryable=False)
+
+    async def _judge(self, run: Run) -> Outcome:
+        _, facts, device = self._prepared()
+        steps = Steps(self._jobs, self._address, facts.device_kind)
+        try:
+            async with run.at("compile"):
+                compiled = await device.compile(steps, run)
+            if isinstance(compiled, Outcome):
+                return compiled
+            outcome = await self._comparer.judge(run, steps, compiled)
+            outcome = await device.timed(steps, run, compiled, outcome)
+            wanted = needed(run.request, outcome.benchmark)
+            if wanted is run.level:
+                return outcome
+            run.level = wanted
+            again = await self._comparer.judge(run, steps, compiled)
+            kept = {"benchmark": outcome.benchmark, "profile": outcome.profile}
+            return again if again.benchmark or again.error else again.model_copy(update=kept)
+        finally:
+            await steps.done()
+
+
+def _calibration(target: str) -> Run:
+    """The evaluation whose kernel is timed to compare hosts; nothing of it is judged."""
+    problem = seeds.load(CALIBRATION)
+    source = problem.kernel.encode()
+    request = EvaluationRequest(
+        candidate="calibration", author=PERSON, source=digest_of(source), problem=problem.ref(),
+        size=REDUCED, target=target, toolchain="", level=Level.SLICES,
+    )  # fmt: skip
+    return Run(request, problem, source, request.level)

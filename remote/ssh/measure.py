@@ -1,0 +1,82 @@
+"""How long a kernel takes, from the samples that a host sent: nothing else that it says is believed.
+
+The protocol of the field's papers: rounds of 2 warm-ups and 10 runs, each on the next NeuronCore, until the
+samples of one round lie within the device's own spread of each other; that round is believed. Where none of
+10 rounds is that steady the kernel is `unstable`, which is a verdict and not a number. Candidate and parent
+take turns run by run, so that what drifts, drifts for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from statistics import median
+from types import MappingProxyType
+
+from state.model import Benchmark
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """How often a kernel is run, and up to which relative spread a round is believed."""
+
+    warmups: int = 2
+    runs: int = 10
+    rounds: int = 10
+    spread_ratio: float
+
+
+PROTOCOLS: Mapping[str, Protocol] = MappingProxyType(
+    {"trn1": Protocol(spread_ratio=0.01), "trn2": Protocol(spread_ratio=0.04)}
+)
+_OTHERS = Protocol(spread_ratio=0.04)
+
+
+def protocol_for(target: str) -> Protocol:
+    """Return the protocol for a device."""
+    return PROTOCOLS.get(target, _OTHERS)
+
+
+class BadSamplesError(Exception):
+    """What a host sent as samples cannot be any."""
+
+
+def checked(samples: object, protocol: Protocol, *, ran_s: float | None = None) -> tuple[float, ...]:
+    """Return a round's samples.
+
+    They are as many as were asked for, positive and finite, and, where they were measured, fit into the time
+    that the job took.
+
+    Raises:
+        BadSamplesError: they are not.
+    """
+    if not isinstance(samples, Sequence) or len(samples) != protocol.runs:
+        raise BadSamplesError(f"a round has {protocol.runs} samples, these are not as many")
+    found = tuple(float(value) for value in samples if isinstance(value, int | float))
+    if len(found) != len(samples) or not all(isfinite(value) and value > 0 for value in found):
+        raise BadSamplesError("samples are positive numbers of milliseconds")
+    if ran_s is not None and sum(found) / 1e3 > ran_s:
+        raise BadSamplesError(f"samples of {sum(found) / 1e3:.3g} s in a job that took {ran_s:.3g} s")
+    return found
+
+
+def spread_ratio(samples: Sequence[float]) -> float:
+    """Return how far the samples of a round lie apart, relative to their median."""
+    return (max(samples) - min(samples)) / median(samples)
+
+
+def steady(samples: Sequence[float], protocol: Protocol) -> bool:
+    """Whether a round is believed."""
+    return spread_ratio(samples) < protocol.spread_ratio
+
+
+def benchmark(samples: Sequence[float]) -> Benchmark:
+    """Return the latency of the round that is believed: its median, between its extremes."""
+    return Benchmark(
+        latency_ms=median(samples),
+        lo_ms=min(samples),
+        hi_ms=max(samples),
+        predicted=False,
+        samples=len(samples),
+    )

@@ -1,0 +1,165 @@
+"""The steps of one evaluation on one host: payloads out with what they need, typed answers back."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pydantic import JsonValue
+
+from remote.asked import Run
+from remote.errors import InfrastructureError
+from remote.ssh import shipped
+from remote.ssh.errors import HostProtocolError
+from remote.ssh.job import HostFacts, JobResult, JobSpec
+from remote.ssh.shipped import Archive
+from seeds.spec import ProblemSpec
+from state.model import canonical_json
+
+SHORT_S, LONG_S = 300.0, 3600.0
+"""Deadlines of steps, from their turn on: of those that look, and of those that compute."""
+
+
+class JobsLike(Protocol):
+    """Where jobs go: `remote.ssh.jobs.Jobs`, or what tests put in its place."""
+
+    async def hello(self) -> HostFacts: ...
+
+    async def put(self, blobs: Mapping[str, bytes], /) -> int: ...
+
+    async def run(self, job: JobSpec, /) -> JobResult: ...
+
+    async def fetch(self, key: str, names: Sequence[str], /) -> dict[str, bytes]: ...
+
+    async def forget(self, key: str, /) -> None: ...
+
+
+class StepEndedError(InfrastructureError):
+    """A step ended without an answer; `status` says how, `log_tail` what it said last."""
+
+    def __init__(self, step: str, address: str, result: JobResult) -> None:
+        last = (result.log_tail.strip().splitlines() or [f"exit status {result.exit_status}"])[-1]
+        text = f"{address}: step {step} ended without an answer ({result.status}): {last[:500]}"
+        super().__init__("host_step", text)
+        self.status = result.status
+        self.log_tail = result.log_tail
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a step answered, under which key its files lie, and how long it ran."""
+
+    key: str
+    fields: Mapping[str, Any]
+    result: JobResult
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A kernel compiled on a host: the key under which it is kept there and the digest of what it is.
+
+    `program` is what came home of it, empty where nothing does; `drawn_by` decides which tiles are looked at.
+    `call` is what steps are told to run it.
+    """
+
+    key: str
+    digest: str
+    program: bytes
+    drawn_by: bytes
+    call: Mapping[str, Any]
+
+
+@dataclass
+class Steps:
+    """Steps asked for together: one evaluation's. `done` puts away what they left."""
+
+    jobs: JobsLike
+    address: str
+    device: str
+    nonce: str = field(default_factory=lambda: uuid.uuid4().hex)
+    keys: list[str] = field(default_factory=list)
+
+    async def ask(
+        self, step: str, payload: Mapping[str, JsonValue], *, cores: int = 0, prefer: int | None = None,
+        deadline_s: float = LONG_S,
+    ) -> Answer:  # fmt: skip
+        """Have a step done, with the archives it needs; asked once more where the host lost them meanwhile.
+
+        Raises:
+            StepEndedError: it ended without an answer.
+            InfrastructureError: the host could not be asked.
+        """
+        asked = {**payload, "device": self.device}
+        sent = self.archives()
+        inputs = {item.name: item.digest for item in sent}
+        told = canonical_json([step, asked, inputs, self.nonce])
+        spec = JobSpec(
+            key=hashlib.sha256(told).hexdigest(), step=step, payload=asked, inputs=inputs, cores=cores,
+            prefer=prefer, deadline_s=deadline_s,
+        )  # fmt: skip
+        self.keys.append(spec.key)
+        await self.jobs.put({item.digest: item.data for item in sent})
+        result = await self.jobs.run(spec)
+        if result.status != "done":
+            raise StepEndedError(step, self.address, result)
+        if not isinstance(result.answer, Mapping):
+            raise HostProtocolError(f"{self.address}: step {step} did not answer with an object")
+        return Answer(spec.key, result.answer, result)
+
+    async def fetch(self, answer: Answer, name: str) -> bytes:
+        """Return a file that a step left.
+
+        Raises:
+            InfrastructureError: it could not be fetched.
+        """
+        if name not in answer.result.files:
+            raise HostProtocolError(f"{self.address}: a step left no {name}")
+        return (await self.jobs.fetch(answer.key, [name]))[name]
+
+    async def done(self) -> None:
+        """Have the host put away what these steps left, as far as it can be reached."""
+        for key in self.keys:
+            try:
+                await self.jobs.forget(key)
+            except InfrastructureError:
+                return  # it removes what is old by itself
+        self.keys.clear()
+
+    def archives(self) -> tuple[Archive, ...]:
+        return (shipped.judge(), shipped.simulator()) if self.device == "nki_sim" else (shipped.judge(),)
+
+
+def artefact_key(steps: Steps, *parts: str) -> str:
+    """Return the key under which a host keeps what is compiled from these parts, by this very code."""
+    archives = [item.digest for item in steps.archives()]
+    return hashlib.sha256(canonical_json([steps.device, archives, *parts])).hexdigest()
+
+
+def drawing_of(spec: ProblemSpec, size: str) -> dict[str, Any]:
+    """Return what a host draws inputs from: shapes resolved, and the key under which it keeps them."""
+    dims = spec.dims(size)
+    inputs = [
+        {
+            "name": item.name,
+            "shape": list(item.resolve(dims)),
+            "dtype": item.dtype,
+            "distribution": item.distribution,
+            "scale": item.scale,
+        }
+        for item in spec.inputs
+    ]
+    told = {"inputs": inputs, "seeds": list(spec.seeds)}
+    key = hashlib.sha256(canonical_json([told, shipped.judge().digest])).hexdigest()
+    return {"key": key[:40], "spec": told}
+
+
+def calling(run: Run) -> dict[str, Any]:
+    """Return how a host calls the kernel: the inputs' shapes, scalars by position, the outputs."""
+    spec, dims = run.problem.spec, run.problem.spec.dims(run.request.size)
+    return {
+        "shapes": [list(item.passed(dims)) for item in spec.inputs],
+        "target": run.request.target,
+    }
