@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from remote import framing
 from remote.errors import InfrastructureError, NoTimelineError
-from remote.judge.job import Draws, Forecasts, Job, Outcome, Reply, Texts, Timed
+from remote.judge.job import Draws, Forecasts, Job, Outcome, Reply, Ruled, Texts, Timed
 from remote.processes import end, start
 from state.model import Predicted
 
@@ -41,7 +41,7 @@ class WorkerPool:
     """Workers that answer one job at a time each; there are as many as jobs were given at once."""
 
     def __init__(self, limits: WorkerLimits) -> None:
-        self._limits = limits
+        self.limits = limits
         self._idle: list[asyncio.subprocess.Process] = []
         self._busy: set[asyncio.subprocess.Process] = set()
 
@@ -85,6 +85,14 @@ class WorkerPool:
         """
         return await self._told(job, b"")
 
+    async def refusal(self, job: Ruled, reply: bytes) -> Outcome | None:
+        """Have a worker say which rule a tracer's program breaks, if it breaks any.
+
+        Raises:
+            InfrastructureError: worker_deadline, worker_died, worker_failed.
+        """
+        return (await self._ask(job, reply)).outcome
+
     async def digests(self, job: Draws) -> dict[str, tuple[str, ...]]:
         """Have a worker draw input sets; return the digests of their arrays.
 
@@ -113,15 +121,15 @@ class WorkerPool:
         assert answer.forecasts is not None
         return answer.forecasts
 
-    async def _ask(self, job: Job | Forecasts | Texts | Timed | Draws, payload: bytes) -> Reply:
+    async def _ask(self, job: Job | Forecasts | Texts | Timed | Ruled | Draws, payload: bytes) -> Reply:
         async with self._worker() as process:
             try:
-                async with asyncio.timeout(self._limits.wall_s):
+                async with asyncio.timeout(self.limits.wall_s):
                     header, _ = await _exchange(
                         process, framing.pack(job.model_dump_json().encode(), payload)
                     )
             except TimeoutError:
-                text = f"the worker did not answer within {self._limits.wall_s:g} s"
+                text = f"the worker did not answer within {self.limits.wall_s:g} s"
                 raise InfrastructureError("worker_deadline", text) from None
             except (asyncio.IncompleteReadError, ConnectionError):
                 raise InfrastructureError("worker_died", "the worker died while judging") from None
@@ -152,7 +160,7 @@ class WorkerPool:
                 return process
         return await start(
             sys.executable,
-            *("-P", "-m", "remote.worker", str(self._limits.memory_bytes), str(self._limits.input_bytes)),
+            *("-P", "-m", "remote.worker", str(self.limits.memory_bytes), str(self.limits.input_bytes)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,

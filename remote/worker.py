@@ -16,9 +16,9 @@ from pydantic import TypeAdapter
 from remote import framing
 from remote.judge.drawn import InputCache, digests
 from remote.judge.forecasts import forecasts, readings
-from remote.judge.job import Draws, Forecasts, Job, Reply, Texts, Timed
+from remote.judge.job import Draws, Forecasts, Job, Reply, Ruled, Texts, Timed
 from remote.judge.numerics import BadReferenceError
-from remote.judge.program import judge
+from remote.judge.program import judge, refusal
 from remote.judge.returned import BadPiecesError, UnsureError
 from remote.judge.timelines import timeline
 from state.model import ErrorInfo
@@ -31,8 +31,8 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
 
 
-_JOB: TypeAdapter[Job | Forecasts | Texts | Timed | Draws] = TypeAdapter(
-    Job | Forecasts | Texts | Timed | Draws
+_JOB: TypeAdapter[Job | Forecasts | Texts | Timed | Ruled | Draws] = TypeAdapter(
+    Job | Forecasts | Texts | Timed | Ruled | Draws
 )
 
 
@@ -46,6 +46,8 @@ def answer(header: bytes, payload: bytes, inputs: InputCache) -> Reply:
             return Reply(forecasts=readings(job))
         if isinstance(job, Timed):
             return timeline(job, payload)
+        if isinstance(job, Ruled):
+            return Reply(outcome=refusal(job, payload, inputs))
         if isinstance(job, Draws):
             return Reply(digests=digests(job))
         return Reply(outcome=judge(job, payload, inputs))

@@ -90,6 +90,14 @@ class Timed(Frozen):
     target: str
 
 
+class Ruled(Frozen):
+    """A job of another kind: whether a tracer's program breaks a rule, before a host runs it."""
+
+    spec: ProblemSpec
+    size: str
+    target: str
+
+
 class Draws(Frozen):
     """A job of another kind: the sha256 of each array of input sets, to be compared with a host's."""
 

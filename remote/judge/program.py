@@ -28,7 +28,7 @@ from remote.judge import effort
 from remote.judge.declared import as_declared
 from remote.judge.drawn import InputCache
 from remote.judge.identity.stage import identify
-from remote.judge.job import Job, Outcome
+from remote.judge.job import Job, Outcome, Ruled
 from remote.judge.numerics import output_fault
 from remote.judge.rejection import RejectedError, failed
 from remote.judge.returned import ReturnedTrials
@@ -70,11 +70,7 @@ class _Judgement:
 
     def run(self) -> Outcome:
         target = targets.load(self.job.target)
-        with self.at("trace"):
-            program = read_program(self.reply)
-        with self.at("rules"):
-            _obey_rules(program, target, self.job)
-            declared = as_declared(program, self.job.spec, self.job.size)
+        program, declared = self.programs(target)
         with self.at("numerics"):
             made = Trials if self.job.shown is None else ReturnedTrials
             made(declared, self.reply, self.job, self.inputs, self.rel_l2).run()
@@ -97,10 +93,29 @@ class _Judgement:
             error=untimed,
         )
 
+    def programs(self, target: targets.Target) -> tuple[Program, Program]:
+        """The program under the kernel's shapes and under the problem's, which breaks no rule."""
+        with self.at("trace"):
+            program = read_program(self.reply)
+        with self.at("rules"):
+            _obey_rules(program, target, self.job)
+            return program, as_declared(program, self.job.spec, self.job.size)
+
     def outcome(self, verdict: Verdict, **fields: Any) -> Outcome:
         return Outcome(
             verdict=verdict, stage=self.stage, rel_l2=self.rel_l2, stage_ms=self.stage_ms, **fields
         )
+
+
+def refusal(job: Ruled, reply: bytes, inputs: InputCache) -> Outcome | None:
+    """Return the outcome on a program that breaks a rule, before anybody runs it; None for the others."""
+    whole = Job(spec=job.spec, problem="", size=job.size, target=job.target, references={})
+    judgement = _Judgement(whole, reply, inputs)
+    try:
+        judgement.programs(targets.load(job.target))
+    except RejectedError as rejected:
+        return judgement.outcome(rejected.verdict, error=rejected.error)
+    return None
 
 
 def judge(job: Job, reply: bytes, inputs: InputCache) -> Outcome:

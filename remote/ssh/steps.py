@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from pydantic import JsonValue
-
 from remote.asked import Run
 from remote.errors import InfrastructureError
 from remote.ssh import shipped
@@ -83,7 +81,7 @@ class Steps:
     keys: list[str] = field(default_factory=list)
 
     async def ask(
-        self, step: str, payload: Mapping[str, JsonValue], *, cores: int = 0, prefer: int | None = None,
+        self, step: str, payload: Mapping[str, Any], *, cores: int = 0, prefer: int | None = None,
         deadline_s: float = LONG_S,
     ) -> Answer:  # fmt: skip
         """Have a step done, with the archives it needs; asked once more where the host lost them meanwhile.
@@ -92,7 +90,7 @@ class Steps:
             StepEndedError: it ended without an answer.
             InfrastructureError: the host could not be asked.
         """
-        asked = {**payload, "device": self.device}
+        asked: dict[str, Any] = {**payload, "device": self.device}
         sent = self.archives()
         inputs = {item.name: item.digest for item in sent}
         told = canonical_json([step, asked, inputs, self.nonce])

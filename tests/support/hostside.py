@@ -33,9 +33,9 @@ class LocalJobs:
 
     async def hello(self) -> HostFacts:
         return HostFacts(
-            worker="0" * 64, hostname="here", system="Linux", python=sys.version.split()[0], boot_id="one", cpus=2,
-            memory_bytes=1 << 34, free_disk_bytes=1 << 34, cores=(0, 1), neuron=False, walls=(),
-            workdir=str(self.workdir),
+            worker="0" * 64, hostname="here", system="Linux", python=sys.version.split()[0], boot_id="one",
+            cpus=2, memory_bytes=1 << 34, free_disk_bytes=1 << 34, cores=(0, 1), neuron=False,
+            walls=(), workdir=str(self.workdir),
         )  # fmt: skip
 
     async def put(self, blobs) -> int:

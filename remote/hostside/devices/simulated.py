@@ -5,6 +5,7 @@ Times from here are predictions, one the same as the other; whoever asks for the
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from typing import Any, Mapping, Sequence
 
@@ -32,6 +33,8 @@ def compile_kernel(task: Task, libraries: Mapping[str, Path], to: Path) -> dict[
 
 def open_device(task: Task, artefact: Path) -> Device:
     """Return the simulator with a traced program, which is checked while it is read."""
+    most = int(task.payload["memory_bytes"])
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))  # what home's own workers may use
     return _Simulated(artefact.read_bytes(), task.payload["target"], task.payload["work"])
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict
 
 from remote.asked import Run, ended_badly
 from remote.errors import InfrastructureError
-from remote.judge.job import Outcome
+from remote.judge.job import Outcome, Ruled
 from remote.local import LocalEvaluator
 from remote.sandbox import JailResult
 from remote.ssh.errors import HostProtocolError
@@ -46,6 +46,7 @@ class Simulated:
 
     def __init__(self, local: LocalEvaluator) -> None:
         self._limits = local.jail_limits
+        self._workers = local.workers
         self._programs = Programs()
 
     async def compile(self, steps: Steps, run: Run) -> Compiled | Outcome:
@@ -57,10 +58,13 @@ class Simulated:
         answer = await steps.ask("compile", payload, deadline_s=2 * self._limits.wall_s + SHORT_S)
         program = await self._program(steps, answer)
         ended = ended_badly(_jail_result(steps, answer, program))
+        if ended is None:
+            ruled = Ruled(spec=run.problem.spec, size=run.request.size, target=run.request.target)
+            ended = await self._workers.refusal(ruled, program)
         if ended is not None:
             return ended
         digest = hashlib.sha256(program).hexdigest()
-        call = {"artefact": key, **calling(run)}
+        call = {"artefact": key, "memory_bytes": self._workers.limits.memory_bytes, **calling(run)}
         return Compiled(key=key, digest=digest, program=program, drawn_by=program, call=call)
 
     async def timed(self, steps: Steps, run: Run, compiled: Compiled, outcome: Outcome) -> Outcome:
