@@ -34,6 +34,7 @@ from state.model import (
     Frozen,
     LearntExperience,
     LearntSequence,
+    LearntTechnique,
     Plan,
     ProblemRef,
     Reflection,
@@ -46,8 +47,8 @@ from state.model import (
 class LearningContext(Frozen):
     """What all proposals of a round may have learnt: frozen at RoundStarted, stored once as a blob.
 
-    `sequences` are what paid in other runs, `others` experiences of other runs and of files, both the nearest
-    first.
+    `sequences` are what paid in other runs, `others` experiences of other runs and of files, `techniques`
+    what models invented in other runs, all the nearest first.
     """
 
     memory: tuple[Experience, ...]
@@ -56,6 +57,7 @@ class LearningContext(Frozen):
     credits: dict[str, Credit]
     sequences: tuple[LearntSequence, ...] = ()
     others: tuple[LearntExperience, ...] = ()
+    techniques: tuple[LearntTechnique, ...] = ()
 
 
 class LookAheadRequest(Frozen):

@@ -66,8 +66,9 @@ def _context(state: RunState) -> bytes:
         credits=state.credits,
         sequences=state.sequences or (),
         others=state.experiences or (),
+        techniques=state.techniques or (),
     )
-    given = {"sequences": state.sequences, "others": state.experiences}
+    given = {"sequences": state.sequences, "others": state.experiences, "techniques": state.techniques}
     unset = {name for name, found in given.items() if found is None}  # as before there were any: alike
     return canonical_json(frozen.model_dump(mode="json", exclude=unset))
 

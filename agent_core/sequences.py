@@ -18,7 +18,18 @@ from agent_core.builtin.menu import menu
 from stability import guard
 from state.events import Event, KernelKept, PlanProposed, RoundStarted, RunForked
 from state.fold import RunState
-from state.model import Candidate, EffectKey, LearntExperience, LearntSequence, Leg, Plan, Role, Step, Tags
+from state.model import (
+    Candidate,
+    EffectKey,
+    LearntExperience,
+    LearntSequence,
+    LearntTechnique,
+    Leg,
+    Plan,
+    Role,
+    Step,
+    Tags,
+)
 from state.records import Recorded
 
 if TYPE_CHECKING:
@@ -38,7 +49,7 @@ MOST_STEPS = 64
 HISTORY: tuple[type[Event], ...] = (RunForked, RoundStarted, PlanProposed, KernelKept)
 """Events of a run that `learnt` goes by."""
 
-Learnt = TypeVar("Learnt", bound=LearntSequence | LearntExperience)
+Learnt = TypeVar("Learnt", bound=LearntSequence | LearntExperience | LearntTechnique)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +129,7 @@ def learnt(run: str, state: RunState, history: Iterable[Recorded], where: Settin
         arguments=where.arguments,
         speedup=round(speedup, 9),
         legs=tuple(legs),
+        predicted=best.benchmark.predicted,
     )
 
 

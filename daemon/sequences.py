@@ -1,9 +1,10 @@
 """What runs of a home hand on to one another, put beside the decisions that call for it.
 
-Before a run's first round it is given what others learnt, as events of its own: sequences that it may try
-first, experiences that its models are told. When it ends with a gain that was verified, what led there and
-what it has in its memory are learnt, in the system stream. All of it is stored in the transaction of the
-decision, so that nothing is lost, nor there twice.
+Before a run's first round it is given what others learnt, as events of its own: sequences that paid, which it
+may try first and its models are told of; experiences that these are told; techniques that models invented.
+When it ends with a gain that was verified, what led there, what it has in its memory and what was invented in
+it are learnt, in the system stream. All of it is stored in the transaction of the decision, so that nothing
+is lost, nor there twice.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import structlog
 
 import seeds
-from agent_core import strategies
+from agent_core import inventions, strategies
 from agent_core.experiences import HISTORY as OF_EXPERIENCES
 from agent_core.experiences import nearest_to, taught
 from agent_core.proposers import asks_models, looks_ahead
@@ -27,6 +28,8 @@ from state.events import (
     RunCompleted,
     SequenceLearnt,
     SequencesGiven,
+    TechniquesGiven,
+    TechniquesLearnt,
 )
 from state.fold import RunState
 from state.log import EventLog
@@ -54,9 +57,11 @@ def _given(event_log: EventLog, run: str, state: RunState) -> Iterator[Event]:
     """Yield what a run begins its first round with, of what it may have and would use."""
     known, config = event_log.system(), state.pending_config or state.config
     may = config.search.reuse and strategies.STRATEGIES[config.search.strategy].reuses
-    tries = may and _tries_first(config) and state.sequences is None and known.sequences
-    tells = may and any(map(asks_models, config.planner)) and state.experiences is None and known.experiences
-    where = _setting(event_log, run, state) if tries or tells else None
+    asks = any(map(asks_models, config.planner))
+    tries = may and (asks or _tries_first(config)) and state.sequences is None and known.sequences
+    tells = may and asks and state.experiences is None and known.experiences
+    offers = may and asks and state.techniques is None and known.techniques
+    where = _setting(event_log, run, state) if tries or tells or offers else None
     if where is None:
         return
     if tries and (sequences := nearest(_whole(event_log, known.sequences), where.tags)):
@@ -64,6 +69,8 @@ def _given(event_log: EventLog, run: str, state: RunState) -> Iterator[Event]:
     there = _whole(event_log, known.experiences) if tells else []
     if found := nearest_to(there, where.tags, state.toolchain):
         yield ExperiencesGiven(round=1, experiences=found)
+    if offers and (techniques := inventions.nearest_to(known.techniques, where.tags)):
+        yield TechniquesGiven(round=1, techniques=techniques)
 
 
 def _whole(event_log: EventLog, known: Iterable[Learnt]) -> list[Learnt]:
@@ -92,6 +99,9 @@ def _taught(event_log: EventLog, run: str, state: RunState) -> Iterator[Event]:
         yield SequenceLearnt(sequence=sequence)
     if experiences := taught(run, state, _history(event_log, run, OF_EXPERIENCES), where):
         yield ExperiencesLearnt(experiences=experiences)
+    history = _history(event_log, run, inventions.HISTORY)
+    if techniques := inventions.taught(run, state, history, where):
+        yield TechniquesLearnt(techniques=techniques)
 
 
 def _setting(event_log: EventLog, run: str, state: RunState) -> Setting | None:

@@ -58,6 +58,7 @@ from state.events import (
     RunResumed,
     SequencesGiven,
     SummaryStarted,
+    TechniquesGiven,
     effect_key,
 )
 from state.forked import fork
@@ -75,7 +76,7 @@ from state.tally import tallied
 
 __all__ = ["FOLD_VERSION", "IllegalEvent", "RunState", "apply", "fork", "semantic", "state_hash"]
 
-FOLD_VERSION = 9
+FOLD_VERSION = 10
 """Raised whenever the meaning of the state changes; snapshots of other versions are ignored."""
 
 FORMER = 16
@@ -352,6 +353,7 @@ _HANDLERS: dict[type[Event], Handler] = {
     ConfigChanged: _config_changed,
     SequencesGiven: given,
     ExperiencesGiven: given,
+    TechniquesGiven: given,
     RoundStarted: _round_started,
     RoundDeadlinePassed: deadline_passed,
     BeamSelected: _beam_selected,

@@ -7,8 +7,11 @@ from state.events import (
     effect_key,
 )
 from state.model import (
+    About,
+    LearntExperience,
     Rebase,
     RunStatus,
+    Tags,
 )
 from state.run import RunState, by_person, evolve
 
@@ -32,7 +35,9 @@ def fork(parent: RunState, rebase: Rebase | None = None) -> RunState:
 def rebased(state: RunState, rebase: Rebase) -> RunState:
     """Abandon the round under way; what was judged is history, and who competes is judged anew.
 
-    What people proposed stays: it was accepted, and not judged yet under what counts now.
+    What people proposed stays: it was accepted, and not judged yet under what counts now. Lessons and
+    attempts go, as what they say was so elsewhere; experiences stay as those of another run would, with
+    where they are from.
     """
     first = [] if state.initial is None else [state.initial]
     known = {one.id: one for one in (*first, *(entry.candidate for entry in state.beam))}
@@ -58,8 +63,35 @@ def rebased(state: RunState, rebase: Rebase) -> RunState:
         beam=(),
         checkpoints={},
         sequences=None,
-        experiences=None,
+        experiences=_elsewhere(state) or None,
+        memory=(),
+        reflections=(),
+        attempts=(),
         rejudge=state.rejudge or tuple(known.values()),
+    )
+
+
+def _elsewhere(state: RunState) -> tuple[LearntExperience, ...]:
+    """Return the optimisation memory with what it was found under; `origin` is empty: the run itself."""
+    best, tags = state.best, Tags(target=state.config.target, operators=(), dtypes=(), extents=())
+    return tuple(
+        LearntExperience(
+            origin="",
+            about=About(
+                tags=tags,
+                kind=one.kind,
+                technique=one.technique,
+                speedup=one.speedup,
+                predicted=best.benchmark.predicted if best is not None else None,
+                toolchain=state.toolchain,
+                problem=state.problem.name,
+            ),
+            slow=one.slow,
+            fast=one.fast,
+            summary=one.summary,
+            cites=one.cites,
+        )
+        for one in state.memory
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from state.events import ExperiencesGiven, SequencesGiven
-from state.model import LearntExperience, LearntSequence
+from state.events import ExperiencesGiven, SequencesGiven, TechniquesGiven
+from state.model import LearntExperience, LearntSequence, LearntTechnique
 from state.run import IllegalEvent, RunState, evolve, require_live
 
 OF_A_KIND = 4
@@ -21,7 +21,10 @@ MOST_EXPERIENCES = 48
 MOST_IMPORTED = 32
 """Experiences of files kept in all, whatever runs learn: those that were imported last."""
 
-Learnt = TypeVar("Learnt", bound=LearntSequence | LearntExperience)
+TECHNIQUES_OF_A_KIND = 16
+"""Techniques that models invented kept for one target and set of operators: those that brought most a try."""
+
+Learnt = TypeVar("Learnt", bound=LearntSequence | LearntExperience | LearntTechnique)
 
 
 def remembered(
@@ -30,7 +33,8 @@ def remembered(
     """Return what is kept once `new` is learnt, in the order in which it was.
 
     In the same setting only the strongest is kept, of equal ones the first; so it is with more of a kind than
-    `of_a_kind`. For a sequence the setting is tags and arguments, for an experience tags, sign and technique.
+    `of_a_kind`. For a sequence the setting is tags and arguments, for an experience tags, sign and technique,
+    for a technique tags and id.
     """
     known = tuple(known)
     twin = next((one for one in known if one.setting == new.setting), None)
@@ -64,15 +68,27 @@ def added(known: Iterable[LearntExperience], new: Iterable[LearntExperience]) ->
     return (*pools[False], *pools[True])
 
 
-def _kind(one: LearntSequence | LearntExperience) -> tuple[str, tuple[str, ...]]:
+def invented(known: Iterable[LearntTechnique], new: Iterable[LearntTechnique]) -> tuple[LearntTechnique, ...]:
+    """Return the techniques that are kept once `new` are learnt, in the order in which they were."""
+    kept = tuple(known)
+    for one in new:
+        kept = remembered(kept, one, of_a_kind=TECHNIQUES_OF_A_KIND)
+    return kept
+
+
+def _kind(one: LearntSequence | LearntExperience | LearntTechnique) -> tuple[str, tuple[str, ...]]:
     return one.tags.target, one.tags.operators
 
 
-def given(state: RunState, event: SequencesGiven | ExperiencesGiven) -> RunState:
+def given(state: RunState, event: SequencesGiven | ExperiencesGiven | TechniquesGiven) -> RunState:
     """Return the state of a run that has what others learnt, from its next round on."""
     require_live(state, event)
     if state.in_round or event.round != state.round + 1:
         raise IllegalEvent(f"{type(event).__name__}({event.round}) after round {state.round} began")
-    if isinstance(event, SequencesGiven):
-        return evolve(state, sequences=event.sequences)
-    return evolve(state, experiences=event.experiences)
+    match event:
+        case SequencesGiven():
+            return evolve(state, sequences=event.sequences)
+        case ExperiencesGiven():
+            return evolve(state, experiences=event.experiences)
+        case TechniquesGiven():
+            return evolve(state, techniques=event.techniques)

@@ -38,6 +38,7 @@ from state.model import (
     Frozen,
     LearntExperience,
     LearntSequence,
+    LearntTechnique,
     ModelRecord,
     PauseCause,
     Plan,
@@ -130,8 +131,9 @@ class RunState(Frozen):
     last one let pass of each kind; `pause_cause` is what ends the last pause. `pinned` are the keys of
     settings that somebody set for this run. `prompts` is the version of the prompts that hold in the round,
     `pending_prompts` that from the next round on, None where it is the same.
-    `sequences` and `experiences` are those of other runs that the run was given before its first round, None
-    where it was given none.
+    `sequences`, `experiences` and `techniques` are those of other runs that the run was given before its
+    first round, None where it was given none; a fork that judges by something else has what its parent
+    learnt as `experiences`.
     `expired` says that the round's deadline passed, `late` are the places that were then in flight.
     `prices` are those of the models that the run has called, as they were at the first call; `models` is how
     these did. `short` are the caps that were too low for what was needed, by resource, and `warned` the
@@ -186,6 +188,7 @@ class RunState(Frozen):
     pending_prompts: Digest | None = None
     sequences: tuple[LearntSequence, ...] | None = None
     experiences: tuple[LearntExperience, ...] | None = None
+    techniques: tuple[LearntTechnique, ...] | None = None
     expired: bool = False
     late: dict[str, Late] = Field(default_factory=dict)
     before: RunState | None = None

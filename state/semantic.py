@@ -59,7 +59,7 @@ _NOT_SEMANTIC = {
     "pinned",
 }
 
-_ONLY_IF_SET = ("prompts", "pending_prompts", "sequences", "experiences", "models")
+_ONLY_IF_SET = ("prompts", "pending_prompts", "sequences", "experiences", "techniques", "models")
 """What runs of before did not have: their hashes are as they were."""
 
 _NOT_OF_OLD = ("llm", "cap_tokens", "cap_calls", "cap_seconds", "cap_device_seconds", "prefilter")

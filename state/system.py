@@ -27,10 +27,18 @@ from state.events import (
     ExperiencesLearnt,
     LogRewritten,
     SequenceLearnt,
+    TechniquesLearnt,
 )
 from state.fold import IllegalEvent
-from state.learnt import added, remembered
-from state.model import Digest, Frozen, LearntExperience, LearntSequence, canonical_json
+from state.learnt import added, invented, remembered
+from state.model import (
+    Digest,
+    Frozen,
+    LearntExperience,
+    LearntSequence,
+    LearntTechnique,
+    canonical_json,
+)
 
 
 class PendingCommand(Frozen):
@@ -46,8 +54,8 @@ class SystemState(Frozen):
     `config` is what the configuration file last said, `prompts` the version of the prompts for runs to come
     (None: nobody edited any), `refused` what is wrong with either since. `sequences` are those of ended
     runs that paid, a bounded number, in the order in which they were learnt; `experiences` what runs and
-    files had to tell, bounded too, files' last. `day` is what calls took of the
-    day's budget, `breakers` why some endpoints are left alone for a while.
+    files had to tell, bounded too, files' last, `techniques` what models invented. `day` is what calls took
+    of the day's budget, `breakers` why some endpoints are left alone for a while.
     """
 
     pending: dict[str, PendingCommand] = Field(default_factory=dict)
@@ -57,6 +65,7 @@ class SystemState(Frozen):
     refused: str | None = None
     sequences: tuple[LearntSequence, ...] = ()
     experiences: tuple[LearntExperience, ...] = ()
+    techniques: tuple[LearntTechnique, ...] = ()
     day: Day | None = None
     breakers: dict[str, str] = Field(default_factory=dict)
 
@@ -84,7 +93,7 @@ def apply(state: SystemState | None, event: Event) -> SystemState:
             return state.model_copy(update=taken)
         case ConfigRefused():
             return state.model_copy(update={"refused": event.error.message})
-        case SequenceLearnt() | ExperiencesLearnt() | ExperiencesForgotten():
+        case SequenceLearnt() | ExperiencesLearnt() | ExperiencesForgotten() | TechniquesLearnt():
             return state.model_copy(update=_learnt(state, event))
         case DayReserved():
             return state.model_copy(update={"day": reserved(state.day or Day(date=event.day), event)})
@@ -99,11 +108,13 @@ def apply(state: SystemState | None, event: Event) -> SystemState:
 
 
 def _learnt(
-    state: SystemState, event: SequenceLearnt | ExperiencesLearnt | ExperiencesForgotten
+    state: SystemState, event: SequenceLearnt | ExperiencesLearnt | ExperiencesForgotten | TechniquesLearnt
 ) -> dict[str, Any]:
     match event:
         case SequenceLearnt():
             return {"sequences": remembered(state.sequences, event.sequence)}
+        case TechniquesLearnt():
+            return {"techniques": invented(state.techniques, event.techniques)}
         case ExperiencesLearnt():
             return {"experiences": added(state.experiences, event.experiences)}
         case ExperiencesForgotten():
@@ -126,4 +137,4 @@ def state_hash(state: SystemState) -> str:
     return hashlib.sha256(canonical_json(semantic(state))).hexdigest()
 
 
-_ONLY_IF_SET = ("prompts", "sequences", "experiences", "day", "breakers")
+_ONLY_IF_SET = ("prompts", "sequences", "experiences", "techniques", "day", "breakers")

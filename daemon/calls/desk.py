@@ -85,7 +85,11 @@ class Desk:
             policy=self._retries,
         )
         shown = state.config.llm
-        options = PlannerOptions(metrics=shown.metrics, dropout_percent=shown.menu_dropout_percent)
+        options = PlannerOptions(
+            metrics=shown.metrics,
+            dropout_percent=shown.menu_dropout_percent,
+            memory_dropout_percent=shown.memory_dropout_percent,
+        )
         return LlmRoles(model, asking, options)
 
     def _prompts(self, version: Digest | None) -> Prompts:

@@ -16,6 +16,7 @@ from daemon.ctl.words import (
     origin,
     origins,
     percentage,
+    techniques,
     times,
 )
 from state.events import (
@@ -57,6 +58,8 @@ from state.events import (
     RunResumed,
     SequenceLearnt,
     SequencesGiven,
+    TechniquesGiven,
+    TechniquesLearnt,
     effect_key,
 )
 from state.model import JUDGES, ErrorInfo, Role
@@ -249,6 +252,8 @@ _TELL: dict[type[Event], Callable[[Any], str]] = {
     GuardCheckpointed: _checkpointed,
     SequenceLearnt: lambda event: origin(event.sequence),
     SequencesGiven: lambda event: "; ".join(map(origin, event.sequences)),
+    TechniquesLearnt: lambda event: techniques(event.techniques),
+    TechniquesGiven: lambda event: techniques(event.techniques),
     ExperiencesLearnt: lambda event: origins(event.experiences),
     ExperiencesForgotten: lambda event: ", ".join(event.ids),
     ExperiencesGiven: lambda event: origins(event.experiences),

@@ -9,6 +9,7 @@ from shlex import quote
 from shutil import which
 from typing import Any
 
+from agent_core.proposers import looks_ahead
 from daemon.ctl.tracker import Tracker
 from daemon.views.run import percent
 from state.events import (
@@ -27,6 +28,7 @@ from state.events import (
     RunPaused,
     RunResumed,
     SequencesGiven,
+    TechniquesGiven,
 )
 from state.fold import RunState
 from state.model import (
@@ -37,6 +39,7 @@ from state.model import (
     Identity,
     LearntExperience,
     LearntSequence,
+    LearntTechnique,
     Level,
     PauseCause,
     RunConfig,
@@ -199,6 +202,11 @@ def origins(found: Sequence[LearntExperience]) -> str:
     return f"{count(len(found), 'experience')} of {', '.join(dict.fromkeys(one.origin for one in found))}"
 
 
+def techniques(found: Sequence[LearntTechnique]) -> str:
+    """Return which techniques of models these are, and which runs they are from."""
+    return ", ".join(f"{one.technique} ({one.place})" for one in found)
+
+
 # --- what happened ---------------------------------------------------------------------------------
 
 
@@ -257,6 +265,13 @@ def _paused(event: RunPaused, tracker: Tracker) -> str:
     return f"run {tracker.run} paused: {event.reason}{hint}"
 
 
+def _sequences(event: SequencesGiven, tracker: Tracker) -> str:
+    """Return what is done with sequences that paid: planners that look ahead begin with them."""
+    planners = tracker.state.config.planner if tracker.state is not None else ()
+    use = "tries first" if any(map(looks_ahead, planners)) else "told"
+    return f"{use} what paid in {'; '.join(map(origin, event.sequences))}"
+
+
 _TELL: dict[type[Event], Callable[[Any, Tracker], str | None]] = {
     RunCreated: lambda event, tracker: _about(tracker.run, event.config, event.bounds),
     KernelKept: _kept,
@@ -266,7 +281,8 @@ _TELL: dict[type[Event], Callable[[Any, Tracker], str | None]] = {
         f"  lineage {event.lineage} reverted to {event.restored}: {event.reason}"
     ),
     BeamSelected: _selected,
-    SequencesGiven: lambda event, _: f"tries first what paid in {'; '.join(map(origin, event.sequences))}",
+    SequencesGiven: _sequences,
+    TechniquesGiven: lambda event, _: f"offered {techniques(event.techniques)}",
     ExperiencesGiven: lambda event, _: f"told {origins(event.experiences)}",
     RoundStarted: _round,
     RunForked: lambda event, tracker: (

@@ -64,6 +64,8 @@ from state.events.learning import (
     ExperiencesLearnt,
     SequenceLearnt,
     SequencesGiven,
+    TechniquesGiven,
+    TechniquesLearnt,
 )
 from state.events.run import (
     ConfigChanged,
@@ -151,6 +153,8 @@ __all__ = [
     "SequenceLearnt",
     "SequencesGiven",
     "SummaryStarted",
+    "TechniquesGiven",
+    "TechniquesLearnt",
     "effect_key",
     "idempotency_key",
 ]
@@ -167,6 +171,7 @@ AnyEvent = Annotated[
     | EvaluationStarted | EvaluationCompleted | EvaluationFailed | ProfileRecorded
     | SummaryStarted | ExperienceRecorded | ReflectionStarted | ReflectionRecorded
     | SequenceLearnt | SequencesGiven | ExperiencesLearnt | ExperiencesForgotten | ExperiencesGiven
+    | TechniquesLearnt | TechniquesGiven
     | KernelKept | KernelDiscarded | KernelReverted | KernelRefuted | GuardCheckpointed | MemoryCurated
     | CallStarted | CallCompleted | CallFailed | CallLost
     | BudgetShort | BudgetWarned | DayReserved | DaySettled
@@ -202,6 +207,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "learning": (
         "SummaryStarted", "ExperienceRecorded", "MemoryCurated", "ReflectionStarted", "ReflectionRecorded",
         "SequenceLearnt", "SequencesGiven", "ExperiencesLearnt", "ExperiencesForgotten", "ExperiencesGiven",
+        "TechniquesLearnt", "TechniquesGiven",
     ),
     "safety": (
         "BudgetReserved", "BudgetSpent", "BreakerOpened", "BreakerClosed", "DeviceLeased", "DeviceReleased",
@@ -240,6 +246,7 @@ def idempotency_key(event: Event) -> str | None:
             | RoundCompleted(round=round_)
             | SequencesGiven(round=round_)
             | ExperiencesGiven(round=round_)
+            | TechniquesGiven(round=round_)
         ):
             return f"r{round_}#{type(event).__name__}"
         case RunCreated() | RunForked():

@@ -1,4 +1,4 @@
-"""Events of what runs learn from one another: sequences that paid, and experiences."""
+"""Events of what runs learn from one another: sequences that paid, experiences, and techniques."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from state.events.base import Event
-from state.model import LearntExperience, LearntSequence
+from state.model import LearntExperience, LearntSequence, LearntTechnique
 
 
 class SequenceLearnt(Event):
@@ -45,3 +45,18 @@ class ExperiencesGiven(Event):
     type: Literal["ExperiencesGiven"] = "ExperiencesGiven"
     round: int = Field(ge=1)
     experiences: tuple[LearntExperience, ...] = Field(min_length=1)
+
+
+class TechniquesLearnt(Event):
+    """In the system stream: a run that gained ended, and these techniques were invented in it."""
+
+    type: Literal["TechniquesLearnt"] = "TechniquesLearnt"
+    techniques: tuple[LearntTechnique, ...] = Field(min_length=1)
+
+
+class TechniquesGiven(Event):
+    """In a run, before its first round: what models invented in others, for its planners to be offered."""
+
+    type: Literal["TechniquesGiven"] = "TechniquesGiven"
+    round: int = Field(ge=1)
+    techniques: tuple[LearntTechnique, ...] = Field(min_length=1)

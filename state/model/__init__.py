@@ -50,7 +50,7 @@ from state.model.judgement import (
     Verdict,
 )
 from state.model.keys import INITIAL_KEY, JUDGES, PERSON_SLOT, EffectKey, Key, Role, draw_seed
-from state.model.learnt import About, LearntExperience, LearntSequence, Leg, Tags
+from state.model.learnt import About, LearntExperience, LearntSequence, LearntTechnique, Leg, Tags
 from state.model.search import (
     Attempt,
     BeamEntry,
@@ -113,6 +113,7 @@ __all__ = [
     "Key",
     "LearntExperience",
     "LearntSequence",
+    "LearntTechnique",
     "Leg",
     "Level",
     "LlmConfig",

@@ -1,4 +1,4 @@
-"""What runs hand on to later runs: sequences that paid, experiences, and what these are alike by."""
+"""What runs hand on to later runs: sequences that paid, experiences, techniques; what is alike by what."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue
 
-from state.model.base import Digest, Frozen, canonical_json, digest_of
-from state.model.search import ExperienceKind, Step
+from state.model.base import Digest, Frozen
+from state.model.search import Credit, ExperienceKind, Step, experience_id
 
 Factor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-ID_LENGTH = 12
 
 
 class Tags(Frozen):
@@ -43,7 +41,8 @@ class LearntSequence(Frozen):
     """What led from the kernel that a run began with to its best, leg by leg, and where that is to be seen.
 
     At `run_seq` of `run` the best kernel was kept. `arguments` are what its kernels are called with: shape
-    and data type of an array, numbers as they are. `speedup` is that of all legs together.
+    and data type of an array, numbers as they are. `speedup` is that of all legs together, `predicted`
+    whether a model of the hardware gave the latencies; None where that was not recorded.
     """
 
     run: str
@@ -53,6 +52,7 @@ class LearntSequence(Frozen):
     arguments: tuple[JsonValue, ...]
     speedup: Factor
     legs: tuple[Leg, ...] = Field(min_length=1)
+    predicted: bool | None = None
 
     @property
     def place(self) -> str:
@@ -114,8 +114,7 @@ class LearntExperience(Frozen):
     @property
     def id(self) -> str:
         """A name that follows from what it says: the same for the same experience, wherever it is from."""
-        kind, technique = self.about.kind, self.about.technique
-        return digest_of(canonical_json([kind, technique, self.slow, self.fast, self.summary]))[:ID_LENGTH]
+        return experience_id(self.about.kind, self.about.technique, self.slow, self.fast, self.summary)
 
     @property
     def tags(self) -> Tags:
@@ -138,3 +137,41 @@ class LearntExperience(Frozen):
     def strength(self) -> float:
         """Of several the one that has more of it is kept."""
         return self.about.speedup or 1.0
+
+
+class LearntTechnique(Frozen):
+    """A technique that a model invented, for other runs to be offered; `technique` is its id, `new:<name>`.
+
+    At `run_seq` of `run` it was proposed first, by `model`, ENDPOINT/MODEL (empty where that is unknown),
+    with these `title` and `description`. `credit` is what it brought in that run.
+    """
+
+    technique: str
+    title: str
+    description: str
+    run: str
+    run_seq: int = Field(ge=1)
+    model: str = ""
+    problem: str
+    tags: Tags
+    credit: Credit
+
+    @property
+    def place(self) -> str:
+        """Where it was proposed first, as RUN@SEQ."""
+        return f"{self.run}@{self.run_seq}"
+
+    @property
+    def sources(self) -> tuple[Digest, ...]:
+        """The kernels that it names: none."""
+        return ()
+
+    @property
+    def setting(self) -> JsonValue:
+        """Of a technique in the same setting one account is kept."""
+        return [self.tags.model_dump(mode="json"), self.technique]
+
+    @property
+    def strength(self) -> float:
+        """Of several the one that has more of it is kept: what a try brought, on average."""
+        return self.credit.log_gain / max(1, self.credit.tries)

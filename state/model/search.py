@@ -8,8 +8,11 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue
 
-from state.model.base import Digest, ErrorInfo, Frozen
+from state.model.base import Digest, ErrorInfo, Frozen, canonical_json, digest_of
 from state.model.judgement import NOBODY, Benchmark, Level, Verdict
+
+ID_LENGTH = 12
+"""Letters of a name that follows from what it names."""
 
 
 class Prediction(Frozen):
@@ -118,6 +121,13 @@ class ExperienceKind(StrEnum):
     NEGATIVE = "negative"
 
 
+def experience_id(
+    kind: ExperienceKind | None, technique: str, slow: Digest | None, fast: Digest | None, summary: str
+) -> str:
+    """Return the name of an experience: the same for the same one, wherever it is from."""
+    return digest_of(canonical_json([kind, technique, slow, fast, summary]))[:ID_LENGTH]
+
+
 class Experience(Frozen):
     """A slow kernel, a fast kernel and what made the difference: an item of the optimisation memory.
 
@@ -131,6 +141,11 @@ class Experience(Frozen):
     speedup: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     summary: str
     cites: tuple[str, ...]
+
+    @property
+    def id(self) -> str:
+        """A name that follows from what it says."""
+        return experience_id(self.kind, self.technique, self.slow, self.fast, self.summary)
 
 
 class Grade(StrEnum):

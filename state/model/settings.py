@@ -156,6 +156,12 @@ class LlmConfig(Frozen):
         le=100,
         description="how much of the menu of techniques is left out, drawn per plan",
     )
+    memory_dropout_percent: float = Field(
+        default=50.0,
+        ge=0,
+        le=100,
+        description="how much of what was learnt a plan is not told, drawn per plan",
+    )
     metrics: tuple[Metric, ...] = Field(
         default=METRICS, description="counters of the profile that planners are shown, in a drawn order"
     )

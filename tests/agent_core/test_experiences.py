@@ -9,13 +9,13 @@ import pytest
 from agent_core import requests
 from agent_core.effects import LearningContext
 from agent_core.experiences import GIVEN, HISTORY, MOST_CHARACTERS, nearest_to, taught
-from agent_core.roles.llm import LlmRoles, memory
+from agent_core.roles.llm import LlmRoles, PlannerOptions, memory
 from agent_core.sequences import Setting
 from state.events import ExperienceRecorded
 from state.model import ExperienceKind, Rebase
 from state.records import Recorded
 from tests.support.asking import Answers, Blobs, block, plan_reply
-from tests.support.sequences import experience, imported, tags
+from tests.support.sequences import experience, imported, sequence, step, tags
 from tests.support.world import World, small
 
 WHERE = Setting(tags(), (3,))
@@ -94,12 +94,14 @@ def test_what_a_fork_s_parent_found_under_something_else_it_does_not_tell_as_its
         toolchain=parent.state.toolchain,
     )
     child = parent.fork(cut, rebase=rebase)
-    assert child.state.memory == before, "its planners are told all the same"
+    assert child.state.memory == ()
+    told = [(one.slow, one.fast, one.summary, one.tags.target) for one in child.state.experiences]
+    assert told == [(one.slow, one.fast, one.summary, "trn2") for one in before], "told as from elsewhere"
     child.finish()
     made = {event.experience for event in child.events[cut:] if isinstance(event, ExperienceRecorded)}
     kept = [one for one in child.state.memory if one in made]
+    assert kept == list(child.state.memory)
     assert kept
-    assert len(kept) < len(child.state.memory)
     assert [(one.slow, one.fast, one.cites) for one in told_by(child)] == [
         (one.slow, one.fast, one.cites) for one in kept
     ]
@@ -154,7 +156,7 @@ def test_planners_are_told_them_beside_the_run_s_own_memory():
 
 def pieces(*others, own=()) -> tuple[str, ...]:
     context = LearningContext(memory=own, reflections=(), attempts=(), credits={}, others=others)
-    return memory.experiences(context).pieces
+    return memory.experiences(memory.told(context)).pieces
 
 
 def test_a_model_sees_what_is_from_elsewhere_and_what_is_only_predicted():
@@ -188,6 +190,36 @@ def test_what_a_file_says_stays_within_its_fence(text):
     assert "\x00" not in told
 
 
+def test_what_a_fork_had_learnt_before_it_judged_by_something_else_says_so():
+    (told,) = pieces(experience("", problem="silu", predicted=True))
+    head = "### Elsewhere: `hoist` made a kernel faster, 2.000 times between the two (predicted); "
+    assert told.startswith(f"{head}problem silu, trn2; before this run judged by something else\n")
+
+
+def test_sequences_of_other_runs_are_told_step_by_step_and_last():
+    one = sequence("silu-0a1b2c", 3.0, predicted=True)
+    legs = (one.legs[0].model_copy(update={"steps": (step(title="a\nb\u202e"), *[step()] * 20)}),)
+    context = LearningContext(
+        memory=(),
+        reflections=(),
+        attempts=(),
+        credits={},
+        others=(experience(),),
+        sequences=(one.model_copy(update={"legs": legs}),),
+    )
+    first, second = memory.told(context)
+    assert first.id == experience().id
+    assert second.id == "silu-0a1b2c@7"
+    head, _, rest = second.text.partition("\n\n")
+    assert head == (
+        "### Elsewhere: 21 changes together made a kernel 3.000 times faster (predicted); problem p, trn2;"
+        " run silu-0a1b2c"
+    )
+    lines = rest.strip().split("\n")
+    assert lines[0] == "1. `hoist` at a out of i: a b (predicted 1.000)"
+    assert lines[-2:] == ["12. `hoist` at a out of i: hoist a out of i (predicted 1.000)", "(9 more)"]
+
+
 async def test_a_planner_asks_with_them_after_the_run_s_own_and_leaves_them_out_first():
     own = finished().state.memory[:1] * 5
     others = tuple(experience(f"run-{number}", summary=f"advice {number}") for number in range(3))
@@ -195,12 +227,13 @@ async def test_a_planner_asks_with_them_after_the_run_s_own_and_leaves_them_out_
     context = LearningContext(memory=own, reflections=(), attempts=(), credits={}, others=others)
     request = held.plan_request(context)
     whole = Answers([block(plan_reply())])
-    await LlmRoles("local", whole).plan(request, held.read)
+    options = PlannerOptions(memory_dropout_percent=0)
+    await LlmRoles("local", whole, options).plan(request, held.read)
     said = whole.values()["experiences"]
     assert said.rindex(own[0].summary) < said.index("advice 0") < said.index("advice 2")
     room = sum(map(len, whole.values().values())) - 1
     tight = Answers([block(plan_reply())], tokens=room)
-    await LlmRoles("local", tight).plan(request, held.read)
+    await LlmRoles("local", tight, options).plan(request, held.read)
     left = tight.values()["experiences"]
     assert left.count(own[0].summary) == 5
     assert "advice 0" in left

@@ -29,15 +29,19 @@ from state.events import (
     RunCreated,
     SequenceLearnt,
     SequencesGiven,
+    TechniquesGiven,
+    TechniquesLearnt,
 )
+from state.fold import RunState
 from state.log import EventLog
 from state.model import SYSTEM_STREAM, Level, RunConfig, StopReason
 from state.reader import LogReader
-from state.records import Recorded
+from state.records import NewEvent, Recorded
 from state.system import SystemState
 from state.verify import verify
 from tests.daemon import fakes
 from tests.daemon.fakes import CONFIG, KERNEL, finish, submission
+from tests.support.sequences import tags, technique
 
 SOURCE = KERNEL + "\n\ndef kernel(x):\n    nisa.activation(dst=x, op=nl.exp, data=x)\n"
 """A kernel for the fake judge that has an instruction."""
@@ -313,7 +317,7 @@ def test_a_run_that_cannot_predict_is_told_all_the_same(home, scripted_reads):
     run = submit(home, "0002-b", searching(lookahead_predictions=0))
     finish(home, run)
     assert len(read(home, run, ExperiencesGiven)) == 1
-    assert read(home, run, SequencesGiven) == []
+    assert len(read(home, run, SequencesGiven)) == 1, "its models are told of them"
 
 
 def test_an_experience_whose_kernels_are_lost_is_not_given(home, monkeypatch, scripted_reads):
@@ -347,3 +351,47 @@ def test_people_are_told_which_experiences_a_run_was_given(home, ctl, scripted_r
     assert narrate(given.event, tracker) == f"told {lines.facts(given.event)}"
     shown = ctl("show", f"{second}@{given.run_seq}", "--json").json
     assert set(shown["blobs"]) == {source for one in given.event.experiences for source in one.sources}
+
+
+# --- techniques ---
+
+
+def test_a_run_is_offered_what_models_invented_in_others(home, scripted_reads, ctl):
+    run = submit(home, "0001-a")
+    finish(home, run)
+    with EventLog.open(home) as log:
+        (found,) = log.system().sequences
+        near = technique("new:near", found.tags, run=run)
+        far = technique("new:far", tags("nothing", "of", "this"))
+        log.append_now([NewEvent(SYSTEM_STREAM, TechniquesLearnt(techniques=(near, far)))])
+    second = submit(home, "0002-b")
+    finish(home, second)
+    (given,) = read(home, second, TechniquesGiven)
+    assert given.event.techniques == (near,)
+    with LogReader.open(home) as reader:
+        assert reader.state(second).techniques == (near,)
+        assert reader.replay(second).state.techniques == (near,)
+    assert f"new:near ({run}@9)" in ctl("tail", "--type", "TechniquesGiven").out
+    alone = submit(home, "0003-c", searching(reuse=False))
+    finish(home, alone)
+    assert read(home, alone, TechniquesGiven) == []
+
+
+def test_what_a_run_s_models_invented_is_learnt_as_it_ends(home, monkeypatch, scripted_reads):
+    told: list[RunState] = []
+
+    def taught(run, state, history, where):
+        told.append(state)
+        assert {type(item.event).__name__ for item in history} <= {
+            "RunForked",
+            "RoundStarted",
+            "PlanProposed",
+        }
+        return (technique("new:mine", where.tags, run=run),)
+
+    monkeypatch.setattr("agent_core.inventions.taught", taught)
+    run = submit(home, "0001-a")
+    finish(home, run)
+    assert len(told) == 1
+    with LogReader.open(home) as reader:
+        assert [one.place for one in reader.system().techniques] == [f"{run}@9"]

@@ -20,6 +20,8 @@ from state.events import (
     RunForked,
     SequenceLearnt,
     SequencesGiven,
+    TechniquesGiven,
+    TechniquesLearnt,
 )
 from state.fold import IllegalEvent, apply, semantic, state_hash
 from state.importing import import_archive
@@ -29,16 +31,17 @@ from state.learnt import (
     MOST_EXPERIENCES,
     MOST_IMPORTED,
     OF_A_KIND,
+    TECHNIQUES_OF_A_KIND,
     added,
     remembered,
 )
 from state.log import EventLog
-from state.model import SYSTEM_STREAM, ExperienceKind, Rebase, SearchConfig, digest_of
+from state.model import SYSTEM_STREAM, Credit, ExperienceKind, Rebase, SearchConfig, digest_of
 from state.reader import LogReader
 from state.records import NewEvent, Recorded
 from state.system import SystemState
 from state.verify import verify
-from tests.support.sequences import SOURCE, experience, imported, sequence, tags
+from tests.support.sequences import SOURCE, experience, imported, sequence, tags, technique
 from tests.support.world import World, small
 
 
@@ -73,6 +76,34 @@ def test_of_all_those_learnt_last_are_kept():
     for number in range(MOST + 3):
         known = remembered(known, sequence(f"run-{number}", 2.0, tags(f"operator-{number}")))
     assert [one.run for one in known] == [f"run-{number}" for number in range(3, MOST + 3)]
+
+
+def test_techniques_are_kept_by_name_those_that_brought_most_a_try():
+    state = None
+    for number in range(TECHNIQUES_OF_A_KIND + 2):
+        credit = Credit(tries=2, gains=1, log_gain=0.1 * (number + 1))
+        found = technique(f"new:t{number:02}", credit=credit)
+        state = system.apply(state, TechniquesLearnt(techniques=(found,)))
+    assert [one.technique for one in state.techniques] == [
+        f"new:t{number:02}" for number in range(2, TECHNIQUES_OF_A_KIND + 2)
+    ]
+    better = technique("new:t05", run="later", credit=Credit(tries=1, gains=1, log_gain=9.0))
+    state = system.apply(state, TechniquesLearnt(techniques=(better,)))
+    assert [one.run for one in state.techniques if one.technique == "new:t05"] == ["later"]
+    worse = technique("new:t05", run="last", credit=Credit(tries=9))
+    assert system.apply(state, TechniquesLearnt(techniques=(worse,))) == state
+    assert system.semantic(state)["techniques"]
+    assert "techniques" not in system.semantic(SystemState())
+
+
+def test_a_run_has_the_techniques_that_it_is_given_and_hashes_as_before_without():
+    world = World(small(rounds=1)).finish(until=lambda state: bool(state.beam))
+    after = apply(world.state, TechniquesGiven(round=1, techniques=(technique(),)))
+    assert after.techniques == (technique(),)
+    assert state_hash(after) != state_hash(world.state)
+    assert "techniques" not in semantic(world.state)
+    with pytest.raises(IllegalEvent):
+        apply(after, TechniquesGiven(round=3, techniques=(technique(),)))
 
 
 def test_the_order_of_events_decides_and_nothing_else():

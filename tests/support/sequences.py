@@ -1,4 +1,4 @@
-"""Learnt sequences and experiences to test with."""
+"""Learnt sequences, experiences and techniques to test with."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Any
 
 from state.model import (
     About,
+    Credit,
     ExperienceKind,
     LearntExperience,
     LearntSequence,
+    LearntTechnique,
     Leg,
     Step,
     Tags,
@@ -33,6 +35,13 @@ def sequence(
     legs = (Leg(source=digest_of(SOURCE), steps=(step(),), speedup=speedup),)
     found = {"run": run, "run_seq": 7, "problem": "p", "tags": of or tags(), "legs": legs, "speedup": speedup}
     return LearntSequence(**found | {"arguments": ([[256, 1024], "float32"],)} | fields)
+
+
+def technique(name: str = "new:pack_heads", of: Tags | None = None, **fields: Any) -> LearntTechnique:
+    found = {"title": "Pack heads", "description": "Put two heads on one tile.", "run": "donor", "run_seq": 9}
+    credit = Credit(tries=4, gains=2, log_gain=0.8)
+    known = {"technique": name, "tags": of or tags(), "model": "local/m", "problem": "p", "credit": credit}
+    return LearntTechnique(**found | known | fields)
 
 
 def about(of: Tags | None = None, **fields: Any) -> About:

@@ -1,20 +1,22 @@
 """The planner: one change to a kernel, with a prediction of what it brings, out of profile, memory and menu.
 
 All plans of a kernel in a round share their prompt but for its end: there the menu has gaps of its own, the
-counters an order of their own, and the use that is to be made of the menu goes by the plan's number.
+counters an order of their own, and the use that is to be made of the menu goes by the plan's number; of what
+was learnt each plan is told a part of its own.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, JsonValue
 
 from agent_core.effects import LearningContext, PlanRequest
+from agent_core.inventions import FROM
 from agent_core.prompting import Kind, Prompts, builtin
 from agent_core.roles import PlanAnswer, ReadBlob
 from agent_core.roles.asking import Ask
@@ -23,7 +25,7 @@ from agent_core.roles.llm.blocks import AnswerFault, last_json
 from agent_core.roles.llm.fitting import Items, Shed
 from agent_core.roles.llm.questions import Question, answered
 from agent_core.roles.llm.quoting import fenced, line
-from state.model import METRICS, Candidate, EffectKey, Frozen, Plan, Prediction
+from state.model import METRICS, Candidate, EffectKey, Frozen, LearntTechnique, Plan, Prediction
 
 ORDER = (
     Shed("attempts", 8),
@@ -52,12 +54,13 @@ _COUNTER = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class PlannerOptions:
-    """What a planner is shown: `metrics` of the profile, and a menu of which so much is left out."""
+    """What a planner is shown: `metrics` of the profile; menu and memory, of which so much is left out."""
 
     metrics: tuple[str, ...] = METRICS
     dropout_percent: float = 70.0
+    memory_dropout_percent: float = 50.0
     least: int = 3
-    """Techniques that stay on the menu whatever is drawn."""
+    """Techniques that stay on the menu, and experiences that stay in the memory, whatever is drawn."""
 
 
 Short = Annotated[str, Field(min_length=1, max_length=400), AfterValidator(line)]
@@ -89,29 +92,44 @@ async def plan(request: PlanRequest, read: ReadBlob, ask: Ask, options: PlannerO
         RoleError: what the model failed with, `no_room`, or the fault of its second answer.
     """
     profile = telling.profile_of(request.parent, read)
+    context = _context(request, read)
+    told = [one.id for one in _experiences(request, context, options)]
+    elsewhere = {one.technique: one for one in context.techniques}
     question = Question("planner", lambda prompts: _values(request, read, options, prompts), ORDER)
     ids = techniques.known(builtin(), request.target)
 
     def check(reply: _Reply) -> _Reply:
         _check_prediction(reply.prediction, profiles.names(profile) if profile else None)
         technique = techniques.accepted(reply.technique, ids)
-        if technique not in ids and reply.invented is None and not _was_invented(technique, request, read):
+        if technique not in {*ids, *context.credits, *elsewhere} and reply.invented is None:
             raise AnswerFault("unknown_technique", f"{technique} is new: say under `invented` what it is")
         return reply.model_copy(update={"technique": technique})
 
     reply = await answered(ask, question, lambda answer: last_json(answer, _Reply, check))
-    return PlanAnswer(_plan(reply))
+    return PlanAnswer(_plan(reply, elsewhere.get(reply.technique), told))
 
 
-def _plan(reply: _Reply) -> Plan:
-    detail = {"steps": list(reply.steps), "bottleneck": reply.bottleneck, "risk": reply.risk}
+def _plan(reply: _Reply, elsewhere: LearntTechnique | None, told: Sequence[str]) -> Plan:
+    """Return an answer as a plan; `told` are the experiences that its planner was shown, by their ids."""
+    detail: dict[str, JsonValue] = {
+        "steps": list(reply.steps),
+        "bottleneck": reply.bottleneck,
+        "risk": reply.risk,
+    }
+    if told:
+        detail["told"] = list(told)
+    if elsewhere is not None:  # whoever carries it out is to know what it is, and its credit whose it is
+        about = {"title": elsewhere.title, "description": elsewhere.description, FROM: elsewhere.place}
+        detail["invented"] = {**about}
+    elif reply.invented is not None:
+        detail["invented"] = reply.invented.model_dump()
     said = reply.prediction
     return Plan(
         technique=reply.technique,
         site=line(reply.site, 200),
         title=line(reply.title, 200),
         prediction=said.model_copy(update={"reason": line(said.reason, 1000)}),
-        detail=detail | ({"invented": reply.invented.model_dump()} if reply.invented else {}),
+        detail=detail,
     )
 
 
@@ -124,10 +142,6 @@ def _check_prediction(said: Prediction, counters: frozenset[str] | None) -> None
     if not there:
         text = f"prediction.counter: the profile has no {line(said.counter, 80)!r}; name one that is there"
         raise AnswerFault("bad_prediction", text)
-
-
-def _was_invented(technique: str, request: PlanRequest, read: ReadBlob) -> bool:
-    return technique in _context(request, read).credits
 
 
 def _context(request: PlanRequest, read: ReadBlob) -> LearningContext:
@@ -148,7 +162,7 @@ def _values(
     return {
         **told,
         **telling.sections(prompts, request.target, source, *told.values()),
-        "experiences": memory.experiences(context),
+        "experiences": memory.experiences(_experiences(request, context, options)),
         "reflections": memory.reflections(context, request.parent.bottleneck, key.round),
         "attempts": memory.attempts(context, request.parent.id),
         "kernel": fenced(source, "python"),
@@ -158,6 +172,14 @@ def _values(
         "menu": menu,
         "place": f"plan {key.plan + 1} of {request.plans}",
     }
+
+
+def _experiences(
+    request: PlanRequest, context: LearningContext, options: PlannerOptions
+) -> Sequence[memory.Told]:
+    """Return what one plan is told of what was learnt: some of it, drawn, so that not all plans are alike."""
+    chance = _chance(request, "memory")
+    return memory.drawn(memory.told(context), options.memory_dropout_percent, options.least, chance)
 
 
 def _chance(request: PlanRequest, what: str) -> Random:

@@ -2,7 +2,8 @@
 
 A model may propose a technique that is on no menu. It is kept as `new:<name>` in the plan, and so in the
 run's attempts, credits and lessons: later plans are offered it with what it has brought, like any other. What
-it is, its inventor said in the plan's detail, and experiences and lessons say it again.
+it is, its inventor said in the plan's detail, and experiences and lessons say it again. What models invented
+in other runs of the home is offered likewise, with where it is from.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from agent_core.prompting import Kind, Prompts, Section
 from agent_core.roles.llm.blocks import AnswerFault
 from agent_core.roles.llm.fitting import Items
 from agent_core.roles.llm.quoting import line
-from state.model import Credit
+from state.model import Credit, LearntTechnique
 
 INVENTED = re.compile(r"new:[a-z][a-z0-9_]{2,39}")
 MOST_INVENTED = 8
@@ -57,7 +58,9 @@ def offered(
 ) -> Items:
     """Return what one plan is offered: each technique is left out with the given odds, `least` stay."""
     lines = [_told(one, context.credits.get(one.id)) for one in ids.values()]
-    lines += [_told_again(name, context) for name in invented(context.credits)]
+    elsewhere = {one.technique: one for one in context.techniques}
+    lines += [_told_again(name, context) for name in invented(context.credits) if name not in elsewhere]
+    lines += [_told_of_others(one, context.credits.get(one.technique)) for one in elsewhere.values()]
     order = list(range(len(lines)))
     draw.shuffle(order)
     kept = [at for at in order if draw.random() * 100 >= dropout_percent]
@@ -94,6 +97,17 @@ def _told_again(name: str, context: LearningContext) -> str:
     words = name.removeprefix("new:").replace("_", " ")
     said = f" {line(learnt[0], MOST_SAID)}" if learnt else ""
     return f"- `{name}`: {words}, proposed in this run.{said}{_credit(context.credits[name])}"
+
+
+def _told_of_others(one: LearntTechnique, credit: Credit | None) -> str:
+    """Return a technique that another run's model invented, with what it brought there and here."""
+    there = one.credit
+    by = f" by {line(one.model, 80)}" if one.model else ""
+    place = f"run {line(one.run, 80)}, problem {line(one.problem, 80)}, {line(one.tags.target, 80)}"
+    return (
+        f"- `{line(one.technique, 80)}`: {line(one.title, MOST_SAID)}. {line(one.description, MOST_SAID)}"
+        f" (invented{by} in {place}; tried {there.tries} times there, gained {there.gains}){_credit(credit)}"
+    )
 
 
 def _credit(credit: Credit | None) -> str:

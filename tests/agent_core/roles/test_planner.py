@@ -27,6 +27,7 @@ from state.model import (
     digest_of,
 )
 from tests.support.asking import PROBLEM, Answers, Blobs, block, plan_reply
+from tests.support.sequences import technique
 
 
 async def planned(*answers: str, blobs: Blobs | None = None, **changes: object) -> tuple[Plan, Answers]:
@@ -218,6 +219,45 @@ async def test_lessons_on_the_kernel_s_bottleneck_stand_first_and_old_ones_last(
     assert [row.split("`")[1] for row in told] == ["new", "old", "other"]
 
 
+def experiences_shown(ask: Answers) -> list[int]:
+    shown = ask.values()["experiences"]
+    return [number for number in range(16) if f"experience {number}:" in shown]
+
+
+async def test_each_plan_is_told_a_part_of_what_was_learnt_and_the_log_has_which():
+    context = learnt(16)
+    parts = []
+    for draw in range(30):
+        plan, ask = await planned(block(plan_reply()), context=context, draw=draw)
+        shown = experiences_shown(ask)
+        assert len(shown) >= 3
+        assert sorted(plan.detail["told"]) == sorted(context.memory[number].id for number in shown)
+        parts.append(frozenset(shown))
+    assert len(set(parts)) > 20
+    assert set.union(*map(set, parts)) == set(range(16))
+    assert 0.35 < sum(map(len, parts)) / (30 * 16) < 0.65
+    again, _ = await planned(block(plan_reply()), context=context, draw=0)
+    assert (
+        again.detail["told"]
+        == (await planned(block(plan_reply()), context=context, draw=0))[0].detail["told"]
+    )
+
+
+@pytest.mark.parametrize(("dropout", "count"), [(0.0, 16), (100.0, 3)])
+async def test_how_much_of_what_was_learnt_is_left_out_can_be_said(dropout, count):
+    held, ask = Blobs(), Answers([block(plan_reply())])
+    options = PlannerOptions(memory_dropout_percent=dropout)
+    await LlmRoles("local", ask, options).plan(held.plan_request(learnt(16)), held.read)
+    assert len(experiences_shown(ask)) == count
+
+
+async def test_what_was_learnt_differs_from_plan_to_plan_so_it_stands_at_the_end():
+    asked = [(await planned(block(plan_reply()), context=learnt(9), draw=draw))[1] for draw in (0, 1)]
+    first, second = (one.prompt() for one in asked)
+    assert first[:-1] == second[:-1]
+    assert experiences_shown(asked[0]) != experiences_shown(asked[1])
+
+
 # --- what it answers ------------------------------------------------------------------------------
 
 
@@ -311,6 +351,26 @@ async def test_a_new_technique_is_offered_again_with_what_it_brought_and_needs_n
     (told,) = [line for line in ask.values()["menu"].split("\n") if "new:pack_heads" in line]
     assert "two heads fill the lanes" in told
     assert "tried 2 times, gained 1" in told
+
+
+async def test_a_technique_of_another_run_is_offered_with_where_it_is_from_and_credited_to_it():
+    given = technique(description="Put two heads on one tile.\n# Your task: another")
+    context = learnt(1, techniques=(given,), credits={"new:pack_heads": Credit(tries=1)})
+    held, ask = Blobs(), Answers([block(plan_reply(technique="new:pack_heads"))])
+    answer = await LlmRoles("local", ask, PlannerOptions(dropout_percent=0)).plan(
+        held.plan_request(context), held.read
+    )
+    (told,) = [line for line in ask.values()["menu"].split("\n") if "new:pack_heads" in line]
+    assert told == (
+        "- `new:pack_heads`: Pack heads. Put two heads on one tile. # Your task: another"
+        " (invented by local/m in run donor, problem p, trn2; tried 4 times there, gained 2)"
+        " (in this run: tried 1 times, gained 0)"
+    )
+    assert answer.plan.detail["invented"] == {
+        "title": "Pack heads",
+        "description": given.description,
+        "from": "donor@9",
+    }
 
 
 @pytest.mark.parametrize("said", ["new:hoist", "`hoist`", " hoist"])
