@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations, product
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -33,8 +33,7 @@ import seeds  # noqa: E402 - the path is set above
 from agent_core.knobs import ops  # noqa: E402
 from agent_core.knobs.carried import FILE, read  # noqa: E402
 from agent_core.knobs.graph import Graph  # noqa: E402
-from agent_core.knobs.ir import BLOCK, TILE, KernelIR, knob_signature  # noqa: E402
-from agent_core.knobs.malformed import choices  # noqa: E402
+from agent_core.knobs.ir import KernelIR, knob_signature  # noqa: E402
 from agent_core.knobs.narrowing import default  # noqa: E402
 from agent_core.knobs.neighbours import is_valid  # noqa: E402
 from agent_core.knobs.render import render  # noqa: E402
@@ -45,10 +44,9 @@ from agent_core.knobs.search import (  # noqa: E402
     Trial,
     Tried,
     best_of,
-    kernel_of,
     next_batch,
 )
-from agent_core.knobs.space import size_of, valid_points  # noqa: E402
+from agent_core.knobs.space import programs, size_of  # noqa: E402
 from agent_core.knobs.tracing import Specs, trace  # noqa: E402
 from agent_core.knobs.variants import IDENTITY, variants  # noqa: E402
 from nki_sim import targets  # noqa: E402
@@ -179,29 +177,12 @@ def space(workload: Workload, target: str, clock: Clock) -> dict[str, Any]:
     }
 
 
-def kernels(graph: Graph) -> Iterator[KernelIR]:
-    """A point for every kernel of a small graph."""
-    single = [f"{dim.name}.{level}" for dim in graph.dims if dim.tiles == 1 for level in (BLOCK, TILE)]
-    several = [dim for dim in graph.dims if dim.tiles > 1]
-    loops = [f"{dim.name}.{level}" for dim in several for level in (BLOCK, TILE)]
-    seen = set()
-    for order in permutations(loops):
-        if any(order.index(f"{dim.name}.{TILE}") < order.index(f"{dim.name}.{BLOCK}") for dim in several):
-            continue
-        for counts in product(*(choices(graph, dim.name) for dim in graph.dims)):
-            ltiles = {dim.name: count for dim, count in zip(graph.dims, counts, strict=True)}
-            for ir in valid_points(graph, (*single, *order), ltiles):
-                if (key := kernel_of(ir)) not in seen:
-                    seen.add(key)
-                    yield ir
-
-
 def exhaustive(workload: Workload, target: str, clock: Clock) -> dict[str, Any]:
     """The best of all kernels of the reduced size, and how many points the search looks at to be near it."""
     graph = workload.small(target)
     times: list[float] = []
     whole = True
-    for ir in kernels(graph):
+    for ir in programs(graph):
         if len(times) == clock.kernels or clock.is_over:
             whole = False
             break

@@ -56,6 +56,12 @@ def adds(ir: KernelIR, place: Place, step: Step) -> bool:
     return any(ir.trips(loop) > 1 for loop in place.reduced[step.number])
 
 
+def is_filled(ir: KernelIR, place: Place, buffer: str) -> bool:
+    """Whether a buffer is given a value when it is made, that a sum or what is carried starts from."""
+    step = ir.plan.producer[buffer]
+    return (buffer == step.state and step.entry.carries is not None) or adds(ir, place, step)
+
+
 def extent(ir: KernelIR, buffer: Buffer) -> tuple[int, int]:
     """How many tiles of partitions a buffer holds, and how many elements of each row; 1 for a column."""
     counts = [ir.held(buffer.name, dim) for dim in buffer.dims]
@@ -97,7 +103,7 @@ def _peak(count: _Count, nest: Nest) -> Peak:
     mine = [
         buffer
         for buffer in count.ir.plan.buffers
-        if buffer.memory == count.memory and count.homes.loops[buffer.name] is nest
+        if buffer.memory == count.memory and count.homes.loops.get(buffer.name) is nest
     ]
     sizes = {buffer.name: taken_by(count.ir, count.place, buffer, count.target) for buffer in mine}
     best = Peak(0, ())

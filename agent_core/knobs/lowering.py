@@ -1,8 +1,9 @@
 """From knobs to the loop tree, mechanically; nothing is chosen here.
 
-Loops that run once are left out. A buffer is declared in the innermost loop of its context, before what
-uses it first. Where a step adds to its result over loops, the result is filled with what the sum starts
-from.
+Loops that run once are left out. A loop over blocks with nothing in it but the one over their tiles is one
+loop, so that points that are one program (`program.py`) are one text. A buffer is declared in the innermost
+loop of its context, before what uses it first. Where a step adds to its result over loops, the result is
+filled with what the sum starts from.
 """
 
 from __future__ import annotations
@@ -10,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from agent_core.knobs.capacity import adds, dtype_of, extent, row_of, scratch_of
+from agent_core.knobs.capacity import adds, dtype_of, extent, is_filled, row_of, scratch_of
 from agent_core.knobs.functions import REDUCTIONS
 from agent_core.knobs.graph import EVERY
 from agent_core.knobs.ir import BLOCK, TILE, KernelIR
 from agent_core.knobs.narrowing import Layout
 from agent_core.knobs.nest import Homes, Nest, homes_of
 from agent_core.knobs.operators import BEFORE, SCRATCH, SPREAD
-from agent_core.knobs.placement import has_rounds
-from agent_core.knobs.plan import ROUND, Step
+from agent_core.knobs.plan import Step
 from agent_core.knobs.tree import Allocate, Array, Fill, Kernel, Loop, Node, Region, Span, Statement, Tile
 from agent_core.knobs.validity import layout_of
 
@@ -30,6 +30,10 @@ def lowered(ir: KernelIR) -> Kernel:
         KnobError: it is not valid; the message has the whole report.
     """
     return _Lowering(layout_of(ir)).kernel()
+
+
+WHOLE = "whole"
+"""Instead of a level: the loop over all tiles of a dimension, block after block."""
 
 
 class _Lowering:
@@ -47,36 +51,33 @@ class _Lowering:
         return Kernel(graph.name, tuple(used), output, tuple(self._tiles.values()), body)
 
     def _body(self, nest: Nest, path: tuple[str, ...]) -> Iterator[Node]:
-        homes, producer = self._homes, self._ir.plan.producer
+        homes = self._homes
         for number, item in enumerate(nest.items):
-            for name, home in homes.loops.items():
-                if home is nest and homes.used[name][0] == number and self._runs(producer[name]):
+            for name in homes.made_in(nest):
+                if homes.used[name][0] == number:
                     yield from self._declared(name)
             if isinstance(item, Nest):
                 yield from self._loop(item, path)
-            elif self._runs(self._ir.plan.steps[item]):
+            else:
                 yield self._statement(self._ir.plan.steps[item], path)
-
-    def _runs(self, step: Step) -> bool:
-        """What is carried from round to round is of no use where there is one."""
-        return step.entry.carries is None or has_rounds(dict(step.axes)[ROUND], self._ir)
 
     def _loop(self, nest: Nest, path: tuple[str, ...]) -> Iterator[Node]:
         assert nest.level is not None
-        loop = nest.level[0]
-        body = self._body(nest, (*path, loop))
-        trips = self._ir.trips(loop)
-        if trips == 1:
-            yield from body
-        else:
-            yield Loop(_variable(loop), trips, tuple(body))
+        loop, trips = nest.level[0], self._ir.trips(nest.level[0])
+        inner = self._homes.tiles_of(nest)
+        if inner is not None and inner.level is not None:
+            loop, trips, nest = _whole(loop), trips * self._ir.trips(inner.level[0]), inner
+        body = tuple(self._body(nest, (*path, loop)))
+        yield Loop(self._variable(loop), trips, body)
 
     def _declared(self, name: str) -> Iterator[Node]:
         yield Allocate(self._tiles[name])
         step = self._ir.plan.producer[name]
+        if not is_filled(self._ir, self._layout.place, name):
+            return
         if name == step.state and step.entry.carries is not None:
             yield Fill(self._tiles[name], step.entry.carries)
-        elif adds(self._ir, self._layout.place, step):
+        else:
             combine = step.entry.combines(dict(step.settings))
             yield Fill(self._tiles[name], REDUCTIONS[combine].identity)
 
@@ -109,7 +110,7 @@ class _Lowering:
     def _region(self, step: Step, tensor: str, path: tuple[str, ...]) -> Region:
         """The part of a tensor that a step takes in a round of the loops of its path."""
         outside = {loop for loop, _ in self._layout.place.contexts.get(tensor, ())}
-        inside = [loop for loop in path if loop not in outside and self._ir.trips(loop) > 1]
+        inside = [loop for loop in path if loop.replace(WHOLE, BLOCK) not in outside]
         spans = [self._span(step, dim, inside) for dim in self._ir.plan.dims_of(tensor)]
         lead, core = spans[: self._ir.plan.lead_of(tensor)], spans[self._ir.plan.lead_of(tensor) :]
         if tensor not in self._ir.plan.buffer:
@@ -131,12 +132,17 @@ class _Lowering:
     def _span(self, step: Step, dim: str, loops: list[str]) -> Span:
         if dim.startswith(EVERY):
             return Span((), 1, self._ir.graph.dim[dim.removeprefix(EVERY)].tile)
-        factors = {f"{dim}.{BLOCK}": self._ir.ltiles[dim], f"{dim}.{TILE}": 1}
-        terms = tuple((_variable(loop), factors[loop]) for loop in loops if loop in factors)
+        factors = {f"{dim}.{BLOCK}": self._ir.ltiles[dim], f"{dim}.{TILE}": 1, f"{dim}.{WHOLE}": 1}
+        terms = tuple((self._variable(loop), factors[loop]) for loop in loops if loop in factors)
         tiles = self._ir.tiles(dim, self._layout.place.spans[step.number, dim])
         return Span(terms, tiles, self._ir.graph.dim[dim].tile)
 
+    def _variable(self, loop: str) -> str:
+        """A loop's name: by its dimension alone where that has no other loop that runs more than once."""
+        dim, level = loop.split(".")
+        several = all(self._ir.trips(f"{dim}.{each}") > 1 for each in (BLOCK, TILE))
+        return f"i_{level}_{dim}" if several and level != WHOLE else f"i_{dim}"
 
-def _variable(loop: str) -> str:
-    dim, level = loop.split(".")
-    return f"i_{level}_{dim}"
+
+def _whole(loop: str) -> str:
+    return f"{loop.split('.', maxsplit=1)[0]}.{WHOLE}"

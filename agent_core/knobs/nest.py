@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from agent_core.knobs.ir import KernelIR
-from agent_core.knobs.placement import Level, Place
+from agent_core.knobs.placement import Level, Place, is_used
 
 
 @dataclass(eq=False)
@@ -30,10 +30,12 @@ class Nest:
 
 
 def nested(ir: KernelIR, place: Place) -> Nest:
-    """The nest of an IR's steps."""
+    """The nest of the steps that an IR has run."""
+    used = {step.number: step for step in ir.plan.steps if is_used(ir, step)}
     needs = {
-        step.number: {ir.plan.producer[name].number for _, name in step.operands if name in ir.plan.buffer}
-        for step in ir.plan.steps
+        number: {ir.plan.producer[name].number for _, name in step.operands if name in ir.plan.buffer}
+        & used.keys()
+        for number, step in used.items()
     }
     return _nest(None, sorted(needs), place.paths, needs, 0)
 
@@ -102,14 +104,27 @@ class Homes:
     loops: Mapping[str, Nest]
     used: Mapping[str, tuple[int, int]]
 
+    def made_in(self, nest: Nest) -> tuple[str, ...]:
+        """The buffers that are made anew in each round of a loop."""
+        return tuple(name for name, home in self.loops.items() if home is nest)
+
+    def tiles_of(self, nest: Nest) -> Nest | None:
+        """The loop over the tiles of blocks that is all there is in the loop over them, if it is so."""
+        match nest.items:
+            case [Nest(level=(loop, _)) as inner] if nest.level is not None and not self.made_in(nest):
+                return inner if loop.split(".")[0] == nest.level[0].split(".")[0] else None
+        return None
+
 
 def homes_of(ir: KernelIR, place: Place, nest: Nest) -> Homes:
-    """Where buffers are made in a nest whose paths are valid."""
+    """Where the buffers that are used at all are made in a nest whose paths are valid."""
     chains = dict(nest.chains())
     loops: dict[str, Nest] = {}
     used: dict[str, tuple[int, int]] = {}
-    for buffer in ir.plan.buffers:
-        users = [step.number for step in ir.plan.steps if buffer.name in step.tensors]
+    for buffer in (item for item in ir.plan.buffers if is_used(ir, ir.plan.producer[item.name])):
+        users = [
+            step.number for step in ir.plan.steps if buffer.name in step.tensors and step.number in chains
+        ]
         home = chains[users[0]][len(place.contexts[buffer.name])]
         inside: list[tuple[Nest | int, ...]] = [(*chains[number], number) for number in users]
         at = [home.items.index(chain[chain.index(home) + 1]) for chain in inside]

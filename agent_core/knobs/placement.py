@@ -4,7 +4,8 @@ Along a dimension, a step takes the most that its operator reaches and its buffe
 block, or a tile. It runs in the loops that this leaves (its *own*), and in those that its result is made
 anew in (the result's *context*), no others: so nothing is computed again without need. A buffer's context
 are the loops that its readers run in, from the outside in, as deep as its scopes say: inside `d.tile` for
-PER_TILE, inside `d.block` for PER_BLOCK. Contexts are found from the output backwards.
+PER_TILE, inside `d.block` for PER_BLOCK. Contexts are found from the output backwards. A loop that runs once
+is none: nothing runs in it, and no scope puts a buffer inside of it.
 
 After a sum over a dimension the loops of that dimension begin again, for who reads the sum. The *stage* of a
 step in a loop says how many sums over it precede the step; a loop is shared only within a stage. A running
@@ -20,7 +21,7 @@ from functools import cache, lru_cache
 from typing import TypeGuard
 
 from agent_core.knobs.ir import BLOCK, TILE, KernelIR, Scope
-from agent_core.knobs.plan import Buffer, Plan, Step
+from agent_core.knobs.plan import ROUND, Buffer, Plan, Step
 
 _WIDEST = tuple(reversed(Scope))
 
@@ -51,7 +52,9 @@ def placed(ir: KernelIR) -> Place:
     steps = ir.plan.steps
     spans = {key: _span(ir, key[1], *of) for key, of in ir.plan.reach.items()}
     reduced = {step.number: _reduced(ir, step, spans) for step in steps}
-    own = {step.number: reduced[step.number].union(*_walked(step, spans)) for step in steps}
+    single = {loop for loop in ir.loop_order if ir.trips(loop) == 1}
+    walked = {step.number: reduced[step.number].union(*_walked(step, spans)) for step in steps}
+    own = {number: loops - single for number, loops in walked.items()}
     whole = (item.name for item in ir.plan.buffers if _is_whole(ir, item))
     stages = _stages(ir.plan, frozenset(whole))
     depths = {item.name: _depth(ir, item) for item in ir.plan.buffers}
@@ -97,16 +100,23 @@ def has_rounds(dim: str | None, ir: KernelIR) -> TypeGuard[str]:
     return dim is not None and ir.trips(f"{dim}.{BLOCK}") > 1
 
 
+def is_used(ir: KernelIR, step: Step) -> bool:
+    """Whether a step runs at all: what is carried from round to round is of no use where there is one."""
+    return step.entry.carries is None or has_rounds(dict(step.axes)[ROUND], ir)
+
+
 def inside(ir: KernelIR, dim: str, scope: Scope) -> int:
     """How many loops a scope puts a buffer inside of, at least."""
-    if scope is Scope.FULL:
-        return 0
-    return ir.position[f"{dim}.{TILE if scope is Scope.PER_TILE else BLOCK}"] + 1
+    around = (f"{dim}.{level}" for level in (BLOCK, TILE)[: Scope.FULL - scope])
+    return max((ir.position[loop] + 1 for loop in around if ir.trips(loop) > 1), default=0)
 
 
 def _is_whole(ir: KernelIR, buffer: Buffer) -> bool:
-    """Whether a buffer of PSUM is drained when all is summed."""
-    return buffer.partial is not None and ir.scopes[buffer.name][buffer.partial] is Scope.FULL
+    """Whether a buffer of PSUM is drained when all is summed: also where a block is all there is."""
+    if buffer.partial is None:
+        return False
+    held = ir.scopes[buffer.name][buffer.partial]
+    return ir.tiles(buffer.partial, held) == ir.graph.dim[buffer.partial].tiles
 
 
 def _reduced(ir: KernelIR, step: Step, spans: Mapping[tuple[int, str], Scope]) -> frozenset[str]:

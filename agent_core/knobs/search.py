@@ -4,7 +4,7 @@ There are two modes. A *sweep* turns one knob of a good point, the one that the 
 *Joint* points have all knobs drawn: some anywhere, some by several turns of a good point, mended by the hints
 of the validity report. A mode goes on while it pays; a plateau flips it. Of what either finds, the points
 that a static estimate puts first are looked at, and none that it says cannot be faster than the best. What
-would render to a kernel that was seen is not looked at again: different knobs often mean the same loops.
+is a program that was seen is not looked at again: different knobs often mean the same loops (`program.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
 from itertools import islice
 from math import inf, log
 from random import Random
@@ -23,7 +22,7 @@ from agent_core.knobs.ir import LOOP_ORDER, LTILES, SCOPES, KernelIR
 from agent_core.knobs.narrowing import default
 from agent_core.knobs.neighbours import KNOBS, is_valid, swept, turns
 from agent_core.knobs.placement import placed
-from agent_core.knobs.render import render
+from agent_core.knobs.program import program_of
 from agent_core.knobs.report import followed
 from agent_core.knobs.sampling import sample
 from agent_core.knobs.validity import validity_report
@@ -90,7 +89,7 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What to look at next, no two points the same kernel, and why. Empty when nothing new was found."""
+    """What to look at next, no two points the same program, and why. Empty when nothing new was found."""
 
     mode: Mode
     points: tuple[KernelIR, ...]
@@ -121,7 +120,7 @@ def next_batch(graph: Graph, rng: Random, history: Sequence[Tried], feedback: Fe
     Raises:
         KnobError: the graph has no valid point that can be found.
     """
-    seen = {kernel_of(trial.ir) for tried in history for trial in tried.trials}
+    seen = {program_of(trial.ir) for tried in history for trial in tried.trials}
     best = _elite(history)
     known = _Known(frozenset(seen), min((_ms(trial) for trial in best), default=inf))
     if not best:
@@ -134,13 +133,7 @@ def next_batch(graph: Graph, rng: Random, history: Sequence[Tried], feedback: Fe
             batch = _sweep([trial.ir for trial in best], rng, known, _knobs(feedback, history), count)
         if batch.points:
             return batch
-    return Batch(Mode.JOINT, (), "no draw led to a kernel that was not seen")
-
-
-@lru_cache(maxsize=8192)
-def kernel_of(ir: KernelIR) -> str:
-    """What a valid IR renders to without the head, which says the knobs: other knobs may mean the same."""
-    return render(ir).split('"""', 2)[2]
+    return Batch(Mode.JOINT, (), "no draw led to a program that was not seen")
 
 
 def best_of(history: Sequence[Tried]) -> Trial | None:
@@ -203,9 +196,9 @@ def _common_failure(history: Sequence[Tried]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The kernels that were seen, and the latency of the best."""
+    """The programs that were seen, and the latency of the best."""
 
-    kernels: frozenset[str]
+    programs: frozenset[str]
     best_ms: float
 
 
@@ -268,13 +261,13 @@ def mended(ir: KernelIR) -> KernelIR | None:
 def _promising(
     found: Iterator[KernelIR], known: _Known, count: int, tries: int | None
 ) -> tuple[KernelIR, ...]:
-    """Points that are kernels nobody saw, the cheapest by estimate of some; `tries` None looks at all."""
+    """Points that are programs nobody saw, the cheapest by estimate of some; `tries` None looks at all."""
     points: dict[str, tuple[int, KernelIR]] = {}
     for ir in islice(found, tries):
         if len(points) == WIDER * count:
             break
         cost = cost_ns(ir, placed(ir))
-        if cost < known.best_ms * NS_PER_MS and (key := kernel_of(ir)) not in known.kernels:
+        if cost < known.best_ms * NS_PER_MS and (key := program_of(ir)) not in known.programs:
             points.setdefault(key, (_step(cost), ir))
     ranked = sorted(points.values(), key=lambda item: item[0])
     return tuple(ir for _, ir in ranked[:count])

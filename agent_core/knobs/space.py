@@ -1,4 +1,4 @@
-"""How large the space of a graph is, and all of its points, or all valid ones, in turn where they are few."""
+"""How large the space of a graph is; its points, or its programs, in turn where they are few."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from math import factorial, prod
 
 from agent_core.knobs.graph import Graph
 from agent_core.knobs.ir import BLOCK, TILE, KernelIR, loops_of
-from agent_core.knobs.malformed import choices, scopes_of
-from agent_core.knobs.narrowing import widest
-from agent_core.knobs.neighbours import is_valid
+from agent_core.knobs.malformed import blocks_first, choices, scopes_of
+from agent_core.knobs.narrowing import Layout, laid_out, widest
 from agent_core.knobs.placement import Place, placed
 from agent_core.knobs.plan import Buffer, plan_of
+from agent_core.knobs.program import program_of_layout
 from agent_core.knobs.structure import contradictions
 
 
@@ -69,8 +69,36 @@ def _scopes(graph: Graph) -> Iterator[tuple[str, str, tuple[object, ...]]]:
             yield buffer.name, dim, scopes_of(dim == buffer.partial)
 
 
-def valid_points(graph: Graph, order: tuple[str, ...], ltiles: Mapping[str, int]) -> Iterator[KernelIR]:
-    """Every valid point of an order and block sizes, but for those that place and hold the same as another.
+def programs(graph: Graph) -> Iterator[KernelIR]:
+    """A valid point for every program that a graph's space has, in a fixed order.
+
+    Loops that run once are none, so that the orders of the others are all that there are.
+    """
+    seen: set[str] = set()
+    for counts in product(*(choices(graph, dim.name) for dim in graph.dims)):
+        ltiles = {dim.name: count for dim, count in zip(graph.dims, counts, strict=True)}
+        for order in _walks(graph, ltiles):
+            for layout in _layouts(graph, order, ltiles):
+                digest = program_of_layout(layout)
+                if digest not in seen:
+                    seen.add(digest)
+                    yield layout.ir
+
+
+def _walks(graph: Graph, ltiles: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
+    """An order for each of the loops that run more than once; the others place nothing, wherever they are."""
+    start = widest(graph, loops_of(graph), dict(ltiles))
+    single = [loop for loop in start.loop_order if start.trips(loop) == 1]
+    several = [loop for loop in start.loop_order if start.trips(loop) > 1]
+    for inner in permutations(several):
+        order = (*(loop for loop in single if loop.endswith(BLOCK)), *inner)
+        order += tuple(loop for loop in single if loop.endswith(TILE))
+        if blocks_first(order) == order:
+            yield order
+
+
+def _layouts(graph: Graph, order: tuple[str, ...], ltiles: Mapping[str, int]) -> Iterator[Layout]:
+    """Every valid layout of an order and block sizes, but for those that place and hold the same as another.
 
     Scopes are chosen from the last buffer to the first, since contexts are found from the output backwards.
     What contradicts itself among steps of which all is chosen is given up at once.
@@ -79,10 +107,11 @@ def valid_points(graph: Graph, order: tuple[str, ...], ltiles: Mapping[str, int]
     yield from _chosen(start, list(start.plan.buffers))
 
 
-def _chosen(ir: KernelIR, left: list[Buffer]) -> Iterator[KernelIR]:
+def _chosen(ir: KernelIR, left: list[Buffer]) -> Iterator[Layout]:
     if not left:
-        if is_valid(ir):
-            yield ir
+        layout = laid_out(ir)
+        if layout is not None and not layout.excess:
+            yield layout
         return
     buffer, rest = left[-1], left[:-1]
     open_ = {item.name for item in rest}
@@ -101,10 +130,10 @@ def _chosen(ir: KernelIR, left: list[Buffer]) -> Iterator[KernelIR]:
 
 def _placing(ir: KernelIR, place: Place, buffer: Buffer) -> object:
     """What a buffer's scopes come to: how much it holds, how deep it is, and what its users take at once."""
-    users = [step.number for step in ir.plan.steps if buffer.name in step.tensors]
-    held = tuple(ir.tiles(dim, ir.scopes[buffer.name][dim]) for dim in buffer.scoped)
-    spans = tuple(scope for (number, _), scope in place.spans.items() if number in users)
-    return held, place.depths[buffer.name], spans
+    users = {step.number for step in ir.plan.steps if buffer.name in step.tensors}
+    held = tuple(ir.held(buffer.name, dim) for dim in buffer.scoped)
+    taken = tuple(ir.tiles(dim, scope) for (step, dim), scope in place.spans.items() if step in users)
+    return held, place.depths[buffer.name], taken
 
 
 def _is_final(ir: KernelIR, buffer: str, open_: AbstractSet[str]) -> bool:

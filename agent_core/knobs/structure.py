@@ -29,7 +29,9 @@ def splits(ir: KernelIR, place: Place, nest: Nest) -> Iterator[Failure]:
     """Buffers whose users share their loops by name, and yet run in two of them."""
     chains = dict(nest.chains())
     for buffer in ir.plan.buffers:
-        users = [step.number for step in ir.plan.steps if buffer.name in step.tensors]
+        users = [
+            step.number for step in ir.plan.steps if buffer.name in step.tensors and step.number in chains
+        ]
         for depth, (loop, _) in enumerate(place.contexts[buffer.name], 1):
             if len({id(chains[number][depth]) for number in users}) > 1:
                 detail = f"{buffer.name} is used in two loops {loop}, as steps between them need the first"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from random import Random
 
 import numpy as np
 
+import nki_sim
 from agent_core.knobs.interpret import interpreted
 from agent_core.knobs.ir import LOOP_ORDER, LTILES, SCOPES, KernelIR, Scope
 from agent_core.knobs.lowering import lowered
 from agent_core.knobs.malformed import blocks_first, choices
 from agent_core.knobs.render import render
+from nki_sim import ArraySpec
 from remote.judge.rules import offence
 from tests.support.workloads import Workload, simulated
 
@@ -43,3 +46,26 @@ def turned(ir: KernelIR, rng: Random) -> KernelIR:
     dim = rng.choice(buffer.scoped)
     allowed = [scope for scope in Scope if dim != buffer.partial or scope is not Scope.PER_TILE]
     return ir.turned((SCOPES, buffer.name, dim), rng.choice(allowed))
+
+
+def instructions(ir: KernelIR) -> str:
+    """The digest of a valid point's kernel as it is traced: every instruction on every buffer, in order.
+
+    Buffers are told apart by when they are first used, and by what they are; the place where one is
+    declared is no instruction.
+    """
+    graph = ir.graph
+    specs = [ArraySpec(graph.shape(name), graph.value[name].dtype) for name in graph.inputs]
+    program = nki_sim.trace(render(ir), args=specs, target=graph.target)
+    numbers = {tensor: number for number, tensor in enumerate(program.inputs)}
+    digest = sha256()
+    cells = program.cells
+    for number, form in enumerate(program.form_ids):
+        touched = slice(cells.first[number], cells.first[number + 1])
+        tensors = [int(tensor) for tensor in cells.tensor[touched]]
+        ids = [numbers.setdefault(tensor, len(numbers)) for tensor in tensors]
+        sites = [program.site(tensor) for tensor in tensors]
+        kinds = [(site.shape, site.dtype, site.buffer) for site in sites]
+        told = (program.forms[form], ids, kinds, cells.offset[touched].tolist())
+        digest.update(repr(told).encode())
+    return digest.hexdigest()

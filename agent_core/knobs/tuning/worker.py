@@ -19,13 +19,14 @@ from agent_core.knobs.graph import Graph
 from agent_core.knobs.ir import KernelIR
 from agent_core.knobs.narrowing import default
 from agent_core.knobs.neighbours import is_valid
+from agent_core.knobs.program import program_of
 from agent_core.knobs.render import render
 from agent_core.knobs.sampling import sample
 from agent_core.knobs.search import Feedback, Mode, Trial, Tried, next_batch
 from agent_core.knobs.tuning.points import Point, graphs_of, parsed, turned
 
 DRAWS = 4
-"""Points drawn for each that is wanted, where points are drawn evenly: some are the same kernel."""
+"""Points drawn for each that is wanted, where points are drawn evenly: some are the same program."""
 
 
 def answer(request: str) -> str:
@@ -90,14 +91,14 @@ def _trials(told: list[list[Any]], graphs: Mapping[str, Graph]) -> Iterator[Tria
 
 
 def _drawn(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Different points drawn evenly, over the variants too that have any."""
+    """Points drawn evenly, over the variants too that have any, no two of them one program."""
     random = Random(values["draw"])  # noqa: S311  a search, no secret
     found: dict[str, dict[str, Any]] = {}
     starts = dict(_starts(graphs))
     for _ in range(DRAWS * values["count"] if starts else 0):
         name = random.choice(list(starts))
         point = Point(name, sample(starts[name], random))
-        found.setdefault(str(point), _told(point, f"drawn: {name}"))
+        found.setdefault(f"{name} {program_of(point.ir)}", _told(point, f"drawn: {name}"))
         if len(found) == values["count"]:
             break
     return {"mode": Mode.JOINT.value, "knob": "", "reason": "drawn evenly", "points": list(found.values())}

@@ -54,9 +54,9 @@ def test_buffers_are_made_where_their_scopes_say() -> None:
     )  # fmt: skip
     kernel = lowered(ir)
     assert _allocated(kernel, "sbuf_output") == ()
-    assert _allocated(kernel, "sbuf_lhs_T") == ("i_block_d0",)
-    assert _allocated(kernel, "psum_output") == ("i_block_d0", "i_block_d2")
-    assert _loops_around(kernel, "NKIMatmul") == [("i_block_d0", "i_block_d2", "i_block_d1", "i_tile_d1")]
+    assert _allocated(kernel, "sbuf_lhs_T") == ("i_d0",)
+    assert _allocated(kernel, "psum_output") == ("i_d0", "i_d2")
+    assert _loops_around(kernel, "NKIMatmul") == [("i_d0", "i_d2", "i_d1")]
 
 
 def test_what_is_staged_for_a_buffer_is_not_done_again_in_loops_of_its_readers() -> None:
@@ -68,9 +68,9 @@ def test_what_is_staged_for_a_buffer_is_not_done_again_in_loops_of_its_readers()
         psum_output__d2=Scope.PER_TILE, sbuf_output__d2=Scope.PER_TILE,
     )  # fmt: skip
     kernel = lowered(ir)
-    assert _allocated(kernel, "sbuf_lhs") == ("i_block_d0", "i_block_d1")
-    assert _loops_around(kernel, "NKITranspose") == [("i_block_d0", "i_block_d1")]
-    assert _loops_around(kernel, "NKIMatmul") == [("i_block_d2", "i_block_d0", "i_block_d1")]
+    assert _allocated(kernel, "sbuf_lhs") == ("i_d0", "i_d1")
+    assert _loops_around(kernel, "NKITranspose") == [("i_d0", "i_d1")]
+    assert _loops_around(kernel, "NKIMatmul") == [("i_d2", "i_d0", "i_d1")]
 
 
 def _drain(kernel: Kernel) -> Statement:
@@ -108,7 +108,7 @@ def test_instructions_take_as_much_as_their_buffers_hold() -> None:
 def test_loops_that_run_once_are_left_out() -> None:
     kernel = lowered(widest(GRAPH, SUM_INNER, {"d0": 2, "d1": 4, "d2": 2}))
     loops = {node.variable for node, _ in _walk(kernel.body) if isinstance(node, Loop)}
-    assert loops == {"i_tile_d0", "i_tile_d1", "i_tile_d2"}
+    assert loops == {"i_d0", "i_d1", "i_d2"}
 
 
 def test_reading_what_was_never_written_shows() -> None:

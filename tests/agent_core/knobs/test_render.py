@@ -38,28 +38,21 @@ def matmul(lhs, rhs):
     output = nl.ndarray((256, 512), dtype=nl.bfloat16, buffer=nl.shared_hbm)
 
     sbuf_rhs = nl.ndarray((128, 2, 512), dtype=nl.bfloat16, buffer=nl.sbuf)
-    for i_block_d1 in range(2):
-        nisa.dma_copy(dst=sbuf_rhs[:, i_block_d1, :], src=rhs[nl.ds(i_block_d1 * 128, 128), 0:512])
-    for i_block_d0 in range(2):
+    for i_d1 in range(2):
+        nisa.dma_copy(dst=sbuf_rhs[:, i_d1, :], src=rhs[nl.ds(i_d1 * 128, 128), 0:512])
+    for i_d0 in range(2):
         sbuf_lhs = nl.ndarray((128, 256), dtype=nl.bfloat16, buffer=nl.sbuf)
-        nisa.dma_copy(dst=sbuf_lhs, src=lhs[nl.ds(i_block_d0 * 128, 128), 0:256])
+        nisa.dma_copy(dst=sbuf_lhs, src=lhs[nl.ds(i_d0 * 128, 128), 0:256])
         psum_lhs_T = nl.ndarray((128, 2, 128), dtype=nl.bfloat16, buffer=nl.psum)
         sbuf_lhs_T = nl.ndarray((128, 2, 128), dtype=nl.bfloat16, buffer=nl.sbuf)
         psum_output = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
-        for i_block_d1 in range(2):
-            nisa.nc_transpose(
-                dst=psum_lhs_T[:, i_block_d1, :],
-                data=sbuf_lhs[:, nl.ds(i_block_d1 * 128, 128)],
-            )
-            nisa.tensor_copy(dst=sbuf_lhs_T[:, i_block_d1, :], src=psum_lhs_T[:, i_block_d1, :])
-            nisa.nc_matmul(
-                dst=psum_output,
-                stationary=sbuf_lhs_T[:, i_block_d1, :],
-                moving=sbuf_rhs[:, i_block_d1, :],
-            )
+        for i_d1 in range(2):
+            nisa.nc_transpose(dst=psum_lhs_T[:, i_d1, :], data=sbuf_lhs[:, nl.ds(i_d1 * 128, 128)])
+            nisa.tensor_copy(dst=sbuf_lhs_T[:, i_d1, :], src=psum_lhs_T[:, i_d1, :])
+            nisa.nc_matmul(dst=psum_output, stationary=sbuf_lhs_T[:, i_d1, :], moving=sbuf_rhs[:, i_d1, :])
         sbuf_output = nl.ndarray((128, 512), dtype=nl.bfloat16, buffer=nl.sbuf)
         nisa.tensor_copy(dst=sbuf_output, src=psum_output)
-        nisa.dma_copy(dst=output[nl.ds(i_block_d0 * 128, 128), 0:512], src=sbuf_output)
+        nisa.dma_copy(dst=output[nl.ds(i_d0 * 128, 128), 0:512], src=sbuf_output)
     return output
 '''
 

@@ -11,14 +11,15 @@ from agent_core.knobs.cost import cost_ns
 from agent_core.knobs.ir import LOOP_ORDER, LTILES, SCOPES, KernelIR
 from agent_core.knobs.neighbours import KNOBS, swept
 from agent_core.knobs.placement import placed
+from agent_core.knobs.program import program_of
 from agent_core.knobs.sampling import anywhere, sample
 from agent_core.knobs.search import (
+    EQUAL_RATIO,
     Feedback,
     Mode,
     Trial,
     Tried,
     best_of,
-    kernel_of,
     mended,
     near,
     next_batch,
@@ -42,10 +43,10 @@ def _tried(*points: KernelIR, mode: Mode = Mode.JOINT, knob: str = "", ms: float
     return Tried(mode, trials, knob)
 
 
-def _searched(batches: int, feedback: Feedback = NOTHING) -> list[Tried]:
+def _searched(batches: int, first_seed: int = 0) -> list[Tried]:
     history: list[Tried] = []
     for number in range(batches):
-        batch = next_batch(MATMUL.graph, Random(number), history, feedback, 4)
+        batch = next_batch(MATMUL.graph, Random(first_seed + number), history, NOTHING, 4)
         history.append(_tried(*batch.points, mode=batch.mode, knob=batch.knob))
     return history
 
@@ -57,10 +58,10 @@ def test_the_first_batch_has_the_default_and_drawn_points() -> None:
     assert len(batch.points) == 5
 
 
-def test_every_point_is_valid_and_a_kernel_of_its_own() -> None:
+def test_every_point_is_valid_and_a_program_of_its_own() -> None:
     history = _searched(9)
     points = [trial.ir for tried in history for trial in tried.trials]
-    assert len({kernel_of(ir) for ir in points}) == len(points) >= 30
+    assert len({program_of(ir) for ir in points}) == len(points) >= 30
     assert [report for ir in points if (report := validity_report(ir))] == []
 
 
@@ -71,13 +72,17 @@ def test_the_same_past_leads_to_the_same_batch() -> None:
 
 
 def test_searching_finds_better_points_than_drawing() -> None:
-    history = _searched(12)
-    found = best_of(history)
-    assert found is not None
-    rng, count = Random(1), sum(len(tried.trials) for tried in history)
-    drawn = min(_cost(sample(MATMUL.default, rng)) for _ in range(count))
-    assert found.ms is not None
-    assert found.ms < drawn
+    """On the whole: by how much differs from seed to seed."""
+    searched = drawn = 0.0
+    for seed in (0, 100, 200):
+        history = _searched(12, seed)
+        found = best_of(history)
+        assert found is not None
+        assert found.ms is not None
+        rng, count = Random(seed), sum(len(tried.trials) for tried in history)
+        searched += found.ms
+        drawn += min(_cost(sample(MATMUL.default, rng)) for _ in range(count))
+    assert searched < drawn
 
 
 @pytest.mark.parametrize(
@@ -152,7 +157,8 @@ def test_of_what_is_found_the_cheapest_by_estimate_are_looked_at() -> None:
     history = [_tried(MATMUL.default, ms=1.0)]
     chosen = next_batch(MATMUL.graph, Random(0), history, Feedback("dma"), 3).points
     every = [cost_ns(ir, placed(ir)) for ir in swept(MATMUL.default, SCOPES)]
-    assert max(cost_ns(ir, placed(ir)) for ir in chosen) <= sorted(every)[len(every) // 2]
+    least = sorted(every)[len(every) // 2] * EQUAL_RATIO
+    assert max(cost_ns(ir, placed(ir)) for ir in chosen) <= least
 
 
 def test_points_near_a_good_one_are_valid_and_mostly_others() -> None:

@@ -12,6 +12,7 @@ from agent_core.knobs.graph import Graph
 from agent_core.knobs.ir import KernelIR, Knob, Scope
 from agent_core.knobs.lowering import lowered
 from agent_core.knobs.narrowing import widest
+from agent_core.knobs.program import program_of
 from agent_core.knobs.render import render
 from agent_core.knobs.report import Failure, followed
 from agent_core.knobs.tracing import trace
@@ -93,7 +94,6 @@ def test_what_is_read_again_after_a_sum_is_held_until_then() -> None:
     failures = _failures(graph, order, **(tiles | scopes))
     assert {(item.check, item.buffer, item.at) for item in failures} == {
         ("reader_interval", "sbuf_x", "d1.block"),
-        ("reader_interval", "sbuf_x", "d1.tile"),
     }
     assert failures[0].hint == "set buffer_scopes[sbuf_x][d1] to FULL"
 
@@ -161,16 +161,31 @@ def _with(ir: KernelIR, buffer: str, dim: str) -> KernelIR:
 
 
 def test_a_loop_that_others_come_between_is_two() -> None:
-    """rhs is loaded tile by tile where lhs is, but the product has to wait for all of a block of lhs."""
-    order = ("d0.block", "d1.block", "d1.tile", "d2.block", "d0.tile", "d2.tile")
-    tile, block = Scope.PER_TILE, Scope.PER_BLOCK
-    (failure,) = _failures(
-        MATMUL, order, ltiles={"d0": 2, "d1": 1, "d2": 1},
-        psum_lhs_T__d0=block, psum_lhs_T__d1=block, psum_output__d0=block, psum_output__d1=block,
-        sbuf_lhs__d0=block, sbuf_lhs__d1=tile, sbuf_lhs_T__d0=block, sbuf_lhs_T__d1=block,
-        sbuf_output__d0=block, sbuf_rhs__d1=tile, sbuf_rhs__d2=tile,
-    )  # fmt: skip
-    assert (failure.check, failure.buffer, failure.at) == ("split_loop", "sbuf_rhs", "d1.tile")
+    """Columns are loaded tile by tile and read twice; what is read with them needs all columns before."""
+
+    def again(x: Any) -> Any:
+        powers = ops.NKIActivation(op="exp")(data=x)
+        squares = ops.NKIActivation(op="square")(data=powers)
+        return ops.NKITensorTensor(op="add")(data1=squares, data2=x)
+
+    graph = trace(again, {"x": ((128, 2048), "float32")})
+    order = ("d0.block", "d0.tile", "d1.block", "d1.tile")
+    (failure,) = _failures(graph, order, sbuf_x__d1=Scope.PER_TILE)
+    assert (failure.check, failure.buffer, failure.at) == ("split_loop", "sbuf_x", "d1.block")
+
+
+def test_a_loop_that_runs_once_places_nothing() -> None:
+    """Wherever it stands, and whatever holds only a tile of its dimension."""
+    graph = trace(matmul, {"lhs": ((256, 128), "float32"), "rhs": ((128, 512), "float32")})
+    found = set()
+    for order in (OUTER, SUM_OUTER):
+        ir = widest(graph, order, {"d0": 1, "d1": 1, "d2": 1})
+        for buffer in ir.plan.buffers:
+            for dim in set(buffer.scoped) - {"d0", buffer.partial}:
+                ir = ir.turned(("buffer_scopes", buffer.name, dim), Scope.PER_TILE)
+        assert validity_report(ir) == []
+        found.add(program_of(ir))
+    assert found == {program_of(widest(graph, OUTER))}
 
 
 def test_an_instruction_reaches_no_further_in_psum_than_it_may() -> None:
