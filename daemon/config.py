@@ -34,8 +34,6 @@ ENV_PREFIX = "NKI_AGENT_"
 FOREIGN = frozenset({crash.ENVIRONMENT, crash.HANG_ENVIRONMENT})
 """Variables with that prefix that set no key."""
 
-APP_NAME = "nki-kernel-agent"
-
 FLAGS: Mapping[str, str] = {
     "run.problem": "--problem",
     "run.size": "--size",
@@ -202,17 +200,6 @@ class _Entry:
     value: Any
     origin: str
     text: bool
-
-
-def resolve_home(option: str | Path | None, env: Mapping[str, str]) -> Path:
-    """Return the home: `option`, else $STATE_DIRECTORY, else a folder in the user's state directory."""
-    if option is not None:
-        return Path(option).expanduser().absolute()
-    if service := env.get("STATE_DIRECTORY"):
-        return Path(service.split(":")[0])  # systemd lists several folders with colons
-    xdg = Path(env.get("XDG_STATE_HOME", ""))
-    base = xdg if xdg.is_absolute() else Path.home() / ".local" / "state"
-    return base / APP_NAME
 
 
 def load(

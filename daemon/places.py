@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+
+APP_NAME = "nki-kernel-agent"
 
 INSTANCE = "agentd.instance"
 """The lock that only daemons take, so that a second one is told apart from a foreground owner."""
+
+
+def resolve_home(option: str | Path | None, env: Mapping[str, str]) -> Path:
+    """Return the home: `option`, else $STATE_DIRECTORY, else a folder in the user's state directory."""
+    if option is not None:
+        return Path(option).expanduser().absolute()
+    if service := env.get("STATE_DIRECTORY"):
+        return Path(service.split(":")[0])  # systemd lists several folders with colons
+    xdg = Path(env.get("XDG_STATE_HOME", ""))
+    base = xdg if xdg.is_absolute() else Path.home() / ".local" / "state"
+    return base / APP_NAME
 
 
 def folder(home: Path) -> Path:

@@ -175,11 +175,12 @@ def segment_rows(connection: sqlite3.Connection, segment: Segment) -> Iterator[R
 
 
 class Selection(NamedTuple):
-    """Which events a reader wants: of one stream or all, after a global seq, of some types only."""
+    """Which events a reader wants: of one stream or all, of some types only, between two global seqs."""
 
     stream: str | None = None
     after: int = 0
     types: tuple[str, ...] | None = None
+    upto: int | None = None
 
 
 def select(connection: sqlite3.Connection, wanted: Selection, *, limit: int, newest: bool) -> list[Row]:
@@ -198,11 +199,15 @@ def select(connection: sqlite3.Connection, wanted: Selection, *, limit: int, new
 
 def _parts(connection: sqlite3.Connection, wanted: Selection) -> list[tuple[str, list[object]]]:
     if wanted.stream is None:
-        return [("seq > ?", [wanted.after])]
+        return [("seq > ? AND seq <= ?", [wanted.after, MOST if wanted.upto is None else wanted.upto])]
     return [
         (
             "stream = ? AND run_seq > ? AND run_seq <= ?",
-            [segment.stream, _run_seq_after(connection, segment, wanted.after), segment.upto],
+            [
+                segment.stream,
+                _run_seq_after(connection, segment, wanted.after),
+                segment.upto if wanted.upto is None else _run_seq_after(connection, segment, wanted.upto),
+            ],
         )
         for segment in lineage(connection, wanted.stream)
     ]

@@ -101,8 +101,9 @@ class LogReader:
         limit: int = 500,
         types: Sequence[str] | None = None,
         newest: bool = False,
+        upto: int | None = None,
     ) -> list[Recorded]:
-        """Return up to `limit` events with a global seq above `after`, in log order.
+        """Return up to `limit` events with a global seq above `after` (and at most `upto`), in log order.
 
         `stream` restricts them to a run and its ancestors (or the system stream), `types` to event types;
         `newest` takes the last ones instead of the first.
@@ -110,7 +111,7 @@ class LogReader:
         Raises:
             StreamUnknown: there is no such stream.
         """
-        wanted = queries.Selection(stream, after, None if types is None else tuple(types))
+        wanted = queries.Selection(stream, after, None if types is None else tuple(types), upto)
         with self._mutex, sqlite_errors():
             connection = self._handle.connection()
             if stream is not None and not queries.lineage(connection, stream):
@@ -303,10 +304,9 @@ class LogReader:
             return read(connection, run)
 
     def _rows(self, sql: str, *parameters: object) -> list[dict[str, Any]]:
-        from sqlite_utils import Database
-
         with self._mutex, sqlite_errors():
             connection = self._handle.connection()
             projections.require_current(connection)
-            database = Database(connection, recursive_triggers=False, execute_plugins=False)
-            return list(database.query(sql, parameters))
+            cursor = connection.execute(sql, parameters)
+            names = [column[0] for column in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -95,9 +96,12 @@ UPCASTERS: dict[tuple[str, int], Upcaster] = {
 }
 """(type, version) -> what makes version + 1 of it."""
 
-_CURRENT = {
-    name: (cls.version, cls.__pydantic_validator__.validate_json) for name, cls in EVENT_TYPES.items()
-}
+
+@cache
+def _reader_of(type_: str) -> Callable[[str], Event]:
+    """Return what reads the payload of a type; it is built when first asked for: few programs meet all."""
+    read: Callable[[str], Event] = EVENT_TYPES[type_].__pydantic_validator__.validate_json
+    return read
 
 
 def decode(row: Row) -> Event:
@@ -107,13 +111,12 @@ def decode(row: Row) -> Event:
         LogTooNew: its type or version is unknown here.
         LogDamaged: its payload is not such an event.
     """
-    known = _CURRENT.get(row.type)
+    known = EVENT_TYPES.get(row.type)
     if known is None:
         raise _too_new(row.type, row.sv)
-    version, validate = known
     try:
-        payload = row.payload if row.sv == version else upcast(row.type, row.sv, row.payload)
-        event: Event = validate(payload)
+        payload = row.payload if row.sv == known.version else upcast(row.type, row.sv, row.payload)
+        event = _reader_of(row.type)(payload)
     except ValueError as error:  # no JSON, which upcasting needs, or not what the type says
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         what = f"payload is not a {row.type}: {reason}"
@@ -149,8 +152,8 @@ def check_kinds(kinds: list[tuple[object, object]]) -> None:
         LogDamaged: what is there is no list of kinds.
     """
     for type_, version in map(kind_of, kinds):
-        known = _CURRENT.get(type_)
-        if known is None or version > known[0]:
+        known = EVENT_TYPES.get(type_) if isinstance(type_, str) else None
+        if known is None or version > known.version:
             raise _too_new(type_, version)
 
 

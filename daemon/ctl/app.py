@@ -6,14 +6,17 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
-from daemon.config import resolve_home
 from daemon.ctl import exits
+from daemon.ctl.examples import EXAMPLES, HEADING, examples
+from daemon.ctl.paint import coloured, say
+from daemon.places import resolve_home
 
 VERBS = {
     "run": "pursue:run",
@@ -26,13 +29,16 @@ VERBS = {
     "set": "steer:set_",
     "approve": "steer:approve",
     "fork": "fork:fork",
+    "tree": "tree:tree",
     "lineage": "lineage:lineage",
     "replay": "lineage:replay",
     "rescore": "rescore:rescore",
     "stats": "stats:stats",
     "status": "look:status",
     "tail": "tail:tail",
-    "show": "look:show",
+    "show": "show:show",
+    "why": "why:why",
+    "wait": "wait:wait",
     "best": "kernels:best",
     "diff": "kernels:diff",
     "try": "judge:try_",
@@ -50,6 +56,8 @@ VERBS = {
     "memory": "memory:memory",
     "service": "service:service",
     "bench": "bench:bench",
+    "doctor": "doctor:doctor",
+    "completion": "completion:completion",
 }
 """Each verb's module in this package and its command there."""
 
@@ -70,12 +78,15 @@ class Session:
         """What a command to type needs to mean the same home."""
         return ("--home", str(self.home_option)) if self.home_option else ()
 
-    def emit(self, value: Any, text: str | None = None) -> None:
-        """Write `value` as one line of JSON if `--json` was given, else `text` (nothing when None)."""
+    def emit(self, value: Any, text: str | None = None, *, exact: bool = False) -> None:
+        """Write `value` as one line of JSON if `--json` was given, else `text` (nothing when None).
+
+        What is `exact` goes into a file or a pipe as it is; a terminal is sent nothing but text in any case.
+        """
         if self.json:
-            click.echo(json.dumps(value))
+            click.echo(json.dumps(value), color=coloured())
         elif text is not None:
-            click.echo(text)
+            say(text, exact=exact)
 
 
 class HomeType(click.Path):
@@ -137,7 +148,20 @@ class Lazy(click.Group):
             return None
         module, name = VERBS[cmd_name].split(":")
         command: click.Command = getattr(import_module(f"daemon.ctl.{module}"), name)
+        if cmd_name in EXAMPLES and not (command.epilog or "").startswith(HEADING):
+            command.epilog = f"{examples(cmd_name)}\n\n{command.epilog or ''}"
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb; of one that there is not, name the nearest that there is."""
+        name = args[0]
+        close = [] if name in VERBS else get_close_matches(name, VERBS, n=2, cutoff=0.6)
+        if close:  # letters that changed places are the commonest slip
+            close.sort(key=lambda verb: sorted(verb) != sorted(name))
+            ctx.fail(f"No such command {name!r}; did you mean {' or '.join(close)}?")
+        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=Lazy, epilog=exits.epilog(), context_settings=SETTINGS)

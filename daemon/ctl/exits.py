@@ -63,6 +63,7 @@ _BY_CODE: dict[str, int] = {
     "unknown_experience": NOT_THERE,
     "no_kernel": NOT_THERE,
     "no_log": NOT_THERE,
+    "no_exchange": NOT_THERE,
     "blob_pruned": NOT_THERE,
     "stream_unknown": NOT_THERE,
     "blob_missing": LOG,

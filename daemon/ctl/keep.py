@@ -5,9 +5,6 @@ What writes to the log needs it to itself: with a running owner it says whose it
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +12,12 @@ import click
 
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
+from daemon.ctl.progress import Bar
 from daemon.ctl.words import count
 from state.reader import LogReader
 
-SAY_AFTER_SECONDS = 2.0
-
 PATH = click.Path(path_type=Path)
 replace_option = click.option("--replace", is_flag=True, help="Take the place of a file that is there.")
-
-
-def _progress(what: str) -> Callable[[int, int], None]:
-    """Return what tells a person, now and then, how far `what` has come."""
-    said = time.monotonic()
-
-    def tell(done: int, total: int) -> None:
-        nonlocal said
-        if time.monotonic() - said >= SAY_AFTER_SECONDS and sys.stderr.isatty():
-            said = time.monotonic()
-            click.echo(f"{what}: {100 * done // max(total, 1)} %", err=True)
-
-    return tell
 
 
 @click.command(epilog=exits.epilog())
@@ -50,7 +33,8 @@ def verify(session: Session, deep: bool) -> int:
     from state import verify as proof
 
     LogReader.open(session.home).close()  # says in one line when there is nothing to verify
-    report = proof.verify(session.home, deep=deep, progress=_progress("verified"))
+    with Bar("verified") as bar:
+        report = proof.verify(session.home, deep=deep, progress=bar)
     findings = [str(finding) for finding in report.findings]
     counted = f"{report.events} events, {report.state_hashes} state hashes, {report.blobs} blobs"
     gone = [f"not in this log any more: {report.taken_out} events, {report.pruned} blobs (pruned)"]
@@ -78,7 +62,8 @@ def backup(session: Session, file: Path, replace: bool) -> None:
     """Write the whole log to FILE, checked, while its owner runs or not."""
     from state.backup import backup as make
 
-    report = make(session.home, file, replace=replace, progress=_progress("copied"))
+    with Bar("copied") as bar:
+        report = make(session.home, file, replace=replace, progress=bar)
     found = {"file": str(file), "events": report.events, "head": report.head.seq, "hash": report.head.hash}
     session.emit(
         found, f"{file}: {report.events} events, up to event {report.head.seq} ({report.head.hash[:12]})"
@@ -92,7 +77,8 @@ def restore(session: Session, file: Path) -> None:
     """Put the backup FILE in the place of the log, which is kept beside it."""
     from state.backup import restore as put_back
 
-    done = put_back(session.home, file, progress=_progress("verified"))
+    with Bar("verified") as bar:
+        done = put_back(session.home, file, progress=bar)
     _say(session, done, f"restored {done.event.detail}: {count(done.report.events, 'event')}, verified")
 
 
@@ -128,7 +114,8 @@ def import_(session: Session, file: Path) -> None:
     """Append the run in the archive FILE to the log; one that had not ended is paused."""
     from state.importing import import_archive
 
-    done = import_archive(session.home, file, progress=_progress("verified"))
+    with Bar("verified") as bar:
+        done = import_archive(session.home, file, progress=bar)
     (run,) = done.event.runs
     _say(session, done, f"{run}: {done.event.runs[run]}", run=run)
 
@@ -140,7 +127,8 @@ def compact(session: Session, archives: tuple[Path, ...]) -> None:
     """Make the log's file anew, without the runs in ARCHIVES and without blobs that nothing names."""
     from state.compact import compact as make
 
-    done = make(session.home, archives, progress=_progress("verified"))
+    with Bar("verified") as bar:
+        done = make(session.home, archives, progress=bar)
     text = f"{done.event.detail}, {count(done.event.taken_out, 'event')} taken out"
     _say(session, done, "\n".join([text, *(f"  {run}: {how}" for run, how in done.event.runs.items())]))
 
@@ -151,7 +139,8 @@ def repair(session: Session) -> None:
     """Save what is sound of a damaged log, cutting only runs that are damaged, and say what was lost."""
     from state.repair import repair as make
 
-    done = make(session.home, progress=_progress("verified"))
+    with Bar("verified") as bar:
+        done = make(session.home, progress=bar)
     if done.rewritten is None:
         session.emit({"repaired": False, "lost": {}, "blobs": []}, "nothing to repair: the log verifies")
         return

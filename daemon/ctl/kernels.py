@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,41 +11,25 @@ import click
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.ctl.choices import known_run
+from daemon.ctl.completing import complete_runs
+from daemon.ctl.paint import style
 from daemon.ctl.words import latency, ms, percentage, sure, times
-from daemon.errors import DaemonError
-from daemon.profiles import counters_of
-from state.fold import RunState
-from state.model import INITIAL_KEY, Benchmark
+from daemon.views import as_json
+from daemon.views.candidate import CandidateView, candidate
+from daemon.views.comparison import Comparison, comparison
+from daemon.views.timeline import Timeline
 from state.output import write_output
 from state.reader import LogReader
 
+COLUMNS = 60
+"""Characters of a timeline."""
 
-@dataclass(frozen=True, slots=True)
-class Version:
-    """One kernel of a run: its source, and its latency and counters where it was judged correct."""
-
-    id: str
-    source: str
-    latency_ms: float | None
-    lo_ms: float | None
-    hi_ms: float | None
-    predicted: bool | None
-    counters: dict[str, float]
-    draws_ms: tuple[float, ...] = ()
-    level: str | None = None
-
-    @property
-    def benchmark(self) -> Benchmark | None:
-        if self.latency_ms is None or self.lo_ms is None or self.hi_ms is None:
-            return None
-        return Benchmark(
-            latency_ms=self.latency_ms, lo_ms=self.lo_ms, hi_ms=self.hi_ms, predicted=bool(self.predicted),
-            samples=1, draws_ms=self.draws_ms,
-        )  # fmt: skip
+SHADES = " \u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
+"""Shares of a time in which an engine is busy, from none to all of it."""
 
 
 @click.command(epilog=exits.epilog())
-@click.argument("run")
+@click.argument("run", shell_complete=complete_runs)
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Write the kernel here instead of to stdout."
 )
@@ -56,118 +38,93 @@ def best(session: Session, run: str, output: Path | None) -> None:
     """Give a run's best kernel so far, also of runs that `agentd` hosts, which write no file of their own."""
     with LogReader.open(session.home) as reader:
         known_run(reader, run)
-        version, first = find(reader, run, "best"), find(reader, run, "initial")
+        found, first = candidate(reader, run, "best"), candidate(reader, run, "initial")
+    source = found.source or ""
     if output is not None:
-        write_output(session.home, output, version.source.encode())
-    about: dict[str, Any] = {"run": run, "candidate": version.id, "latency_ms": version.latency_ms}
-    about |= {"level": version.level}
-    about |= {"predicted": version.predicted, "wins_percent": _wins_percent(version, first)}
-    about |= {"output": None if output is None else str(output)}
+        write_output(session.home, output, source.encode())
+    about: dict[str, Any] = {
+        "run": run, "candidate": found.id, "latency_ms": found.latency and found.latency.ms,
+        "level": found.level, "predicted": found.latency and found.latency.predicted,
+        "wins_percent": found.wins_percent_over(first), "output": None if output is None else str(output),
+    }  # fmt: skip
     if output is None:
-        session.emit({**about, "source": version.source}, version.source.rstrip("\n"))
+        session.emit({**about, "source": source}, source.rstrip("\n"), exact=True)
     else:
-        said = f"{_latency(version)}{sure(version.benchmark, first.benchmark)}"
-        session.emit(about, f"wrote {version.id} ({said}) to {output}")
+        said = f"{_latency(found)}{sure(found.benchmark, first.benchmark)}"
+        session.emit(about, f"wrote {found.id} ({said}) to {output}")
 
 
 @click.command(epilog=exits.epilog())
-@click.argument("run")
+@click.argument("run", shell_complete=complete_runs)
 @click.argument("a", default="initial")
 @click.argument("b", default="best")
 @common
 def diff(session: Session, run: str, a: str, b: str) -> None:
-    """Show what changed from kernel A to kernel B: candidate ids, `initial` or `best`."""
+    """Show what changed from kernel A to kernel B: source, counters, and when engines are busy.
+
+    A and B are candidate ids, `initial` or `best`.
+    """
     with LogReader.open(session.home) as reader:
         known_run(reader, run)
-        old, new = find(reader, run, a), find(reader, run, b)
-    patch = unified(old, new)
-    speedup = old.latency_ms / new.latency_ms if old.latency_ms and new.latency_ms else None
-    moved = counters(old, new)
-    told = [name for name, (was, now) in moved.items() if readable(name, was) != readable(name, now)]
-    content = {
-        "run": run, "a": old.id, "b": new.id, "a_ms": old.latency_ms, "b_ms": new.latency_ms,
-        "a_lo_ms": old.lo_ms, "a_hi_ms": old.hi_ms, "b_lo_ms": new.lo_ms, "b_hi_ms": new.hi_ms,
-        "speedup": speedup, "wins_percent": _wins_percent(new, old), "counters": moved, "diff": patch,
-    }  # fmt: skip
-    names = {name: f"{name} ({NOTES[name]})" if name in NOTES else name for name in told}
-    width = max(map(len, names.values()), default=0)
-    predicted = "predicted counters" if new.predicted else "counters"
-    table = [f"{predicted} that changed, most changed first:"] if told else []
-    table += [
-        f"  {text:{width}}  {readable(name, moved[name][0]):>12} -> {readable(name, moved[name][1])}"
-        for name, text in names.items()
+        found = comparison(reader, run, a, b)
+        old, new = candidate(reader, run, found.a), candidate(reader, run, found.b)
+    gained = f"{times(found.speedup)}{sure(new.benchmark, old.benchmark)}"
+    text = [
+        f"{old.id}: {_latency(old)}",
+        f"{new.id}: {_latency(new)}, {gained}",
+        *_counters(found),
+        *_timelines(found),
+        *map(_patched, found.diff.splitlines()),
     ]
-    gained = f"{times(speedup)}{sure(new.benchmark, old.benchmark)}"
-    head = [f"{old.id}: {_latency(old)}", f"{new.id}: {_latency(new)}, {gained}"]
-    session.emit(content, "\n".join([*head, *table, patch.rstrip("\n")]))
+    session.emit(as_json(found), "\n".join(text))
 
 
-def find(reader: LogReader, run: str, name: str) -> Version:
-    """Return a run's kernel by candidate id, or by `initial` or `best`.
-
-    Raises:
-        DaemonError: the run has none of that name (yet).
-    """
-    state = reader.state(run)
-    wanted = _named(state, name)
-    rows = {row["candidate"]: row for row in reader.attempts(run)}
-    row = rows.get(wanted, {})
-    source = state.kernel if wanted == INITIAL_KEY.candidate else row.get("source")
-    if source is None:
-        raise DaemonError(f"run {run} has no kernel {wanted!r}", code="unknown_candidate")
-    return Version(
-        id=wanted,
-        source=reader.blob(source).decode(),
-        latency_ms=row.get("latency_ms"),
-        lo_ms=row.get("lo_ms"),
-        hi_ms=row.get("hi_ms"),
-        predicted=None if row.get("predicted") is None else bool(row["predicted"]),
-        counters=counters_of(reader.blob(row["profile"])) if row.get("profile") else {},
-        draws_ms=_draws(state).get(wanted, ()),
-        level=row.get("level"),
-    )
+def _counters(found: Comparison) -> Iterator[str]:
+    """Yield the counters that moved, where that shows when they are written."""
+    shown = {name: (readable(name, was), readable(name, now)) for name, (was, now) in found.counters.items()}
+    shown = {name: both for name, both in shown.items() if both[0] != both[1]}
+    if not shown:
+        return
+    names = {name: f"{name} ({NOTES[name]})" if name in NOTES else name for name in shown}
+    width = max(map(len, names.values()))
+    yield f"{'predicted counters' if found.predicted else 'counters'} that changed, most changed first:"
+    for name, (was, now) in shown.items():
+        yield f"  {names[name]:{width}}  {was:>12} -> {now}"
 
 
-def _draws(state: RunState) -> dict[str, tuple[float, ...]]:
-    """Return the draws of the kernels that a run still goes by; of others only the log has them."""
-    marks = [mark.candidate for mark in state.checkpoints.values()]
-    held = [state.initial, state.best, *(entry.candidate for entry in state.beam), *marks]
-    return {one.id: one.benchmark.draws_ms for one in held if one is not None}
+def _timelines(found: Comparison) -> Iterator[str]:
+    """Yield when each engine and queue is busy, in both kernels on one scale of time."""
+    old, new = found.a_timeline, found.b_timeline
+    if old is None or new is None:
+        return
+    span = max(old.span_ms, new.span_ms)
+    lanes = dict.fromkeys((*old.busy_percent, *new.busy_percent))
+    width = max(map(len, lanes), default=0)
+    kind = "predicted timeline" if old.predicted or new.predicted else "timeline"
+    yield f"{kind}, how busy each engine and queue is, over {ms(span)}:"
+    for lane in lanes:
+        for name, line in ((found.a, old), (found.b, new)):
+            drawn = _drawn(line, lane, span)
+            yield f"  {lane if line is old else '':{width}}  |{drawn}|  {name}"
 
 
-def _wins_percent(one: Version, other: Version) -> float | None:
-    return one.benchmark.wins_percent(other.benchmark) if one.benchmark and other.benchmark else None
+def _drawn(line: Timeline, lane: str, span_ms: float) -> str:
+    """Return one lane as characters, as long as its kernel takes of `span_ms`."""
+    parts = line.busy_percent.get(lane, (0,))
+    columns = max(1, round(COLUMNS * line.span_ms / span_ms)) if span_ms else COLUMNS
+    drawn = ""
+    for column in range(columns):
+        low = column * len(parts) // columns
+        some = parts[low : max(low + 1, (column + 1) * len(parts) // columns)]
+        share = min(100.0, max(0.0, sum(some) / len(some)))
+        drawn += SHADES[-(-round(share) * (len(SHADES) - 1) // 100)]
+    return drawn.ljust(COLUMNS, "\u00b7")
 
 
-def _named(state: RunState, name: str) -> str:
-    if name == "initial":
-        return INITIAL_KEY.candidate
-    if name != "best":
-        return name
-    if state.best is None:
-        raise DaemonError("there is no correct kernel yet", code="no_kernel")
-    return state.best.id
-
-
-def unified(old: Version, new: Version) -> str:
-    """Return the unified diff of two sources."""
-    lines = difflib.unified_diff(
-        old.source.splitlines(keepends=True), new.source.splitlines(keepends=True), old.id, new.id
-    )
-    return "".join(lines)
-
-
-def counters(old: Version, new: Version) -> dict[str, tuple[float, float]]:
-    """Return the counters that both profiles have and that moved, those that moved most first."""
-    shared = [name for name in old.counters if name in new.counters]
-    moved = {name: (old.counters[name], new.counters[name]) for name in shared}
-
-    def size(name: str) -> float:
-        was, now = moved[name]
-        return abs(now - was) / max(abs(was), abs(now))
-
-    changed = [name for name, (was, now) in moved.items() if was != now]
-    return {name: moved[name] for name in sorted(changed, key=size, reverse=True)}
+def _patched(line: str) -> str:
+    """Return a line of a diff with its colour."""
+    kinds = {"+": "good", "-": "bad", "@": "key"}
+    return style(line, kinds.get(line[:1])) if not line.startswith(("+++", "---")) else style(line, "head")
 
 
 def readable(name: str, value: float) -> str:
@@ -186,8 +143,8 @@ def scaled(value: float, unit: str) -> str:
     return f"{value:.4g} {unit}"
 
 
-def _latency(version: Version) -> str:
-    return latency(version.benchmark) if version.benchmark else "no latency"
+def _latency(found: CandidateView) -> str:
+    return latency(found.benchmark) if found.benchmark else "no latency"
 
 
 _UNITS: dict[str, Callable[[float], str]] = {

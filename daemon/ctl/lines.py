@@ -70,10 +70,11 @@ SHORT = 12
 """Characters of a version of prompts that are shown."""
 
 
-def as_line(item: Recorded) -> str:
+def as_line(item: Recorded, *, width: int | None = WIDTH) -> str:
     """Return an event as one line: time, place, type, then its facts as far as the line goes."""
     place = f"{item.time:%Y-%m-%dT%H:%M:%S.%f}"[:-3] + f"Z {item.stream}@{item.run_seq}"
-    return _cut(f"{place} {item.type}{_joined(item.event)}")
+    line = f"{place} {item.type}{_joined(item.event)}"
+    return line if width is None else _cut(line)
 
 
 def facts(event: Event) -> str:

@@ -1,9 +1,7 @@
-"""`agentctl status` and `agentctl show`: what there is, from the log alone."""
+"""`agentctl status`: what there is, from the log alone."""
 
 from __future__ import annotations
 
-import json
-import re
 import time
 from typing import Any
 
@@ -11,26 +9,18 @@ import click
 
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
-from daemon.ctl.choices import event_number
-from daemon.ctl.seek import event_at
 from daemon.ctl.words import LEVELS, count, times, typed, usd
 from daemon.views import as_json
 from daemon.views.overview import Overview, overview
 from daemon.views.process import Process, process
 from daemon.views.run import INTERRUPTED
-from state.errors import BlobMissing, BlobPruned, NoLog
-from state.fold import semantic
+from state.errors import NoLog
 from state.home import require_directory
 from state.model import Level
 from state.reader import LogReader
 
 NAMED = 3
 """Runs that are named in a line of the status; of more, how many they are is said."""
-
-PROMPTS = "prompts"
-"""The field that names a set of prompts: long, the same in most events, and shown by `agentctl prompts`."""
-
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @click.command(epilog=exits.epilog())
@@ -167,61 +157,3 @@ def _run_line(run: dict[str, Any]) -> str:
 
 def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}g}"
-
-
-@click.command(epilog=exits.epilog())
-@click.argument("place", metavar="RUN@SEQ")
-@click.option("--state", "want_state", is_flag=True, help="The run's state after this event instead.")
-@common
-def show(session: Session, place: str, want_state: bool) -> None:
-    """Show event number SEQ of a run with the blobs it names; `system@SEQ` for the system stream."""
-    run, mark, number = place.rpartition("@")
-    run_seq = event_number(number)
-    if not mark or run_seq is None:
-        raise click.UsageError(f"{place}: expected RUN@SEQ")
-    with LogReader.open(session.home) as reader:
-        if want_state:
-            state = semantic(reader.state(run, run_seq))
-            session.emit(state, json.dumps(state, indent=2))
-            return
-        item = event_at(reader, run, run_seq)
-        event = item.event.model_dump(mode="json")
-        read = {digest: _blob(reader, digest) for digest in _digests(event)}
-    blobs = {digest: content for digest, content in read.items() if content is not None}
-    head = {
-        "seq": item.seq, "run": item.stream, "run_seq": item.run_seq, "time": item.time.isoformat(),
-        "cause": item.cause, "hash": item.hash, "state_hash": item.state_hash,
-    }  # fmt: skip
-    text = [
-        f"{item.stream}@{item.run_seq} {item.type} {head['time']} (seq {item.seq})",
-        json.dumps(_once(event, blobs), indent=2),
-    ]
-    text += [f"\nblob {digest}\n{content}" for digest, content in blobs.items()]
-    session.emit({**head, "event": event, "blobs": blobs}, "\n".join(text))
-
-
-def _once(event: dict[str, Any], blobs: dict[str, str]) -> dict[str, Any]:
-    """Return an event without the counters that its profile, shown below it, has too."""
-    if "counters" not in event or event.get("profile") not in blobs:
-        return event
-    return {**event, "counters": f"({len(event['counters'])}, in the profile below)"}
-
-
-def _digests(value: Any) -> dict[str, None]:
-    """Return all strings in a JSON value that could name a blob, each once, in order."""
-    if isinstance(value, str):
-        return {value: None} if _DIGEST.fullmatch(value) else {}
-    if isinstance(value, dict):
-        value = [item for name, item in value.items() if name != PROMPTS]
-    items = value if isinstance(value, list) else ()
-    return {digest: None for item in items for digest in _digests(item)}
-
-
-def _blob(reader: LogReader, digest: str) -> str | None:
-    """Return a blob as text; None where the digest is one of something else (a problem, a syntax tree)."""
-    try:
-        return reader.blob(digest).decode(errors="replace")
-    except BlobPruned as error:
-        return f"({error})"
-    except BlobMissing:
-        return None

@@ -9,11 +9,12 @@ from typing import Any
 
 import click
 
-from daemon.config import load, resolve_home
+from daemon.config import load
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.ctl.manager import SYSUSERS, Manager, ServiceFailed, write
 from daemon.ctl.words import typed
+from daemon.places import resolve_home
 from daemon.unit import NAME, USER, BadUnit, Scope, Unit, closed_places
 from state.home import prepare
 

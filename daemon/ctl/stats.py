@@ -11,9 +11,12 @@ import click
 from daemon.ctl import exits, words
 from daemon.ctl.app import Session, common
 from daemon.ctl.choices import known_run
-from daemon.ctl.words import count, duration, percentage, times
+from daemon.ctl.progress import tracked
+from daemon.ctl.words import count, duration, percentage, times, took
 from daemon.stats import figures
 from daemon.stats.facts import facts
+from daemon.views import as_json
+from daemon.views.timing import KINDS, timing, together
 from state.reader import LogReader
 
 Figures = dict[str, Any]
@@ -54,14 +57,23 @@ def stats(session: Session, runs: tuple[str, ...], fast_at: tuple[float, ...]) -
     Fast@p is the share of attempts that came to a correct kernel more than p times as fast as the one that
     the run started from: what AccelOpt counts, as a share of all attempts like KernelBench's fast_p. An
     improvement is a kernel that was kept and beats its parent beyond noise; its cost is all that was spent
-    over the number of improvements. A cost is unknown, and not 0, where a price is.
+    over the number of improvements. A cost is unknown, and not 0, where a price is. Of each kind of work the
+    table of times says how long all of it took, and in what share of the run's time some of it was under
+    way: several kinds go on side by side.
     """
     with LogReader.open(session.home) as reader:
         reader.check_end()
         rows = [known_run(reader, run) for run in dict.fromkeys(runs)] or reader.listed()
-        found = [facts(reader, row) for row in sorted(rows, key=lambda row: int(row["first_seq"]))]
-    each = [figures.of_run(run, fast_at) for run in found]
-    all_ = figures.of_all(found, fast_at)
+        rows = sorted(rows, key=lambda row: int(row["first_seq"]))
+        found, spans = [], []
+        for row in tracked(rows, "runs read"):
+            found.append(facts(reader, row))
+            spans.append(timing(reader, str(row["run"])))
+    each = [
+        {**figures.of_run(run, fast_at), "time": as_json(span)}
+        for run, span in zip(found, spans, strict=True)
+    ]
+    all_ = {**figures.of_all(found, fast_at), "time": as_json(together(spans))}
     session.emit({"runs": each, "all": all_}, "\n".join(_told(each, all_)) if each else "no runs")
 
 
@@ -120,7 +132,19 @@ def _in_full(found: Figures) -> Iterator[str]:
         ("FAST@P", *(f"{one['p']:g}" for one in found["fast"])),
         [(name, *(_share(one["percent"]) for one in shares)) for name, shares in _fast(found)],
     )
+    yield from _times(found["time"])
     yield from _tables(found)
+
+
+def _times(spent: Figures) -> Iterator[str]:
+    """Yield where the time went; kinds that took none are left out."""
+    yield ""
+    rows = [
+        (KINDS[part["kind"]], duration(part["seconds"]), _share(part["percent"]))
+        for part in spent["parts"]
+        if part["seconds"] > 0
+    ]
+    yield from _table((f"TIME, OF {duration(spent['elapsed_seconds'])}", "IN ALL", "WHILE"), rows)
 
 
 def _fast(found: Figures) -> Iterator[tuple[str, Sequence[Figures]]]:
@@ -156,8 +180,8 @@ def _calls(calls: Figures) -> Iterator[str]:
         f"  tokens      {calls['input_tokens']} in, {calls['cached_tokens']} of them cached; "
         f"{calls['output_tokens']} out{uncounted}"
     )
-    took = f"{duration(calls['total_ms'] / 1000)} in all, {_seconds(calls['median_ms'])} in the median"
-    yield f"  time        {took}"
+    spent = f"{duration(calls['total_ms'] / 1000)} in all, {took(calls['median_ms'])} in the median"
+    yield f"  took        {spent}"
 
 
 def _why(found: Figures) -> str:
@@ -200,7 +224,7 @@ def _role(one: Figures) -> Row:
     return (
         one["role"], str(calls["made"]), str(calls["answered"]), str(calls["usable"]),
         _share(calls["usable_percent"]), str(sum(calls["failed"].values())), str(calls["lost"]),
-        _seconds(calls["median_ms"]), usd(one["cost_usd"]),
+        took(calls["median_ms"]), usd(one["cost_usd"]),
     )  # fmt: skip
 
 
@@ -224,10 +248,6 @@ def _table(heads: Row, rows: Sequence[Row]) -> Iterator[str]:
 
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}%"
-
-
-def _seconds(value_ms: float | None) -> str:
-    return "-" if value_ms is None else f"{value_ms / 1000:.1f} s"
 
 
 def usd(value: float | None) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import Any
 
 import click
@@ -15,12 +16,13 @@ import click
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.ctl.choices import event_number
+from daemon.ctl.completing import complete_runs
 from daemon.ctl.lines import as_line
+from daemon.ctl.paint import FAMILY_STYLES, echo, style
 from daemon.ctl.seek import event_at, seq_before
-from daemon.ctl.words import typed
 from daemon.errors import UnknownRun
 from state.errors import HomeError, NoLog, StreamUnknown
-from state.events import EVENT_TYPES, FAMILIES
+from state.events import EVENT_TYPES, FAMILIES, FAMILY_OF
 from state.model import SYSTEM_STREAM
 from state.reader import LogReader
 from state.records import Recorded
@@ -28,7 +30,7 @@ from state.records import Recorded
 PAGE = 500
 LINES = 20
 LOOK_SECONDS = 0.1
-_AGO = re.compile(r"(\d+)\s*(s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)(\s+ago)?")
+AGE = re.compile(r"(\d+)\s*(s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)(\s+ago)?")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -53,14 +55,19 @@ def moment(text: str, now: datetime) -> datetime:
     Raises:
         ValueError: it is neither.
     """
-    age = _AGO.fullmatch(text.strip())
-    if age:
+    found = AGE.fullmatch(text.strip())
+    if found:
         try:
-            return now - timedelta(**{_UNITS[age[2][0]]: int(age[1])})
+            return now - age(found)
         except OverflowError as error:
             raise ValueError("before the first moment that a date can say") from error
-    found = datetime.fromisoformat(text)
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    said = datetime.fromisoformat(text)
+    return said if said.tzinfo else said.replace(tzinfo=UTC)
+
+
+def age(found: re.Match[str]) -> timedelta:
+    """Return how long an age is that `AGE` has matched; raises OverflowError where that is no length."""
+    return timedelta(**{_UNITS[found[2][0]]: int(found[1])})
 
 
 def _since(context: click.Context, parameter: click.Parameter, value: str | None) -> datetime | None:
@@ -87,6 +94,13 @@ def _place(
     return run, number
 
 
+def _pattern(_: click.Context, __: click.Parameter, value: str | None) -> re.Pattern[str] | None:
+    try:
+        return None if value is None else re.compile(value, re.IGNORECASE)
+    except re.error as error:
+        raise click.BadParameter(f"{value!r} is no regular expression: {error}") from error
+
+
 @click.command(epilog=exits.epilog())
 @click.option("-f", "--follow", is_flag=True, help="Wait for more; survives restarts of the owner.")
 @click.option(
@@ -103,7 +117,13 @@ def _place(
     metavar="RUN@SEQ|SEQ",
     help="From after this event on, with no gap or repeat: as a line names it, or the `seq` of --json.",
 )
-@click.option("--run", "run", help="Events of this run only.")
+@click.option("--run", "run", help="Events of this run only.", shell_complete=complete_runs)
+@click.option(
+    "--grep",
+    metavar="REGEX",
+    callback=_pattern,
+    help="Lines that match only, whatever the case of letters; of them -n counts the last ones.",
+)
 @common
 def tail(
     session: Session,
@@ -112,20 +132,22 @@ def tail(
     lines: int | None,
     since: datetime | None,
     after: int | tuple[str, int] | None,
+    grep: re.Pattern[str] | None,
     **chosen: Any,
 ) -> None:
     """Show the end of the log, or all of it from a place on; one line an event."""
+    out = _Out(session, grep)
     with _open(session, follow=follow) as reader:
         wanted = Wanted(after=event_at(reader, *after).seq if isinstance(after, tuple) else after, **chosen)
         wanted.check(reader)
         if since is not None:
             wanted = replace(wanted, after=max(wanted.after or 0, seq_before(reader, since)))
         position = reader.head().seq if wanted.after is None else wanted.after
-        for item in wanted.first(reader, lines):
-            _print(session, item)
+        for item in _matching(out, wanted, reader, lines):
+            out.line(item)
             position = max(position, item.seq)
         while follow:
-            position = _print_new(session, wanted, reader, position)
+            position = _print_new(out, wanted, reader, position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +161,7 @@ class Wanted:
     def check(self, reader: LogReader) -> None:
         """Raise UnknownRun if there is no such run."""
         if self.run not in (None, SYSTEM_STREAM) and not reader.listed(self.run):
-            raise UnknownRun(f"unknown run {self.run!r}", hint=f"{typed('status')} lists the runs")
+            raise UnknownRun.among(self.run, reader.run_ids())
 
     def page(
         self, reader: LogReader, after: int, limit: int = PAGE, *, newest: bool = False
@@ -147,6 +169,13 @@ class Wanted:
         """Return the next events; none while the stream has not begun."""
         try:
             return reader.read(stream=self.run, types=self.types, after=after, limit=limit, newest=newest)
+        except StreamUnknown:
+            return []
+
+    def back(self, reader: LogReader, upto: int | None) -> list[Recorded]:
+        """Return the page of events that ends at a global seq, or the last one."""
+        try:
+            return reader.read(stream=self.run, types=self.types, limit=PAGE, newest=True, upto=upto)
         except StreamUnknown:
             return []
 
@@ -174,19 +203,56 @@ def _open(session: Session, *, follow: bool) -> LogReader:
             time.sleep(LOOK_SECONDS)
 
 
-def _print_new(session: Session, wanted: Wanted, reader: LogReader, position: int) -> int:
-    """Print a page of what came after `position`, or rest; return the new position."""
+@dataclass(frozen=True, slots=True)
+class _Out:
+    """Writes events that match, as lines with the colour of their family or as JSON."""
+
+    session: Session
+    grep: re.Pattern[str] | None
+
+    def matches(self, item: Recorded) -> bool:
+        """Return whether an event's line, as it would be without an end, has what is looked for."""
+        return self.grep is None or self.grep.search(as_line(item, width=None)) is not None
+
+    def line(self, item: Recorded) -> None:
+        """Write an event, whether it matches or not."""
+        if self.session.json:
+            self.session.emit(as_json(item))
+        else:
+            echo(style(as_line(item), FAMILY_STYLES.get(FAMILY_OF.get(item.type, ""))))
+
+
+def _matching(out: _Out, wanted: Wanted, reader: LogReader, lines: int | None) -> Iterator[Recorded]:
+    """Yield what is to be shown first; looking for something, the last lines are those that match."""
+    if out.grep is None:
+        yield from wanted.first(reader, lines)
+        return
+    if wanted.after is not None:
+        found = (item for item in wanted.first(reader, None) if out.matches(item))
+        yield from found if lines is None else islice(found, lines)
+        return
+    yield from _last_matching(out, wanted, reader, LINES if lines is None else lines)
+
+
+def _last_matching(out: _Out, wanted: Wanted, reader: LogReader, lines: int) -> list[Recorded]:
+    """Return the last events that match, looking back through the whole log if need be."""
+    found: list[Recorded] = []
+    upto: int | None = None
+    while len(found) < lines and (page := wanted.back(reader, upto)):
+        found = [item for item in page if out.matches(item)] + found
+        upto = page[0].seq - 1
+    return found[-lines:] if lines else []
+
+
+def _print_new(out: _Out, wanted: Wanted, reader: LogReader, position: int) -> int:
+    """Print what matches of a page of what came after `position`, or rest; return the new position."""
     page = wanted.page(reader, position)
-    for item in page:
-        _print(session, item)
+    for item in filter(out.matches, page):
+        out.line(item)
     if not page:
         time.sleep(LOOK_SECONDS)
         return position
     return page[-1].seq
-
-
-def _print(session: Session, item: Recorded) -> None:
-    session.emit(as_json(item), as_line(item))
 
 
 def as_json(item: Recorded) -> dict[str, Any]:

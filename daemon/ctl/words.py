@@ -46,6 +46,8 @@ from state.model import (
     StopReason,
 )
 
+SECOND_MS = 1000.0
+
 ROUNDING = 1e-9
 """How far above 100 a percentage may be for being computed in floats."""
 
@@ -122,6 +124,18 @@ def identity(found: Identity) -> str:
 
 def usd(value: float | None) -> str:
     return "unknown" if value is None else f"${value:.2f}"
+
+
+def took(value_ms: float | None) -> str:
+    """Return a short time of work: ms below a second, else seconds."""
+    if value_ms is None:
+        return "-"
+    return f"{value_ms:.0f} ms" if value_ms < SECOND_MS else f"{value_ms / SECOND_MS:.1f} s"
+
+
+def moment(text: str) -> str:
+    """Return a time that a view gives (UTC, ISO 8601) for people."""
+    return f"{text[:19].replace('T', ' ')}Z"
 
 
 def duration(seconds: float) -> str:

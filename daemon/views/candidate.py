@@ -160,6 +160,16 @@ class CandidateView:
     counters: dict[str, float]
     places: dict[str, str]
 
+    @property
+    def benchmark(self) -> Benchmark | None:
+        """Its latency as the value that the log has."""
+        return self.latency.benchmark if self.latency else None
+
+    def wins_percent_over(self, other: CandidateView) -> float | None:
+        """Return in what share of the draws that differ it is faster than another; None without draws."""
+        mine, theirs = self.benchmark, other.benchmark
+        return mine.wins_percent(theirs) if mine and theirs else None
+
 
 def named(state: RunState, name: str) -> str:
     """Return the id of a candidate that may be called `initial` or `best`.

@@ -29,12 +29,25 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A latency with the interval that its source gives it; `predicted` says that a model is the source."""
+    """A latency with the interval that its source gives it; `predicted` says that a model is the source.
+
+    `samples` is how often it was measured; `draws_ms` are those of the model's draws, as in `Benchmark`.
+    """
 
     ms: float
     lo_ms: float
     hi_ms: float
     predicted: bool
+    samples: int = 1
+    draws_ms: tuple[float, ...] = ()
+
+    @property
+    def benchmark(self) -> Benchmark:
+        """The same as the value that the log has."""
+        return Benchmark(
+            latency_ms=self.ms, lo_ms=self.lo_ms, hi_ms=self.hi_ms, predicted=self.predicted,
+            samples=self.samples, draws_ms=self.draws_ms,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +117,6 @@ def run_view(run: str, state: RunState, *, owned: bool | None = None) -> RunView
 
     Without it the state is what the log says: it cannot tell a run that is driven from one that is not.
     """
-    initial, best = state.initial, state.best
-    best_ms = best.latency_ms if best else None
-    first = initial.benchmark if initial else None
-    last = best.benchmark if best else None
     return RunView(
         id=run,
         state=state.status.value if owned is None else status_word(state, owned=owned),
@@ -121,22 +130,7 @@ def run_view(run: str, state: RunState, *, owned: bool | None = None) -> RunView
         toolchain=state.toolchain,
         round=state.round,
         rounds=state.config.search.rounds,
-        initial_ms=first.latency_ms if first else None,
-        initial_lo_ms=first.lo_ms if first else None,
-        initial_hi_ms=first.hi_ms if first else None,
-        best_ms=best_ms,
-        best_lo_ms=last.lo_ms if last else None,
-        best_hi_ms=last.hi_ms if last else None,
-        best=best.id if best else None,
-        best_title=best.title if best else None,
-        best_level=best.level.value if best else None,
-        predicted=last.predicted if last else None,
-        speedup=initial.latency_ms / best_ms if initial and best_ms else None,
-        best_wins_percent=best.benchmark.wins_percent(initial.benchmark) if initial and best else None,
-        plain_bound_ms=state.bounds.plain_ms,
-        tight_bound_ms=state.bounds.tight_ms,
-        percent_of_peak=percent(state.bounds.plain_ms, best_ms),
-        percent_of_tight_bound=percent(state.bounds.tight_ms, best_ms),
+        **_found(state),
         proposed=state.tally.proposed,
         evaluated=state.tally.evaluated,
         looked_at=state.tally.predicted,
@@ -164,11 +158,40 @@ def run_view(run: str, state: RunState, *, owned: bool | None = None) -> RunView
     )
 
 
+def _found(state: RunState) -> dict[str, Any]:
+    """Return what a run found: its first and its best kernel against each other and against the bounds."""
+    initial, best = state.initial, state.best
+    best_ms = best.latency_ms if best else None
+    first = initial.benchmark if initial else None
+    last = best.benchmark if best else None
+    return {
+        "initial_ms": first.latency_ms if first else None,
+        "initial_lo_ms": first.lo_ms if first else None,
+        "initial_hi_ms": first.hi_ms if first else None,
+        "best_ms": best_ms,
+        "best_lo_ms": last.lo_ms if last else None,
+        "best_hi_ms": last.hi_ms if last else None,
+        "best": best.id if best else None,
+        "best_title": best.title if best else None,
+        "best_level": best.level.value if best else None,
+        "predicted": last.predicted if last else None,
+        "speedup": initial.latency_ms / best_ms if initial and best_ms else None,
+        "best_wins_percent": last.wins_percent(first) if first and last else None,
+        "plain_bound_ms": state.bounds.plain_ms,
+        "tight_bound_ms": state.bounds.tight_ms,
+        "percent_of_peak": percent(state.bounds.plain_ms, best_ms),
+        "percent_of_tight_bound": percent(state.bounds.tight_ms, best_ms),
+    }
+
+
 def timed(benchmark: Benchmark | None) -> Timed | None:
     """Return a latency as data, None where there is none."""
     if benchmark is None:
         return None
-    return Timed(benchmark.latency_ms, benchmark.lo_ms, benchmark.hi_ms, benchmark.predicted)
+    return Timed(
+        benchmark.latency_ms, benchmark.lo_ms, benchmark.hi_ms, benchmark.predicted, benchmark.samples,
+        benchmark.draws_ms,
+    )  # fmt: skip
 
 
 def percent(bound_ms: float, latency_ms: float | None) -> float | None:

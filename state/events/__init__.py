@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from state.events.base import EffectEnded, EffectStarted, Event
 from state.events.call import (
@@ -88,9 +88,9 @@ from state.events.safety import (
 from state.model import EffectKey
 
 __all__ = [
-    "EVENT",
     "EVENT_TYPES",
     "FAMILIES",
+    "FAMILY_OF",
     "AnyEvent",
     "BeamSelected",
     "BreakerClosed",
@@ -179,9 +179,6 @@ AnyEvent = Annotated[
     Field(discriminator="type"),
 ]  # fmt: skip
 
-EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
-"""Validates and serialises any event; JSON in and out."""
-
 EVENT_TYPES: dict[str, type[Event]] = {
     cls.model_fields["type"].default: cls
     for base in (Event, EffectStarted, EffectEnded, CallEnded)
@@ -216,6 +213,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "call": ("CallStarted", "CallCompleted", "CallFailed", "CallLost"),
 }  # fmt: skip
 """Event types by family, the groups that `agentctl tail --type` understands."""
+
+FAMILY_OF: dict[str, str] = {type_: family for family, types in FAMILIES.items() for type_ in types}
+"""The family of each type."""
 
 
 def idempotency_key(event: Event) -> str | None:

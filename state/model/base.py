@@ -35,7 +35,7 @@ def canonical_json(value: Any) -> bytes:
 class Frozen(BaseModel):
     """Base of all values: immutable, closed, and exact about floats in JSON."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", defer_build=True)
 
 
 class ErrorInfo(Frozen):

@@ -22,9 +22,9 @@ from daemon.config import (
     load,
     render_json,
     render_toml,
-    resolve_home,
 )
 from daemon.names import unknown
+from daemon.places import resolve_home
 from state.model import RunConfig, SearchConfig
 
 

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from daemon.ctl import exits
-from daemon.ctl.kernels import NOTES, Version, _latency, readable, scaled
+from daemon.ctl.kernels import NOTES, readable, scaled
 
 
 @pytest.mark.parametrize(
@@ -35,12 +35,6 @@ def test_values_are_scaled(value, text):
 
 def test_shares_whose_name_does_not_say_of_what_are_explained():
     assert "peak" in NOTES["hfu_estimated_percent"]
-
-
-def test_a_version_shows_its_interval_if_it_has_a_latency():
-    version = Version("a", "", 0.93, 0.925, 1.041, True, {})
-    assert _latency(version) == "0.93 ms predicted (0.925 to 1.041)"
-    assert _latency(Version("a", "", None, None, None, None, {})) == "no latency"
 
 
 def test_the_best_kernel_says_how_sure_its_gain_is(ctl, finished, tmp_path):

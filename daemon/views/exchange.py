@@ -1,0 +1,128 @@
+"""What models were asked for a kernel, and what they answered, as sent: a prompt may be read as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from state.errors import BlobMissing
+from state.events import CallCompleted, CallEnded, CallFailed, CallLost, CallStarted
+from state.model import EffectKey, Role
+from state.reader import LogReader
+from state.records import Recorded
+
+ASKS = (Role.PLANNER, Role.EXECUTOR, Role.SUMMARIZER, Role.REFLECTOR)
+"""Whose effects may ask models, in the order in which they come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One attempt at an answer. `role` is whose prompt it is, `attempt` counts from 1, `question` from 0.
+
+    `guide` is what the model was told about its task, `case` what it was asked; None where they are not in
+    this log any more. `outcome` is answered, lost, a kind of failure, or waits; `said` is the error of one
+    that failed. `cost_usd` is None where the price is unknown. `place` is where it begins, as RUN@SEQ.
+    """
+
+    role: str
+    model: str
+    question: int
+    attempt: int
+    place: str
+    time: str
+    guide: str | None
+    case: str | None
+    outcome: str
+    answer: str | None
+    said: str | None
+    ms: float | None
+    input_tokens: int | None
+    cached_tokens: int | None
+    output_tokens: int | None
+    cost_usd: float | None
+
+
+def exchanges(reader: LogReader, run: str, candidate: str) -> tuple[Exchange, ...]:
+    """Return what was asked for a candidate of a run, its plan first; empty where no model was asked."""
+    place = EffectKey.parse(f"{candidate}.{Role.EXECUTOR}")
+    plan = place._replace(implementation=0, repair=0)
+    found: list[Exchange] = []
+    for role in ASKS:
+        key = (plan if role is Role.PLANNER else place).for_role(role)
+        found += (_exchange(reader, item, ended) for item, ended in _calls(reader, run, key))
+    return tuple(found)
+
+
+def _calls(reader: LogReader, run: str, key: EffectKey) -> Iterator[tuple[Recorded, Recorded | None]]:
+    """Yield the attempts of an effect, question by question, each with its outcome if it has one."""
+    question = 0
+    while reader.by_key(run, f"{key}#call{question}.1") is not None:
+        attempt = 1
+        while (item := reader.by_key(run, f"{key}#call{question}.{attempt}")) is not None:
+            yield item, reader.by_key(run, f"{key}#call{question}.{attempt}#outcome")
+            attempt += 1
+        question += 1
+
+
+def _exchange(reader: LogReader, item: Recorded, ended: Recorded | None) -> Exchange:
+    begun = item.event
+    assert isinstance(begun, CallStarted)
+    event = ended.event if ended else None
+    guide, case = _asked(reader, begun.request)
+    tokens = event.tokens if isinstance(event, CallEnded) else None
+    return Exchange(
+        role=begun.role,
+        model=begun.model,
+        question=begun.call,
+        attempt=begun.attempt,
+        place=f"{item.stream}@{item.run_seq}",
+        time=item.time.isoformat(timespec="seconds"),
+        guide=guide,
+        case=case,
+        outcome=_outcome(event),
+        answer=_text(reader, event.answer) if isinstance(event, CallCompleted) else None,
+        said=_said(event),
+        ms=event.ms if isinstance(event, (CallCompleted, CallFailed)) else None,
+        input_tokens=tokens.input if tokens else None,
+        cached_tokens=tokens.cached if tokens else None,
+        output_tokens=tokens.output if tokens else None,
+        cost_usd=event.cost_usd if isinstance(event, CallEnded) else None,
+    )
+
+
+def _asked(reader: LogReader, request: str) -> tuple[str | None, str | None]:
+    """Return what a model was told and asked."""
+    from daemon.calls.rendering import restored
+
+    try:
+        found = restored(reader.blob(request), reader.blob)
+    except BlobMissing:
+        return None, None
+    return "".join(part.text for part in found.guide), "".join(part.text for part in found.case)
+
+
+def _text(reader: LogReader, digest: str) -> str | None:
+    try:
+        return reader.blob(digest).decode(errors="replace")
+    except BlobMissing:
+        return None
+
+
+def _outcome(event: object) -> str:
+    match event:
+        case CallCompleted():
+            return "answered"
+        case CallFailed(kind=kind):
+            return kind
+        case CallLost():
+            return "lost"
+    return "waits"
+
+
+def _said(event: object) -> str | None:
+    match event:
+        case CallFailed(error=error):
+            return error.message
+        case CallLost(reason=reason):
+            return reason
+    return None
