@@ -55,6 +55,7 @@ VERBS = {
     "prompts": "prompts:prompts",
     "memory": "memory:memory",
     "service": "service:service",
+    "host": "hosts:host",
     "bench": "bench:bench",
     "doctor": "doctor:doctor",
     "completion": "completion:completion",

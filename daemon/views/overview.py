@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 from daemon.errors import UnknownRun
+from daemon.views.hosts import Host, hosts
 from daemon.views.process import Process, iso
 from daemon.views.run import RunView, run_view
 from state.reader import LogReader
@@ -70,19 +72,6 @@ class Provider:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
-    """A host that judges kernels. `state` is a word: up, resting, quarantined; `why` is for people."""
-
-    name: str
-    state: str
-    why: str | None = None
-    until: str | None = None
-    in_flight: int | None = None
-    device: str | None = None
-    toolchain: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class DayView:
     """What calls of all runs took on a day (UTC), and what those under way may take."""
 
@@ -127,7 +116,7 @@ def overview(
         runs=lines,
         more=len(rows) - len(shown),
         providers=_providers(reader, lines, system),
-        hosts=(),
+        hosts=hosts(Path(process.home), running=process.running),
         day=_day(system),
     )
 

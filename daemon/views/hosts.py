@@ -1,0 +1,75 @@
+"""How the hosts stand that kernels run on, as the process that uses them last said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from state.board import HostStanding, read
+
+UNUSED = "unused"
+"""A host that nobody uses now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host that judges kernels. Times are UTC in ISO 8601.
+
+    `state` is a word: connecting, up, resting (it is asked again at `until`), quarantined (its times do not
+    compare), set_aside (it is not what runs need) or unused; `why` is for people. `in_flight` of `slots`
+    evaluations are under way there, `waiting` for any host; `done` ended there as they should, `lost` not.
+    `ratio` is how long the calibration kernel took, relative to other hosts.
+    """
+
+    name: str
+    state: str
+    why: str | None = None
+    until: str | None = None
+    heard: str | None = None
+    device: str | None = None
+    toolchain: str | None = None
+    tags: tuple[str, ...] = ()
+    slots: int = 0
+    in_flight: int = 0
+    waiting: int = 0
+    done: int = 0
+    lost: int = 0
+    ratio: float | None = None
+
+
+def hosts(home: Path, *, running: bool) -> tuple[Host, ...]:
+    """Return the hosts that are in use; none while nobody owns the home, as `running` says."""
+    return tuple(one for one in known(home, running=running) if one.state != UNUSED)
+
+
+def known(home: Path, *, running: bool, configured: Iterable[str] = ()) -> tuple[Host, ...]:
+    """Return all hosts that runs used, and those that are configured, by name."""
+    found = {one.address: _host(one, running=running) for one in read(home)}
+    found |= {name: Host(name, UNUSED) for name in configured if name not in found}
+    return tuple(found[name] for name in sorted(found))
+
+
+def _host(one: HostStanding, *, running: bool) -> Host:
+    used = running and one.state != "closed"
+    return Host(
+        name=one.address,
+        state=one.state if used else UNUSED,
+        why=one.why,
+        until=_iso(one.until) if used else None,
+        heard=_iso(one.heard),
+        device=one.device,
+        toolchain=one.toolchain,
+        tags=one.tags,
+        slots=one.slots,
+        in_flight=one.running if used else 0,
+        waiting=one.waiting if used else 0,
+        done=one.done,
+        lost=one.lost,
+        ratio=one.ratio,
+    )
+
+
+def _iso(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat(timespec="seconds")

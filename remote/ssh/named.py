@@ -1,0 +1,34 @@
+"""From hosts as a configuration names them to hosts that can be reached; opens no connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from remote.ssh.host import DEFAULT_WORKDIR, Host
+from state.model import HostConfig
+
+
+def host_of(config: HostConfig) -> Host:
+    """Return the host that an entry of a configuration names.
+
+    Raises:
+        BadHostError: its address, or a field beside it, is none.
+    """
+    return Host.parse(
+        config.address,
+        tags=frozenset(config.tags),
+        python=config.python,
+        workdir=config.workdir or DEFAULT_WORKDIR,
+        cores=config.cores,
+    )
+
+
+def chosen(addresses: Iterable[str], configured: Iterable[HostConfig]) -> list[Host]:
+    """Return the hosts of these addresses, with what the configuration knows of them; of none: all of its.
+
+    Raises:
+        BadHostError: an address is none.
+    """
+    known = {host.address: host for host in map(host_of, configured)}
+    wanted = [Host.parse(text) for text in addresses]
+    return [known.get(host.address, host) for host in wanted] or list(known.values())
