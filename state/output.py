@@ -47,7 +47,7 @@ def check_output(home: Path, target: Path, *, replace: bool) -> None:
     """
     with named(target):
         place = _place(target)
-        if _belongs(home, place):
+        if belongs(home, place):
             raise BadTarget(f"{target} belongs to the log itself; name a file elsewhere")
         if place.exists() and not place.is_file():
             raise BadTarget(f"{target} is a folder or a device; name a file")
@@ -61,7 +61,7 @@ def _place(target: Path) -> Path:
     return Path(os.path.realpath(target))
 
 
-def _belongs(home: Path, place: Path) -> bool:
+def belongs(home: Path, place: Path) -> bool:
     """Return whether `place` is one of the home's own files, lies in one, or is one by another name."""
     if not home.is_dir():
         return False

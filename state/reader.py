@@ -58,7 +58,7 @@ class LogReader:
         self._mutex = threading.Lock()
 
     @classmethod
-    def open(cls, home: Path) -> LogReader:
+    def open(cls, home: Path) -> Self:
         """Open the log of `home` for reading, whether its owner runs, stopped or crashed.
 
         Raises:

@@ -34,6 +34,7 @@ VERBS = {
     "replay": "lineage:replay",
     "rescore": "rescore:rescore",
     "stats": "stats:stats",
+    "report": "reporting:report",
     "status": "look:status",
     "tail": "tail:tail",
     "show": "show:show",
@@ -59,6 +60,7 @@ VERBS = {
     "bench": "bench:bench",
     "doctor": "doctor:doctor",
     "completion": "completion:completion",
+    "ui": "ui:ui",
 }
 """Each verb's module in this package and its command there."""
 

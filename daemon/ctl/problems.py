@@ -11,11 +11,12 @@ import click
 
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
-from daemon.ctl.choices import configured
+from daemon.ctl.choices import configured, known_run
 from daemon.ctl.judge import evaluate
 from daemon.ctl.words import count, ms, typed
 from daemon.views.run import percent
 from state.model import Level
+from state.reader import LogReader
 
 if TYPE_CHECKING:
     from seeds import ArgumentSpec, InputSpec, Problem, ProblemSpec
@@ -200,3 +201,34 @@ def new(session: Session, name: str, into: Path) -> None:
     }
     text = [f"{folder}: {', '.join(problem.files)}", *(f"  {what}: {how}" for what, how in steps.items())]
     session.emit({"folder": str(folder), "files": list(problem.files)}, "\n".join(text))
+
+
+# --- one of a run ----------------------------------------------------------------------------------
+
+
+@problems.command(epilog=exits.epilog())
+@click.argument("run")
+@click.option(
+    "-o", "--output", "folder", type=click.Path(path_type=Path), help="The folder to write the problem to."
+)
+@click.option(
+    "--kernel", type=click.Path(path_type=Path), help="Write the kernel that the run began with to this file."
+)
+@click.option("--force", is_flag=True, help="Replace files that are not of an earlier export.")
+@common
+def export(session: Session, run: str, folder: Path | None, kernel: Path | None, *, force: bool) -> None:
+    """Write the problem of a RUN back out of its log, as the folder that `--problem` takes.
+
+    A run keeps its problem's files; the folder that they were read from may have changed since, or be gone.
+    """
+    from daemon.exports.problem import export_problem
+
+    if folder is None and kernel is None:
+        raise click.UsageError("say where: -o FOLDER, --kernel FILE, or both")
+    with LogReader.open(session.home) as reader:
+        known_run(reader, run)
+        files = export_problem(session.home, reader, run, folder=folder, kernel=kernel, force=force)
+    told = [f"wrote the problem of {run} to {folder}: {', '.join(files)}"] if folder else []
+    told += [f"wrote the kernel that it began with to {kernel}"] if kernel else []
+    places = {"folder": folder and str(folder), "kernel": kernel and str(kernel)}
+    session.emit({"run": run, **places, "files": list(files) if folder else []}, "\n".join(told))

@@ -1,0 +1,212 @@
+"""Writing a folder of files for other programs: never out of it, never over what somebody else put there.
+
+No link is followed below the folder, and what is made says what it wrote (`MANIFEST`), so that the next
+export replaces its own files and notices those that were edited or were there before. Each file is whole or
+as it was. A folder that is not there yet appears at once, with everything in it.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from secrets import token_hex
+
+from state.errors import BadTarget
+from state.files import fsync
+from state.model import digest_of
+from state.output import belongs, named
+
+MANIFEST = ".nki-kernel-agent.json"
+"""In a folder that was exported: the digests of what was written there, by path."""
+
+_NO_FOLLOW = os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_MANIFEST = 64 << 20
+
+
+def write_folder(home: Path, root: Path, files: Mapping[str, bytes], *, force: bool = False) -> None:
+    """Write `files`, by paths below `root`; what an earlier export wrote there and is not made now goes.
+
+    Raises:
+        BadTarget: the folder belongs to the log of `home` or is none; a path in it is a link, a folder, or a
+            file that no export wrote, which `force` replaces. Nothing was written then.
+        StorageFull, StorageFailed: the disk has no room, or failed; files that were written are whole.
+    """
+    made = {str(_checked(path)): data for path, data in files.items()}
+    if belongs(home, Path(os.path.realpath(root))):
+        raise BadTarget(f"{root} belongs to the log itself; name a folder elsewhere")
+    with named(root):
+        if not os.path.lexists(root):
+            _write_at_once(root, made)
+            return
+        with _opened(root) as folder:
+            known = _manifest(folder)
+            if not force:
+                _refuse_foreign(root, folder, made, known)
+            _write(root, folder, made)
+            _write(root, folder, {MANIFEST: _listed(made)})
+            for path in sorted(known.keys() - made.keys()):
+                _remove(folder, path, known[path])
+
+
+def _checked(path: str) -> PurePosixPath:
+    """Return a path that is one below a folder.
+
+    Raises:
+        BadTarget: it leads elsewhere; names may come from a log, and these from anybody.
+    """
+    found = PurePosixPath(path)
+    parts = found.parts
+    if not parts or found.is_absolute() or ".." in parts or "\0" in path or parts == (MANIFEST,):
+        raise BadTarget(f"{path!r} is no name for a file of an export")
+    return found
+
+
+def _listed(made: Mapping[str, bytes]) -> bytes:
+    return json.dumps({path: digest_of(data) for path, data in sorted(made.items())}, indent=1).encode()
+
+
+def _write_at_once(root: Path, made: Mapping[str, bytes]) -> None:
+    """Make a folder that is there with all its files, or not at all."""
+    if not root.parent.is_dir():
+        raise BadTarget(f"{root}: there is no folder {root.parent}; make it first")
+    staging = root.parent / f".{root.name[:100]}.{token_hex(6)}.part"
+    staging.mkdir()
+    try:
+        with _opened(staging) as folder:
+            _write(staging, folder, {**made, MANIFEST: _listed(made)})
+        staging.rename(root)  # onto a folder that somebody made meanwhile it fails, unless that is empty
+    except BaseException:
+        _drop(staging)
+        raise
+    fsync(root.parent)
+
+
+def _drop(staging: Path) -> None:
+    from shutil import rmtree
+
+    rmtree(staging, ignore_errors=True)
+
+
+@contextmanager
+def _opened(root: Path) -> Iterator[int]:
+    try:
+        folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # the root itself may be a link
+    except NotADirectoryError:
+        raise BadTarget(f"{root} is a file; name a folder") from None
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def _inside(folder: int, parts: tuple[str, ...], *, create: bool) -> Iterator[int]:
+    """Open a folder below another one, following no link."""
+    here = os.dup(folder)
+    try:
+        for part in parts:
+            if create:
+                with suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=here)
+            below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | _NO_FOLLOW, dir_fd=here)
+            os.close(here)
+            here = below
+        yield here
+    finally:
+        os.close(here)
+
+
+def _write(root: Path, folder: int, files: Mapping[str, bytes]) -> None:
+    for path, data in files.items():
+        *parents, name = PurePosixPath(path).parts
+        try:
+            with _inside(folder, tuple(parents), create=True) as place:
+                _put(place, name, data)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EISDIR):
+                text = f"{root / path}: a link, a file or a folder is in the way; it is not touched"
+                raise BadTarget(text) from error
+            raise
+
+
+def _put(place: int, name: str, data: bytes) -> None:
+    """Put a file in the place of what has its name, a link itself rather than what it leads to."""
+    part = f".{digest_of(os.fsencode(name))[:16]}.part"
+    with suppress(FileNotFoundError):
+        os.unlink(part, dir_fd=place)
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW, 0o666, dir_fd=place)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, name, src_dir_fd=place, dst_dir_fd=place)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(part, dir_fd=place)
+        raise
+
+
+def _manifest(folder: int) -> dict[str, str]:
+    """Return what an earlier export wrote, by path; a manifest that is none says nothing."""
+    data = _content(folder, MANIFEST, most=_MOST_MANIFEST)
+    try:
+        found = json.loads(data or b"{}")
+        return {str(_checked(path)): str(digest) for path, digest in found.items()}
+    except (ValueError, AttributeError, RecursionError, BadTarget):
+        return {}
+
+
+def _content(folder: int, path: str, *, most: int | None = None) -> bytes | None:
+    """Return the bytes of a regular file, None where there is none.
+
+    Raises:
+        OSError: something else has its name (ELOOP for a link, ENOTDIR, EISDIR).
+    """
+    *parents, name = PurePosixPath(path).parts
+    try:
+        with _inside(folder, tuple(parents), create=False) as place:
+            descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | _NO_FOLLOW, dir_fd=place)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EISDIR, "not a regular file")
+        return file.read() if most is None else file.read(most)
+
+
+def _refuse_foreign(root: Path, folder: int, made: Mapping[str, bytes], known: Mapping[str, str]) -> None:
+    """Refuse what would replace a file that no export wrote, or that was edited since.
+
+    Raises:
+        BadTarget: naming the first such file.
+    """
+    for path, data in made.items():
+        try:
+            there = _content(folder, path)
+        except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.EISDIR):
+                raise
+            raise BadTarget(f"{root / path}: a link, a file or a folder is in the way") from error
+        if there is not None and there != data and digest_of(there) != known.get(path):
+            whose = "was edited since it was exported" if path in known else "is not of an export"
+            raise BadTarget(f"{root / path} {whose}; name another folder, or replace it with --force")
+
+
+def _remove(folder: int, path: str, digest: str) -> None:
+    """Take away a file of an earlier export, unless it was edited; and the folders that it leaves empty."""
+    with suppress(OSError):
+        content = _content(folder, path)
+        *parents, name = PurePosixPath(path).parts
+        if content is None or digest_of(content) != digest:
+            return
+        with _inside(folder, tuple(parents), create=False) as place:
+            os.unlink(name, dir_fd=place)
+        for depth in range(len(parents), 0, -1):
+            with _inside(folder, tuple(parents[: depth - 1]), create=False) as place:
+                os.rmdir(parents[depth - 1], dir_fd=place)

@@ -1,0 +1,128 @@
+"""The commands that do again what a run did: judge its best kernel, and run once more from the start."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+from daemon.config import FLAGS, WITH_MODELS
+from state.fold import RunState
+from state.model import RunConfig
+
+if TYPE_CHECKING:
+    from seeds import Problem
+
+KERNEL, START, FOLDER, HOME = "best.py", "start.py", "problem", "again"
+"""The names that the commands give: the best kernel, the first one, the problem's folder, a new home."""
+
+_PROGRAM = "agentctl"
+_PRIVATE = ("run.hosts", "run.score.command")
+"""Settings that are not handed on: somebody's machines, and what is run there."""
+_OF_FLAGS = {"run.problem", "run.size", "run.target", "run.seed"}
+_MOST_BYTES = 256 << 10
+"""Of a problem's files together, to be part of a report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """Commands to type in a shell, in order, in three steps, and what they can and cannot show.
+
+    `extract` takes what the others need out of the home that has the run; `judge` judges the best kernel,
+    `again` runs once more in a new home. `files` are those of a problem that does not come with the program,
+    where they are small enough to be handed on in the report.
+    """
+
+    extract: tuple[str, ...]
+    judge: tuple[str, ...]
+    again: tuple[str, ...]
+    notes: tuple[str, ...]
+    files: dict[str, str]
+
+
+def reproduction(run: str, state: RunState, problem: Problem, *, builtin: bool, forked: bool) -> Reproduction:
+    """Return the commands for a run of `problem`, which comes with the program or not."""
+    named = problem.name if builtin else FOLDER
+    at = ["--problem", named, "--size", state.config.size, "--target", state.config.target]
+    own_start = state.kernel != problem.ref().files["kernel.py"]
+    start = ["--kernel", START] if own_start else []
+    wanted = [*([] if builtin else ["-o", FOLDER]), *(["--kernel", START] if own_start else [])]
+    export = [_typed("problems", "export", run, *wanted)] if wanted else []
+    best = [_typed("best", run, "-o", KERNEL)] if state.best is not None else []
+    judge = [_typed("try", KERNEL, *at)] if state.best is not None else []
+    seed = ["--seed", str(state.config.seed)]
+    again = _typed("run", "--home", HOME, *at, *seed, *start, *_settings(state.config))
+    return Reproduction(
+        extract=(*export, *best),
+        judge=tuple(judge),
+        again=(again,),
+        notes=tuple(_notes(state, forked=forked)),
+        files={} if builtin else _files(problem.files),
+    )
+
+
+def _typed(*words: str) -> str:
+    return " ".join(map(quote, (_PROGRAM, *words)))
+
+
+def changed_settings(config: RunConfig) -> dict[str, Any]:
+    """Return the settings of a run that are not the defaults, by key; private ones are left out."""
+    defaults = _flat(RunConfig().model_dump(mode="json"), "run")
+    return {
+        key: value
+        for key, value in _flat(config.model_dump(mode="json"), "run").items()
+        if value != defaults.get(key) and not key.startswith(_PRIVATE)
+    }
+
+
+def _settings(config: RunConfig) -> Iterator[str]:
+    """Yield the flags for what is not the default, and for defaults that models as planners change."""
+    from agent_core.proposers import asks_models
+
+    values = _flat(config.model_dump(mode="json"), "run")
+    wanted = changed_settings(config)
+    if any(map(asks_models, config.planner)):
+        wanted |= {key: values[key] for key in WITH_MODELS}
+    for key, value in sorted(wanted.items()):
+        if key in _OF_FLAGS:
+            continue
+        if key in FLAGS:
+            yield from (FLAGS[key], str(value))
+        else:
+            yield from ("--set", f"{key}={json.dumps(value)}")
+
+
+def _flat(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        key = f"{prefix}.{name}"
+        found |= _flat(value, key) if isinstance(value, dict) else {key: value}
+    return found
+
+
+def _notes(state: RunState, *, forked: bool) -> Iterator[str]:
+    from agent_core.proposers import asks_models
+
+    if state.config.evaluator == "sim":
+        yield "judging is exact: the same kernel has the same verdict and the same predicted latency anywhere"
+    else:
+        yield "devices' latencies differ a little from one time to the next; `try` predicts by the simulator"
+    if any(map(asks_models, state.config.planner)):
+        yield "models planned, so another run asks again, and pays again, and finds something else"
+    elif state.sequences or state.experiences:
+        yield "the run was given what other runs of its home had learnt; a new home has none of it"
+    else:
+        yield "without models a run with the same seed ends with the same kernels"
+    if forked:
+        yield "the run is a fork: run once more from the start, it goes by its last settings all the way"
+
+
+def _files(files: Mapping[str, bytes]) -> dict[str, str]:
+    if sum(map(len, files.values())) > _MOST_BYTES:
+        return {}
+    try:
+        return {path: data.decode() for path, data in files.items()}
+    except UnicodeDecodeError:
+        return {}
