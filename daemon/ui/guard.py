@@ -1,0 +1,129 @@
+"""Who may ask: the right host, the same origin, and the token; and what a browser may do with the answer.
+
+A page in another tab can make a browser send requests here, and a name of its own can be made to point
+here (DNS rebinding). So a request must name a host that this server was told is its own, come from no other
+origin, and carry the token: in the address when the page is first opened, in a cookie that no script can read
+after that, and for what changes anything in a header, which no other origin can send.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+TOKEN_HEADER = "x-token"  # noqa: S105 - a name
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+SAFE = frozenset({"GET", "HEAD"})
+
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
+        "trusted-types 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "cache-control": "no-store",
+}
+"""What every answer carries: scripts and styles are files of this server, and nothing is kept or framed."""
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What a request must show: one of these hosts, and the token."""
+
+    hosts: frozenset[str]
+    token: str
+    cookie: str
+
+    @classmethod
+    def of(cls, token: str, port: int, names: Iterable[str] = ()) -> Gate:
+        """Return the gate of a server on `port`, which is called by loopback's names and by `names`."""
+        hosts = frozenset(f"{name}:{port}".lower() for name in (*LOOPBACK, *names))
+        return cls(hosts, token, f"agentctl_ui_{port}")
+
+    def refusal(self, request: Request) -> str | None:
+        """Return why a request is not answered; None when it is."""
+        host = request.headers.get("host", "").lower()
+        if host not in self.hosts:
+            return "this server is not called that; open the address that agentctl ui printed"
+        origin = request.headers.get("origin")
+        if origin is not None and origin.lower() != f"http://{host}":
+            return "another site may not ask this server"
+        site, mode = (request.headers.get(f"sec-fetch-{name}") for name in ("site", "mode"))
+        if site not in (None, "same-origin", "none") and mode != "navigate":
+            return "another site may not ask this server"
+        if request.method not in SAFE:
+            return self._steering(request, origin)
+        given = (request.cookies.get(self.cookie), self.opened_with(request))
+        known = any(self.fits(one) for one in given)
+        return None if known else "the token is missing; open the address that agentctl ui printed"
+
+    def _steering(self, request: Request, origin: str | None) -> str | None:
+        if origin is None:
+            return "what changes something must say where it comes from"
+        if not self.fits(request.headers.get(TOKEN_HEADER)):
+            return "the token is missing; open the address that agentctl ui printed"
+        return None
+
+    def opened_with(self, request: Request) -> str | None:
+        """Return the token that stands in the address: only where the page is opened."""
+        return request.query_params.get("token") if request.url.path == "/" else None
+
+    def fits(self, given: str | None) -> bool:
+        """Return whether a token is the right one, in a time that does not tell how much of it is."""
+        return given is not None and hmac.compare_digest(given.encode(), self.token.encode())
+
+
+class Guard:
+    """Lets through what the gate does not refuse, and puts `HEADERS` on every answer."""
+
+    def __init__(self, app: App, gate: Gate) -> None:
+        self._app = app
+        self._gate = gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008})
+            else:
+                await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        why = self._gate.refusal(request)
+        app = self._app if why is None else _refused(why)
+        opened = why is None and self._gate.fits(self._gate.opened_with(request))
+
+        async def answering(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                if opened:
+                    headers.append("set-cookie", self._cookie())
+            await send(message)
+
+        await app(scope, receive, answering)
+
+    def _cookie(self) -> str:
+        return f"{self._gate.cookie}={self._gate.token}; Path=/; HttpOnly; SameSite=Strict"
+
+
+def _refused(why: str) -> Response:
+    return PlainTextResponse(f"{why}\n", status_code=403)

@@ -1,0 +1,133 @@
+// Profiles drawn: engines as bars, the predicted timeline as lanes, the roofline, a curve, shares of a whole.
+
+import { h, s } from "./dom.js";
+import { colours, sharp, ticks } from "./plot.js";
+import { ms, number, percent, scaled, words } from "./text.js";
+
+const ENGINES = [
+  ["tensor engine", "tensor_engine_active_time_percent"], ["vector engine", "vector_engine_active_time_percent"],
+  ["scalar engine", "scalar_engine_active_time_percent"], ["GpSimd", "gpsimd_engine_active_time_percent"],
+  ["DMA", "dma_active_time_percent"], ["HBM bandwidth", "mbu_estimated_percent"],
+  ["tensor flops (HFU)", "hfu_estimated_percent"],
+];
+
+function bar(value, kind) {
+  const wide = Math.min(100, Math.max(0, value ?? 0));
+  return h("span", { class: `bar ${kind}` }, h("span", { style: { width: `${wide}%` } }));
+}
+
+/** Shares of the time in which each engine is active, beside those of the parent. */
+export function engines(counters, parent) {
+  const rows = ENGINES.filter(([, key]) => counters[key] !== undefined || parent?.[key] !== undefined);
+  if (!rows.length) return h("p", { class: "soft" }, "No profile was recorded.");
+  return h("div", { class: "wide" }, h("table", { class: "bars" },
+    h("caption", {}, parent ? "Active, of the kernel's time: this kernel above, its parent below" : "Active, of the kernel's time"),
+    h("tbody", {}, rows.map(([name, key]) => h("tr", {},
+      h("th", { scope: "row" }, name),
+      h("td", { class: "drawn" }, bar(counters[key], "own"), parent ? bar(parent[key], "former") : null),
+      h("td", { class: "num" }, percent(counters[key]), parent ? h("span", { class: "soft" }, h("br"), percent(parent[key])) : null))))));
+}
+
+/** Lanes of a timeline: darker is busier. With a parent's, both are drawn to the same scale. */
+export function lanes(own, parent) {
+  if (!own) return h("p", { class: "soft" }, "No timeline was recorded with this kernel's profile.");
+  const span = Math.max(own.span_ms, parent?.span_ms ?? 0);
+  const names = [...new Set([...Object.keys(own.busy_percent), ...Object.keys(parent?.busy_percent ?? {})])];
+  const kinds = [["this kernel", own], ...(parent ? [["its parent", parent]] : [])];
+  const kind = own.predicted ? "predicted" : "measured";
+  return h("figure", { class: "lanes" },
+    kinds.map(([title, timeline]) => h("div", {},
+      h("h4", {}, `${title}: ${ms(timeline.span_ms)} ${kind}`),
+      names.map((name) => lane(name, timeline, span)))),
+    h("figcaption", { class: "soft" }, `0 to ${ms(span)}; the darker, the more of that moment the queue is busy`));
+}
+
+function lane(name, timeline, span) {
+  const parts = timeline.busy_percent[name] ?? [];
+  const mean = parts.length ? parts.reduce((sum, one) => sum + one, 0) / parts.length : 0;
+  const canvas = h("canvas", { role: "img", "aria-label": `${words(name)}: busy ${percent(mean)} of the time` });
+  sharp(canvas, 18, (pen, width, height) => {
+    const ink = colours(canvas.parentElement, ["accent", "panel"]);
+    pen.fillStyle = ink.panel;
+    pen.fillRect(0, 0, width, height);
+    pen.fillStyle = ink.accent;
+    const wide = (width * timeline.span_ms) / span / Math.max(1, parts.length);
+    parts.forEach((busy, place) => {
+      pen.globalAlpha = busy ? 0.15 + (0.85 * busy) / 100 : 0;
+      pen.fillRect(place * wide, 1, wide + 0.5, height - 2);
+    });
+    pen.globalAlpha = 1;
+  });
+  return h("div", { class: "lane" }, h("span", { class: "lane-name" }, words(name)),
+    h("div", { class: "lane-drawn" }, canvas), h("span", { class: "num soft" }, percent(mean)));
+}
+
+const ROOF = { width: 560, height: 270, left: 66, right: 16, top: 14, bottom: 44 };
+
+/** The roofline, with a point for each of `kernels`: [name, roofline, class]. */
+export function roof(kernels) {
+  const [, own] = kernels[0];
+  if (!own) return h("p", { class: "soft" }, "The profile does not say enough for a roofline.");
+  if (own.intensity === null) {
+    return h("p", {}, `A kernel without matrix products: only the HBM's bandwidth bounds it. It moves ${
+      scaled(own.moved_bytes, "B")} at ${scaled(own.attained_bytes, "B/s")}, ${percent(own.bandwidth_percent)} of the bandwidth.`);
+  }
+  const points = kernels.filter(([, one]) => one && one.intensity !== null);
+  const [left, right] = ends(points.map(([, one]) => one.intensity).concat(own.ridge));
+  const [low, high] = [Math.min(...points.map(([, one]) => one.attained_flops)) / 3, own.peak_flops * 2];
+  const x = scale(left, right, ROOF.left, ROOF.width - ROOF.right);
+  const y = scale(low, high, ROOF.height - ROOF.bottom, ROOF.top);
+  const edge = (value) => Math.max(low, Math.min(own.peak_flops, value * own.bandwidth_bytes));
+  const first = Math.max(left, low / own.bandwidth_bytes);
+  const line = [[first, edge(first)], [own.ridge, own.peak_flops], [right, own.peak_flops]]
+    .map(([one, other]) => `${x(one)},${y(other)}`).join(" ");
+  const said = points.map(([name, one]) => `${name}: ${scaled(one.attained_flops, "flop/s")}, ${percent(one.attained_percent)} of the roof`);
+  return h("figure", { class: "roof" },
+    s("svg", { viewBox: `0 0 ${ROOF.width} ${ROOF.height}`, role: "img", "aria-label": `Roofline. ${said.join(". ")}` },
+      ticks(left, right, true).map((value) => s("g", {},
+        s("line", { class: "grid", x1: x(value), x2: x(value), y1: ROOF.top, y2: ROOF.height - ROOF.bottom }),
+        s("text", { x: x(value), y: ROOF.height - ROOF.bottom + 16, "text-anchor": "middle" }, number(value, 3)))),
+      decades(low, high).map((value) => s("g", {},
+        s("line", { class: "grid", x1: ROOF.left, x2: ROOF.width - ROOF.right, y1: y(value), y2: y(value) }),
+        s("text", { x: ROOF.left - 6, y: y(value) + 4, "text-anchor": "end" }, scaled(value, "")))),
+      s("polyline", { class: "limit", points: line }),
+      points.map(([name, one, kind]) => s("circle", { class: `dot ${kind}`, cx: x(one.intensity), cy: y(one.attained_flops), r: 6 }, s("title", {}, name))),
+      s("text", { x: (ROOF.left + ROOF.width) / 2, y: ROOF.height - 6, "text-anchor": "middle" }, "operations per byte of HBM"),
+      s("text", { x: 4, y: ROOF.top }, "flop/s")),
+    h("figcaption", {}, h("ul", { class: "legend" },
+      points.map(([, , kind], place) => h("li", { class: `key-${kind}` }, said[place])),
+      h("li", { class: "key-bound" }, `the roof: ${scaled(own.peak_flops, "flop/s")}, ${scaled(own.bandwidth_bytes, "B/s")}`))));
+}
+
+function ends(values) {
+  return [Math.min(...values) / 3, Math.max(...values) * 3];
+}
+
+const decades = (low, high) => ticks(low, high, true).filter((value) => Number.isInteger(Math.round(Math.log10(value) * 1e6) / 1e6));
+
+function scale(low, high, from, to) {
+  return (value) => Math.round((from + ((to - from) * Math.log(value / low)) / Math.log(high / low)) * 10) / 10;
+}
+
+/** A curve of [x, y] points as SVG; `names` are those of the axes. */
+export function curve(points, names, label) {
+  if (points.length < 2) return null;
+  const [wide, tall] = [560, 160];
+  const [right, top] = [points.at(-1)[0] || 1, Math.max(...points.map(([, value]) => value)) || 1];
+  const line = points.map(([one, other]) => `${50 + (one / right) * (wide - 60)},${tall - 30 - (other / top) * (tall - 44)}`).join(" ");
+  return s("svg", { viewBox: `0 0 ${wide} ${tall}`, role: "img", "aria-label": label, class: "curve" },
+    s("polyline", { class: "run", points: line }),
+    s("text", { x: 44, y: 18, "text-anchor": "end" }, names.high), s("text", { x: 44, y: tall - 28, "text-anchor": "end" }, names.low),
+    s("text", { x: 50, y: tall - 10 }, names.first), s("text", { x: wide - 10, y: tall - 10, "text-anchor": "end" }, names.last));
+}
+
+/** Shares of a whole: a bar in pieces, and each by name. `parts` are [name, value, text]. */
+export function shares(parts, label) {
+  const total = parts.reduce((sum, [, value]) => sum + value, 0);
+  if (!total) return h("p", { class: "soft" }, "Nothing yet.");
+  const told = parts.filter(([, value]) => value > 0);
+  return h("figure", {},
+    h("div", { class: "shares", role: "img", "aria-label": label },
+      told.map(([name, value]) => h("span", { class: `share s-${name}`, style: { "flex-grow": String(value) } }))),
+    h("ul", { class: "legend" }, told.map(([name, value, text]) => h("li", { class: `key-s-${name}` }, `${name}: ${text} (${percent((100 * value) / total)})`))));
+}

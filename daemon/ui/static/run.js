@@ -1,0 +1,155 @@
+// The page of a run: figures, the slider through its events, the plot, and its parts as tabs.
+
+import { get } from "./api.js";
+import { Candidates, kernelPath } from "./candidates.js";
+import { Control } from "./control.js";
+import { fill, h } from "./dom.js";
+import { Events } from "./events.js";
+import { Learnt } from "./learnt.js";
+import { Money } from "./money.js";
+import { Plot } from "./plot.js";
+import { figures, state } from "./runs.js";
+import { Series } from "./series.js";
+import { Tabs } from "./tabs.js";
+import { Tree } from "./tree.js";
+import { when } from "./text.js";
+
+const SETTLED = 150;
+
+export class RunView {
+  /** `at` is the event to look at, null for now; `moved` hears of another, and of the tab. */
+  constructor(run, { at, tab, control, moved, go }) {
+    this.run = run;
+    this.at = at;
+    this.tab = tab;
+    this.moved = moved;
+    this.now = new Series(run);
+    this.seen = this.now;
+    this.moment = null;
+    this.due = null;
+    this.asked = 0;
+    this.head = h("header", { class: "run-head" });
+    this.figures = h("div");
+    this.control = control ? new Control(run) : null;
+    this.plot = new Plot((name) => go(kernelPath(run, name)));
+    this.candidates = new Candidates(run);
+    this.tree = new Tree(run);
+    this.events = new Events(run);
+    this.money = new Money(run);
+    this.learnt = new Learnt(run);
+    this.tabs = null;
+    this.node = h("article", { class: "run" }, this.head, this.figures, this.control?.node, this.slider(), this.plot.node,
+      h("div", { class: "parts-place" }));
+  }
+
+  slider() {
+    this.range = h("input", {
+      type: "range", id: "moment", min: "1", max: "1", value: "1", step: "1",
+      input: () => this.travel(Number(this.range.value)), "aria-describedby": "moment-said",
+    });
+    this.said = h("output", { id: "moment-said", for: "moment" }, "");
+    const step = (by) => () => this.travel((this.at ?? this.now.at) + by);
+    this.back = h("button", { type: "button", click: step(-1), "aria-label": "One event back" }, "◀");
+    this.ahead = h("button", { type: "button", click: step(1), "aria-label": "One event ahead" }, "▶");
+    this.live = h("button", { type: "button", click: () => this.travel(null) }, "Now");
+    return h("section", { class: "travel", "aria-label": "Time travel" },
+      h("label", { for: "moment" }, "Event "), this.back, this.range, this.ahead, this.live, this.said);
+  }
+
+  parts() {
+    return [
+      { key: "candidates", name: "Candidates", show: () => this.candidates.show(this.seen) },
+      { key: "lineage", name: "Lineage", show: () => this.tree.show(this.seen, this.moment?.run.best) },
+      { key: "beam", name: "Beam and memory", show: () => this.learnt.show(this.moment) },
+      { key: "events", name: "Events", show: () => this.events.show(this.at === null ? null : this.moment?.seq ?? null) },
+      { key: "cost", name: "Cost and time", show: () => this.money.show() },
+    ];
+  }
+
+  async load(signal) {
+    const [whole, moment] = await Promise.all([
+      get(["runs", this.run, "series"], {}, { signal }), get(["runs", this.run, "moment"], { at: this.at }, { signal })]);
+    this.now.merge(whole);
+    if (this.at !== null) {
+      this.seen = new Series(this.run).merge(await get(["runs", this.run, "series"], { at: this.at }, { signal }));
+    }
+    this.moment = moment;
+    this.tabs = new Tabs("Parts of the run", this.parts(), this.tab, (tab) => this.moved({ tab }));
+    this.node.querySelector(".parts-place").replaceWith(this.tabs.node);
+    this.draw();
+  }
+
+  /** Fetch what came since the last look. While the past is shown, only the slider grows. */
+  async refresh() {
+    if (!this.tabs) return;
+    const since = await get(["runs", this.run, "series"], { since: this.now.at });
+    if (since.at === this.now.at) return;
+    this.now.merge(since);
+    if (this.at === null) {
+      const asked = this.asked;
+      const moment = await get(["runs", this.run, "moment"]);
+      if (asked !== this.asked) return;
+      this.moment = moment;
+      this.draw();
+      if (this.tabs.current === "events") await this.events.refresh();
+      if (this.tabs.current === "cost") await this.money.refresh();
+    } else {
+      this.place();
+    }
+  }
+
+  /** Go to an event; null is now. A preview is shown at once, what was so exactly as soon as it is there. */
+  travel(at) {
+    const last = this.now.at;
+    this.at = at === null || at > last ? null : Math.max(1, at);
+    this.asked += 1;
+    const asked = this.asked;
+    this.seen = this.at === null ? this.now : this.now.until(this.at);
+    this.place();
+    this.plot.show(this.seen, this.bounds);
+    clearTimeout(this.due);
+    this.due = setTimeout(async () => {
+      const [moment, exact] = await Promise.all([
+        get(["runs", this.run, "moment"], { at: this.at }),
+        this.at === null ? null : get(["runs", this.run, "series"], { at: this.at })]);
+      if (asked !== this.asked) return;
+      this.moment = moment;
+      if (exact) this.seen = new Series(this.run).merge(exact);
+      this.moved({ at: this.at });
+      this.draw();
+    }, SETTLED);
+  }
+
+  get bounds() {
+    return { tight_ms: this.moment?.run.tight_bound_ms };
+  }
+
+  draw() {
+    const run = this.moment.run;
+    fill(this.head,
+      h("h2", { tabindex: "-1" }, this.run, " ", state(run.state)),
+      h("p", { class: "soft" }, `${run.problem} (${run.size}) on ${run.target}, seed ${run.seed}; planned by ${run.planner.join(", ")}, judged by ${run.evaluator} (${run.toolchain})`),
+      run.needs_approval.length ? h("p", { class: "warn" }, `It waits for a person: ${run.needs_approval.join(", ")}`) : null);
+    fill(this.figures, figures(this.moment));
+    this.control?.show(run, this.at);
+    this.place();
+    this.plot.show(this.seen, this.bounds);
+    const part = this.tabs.part;
+    const byItself = part.key === "cost" || (part.key === "events" && this.at === null && this.events.upto === null);
+    if (!byItself) part.show();
+  }
+
+  place() {
+    const last = this.now.at;
+    const here = this.at ?? last;
+    this.range.max = String(last);
+    this.range.value = String(here);
+    const what = this.moment && this.moment.at === here ? `: ${this.moment.type}, ${when(this.moment.time)}` : "";
+    this.said.textContent = `${here.toLocaleString("en")} of ${last.toLocaleString("en")}${what}${this.at === null ? "" : "; the past"}`;
+    this.range.setAttribute("aria-valuetext", this.said.textContent);
+    this.live.disabled = this.at === null;
+    this.ahead.disabled = this.at === null;
+    this.back.disabled = here <= 1;
+    this.node.classList.toggle("past", this.at !== null);
+  }
+}
