@@ -220,6 +220,7 @@ class _Leases:
         self._job = job
         self._lease_s = lease_s
         self._seen: dict[str, tuple[int, float]] = {}
+        self.over()  # they count from now
 
     def over(self) -> str:
         """Return `cancelled` when no home has a lease, `lease_lost` when none renews it, else nothing."""

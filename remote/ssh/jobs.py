@@ -37,6 +37,7 @@ from remote.ssh.shipping import Worker, worker
 
 _RENEWALS = 6  # within one lease
 _CANCEL_S = 20.0
+_FORGET_S = 15.0
 _MARGIN_S = 120.0  # for what a job does besides its turn: laying out, ending, hashing
 _RESTARTS = 3
 _PATIENCE_S = 60.0  # how long transfers wait for a link to come back
@@ -193,11 +194,15 @@ class Jobs:
             got += piece
 
     async def forget(self, key: str) -> None:
-        """Have a job's folder removed; without a link it is left to the host's own sweeping."""
+        """Have a job's folder removed; where the host is out of reach that is left to its own sweeping."""
         self._files.pop(key, None)
-        with contextlib.suppress(HostError):
+
+        async def forget() -> None:
             channel = await self._caller.open()
             await channel.ask("forget", within_s=ANSWER_S, key=key)
+
+        with contextlib.suppress(HostError):
+            await self._caller.persist(forget, _FORGET_S)
 
     async def aclose(self) -> None:
         """End the conversation. Jobs that run are left to their leases."""

@@ -79,6 +79,11 @@ class Link:
         self.connections = 0
 
     @property
+    def standing(self) -> bool:
+        """Whether there is a connection, as far as anybody knows."""
+        return self._connection is not None and not self._connection.is_closed()
+
+    @property
     def silent_s(self) -> float | None:
         """How long ago the host was last known to be there; None if it never was."""
         return None if self._heard is None else time.monotonic() - self._heard
@@ -148,7 +153,8 @@ class Link:
             HostError: it will not work by trying again: keys, configuration.
         """
         async with self._connecting:
-            if self._connection is not None and not self._connection.is_closed():
+            if self.standing:
+                assert self._connection is not None
                 return self._connection
             for attempt in range(self.timing.attempts):
                 if attempt:

@@ -48,6 +48,8 @@ def gated(folder: Path) -> None:
     if "tally" in job:
         with Path(job["tally"]).open("a") as file:
             file.write(f"end {job['key'][:8]}\n")
+    for path in sorted((folder / "inputs").iterdir()):
+        (folder / "out" / path.name).write_bytes(path.read_bytes())
     _answer(folder, "through")
 
 

@@ -123,6 +123,15 @@ class Sshd:
                 _signal(pid, signal.SIGKILL)
         wait_for(lambda: not self._kill_workers(), "the end of the host's processes")
 
+    def restart(self) -> None:
+        """Kill the server with its connections and start it again; jobs live on."""
+        assert self._server is not None
+        everyone = self.processes()
+        for pid in everyone:
+            _signal(pid, signal.SIGKILL)
+        self._server.wait()
+        self.start()
+
     def _kill_workers(self) -> list[int]:
         left = self.workers()
         for pid in left:
@@ -131,6 +140,11 @@ class Sshd:
 
     def log(self) -> str:
         return (self.folder / "log").read_text(errors="replace")
+
+    @property
+    def pid(self) -> int:
+        """The server's process, or that of the machine it is in; -1, of nobody, while it is off."""
+        return self._server.pid if self._server is not None else -1
 
     def processes(self) -> list[int]:
         """The server's own process and those of its connections, with all that they started."""
@@ -227,7 +241,10 @@ async def until(condition: Callable[[], object], what: str, within_s: float = SO
         await asyncio.sleep(0.02)
 
 
-def steps_of_tests() -> Worker:
-    """The worker with the steps of tests."""
-    source = Path(__file__).with_name("host_steps.py").read_text(encoding="utf-8")
-    return archive({"remote/hostside/steps/__init__.py": source})
+def steps_of_tests(*, clock: bool = False) -> Worker:
+    """The worker with the steps of tests; with `clock`, one whose clocks a test can set."""
+    here = Path(__file__).parent
+    extra = {"remote/hostside/steps/__init__.py": (here / "host_steps.py").read_text(encoding="utf-8")}
+    if clock:
+        extra["__main__.py"] = (here / "host_clock.py").read_text(encoding="utf-8")
+    return archive(extra)

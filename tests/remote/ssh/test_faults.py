@@ -1,0 +1,42 @@
+"""What goes wrong with hosts and links: nothing is lost, nothing counts twice, nothing stays behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.host_faults import CUTS, FAULTS, VERBS, cut_at, live_through, rig
+
+pytestmark = [
+    pytest.mark.needs("sshd", package="openssh-server"),
+    pytest.mark.needs("iptables"),
+    pytest.mark.needs("unshare", package="util-linux"),
+]
+
+
+# The benchmark prints all of them; these are what the others add nothing to.
+ALSO = {"nothing", "link cut", "300 ms of latency", "clock a day behind"}
+
+
+@pytest.mark.parametrize("name", sorted(FAULTS.keys() - ALSO))
+async def test_a_job_lives_through(name, tmp_path):
+    fault = FAULTS[name]
+    async with rig(tmp_path, fault) as there:
+        outcome = await live_through(there, fault.inflict)
+    assert outcome.sound, outcome
+    assert outcome.begun == fault.begins
+
+
+@pytest.mark.parametrize("when", CUTS)
+async def test_a_link_may_be_cut_at_any_question(when, tmp_path):
+    fault = FAULTS["nothing"]
+    async with rig(tmp_path, fault) as there:
+        for verb in VERBS:
+            await there.jobs.aclose()
+            there.life = f"{when} {verb}"
+            for content in there.sshd.workdir.glob("store/*"):
+                content.unlink()
+            with cut_at(verb, when, there.sshd) as done:
+                outcome = await live_through(there, fault.inflict)
+            assert done == [verb]
+            assert outcome.sound, (verb, outcome)
+            assert outcome.begun == 1, verb
