@@ -19,7 +19,8 @@ name=$(basename "$0")
 echo "$name $*" >>"$CALLS"
 case " $FAILING " in *" $name "*) exit 3;; esac
 """
-CHECKS = ["ruff check .", "ruff format --check .", "mypy ", "lint-imports ", "python -m pytest -n 2"]
+TESTS = "python -m pytest -n 2 --dist worksteal"
+CHECKS = {"ruff check .", "ruff format --check .", "mypy ", "lint-imports "}
 
 
 class Checkout:
@@ -106,11 +107,26 @@ def test_the_exit_status_is_the_programs(checkout):
 
 def test_all_checks_run_and_those_that_failed_are_named(checkout):
     good = checkout.run("test", "--require-all", "-k", "x")
-    assert checkout.called()[-5:] == [*CHECKS[:-1], CHECKS[-1] + " --require-all -k x"]
+    assert set(checkout.called()[-5:]) == {*CHECKS, f"{TESTS} --require-all -k x"}
     assert (good.returncode, good.stdout.splitlines()[-1]) == (0, "run.sh: all checks passed")
     bad = checkout.run("test", FAILING="mypy lint-imports")
-    assert checkout.called() == CHECKS
-    assert (bad.returncode, bad.stderr) == (1, "run.sh: failed: types architecture\n")
+    assert set(checkout.called()) == {*CHECKS, TESTS}
+    assert (bad.returncode, bad.stderr) == (1, "run.sh: failed: architecture types\n")
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "tries", "status"),
+    [(0, 1, 1, 0), (1, 0, 2, 0), (1, 1, 2, 1), (2, 0, 1, 1), (5, 0, 1, 1)],
+    ids=["passes", "passes alone", "fails twice", "is interrupted", "finds no tests"],
+)
+def test_what_failed_beside_others_is_tried_once_more_alone(checkout, first, again, tries, status):
+    pytest_ = f'case "$*" in *--last-failed*) exit {again};; *pytest*) exit {first};; esac\n'
+    checkout.run("test")
+    checkout.program(checkout.bin / "python", FAKE + pytest_)
+    result = checkout.run("test", "-k", "x")
+    called = [line for line in checkout.called() if "pytest" in line]
+    assert (len(called), result.returncode) == (tries, status)
+    assert all(line.endswith("-k x") for line in called)
 
 
 @pytest.mark.parametrize(
