@@ -22,7 +22,7 @@ import asyncssh
 from remote.ssh.errors import HostDeadlineError, HostError, HostUnreachableError, LinkLostError
 from remote.ssh.faults import lost, told
 from remote.ssh.host import Host
-from remote.ssh.trust import options_for
+from remote.ssh.trust import options_for, read_with
 
 _OUTPUT_BYTES = 4 << 20
 _CHUNK_BYTES = 1 << 16
@@ -179,6 +179,7 @@ class Link:
                 return await asyncssh.connect(
                     self.host.name,
                     options=options,
+                    **read_with(self.config),
                     connect_timeout=timing.connect_s,
                     login_timeout=timing.login_s,
                     keepalive_interval=timing.keepalive_s,

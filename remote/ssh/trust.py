@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncssh
+from asyncssh.public_key import get_default_certificate_algs, get_default_public_key_algs
 
 from remote.ssh.errors import HostError, HostKeyChangedError, HostKeyUnknownError, SshConfigError
 from remote.ssh.faults import told
@@ -58,8 +59,23 @@ class Acquaintance:
         entries = asyncssh.import_known_hosts("\n".join(_read(path) for path in self._files))
         found = entries.match(name, address, port)
         self.place = name if port in {None, _PORT} else f"[{name}]:{port}"
-        self.known = tuple(_fingerprint(key) for key in found[0])
+        self.known = tuple(dict.fromkeys(_fingerprint(key) for key in found[0]))
         return found
+
+    def kinds(self, options: asyncssh.SSHClientConnectionOptions) -> list[str]:
+        """Return the kinds of keys to ask for: the known first, so that a host shows the one that is known.
+
+        With only the known ones, a host that has another kind by now would end the connection unseen.
+        """
+        found = self.lookup(
+            options.host_key_alias or options.host, "", None if options.port == _PORT else options.port
+        )
+        known = [kind for key in found[0] for kind in key.sig_algorithms]
+        if found[1]:
+            known = [*get_default_certificate_algs(), *known]
+        others = [] if known else get_default_certificate_algs()
+        every = dict.fromkeys([*others, *known, *get_default_public_key_algs()])
+        return [kind.decode("ascii") for kind in every]
 
     def client(self) -> asyncssh.SSHClient:
         """Return what asyncssh asks about a key that is not known: the answer is always no."""
@@ -102,6 +118,11 @@ class _Strict(asyncssh.SSHClient):
         return False
 
 
+def read_with(config: Path | None) -> dict[str, Any]:
+    """Return what asyncssh must be told to read this ssh_config and not the user's, also for jumps."""
+    return {"config": [str(config)]} if config else {}
+
+
 async def options_for(
     host: Host, home: Path, config: Path | None = None
 ) -> tuple[asyncssh.SSHClientConnectionOptions, Acquaintance]:
@@ -110,7 +131,7 @@ async def options_for(
     Raises:
         SshConfigError: ssh_config, or a key file that it names, cannot be read.
     """
-    given: dict[str, Any] = {"config": [str(config)]} if config else {}
+    given = read_with(config)
     if host.user:
         given["username"] = host.user
     if host.port:
@@ -121,7 +142,11 @@ async def options_for(
         files = [Path(path) for path in users if isinstance(path, str)] or [Path("~/.ssh/known_hosts")]
         acquaintance = Acquaintance(host, [*(path.expanduser() for path in files), known_hosts_file(home)])
         options = await asyncssh.SSHClientConnectionOptions.construct(
-            plain, known_hosts=acquaintance.lookup, client_factory=acquaintance.client, agent_forwarding=False
+            plain,
+            known_hosts=acquaintance.lookup,
+            client_factory=acquaintance.client,
+            server_host_key_algs=acquaintance.kinds(plain),
+            agent_forwarding=False,
         )
     except (asyncssh.ConfigParseError, asyncssh.KeyImportError, ValueError, OSError) as error:
         raise SshConfigError(f"{host.address}: the SSH configuration cannot be used: {error}") from error
@@ -137,13 +162,10 @@ async def fingerprint(
         HostError: it cannot be reached.
     """
     options, acquaintance = await options_for(host, home, config)
-    name = options.host_key_alias or options.host
-    port = options.port if options.port != _PORT else None
-    acquaintance.lookup(name, "", port)
     with told(host, acquaintance):
         async with asyncio.timeout(timeout_s):
             key = await asyncssh.get_server_host_key(
-                host.name, options=options, server_host_key_algs="default"
+                host.name, options=options, server_host_key_algs="default", **read_with(config)
             )
     if key is None:
         raise HostKeyUnknownError(f"{host.address}: it shows no key")

@@ -55,10 +55,10 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def make_key(path: Path) -> str:
+def make_key(path: Path, kind: str = "ed25519") -> str:
     """Make a key pair and return its public line."""
     path.unlink(missing_ok=True)
-    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "tests", "-f", str(path)]
+    command = ["ssh-keygen", "-q", "-t", kind, "-N", "", "-C", "tests", "-f", str(path)]
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
     return path.with_name(f"{path.name}.pub").read_text()
 
@@ -131,6 +131,35 @@ class Sshd:
             _signal(pid, signal.SIGKILL)
         self._server.wait()
         self.start()
+
+    def change_key(self, kind: str = "ed25519") -> None:
+        """Become another machine at the same address."""
+        make_key(self.folder / "host_key", kind)
+        self.restart()
+
+    def certify(self, authority: Path) -> None:
+        """Show a certificate of an authority instead of the bare key."""
+        public = self.folder / "host_key.pub"
+        command = [
+            "ssh-keygen",
+            "-q",
+            "-s",
+            str(authority),
+            "-I",
+            "tests",
+            "-h",
+            "-n",
+            "127.0.0.1",
+            str(public),
+        ]
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True)
+        self.config.write_text(f"{self.config.read_text()}HostCertificate {self.folder}/host_key-cert.pub\n")
+        self.restart()
+
+    def running(self, name: str) -> list[int]:
+        """The processes of that name that came over connections."""
+        below = set(self.connections())
+        return [process.pid for process in tree.living() if process.pid in below and process.name == name]
 
     def _kill_workers(self) -> list[int]:
         left = self.workers()
