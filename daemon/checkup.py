@@ -17,6 +17,7 @@ from pathlib import Path
 
 from daemon.errors import DaemonError
 from daemon.places import INSTANCE, waiting
+from daemon.views.hosts import UNUSED, known
 from daemon.views.process import process
 from state.errors import NoLog, StateError
 from state.home import MOUNTS, NETWORK_FILESYSTEMS, Layout, filesystem_of
@@ -70,6 +71,7 @@ def checks(home: Path, env: Mapping[str, str], home_words: tuple[str, ...]) -> I
     yield from _configured(home, env, at)
     yield _jail()
     yield _device()
+    yield from _hosts(home, at)
     yield _service(home)
 
 
@@ -257,6 +259,17 @@ def _device() -> Check:
     except PackageNotFoundError:
         return Check("device", GOOD, "nki_sim, a simulator: latencies are predicted; no Neuron SDK is here")
     return Check("device", GOOD, f"nki_sim predicts; the Neuron SDK is here too (neuronx-cc {own})")
+
+
+def _hosts(home: Path, at: str) -> Iterator[Check]:
+    """Yield how the hosts stand that runs of this home used."""
+    for one in known(home, running=_owned(home)):
+        said = f"{one.state.replace('_', ' ')}{f', heard of at {one.heard}' if one.heard else ''}"
+        if one.why:
+            said = f"{said}: {one.why}"
+        healthy = one.state in ("up", UNUSED)
+        remedy = "" if healthy else f"agentctl{at} host check {one.name} says what is missing there"
+        yield Check(f"host: {one.name}", GOOD if healthy else LOOK, said, remedy)
 
 
 def _service(home: Path) -> Check:

@@ -24,15 +24,18 @@ PRIORITIES = {"critical": 2, "error": 3, "warning": 4, "info": 6, "debug": 7}
 """Levels as syslog counts them."""
 
 
-def configure(level: str) -> None:
-    """Send lines of `level` and above to stderr: for people on a terminal, else as JSON."""
+def configure(level: str, *, people: bool = False) -> None:
+    """Send lines of `level` and above to stderr: for people on a terminal, else as JSON.
+
+    With `people` they are for people wherever they go: somebody started this, and reads what it says.
+    """
     number = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    render = _for_people() if sys.stderr.isatty() else _for_machines(sys.stderr)
+    render = _for_people() if people or sys.stderr.isatty() else _for_machines(sys.stderr)
     structlog.configure(
         processors=[*shared, *render],
         wrapper_class=structlog.make_filtering_bound_logger(number),
@@ -54,7 +57,9 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 
 def _for_people() -> list[Processor]:
-    return [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+    colours = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    plain = structlog.dev.plain_traceback
+    return [structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=plain)]
 
 
 def _for_machines(stream: TextIO) -> list[Processor]:

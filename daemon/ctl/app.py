@@ -155,6 +155,15 @@ class Lazy(click.Group):
             command.epilog = f"{examples(cmd_name)}\n\n{command.epilog or ''}"
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Carry a verb out; an error that names a command to type is told which home was named."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            session = ctx.find_object(Session)
+            error.home_words = session.home_words if session else ()  # type: ignore[attr-defined]
+            raise
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

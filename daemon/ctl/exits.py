@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Sequence
+from shlex import quote
 from typing import NoReturn
 
 import click
@@ -98,6 +100,10 @@ _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFB
 """What a system call says when a disk, not the caller, is at fault."""
 
 
+_COMMAND = re.compile(r"\bagentctl [a-z]+\b(?! --home)")
+"""A command to type, as messages and hints name it."""
+
+
 def status_of_code(code: str) -> int:
     """Return the exit status for an error's code."""
     return _BY_CODE.get(code, USAGE)
@@ -160,6 +166,14 @@ def _drop_output() -> None:
 
 
 def describe(error: Exception) -> str:
-    """Return the error's text, with its hint if it has one."""
+    """Return the error's text, with its hint if it has one.
+
+    Commands in it name the home that was named, so that they mean the same one.
+    """
     hint = getattr(error, "hint", None)
-    return f"{error} ({hint})" if hint else str(error)
+    text = f"{error} ({hint})" if hint else str(error)
+    home = getattr(error, "home_words", ())
+    if not home:
+        return text
+    words = " ".join(map(quote, home))
+    return _COMMAND.sub(lambda found: f"{found[0]} {words}", text)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Sequence
 
 import click
 
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
+from daemon.ctl.completing import complete_runs
+from daemon.ctl.details import detail, standing
+from daemon.ctl.paint import STATE_STYLES, style
 from daemon.ctl.words import LEVELS, count, times, typed, usd
 from daemon.views import as_json
-from daemon.views.overview import Overview, overview
+from daemon.views.overview import Overview, RunLine, overview
 from daemon.views.process import Process, process
 from daemon.views.run import INTERRUPTED
 from state.errors import NoLog
@@ -19,34 +22,64 @@ from state.home import require_directory
 from state.model import Level
 from state.reader import LogReader
 
+ENDED = ("completed", "cancelled")
+
+DETAILED = 4
+"""Runs of which more is told than a line, at most: it is one screen."""
+
 NAMED = 3
 """Runs that are named in a line of the status; of more, how many they are is said."""
 
 
 @click.command(epilog=exits.epilog())
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=complete_runs)
+@click.option(
+    "--all", "all_", is_flag=True, help="All runs, not only the newest and those that have not ended."
+)
+@click.option("--watch", is_flag=True, help="Show it again as it changes, until RUN has ended, or Ctrl-C.")
 @common
-def status(session: Session, run: str | None) -> None:
+def status(session: Session, run: str | None, *, all_: bool, watch: bool) -> None:
     """Show who owns the home and how its runs stand, newest first; works with the daemon down.
 
     A run is queued, running, paused, cancelled or completed. One that would be running is called
-    interrupted while nobody owns the home; `agentctl resume` carries on with it.
+    interrupted while nobody owns the home; `agentctl resume` carries on with it. Of runs that have not ended,
+    and of one alone, more is told: the best kernel, what is spent, how fast it is, what is in flight.
     """
-    found = home_view(session, run)
-    runs = [as_json(one) for one in found.runs]
+    if watch:
+        from daemon.ctl.watch import watching
+
+        watching(session, run, lambda: home_view(session, run, all_=all_), screen)
+        return
+    found = home_view(session, run, all_=all_)
+    session.emit(as_json(found), "\n".join(screen(found, named=run is not None)))
+
+
+def screen(found: Overview, *, named: bool) -> list[str]:
+    """Return how a home stands, as lines; `named` says that one run was asked for."""
     refused = found.daemon.config_refused
     told = [f"an edit was refused, and changes nothing: {refused}"] if refused else []
-    table = _table(runs) if runs else ["no runs"]
-    given = _given(runs[0]) if run is not None else []
-    text = [
+    more = (
+        [f"and {count(found.more, 'more run', 'more runs')}: {typed('status', '--all')}"]
+        if found.more
+        else []
+    )
+    return [
         _process_line(found.daemon),
         *told,
-        *table,
-        *given,
-        *_approvals(runs),
-        *_interrupted(session, runs),
+        *(_table(found.runs) if found.runs else ["no runs"]),
+        *more,
+        *(_given(found.runs[0]) if named else []),
+        *(line for one in _detailed(found.runs) for line in detail(one)),
+        *standing(found),
+        *_approvals(found.runs),
+        *_interrupted(found.runs),
     ]
-    session.emit(as_json(found), "\n".join(text))
+
+
+def _detailed(runs: Sequence[RunLine]) -> list[RunLine]:
+    """Return the runs of which more is told: one alone, else some of those that have not ended."""
+    live = [one for one in runs if one.state not in ENDED]
+    return list(runs) if len(runs) == 1 else live[:DETAILED]
 
 
 def home_view(session: Session, run: str | None, *, all_: bool = False) -> Overview:
@@ -69,28 +102,28 @@ def home_view(session: Session, run: str | None, *, all_: bool = False) -> Overv
         return overview(None, process(session.home), now_us=now_us)
 
 
-def _given(run: dict[str, Any]) -> list[str]:
+def _given(run: RunLine) -> list[str]:
     """Return a line for each sequence that a run tried first, with where it is from; and what it was told."""
-    told = [f"told {count(len(run['told']), 'experience')} of others"] if run["told"] else []
+    told = [f"told {count(len(run.told), 'experience')} of others"] if run.told else []
     return told + [
         f"tried first what paid in {one['from']} ({one['problem']}, {times(one['speedup'])} by "
         f"{count(one['steps'], 'rewrite')})"
-        for one in run["given"]
+        for one in run.given
     ]
 
 
-def _approvals(runs: list[dict[str, Any]]) -> list[str]:
+def _approvals(runs: Sequence[RunLine]) -> list[str]:
     """Return a line for each run that waits for a person."""
-    waits = [run for run in runs if run["needs_approval"]]
-    return [f"{run['id']} {run['reason']}; let it go on with: {typed('approve', run['id'])}" for run in waits]
+    waits = [run for run in runs if run.needs_approval]
+    return [f"{run.id} {run.reason}; let it go on with: {typed('approve', run.id)}" for run in waits]
 
 
-def _interrupted(session: Session, runs: list[dict[str, Any]]) -> list[str]:
+def _interrupted(runs: Sequence[RunLine]) -> list[str]:
     """Return how to carry on with runs that nobody drives."""
-    waits = [run["id"] for run in runs if run["state"] == INTERRUPTED]
+    waits = [run.id for run in runs if run.state == INTERRUPTED]
     if not waits:
         return []
-    one = typed("resume", *session.home_words, waits[0])
+    one = typed("resume", waits[0])
     return [
         f"interrupted, as nobody owns this home: carry on with: {one}"
         + (f", or with all {len(waits)} by starting agentd" if len(waits) > 1 else "")
@@ -100,29 +133,33 @@ def _interrupted(session: Session, runs: list[dict[str, Any]]) -> list[str]:
 def _process_line(process: Process) -> str:
     queued = f", {count(process.queued, 'command')} queued" if process.queued else ""
     if not process.running:
-        return f"stopped (nobody owns {process.home}){queued}"
-    return f"running: {process.kind} {process.pid} since {process.since}, home {process.home}{queued}"
+        return f"{style('stopped', 'warn')} (nobody owns {process.home}){queued}"
+    who = f"{process.kind} {process.pid} since {process.since}"
+    return f"{style('running', 'good')}: {who}, home {process.home}{queued}"
 
 
-_COLUMNS = "{:22} {:11} {:>5} {:>8} {:>8} {:>7} {:>6} {:>6}"  # 80 characters: no terminal is narrower
-_HEADER = _COLUMNS.format("RUN", "STATE", "ROUND", "INITIAL", "BEST", "SPEEDUP", "%PEAK", "%TIGHT")
+_COLUMNS = "{:22} {} {:>5} {:>8} {:>8} {:>7} {:>6} {:>6}"  # 80 characters: no terminal is narrower
+_STATE_WIDTH = 11
+_HEADER = _COLUMNS.format(
+    "RUN", "STATE".ljust(_STATE_WIDTH), "ROUND", "INITIAL", "BEST", "SPEEDUP", "%PEAK", "%TIGHT"
+)
 
 
-def _table(runs: list[dict[str, Any]]) -> list[str]:
+def _table(runs: Sequence[RunLine]) -> list[str]:
     """Return the runs as lines; what was spent has a column once something was."""
-    spent = any(run["spent_usd"] != 0 for run in runs)
-    lines = [_HEADER + ("    SPENT" if spent else "")]
-    lines += [_run_line(run) + (f" {usd(run['spent_usd']):>8}" if spent else "") for run in runs]
-    measured = [run["id"] for run in runs if run["predicted"] is False]
+    spent = any(run.spent_usd != 0 for run in runs)
+    lines = [style(_HEADER + ("    SPENT" if spent else ""), "head")]
+    lines += [_run_line(run) + (f" {usd(run.spent_usd):>8}" if spent else "") for run in runs]
+    measured = [run.id for run in runs if run.predicted is False]
     told = f"but for {', '.join(measured)} " if measured else ""
     return [
         *lines,
-        f"latencies in ms, {told}predicted; shares of the plain peak and of the tight bound",
+        style(f"latencies in ms, {told}predicted; shares of the plain peak and of the tight bound", "dim"),
         *_levels(runs),
     ]
 
 
-def _levels(runs: list[dict[str, Any]]) -> list[str]:
+def _levels(runs: Sequence[RunLine]) -> list[str]:
     """Return on how much of their outputs the best kernels were found correct, the most first.
 
     Of what is not finished some are named: most of a long table is compared whole.
@@ -130,7 +167,7 @@ def _levels(runs: list[dict[str, Any]]) -> list[str]:
     return [
         f"best found correct on {LEVELS[level]}: {_some(names, all_=level is Level.WHOLE)}"
         for level in reversed(Level)
-        if (names := [run["id"] for run in runs if run["best_level"] == level])
+        if (names := [run.id for run in runs if run.best_level == level])
     ]
 
 
@@ -142,16 +179,16 @@ def _some(names: list[str], *, all_: bool) -> str:
     return number if all_ else f"{number}, such as {', '.join(names[:NAMED])}"
 
 
-def _run_line(run: dict[str, Any]) -> str:
+def _run_line(run: RunLine) -> str:
     return _COLUMNS.format(
-        run["id"],
-        run["state"],
-        f"{run['round']}/{run['rounds']}",
-        _number(run["initial_ms"], 4),
-        _number(run["best_ms"], 4),
-        times(run["speedup"]),
-        _number(run["percent_of_peak"], 3),
-        _number(run["percent_of_tight_bound"], 3),
+        run.id,
+        style(run.state.ljust(_STATE_WIDTH), STATE_STYLES.get(run.state)),
+        f"{run.round}/{run.rounds}",
+        _number(run.initial_ms, 4),
+        _number(run.best_ms, 4),
+        times(run.speedup),
+        _number(run.percent_of_peak, 3),
+        _number(run.percent_of_tight_bound, 3),
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
-from shlex import quote
 from typing import Any, Protocol
 
 import click
@@ -139,7 +138,7 @@ def see_through(
     from daemon.logs import configure
     from daemon.proof import prove_for_a_while
 
-    configure("warning")
+    configure("warning", people=True)
     tracker = Tracker(run)
     hosted = False
     with screen_for(sys.stderr if session.json else sys.stdout) as screen:
@@ -155,7 +154,6 @@ def see_through(
 def _finish(
     session: Session, tracker: Tracker, output: Path | None, beside: Beside | None, *, hosted: bool
 ) -> int:
-    flag = f" --home {quote(str(session.home_option))}" if session.home_option else ""
     more, text = beside.done(tracker) if beside is not None else ({}, "")
     if tracker.state is None or not tracker.ended:
         known = as_view(run_view(tracker.run, tracker.state)) if tracker.state else {"id": tracker.run}
@@ -171,7 +169,7 @@ def _finish(
         return exits.INTERRUPTED
     with LogReader.open(session.home) as reader:
         kernel_file = write_best(reader, session.home, tracker.run, tracker.state, output)
-    told = as_text(tracker, kernel_file, flag)
+    told = as_text(tracker, kernel_file)
     session.emit({**as_json(tracker, kernel_file), **more}, f"{told}\n{text}" if text else told)
     if hosted:
         _tell_left(session, tracker.run)

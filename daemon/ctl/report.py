@@ -81,7 +81,7 @@ def _step(one: Candidate, parent: Candidate | None) -> dict[str, Any]:
     }
 
 
-def as_text(tracker: Tracker, kernel_file: Path | None, home: str, *, width: int | None = None) -> str:
+def as_text(tracker: Tracker, kernel_file: Path | None, *, width: int | None = None) -> str:
     """Return the report that ends `agentctl run`; `width` is the terminal's unless given.
 
     Lines break between words only; the kernel's path and commands to type are left whole.
@@ -96,8 +96,8 @@ def as_text(tracker: Tracker, kernel_file: Path | None, home: str, *, width: int
         "",
         *(_wrapped(line, columns) for line in lines),
         f"The best kernel is in {kernel_file}",
-        f"Look further: {typed('status')}{home}",
-        f"              {typed('tail')}{home} --run {tracker.run}",
+        f"Look further: {typed('status')}",
+        f"              {typed('tail', '--run', tracker.run)}",
     ])  # fmt: skip
 
 

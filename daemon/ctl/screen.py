@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
+from daemon.ctl.paint import printable
 from daemon.ctl.tracker import Tracker
 from daemon.ctl.words import duration, narrate, standing, usd
 from state.records import Recorded
@@ -48,7 +49,7 @@ class Plain:
         """Lines tell all there is."""
 
     def say(self, text: str) -> None:
-        self._out.write(f"{text}\n")
+        self._out.write(f"{printable(text)}\n")
         self._out.flush()
 
 
@@ -85,7 +86,7 @@ class Terminal:
             self._live.update(Text(status_lines(tracker, elapsed), style="cyan"), refresh=True)
 
     def say(self, text: str) -> None:
-        self._console.print(text, markup=False)
+        self._console.print(printable(text), markup=False)
 
 
 def status_lines(tracker: Tracker, elapsed_seconds: float) -> str:

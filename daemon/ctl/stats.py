@@ -15,12 +15,22 @@ from daemon.ctl.progress import tracked
 from daemon.ctl.words import count, duration, percentage, times, took
 from daemon.stats import figures
 from daemon.stats.facts import facts
-from daemon.views import as_json
-from daemon.views.timing import KINDS, timing, together
+from daemon.views.spending import KINDS, Spending, spending_of
 from state.reader import LogReader
 
 Figures = dict[str, Any]
 Row = Sequence[str]
+
+
+SPENT_ON = {
+    "models": "questions to models",
+    "proposing": "planning and writing kernels here",
+    "compile": "checking and compiling kernels",
+    "execute": "running, comparing and timing them",
+    "paused": "paused",
+    "idle": "nothing under way",
+}
+"""What a run's time goes to, in words."""
 
 
 def _thresholds(_: click.Context, __: click.Parameter, value: str) -> tuple[float, ...]:
@@ -57,23 +67,19 @@ def stats(session: Session, runs: tuple[str, ...], fast_at: tuple[float, ...]) -
     Fast@p is the share of attempts that came to a correct kernel more than p times as fast as the one that
     the run started from: what AccelOpt counts, as a share of all attempts like KernelBench's fast_p. An
     improvement is a kernel that was kept and beats its parent beyond noise; its cost is all that was spent
-    over the number of improvements. A cost is unknown, and not 0, where a price is. Of each kind of work the
-    table of times says how long all of it took, and in what share of the run's time some of it was under
-    way: several kinds go on side by side.
+    over the number of improvements. A cost is unknown, and not 0, where a price is. Of the time, a
+    moment at which several things went on is shared among them, so that the parts add up.
     """
     with LogReader.open(session.home) as reader:
         reader.check_end()
         rows = [known_run(reader, run) for run in dict.fromkeys(runs)] or reader.listed()
         rows = sorted(rows, key=lambda row: int(row["first_seq"]))
-        found, spans = [], []
+        found, times_ = [], []
         for row in tracked(rows, "runs read"):
             found.append(facts(reader, row))
-            spans.append(timing(reader, str(row["run"])))
-    each = [
-        {**figures.of_run(run, fast_at), "time": as_json(span)}
-        for run, span in zip(found, spans, strict=True)
-    ]
-    all_ = {**figures.of_all(found, fast_at), "time": as_json(together(spans))}
+            times_.append(_time(spending_of(reader, str(row["run"]))))
+    each = [{**figures.of_run(run, fast_at), "time": time} for run, time in zip(found, times_, strict=True)]
+    all_ = {**figures.of_all(found, fast_at), "time": _added(times_)}
     session.emit({"runs": each, "all": all_}, "\n".join(_told(each, all_)) if each else "no runs")
 
 
@@ -136,15 +142,31 @@ def _in_full(found: Figures) -> Iterator[str]:
     yield from _tables(found)
 
 
+def _time(spent: Spending) -> Figures:
+    """Return where a run's time went, in seconds; the parts add up to all of it."""
+    return {"seconds": spent.seconds, "split": spent.split}
+
+
+def _added(times_: Sequence[Figures]) -> Figures:
+    """Return the sum of the times of several runs."""
+    return {
+        "seconds": sum(one["seconds"] for one in times_),
+        "split": {kind: sum(one["split"][kind] for one in times_) for kind in KINDS},
+    }
+
+
 def _times(spent: Figures) -> Iterator[str]:
     """Yield where the time went; kinds that took none are left out."""
+    whole = spent["seconds"]
     yield ""
-    rows = [
-        (KINDS[part["kind"]], duration(part["seconds"]), _share(part["percent"]))
-        for part in spent["parts"]
-        if part["seconds"] > 0
-    ]
-    yield from _table((f"TIME, OF {duration(spent['elapsed_seconds'])}", "IN ALL", "WHILE"), rows)
+    yield from _table(
+        (f"TIME, OF {duration(whole)}", "TOOK", "%"),
+        [
+            (SPENT_ON[kind], duration(took), _share(100 * took / whole if whole else None))
+            for kind, took in spent["split"].items()
+            if took > 0
+        ],
+    )
 
 
 def _fast(found: Figures) -> Iterator[tuple[str, Sequence[Figures]]]:

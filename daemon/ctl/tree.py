@@ -30,6 +30,8 @@ STYLES = {
     Mark.DUPLICATE: "dim", Mark.REFUTED: "bad", Mark.WRONG: "bad", Mark.WAITS: "key",
 }  # fmt: skip
 
+_LOST = frozenset({Mark.DISCARDED, Mark.REFUTED, Mark.WRONG})
+
 _STAYS = frozenset({Mark.BEST, Mark.KEPT, Mark.REVERTED, Mark.REFUTED, Mark.WAITS})
 
 
@@ -111,11 +113,11 @@ def _line(node: Node, place: str) -> str:
         gain = times(node.speedup) if node.speedup is not None else ""
         said.append(f"{ms(node.latency_ms):>10} {gain:>6}")
     else:
-        said.append(f"{node.verdict or '-':>10} {'':>6}")
+        said.append(f"{'-':>10} {'':>6}")
     title = " ".join((node.title or "").split())
     said.append(title if len(title) <= TITLE else f"{title[: TITLE - 3]}...")
     if node.reason == "duplicate" and node.duplicate_of:
         said.append(style(f"= {node.duplicate_of}", "dim"))
-    elif node.reason is not None:
-        said.append(style(discarded(node.reason), "dim"))
+    elif node.mark in _LOST:
+        said.append(style(discarded(node.reason or node.verdict or "no kernel"), "dim"))
     return "  ".join(said).rstrip()

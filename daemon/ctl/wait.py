@@ -24,7 +24,7 @@ from state.reader import LogReader
 
 LOOK_SECONDS = 0.2
 
-_CONDITION = re.compile(r"(?P<name>[a-z]+)\s*(?P<sign><=|>=|==|=|<|>)\s*(?P<value>[^\s<>=]+)")
+_CONDITION = re.compile(r"(?P<name>[a-z]+)\s*(?P<sign><=|>=|==|=|<|>)\s*(?P<value>[^<>=]+)")
 _VALUE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>x|ms|%|rounds?|\$|usd)?")
 
 _SIGNS: Mapping[str, Callable[[float, float], bool]] = {

@@ -9,7 +9,10 @@ from shlex import quote
 from shutil import which
 from typing import Any
 
+import click
+
 from agent_core.proposers import looks_ahead
+from daemon.ctl.app import Session
 from daemon.ctl.tracker import Tracker
 from daemon.views.run import percent
 from state.events import (
@@ -81,7 +84,12 @@ def discarded(reason: str) -> str:
 
 
 def typed(*words: str) -> str:
-    """Return an `agentctl` command as it can be typed here: by its path where it is not on PATH."""
+    """Return an `agentctl` command as it can be typed here: by its path where it is not on PATH.
+
+    It names the home that was named to this command, so that it means the same one.
+    """
+    if "--home" not in words:
+        words = (*words[:1], *_home_words(), *words[1:])
     script = Path(sys.executable).with_name("agentctl")
     found = which("agentctl")
     if not script.exists() or (found is not None and Path(found).absolute() == script):
@@ -89,6 +97,13 @@ def typed(*words: str) -> str:
     inside = script.is_relative_to(Path.cwd())
     path = script.relative_to(Path.cwd()) if inside else script
     return " ".join(map(quote, [str(path), *words]))
+
+
+def _home_words() -> tuple[str, ...]:
+    """Return what the command under way was told of the home."""
+    context = click.get_current_context(silent=True)
+    session = context.find_object(Session) if context is not None else None
+    return session.home_words if session is not None else ()
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 
 def as_json(view: Any) -> Any:
-    """Return a view as JSON values: dataclasses become dictionaries of their fields, tuples lists."""
+    """Return a view as JSON values: dataclasses become dictionaries, tuples lists."""
     if is_dataclass(view) and not isinstance(view, type):
         return {one.name: as_json(getattr(view, one.name)) for one in fields(view)}
     if isinstance(view, dict):

@@ -12,8 +12,6 @@ from state.fold import RunState
 from state.model import INITIAL_KEY, Verdict
 from state.reader import LogReader
 
-PAGE = 1000
-
 
 class Mark(StrEnum):
     """What became of a kernel; the value stands before it in a drawing."""
@@ -140,7 +138,6 @@ def _mark(row: dict[str, Any], *, best: bool, reverted: bool) -> Mark:
 
 
 def _reverts(reader: LogReader, run: str) -> Iterator[KernelReverted]:
-    after = 0
-    while page := reader.read(stream=run, after=after, types=("KernelReverted",), limit=PAGE):
-        after = page[-1].seq
-        yield from (item.event for item in page if isinstance(item.event, KernelReverted))
+    for item in reader.history(run, ("KernelReverted",)):
+        if isinstance(item.event, KernelReverted):
+            yield item.event

@@ -109,7 +109,7 @@ def test_a_report_goes_by_what_was_judged_since_another_target(home, finished):
     assert tracker.started_us == own[0].ts_us
     best = tracker.state.best
     tracker.kept = {best.id: best}
-    assert "The best is a kernel of before the fork, judged anew." in as_text(tracker, None, "")
+    assert "The best is a kernel of before the fork, judged anew." in as_text(tracker, None)
 
 
 @pytest.mark.parametrize(

@@ -161,9 +161,7 @@ def test_the_report_says_how_much_of_the_best_was_compared_and_counts_what_fell(
     early = [
         one for item in items if isinstance(one := item.event, KernelDiscarded) and one.reason == "refuted"
     ]
-    assert "           found correct on whole outputs of every seed\n" in as_text(
-        tracker, None, "", width=200
-    )
+    assert "           found correct on whole outputs of every seed\n" in as_text(tracker, None, width=200)
     assert as_json(tracker, None)["discarded"]["refuted"] == len(early) + 1
     assert run_view(tracker.run, tracker.state).best_level == "whole"
 
@@ -206,5 +204,5 @@ def test_operators_are_warned_of_a_best_that_falls(tmp_path):
 def test_status_and_best_say_the_level(ctl, refuting):
     home, run = refuting
     called = ctl("status", home=home)
-    assert called.out.splitlines()[-1] == f"best found correct on whole outputs of every seed: {run}"
+    assert f"best found correct on whole outputs of every seed: {run}" in called.out.splitlines()
     assert ctl("best", run, "--json", home=home).json["level"] == "whole"

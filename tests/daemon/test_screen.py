@@ -130,12 +130,12 @@ def test_the_report_says_what_was_found_and_where(home, finished, history):
     with LogReader.open(home) as reader:
         path = write_best(reader, home, finished, tracker.state, None)
         assert path.read_bytes() == reader.blob(tracker.state.best.source)
-    text = as_text(tracker, path, " --home H")
+    text = as_text(tracker, path)
     assert "initial  2.32 ms predicted" in text
     assert f"best     {words.ms(tracker.state.best.latency_ms)} predicted" in text
     assert f"The best kernel is in {path}" in text
-    assert "agentctl status --home H" in text
-    assert f"agentctl tail --home H --run {finished}" in text
+    assert "agentctl status" in text
+    assert f"agentctl tail --run {finished}" in text
     for number, one in enumerate(lineage(tracker.kept, tracker.state.best)[1:], 1):
         assert f"  {number}. {one.title} [{one.technique}]" in text
     assert as_json(tracker, path)["kernel_file"] == str(path)
@@ -144,11 +144,11 @@ def test_the_report_says_what_was_found_and_where(home, finished, history):
 def test_the_report_of_a_run_that_gained_nothing(home, finished, history):
     tracker = tracked(finished, history)
     tracker.state = tracker.state.model_copy(update={"best": tracker.state.initial})
-    assert "No change made it faster." in as_text(tracker, home, "")
+    assert "No change made it faster." in as_text(tracker, home)
     audited = tracker.state.initial.model_copy(update={"level": Level.WHOLE})
     tracker.kept = {audited.id: audited}
     tracker.state = tracker.state.model_copy(update={"best": audited})
-    assert "No change made it faster." in as_text(tracker, home, "")
+    assert "No change made it faster." in as_text(tracker, home)
     assert closed(tracker.state) == 0
 
 
@@ -157,7 +157,7 @@ def test_the_report_of_a_run_in_which_every_question_failed_says_why(finished, h
     why = "a round without a kernel to judge: llm_auth: local/m does not take the key"
     changes = {"stop": StopReason.NO_PROPOSALS, "status_reason": why}
     tracker.state = tracker.state.model_copy(update=changes)
-    assert why in as_text(tracker, None, "", width=200)
+    assert why in as_text(tracker, None, width=200)
     assert as_json(tracker, None)["detail"] == why
 
 
@@ -173,7 +173,7 @@ def test_the_report_of_a_run_without_a_correct_kernel(home, finished, history):
     tracker.state = tracker.state.model_copy(
         update={"stop": StopReason.INITIAL_REJECTED, "status_reason": "incorrect: wrong"}
     )
-    assert "found no correct kernel: incorrect: wrong" in as_text(tracker, None, "")
+    assert "found no correct kernel: incorrect: wrong" in as_text(tracker, None)
     with LogReader.open(home) as reader:
         assert write_best(reader, home, finished, tracker.state, None) is None
     assert not (home / "results").exists()
@@ -224,7 +224,7 @@ def test_a_latency_is_given_with_its_interval(finished, history):
     initial = with_interval(tracker.state.initial, 2.25, 2.5)
     best = with_interval(tracker.state.best, 1.9, 2.125)
     tracker.state = tracker.state.model_copy(update={"initial": initial, "best": best})
-    text = as_text(tracker, None, "")
+    text = as_text(tracker, None)
     assert "initial  2.32 ms predicted (2.25 to 2.5)" in text
     assert f"{words.ms(best.latency_ms)} predicted (1.9 to 2.125), 1." in text
     numbers = as_view(run_view(finished, tracker.state))
@@ -245,7 +245,7 @@ def test_a_gain_is_given_with_the_share_of_draws_in_which_it_holds(finished, his
     initial = with_draws(tracker.state.initial, 3.0, 3.0, 3.0)
     best = with_draws(tracker.state.best, 2.0, 3.0, 4.0)
     tracker.state = tracker.state.model_copy(update={"initial": initial, "best": best})
-    text = as_text(tracker, None, "")
+    text = as_text(tracker, None)
     assert "x, faster in 50.0 % of draws that differ" in text
     assert as_view(run_view(finished, tracker.state))["best_wins_percent"] == 50.0
 
@@ -260,7 +260,7 @@ def test_a_gain_below_what_the_model_resolves_is_too_small_to_tell(finished, his
 def test_the_report_counts_what_was_discarded_by_reason(finished, history):
     tracker = tracked(finished, history)
     tracker.discarded = Counter({"uncertain": 1, "not_selected": 3})
-    assert "  discarded 4: 3 not selected, 1 uncertain\n" in as_text(tracker, None, "", width=200)
+    assert "  discarded 4: 3 not selected, 1 uncertain\n" in as_text(tracker, None, width=200)
     told = Counter(item.event.reason for item in history if isinstance(item.event, KernelDiscarded))
     assert as_json(tracked(finished, history), None)["discarded"] == dict(told)
 
@@ -297,19 +297,19 @@ def test_a_step_without_a_gain_is_marked_in_the_report(finished, history):
     best = tracker.state.best
     same = best.model_copy(update={"id": "r9.b0.p0.k0.f0", "parent": best.id, "title": "for nothing"})
     tracker.state = tracker.state.model_copy(update={"best": same})
-    lines = as_text(tracker, None, "", width=200).splitlines()
+    lines = as_text(tracker, None, width=200).splitlines()
     (line,) = [line for line in lines if "for nothing" in line]
     assert line.endswith(", no gain by itself")
 
 
 def test_a_latency_below_the_tight_bound_is_called_impossible(finished, history):
     tracker = tracked(finished, history)
-    assert "impossible" not in as_text(tracker, None, "")
+    assert "impossible" not in as_text(tracker, None)
     assert words.impossible(tracker.state) is None
     tight = tracker.state.bounds.tight_ms
     best = with_interval(tracker.state.best, tight / 3, tight, latency_ms=tight / 2)
     tracker.state = tracker.state.model_copy(update={"best": best})
-    assert "impossible: 200.0 % of the tight bound" in as_text(tracker, None, "")
+    assert "impossible: 200.0 % of the tight bound" in as_text(tracker, None)
     assert "impossible: 200.0 % of the tight bound" in words.standing(tracker.state)
 
 
@@ -324,8 +324,8 @@ def test_a_latency_on_the_tight_bound_is_possible(finished, history):
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_the_report_breaks_lines_between_words_only(finished, history, width):
     tracker = tracked(finished, history)
-    text = as_text(tracker, "a folder/best.py", "", width=width)
-    assert text.split() == as_text(tracker, "a folder/best.py", "", width=500).split()
+    text = as_text(tracker, "a folder/best.py", width=width)
+    assert text.split() == as_text(tracker, "a folder/best.py", width=500).split()
     whole = ("The best kernel is in a folder/best.py", "Look further", "              ")
     broken = [line for line in text.splitlines() if not line.startswith(whole)]
     assert all(len(line) <= width or " " not in line.strip() for line in broken)
