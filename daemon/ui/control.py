@@ -42,6 +42,7 @@ ELSEWHERE: dict[str, str] = {
     "run.problem": "a problem comes with its files",
     "run.score": "it says what a host runs",
     "run.hosts": "it says where kernels run, and as whom",
+    "run.host": "it says where kernels run",
 }
 """Settings, with all below them, that are for the command line, and why."""
 

@@ -39,7 +39,7 @@ export function lanes(own, parent) {
     kinds.map(([title, timeline]) => h("div", {},
       h("h4", {}, `${title}: ${ms(timeline.span_ms)} ${kind}`),
       names.map((name) => lane(name, timeline, span)))),
-    h("figcaption", { class: "soft" }, `0 to ${ms(span)}; the darker, the more of that moment the queue is busy`));
+    h("figcaption", { class: "soft" }, `0 to ${ms(span)}; the stronger the colour, the more of that moment the queue is busy`));
 }
 
 function lane(name, timeline, span) {
@@ -52,9 +52,10 @@ function lane(name, timeline, span) {
     pen.fillRect(0, 0, width, height);
     pen.fillStyle = ink.accent;
     const wide = (width * timeline.span_ms) / span / Math.max(1, parts.length);
+    const edge = (place) => Math.round(place * wide); // on whole pixels, else seams would show between parts
     parts.forEach((busy, place) => {
       pen.globalAlpha = busy ? 0.15 + (0.85 * busy) / 100 : 0;
-      pen.fillRect(place * wide, 1, wide + 0.5, height - 2);
+      pen.fillRect(edge(place), 1, edge(place + 1) - edge(place), height - 2);
     });
     pen.globalAlpha = 1;
   });

@@ -52,8 +52,8 @@ export function fill(node, ...children) {
 /** A table from a list of headings and rows of cells. */
 export function table(caption, headings, rows, attributes = {}) {
   return h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": caption },
-    h("table", attributes,
-      h("caption", {}, caption),
+    h("table", {},
+      h("caption", { class: attributes.unseen ? "unseen" : null }, caption),
       h("thead", {}, h("tr", {}, headings.map((one) => h("th", { scope: "col" }, one)))),
       h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell, place) =>
         place === 0 ? h("th", { scope: "row" }, cell) : h("td", {}, cell)))))));

@@ -60,7 +60,7 @@ function judged(one) {
   ]);
   const errors = one.judgements.filter((said) => said.error);
   return h("div", {},
-    table("The judge's report", ["when", "compared", "verdict", "stage", "identity", "worst rel. L2", "took", "event"], rows),
+    table("The judge's report", ["when", "compared", "verdict", "stage", "identity", "worst rel. L2", "took", "event"], rows, { unseen: true }),
     errors.map((said) => h("p", { class: "bad" }, fault(said.error))));
 }
 

@@ -17,6 +17,7 @@ let home = null;
 let view = null;
 let shown = null;
 let leaving = null;
+let opening = false;
 
 /** What an address says: #/run/RUN, #/run/RUN/kernel/NAME, #/compare/A/B, with ?at= and ?tab=. */
 export function route(hash) {
@@ -93,13 +94,15 @@ async function open() {
   const first = shown === null;
   const wanted = route(location.hash);
   shown = wanted;
+  opening = true;
   await guarded(async () => {
-    if (home === null) await refreshHome();
+    if (home === null || !home.overview.runs.length) await refreshHome();
+    opening = false;
     view = made(wanted);
     const other = home.overview.runs.find((run) => run.id !== shown.parts[0]);
     const beside = other && view instanceof RunView
       ? h("p", { class: "soft" }, h("a", { href: `#/compare/${encodeURIComponent(shown.parts[0])}/${encodeURIComponent(other.id)}` }, "Compare with another run")) : null;
-    fill(at("main"), view?.node ?? h("p", { class: "soft" }, "No run yet. Start one with agentctl run, or agentctl submit."), beside);
+    fill(at("main"), beside, view?.node ?? h("p", { class: "soft" }, "No run yet. Start one with agentctl run, or agentctl submit."));
     showRuns(at("runs"), home, shown.parts[0]);
     document.title = `${shown.parts[0] ?? "no runs"} · nki-kernel-agent`;
     await view?.load(leaving.signal);
@@ -109,7 +112,7 @@ async function open() {
 
 const refresh = throttled(() => guarded(async () => {
   if (view instanceof RunView) await view.refresh();
-  else if (view === null) await open();
+  else if (view === null && !opening) await open();
 }), UPDATE_EVERY);
 const refreshNow = throttled(() => guarded(refreshHome), 1000);
 

@@ -105,7 +105,7 @@ export class Plot {
     }
     if (!timed.length) [low, high] = [0.5, 1];
     const tight = this.bounds.tight_ms;
-    if (tight && tight > low / 4) low = Math.min(low, tight);
+    if (tight && tight > 0.6 * low) low = Math.min(low, tight);
     [low, high] = [low * 0.95, high * 1.05];
     const log = high / low > 8;
     const last = Math.max(1, this.series.rows.length - 1);
@@ -154,6 +154,7 @@ export class Plot {
     pen.textAlign = "left";
     pen.fillText("ms", 4, PAD.top - 6);
     const tight = this.bounds.tight_ms;
+    this.node.querySelector(".key-bound").hidden = !(tight >= scale.low);
     if (tight && tight >= scale.low) {
       pen.strokeStyle = ink.bound;
       pen.setLineDash([6, 4]);

@@ -1,7 +1,7 @@
 // The list of runs, with those that wait and where forks come from; and how things are now.
 
 import { fill, h, pill } from "./dom.js";
-import { count, duration, ms, percent, times, usd, when, words } from "./text.js";
+import { count, duration, ms, percent, reason, times, usd, when } from "./text.js";
 
 const KINDS = {
   running: "good", completed: "good", paused: "warn", interrupted: "warn", queued: "soft", cancelled: "soft",
@@ -87,7 +87,7 @@ export function showNow(node, home) {
     standing("Hosts", hosts, host),
     daemon.config_refused ? h("p", { class: "warn" }, `an edit was refused: ${daemon.config_refused}`) : null,
     troubled.map((run) => h("p", { class: "warn" }, `${run.id}: ${count(run.errors.count, "error")} lately, the last: ${run.errors.last}`)),
-    home.remedies.map((one) => h("p", { class: "remedy" }, `${one.run}: ${words(one.why)}. `, h("code", {}, one.command))));
+    home.remedies.map((one) => h("p", { class: "remedy" }, `${one.run}: ${one.why}. `, h("code", {}, one.command))));
 }
 
 /** The figures of a run, as cards. */
@@ -102,7 +102,7 @@ export function figures(moment) {
     ["speed-up", times(run.speedup), sure],
     ["of the NKIBench roofline", percent(run.percent_of_peak), ""],
     ["of the tight bound", percent(run.percent_of_tight_bound), `bound ${ms(run.tight_bound_ms)}`],
-    ["round", `${run.round} of ${run.rounds}`, run.reason ? words(run.reason) : ""],
+    ["round", `${run.round} of ${run.rounds}`, reason(run.reason)],
     ["judged", run.evaluated.toLocaleString("en"), `${run.failed} not correct, ${run.duplicates} duplicates`],
     ["spent", usd(run.spent_usd), cap],
     ["in flight", String(run.in_flight), run.reserved_usd ? `${usd(run.reserved_usd)} reserved` : ""],

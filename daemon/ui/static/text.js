@@ -52,6 +52,15 @@ export function counter(name, value) {
 /** UTC to the second, without its date's T. */
 export const when = (iso) => (iso ? `${iso.slice(0, 10)} ${iso.slice(11, 19)}Z` : NONE);
 
+const ENDED = {
+  rounds: "all rounds done", target: "target reached", plateau: "no more gains", near_bound: "near the tight bound",
+  budget: "budget spent", initial_rejected: "the initial kernel was rejected", no_proposals: "nothing left to try",
+  infrastructure: "the infrastructure failed",
+};
+
+/** Why a run ended or rests, in words. */
+export const reason = (said) => (said ? ENDED[said] ?? said : "");
+
 const DISCARDED = { slower: "not faster" };
 
 /** What became of a candidate, in words. */

@@ -75,7 +75,7 @@ export class Tree {
       h("span", { "aria-hidden": "true", class: `sign ${row.decision === "kept" ? "kept" : "other"}` }, sign), " ",
       h("a", { href: kernelPath(this.run, row.candidate), "data-key": `tree ${row.candidate}` }, row.candidate), " ",
       competes(row) ? h("span", { class: "num" }, `${ms(row.latency_ms)} `) : null,
-      competes(row) ? h("span", { class: "soft" }, `${times(this.series.speedup(row))} `) : null,
+      this.series.speedup(row) === null ? null : h("span", { class: "soft" }, `${times(this.series.speedup(row))} `),
       h("span", { class: "soft" }, [row.candidate === this.best ? "the best" : fate(row), row.title].filter(Boolean).join(" · ")),
     ];
     if (!children) return h("div", { class: "leaf" }, line);
