@@ -136,6 +136,12 @@ class DaemonConfig(Frozen):
     )
     day_tokens: int | None = Field(default=None, ge=1, description="tokens that they may take on a day")
     day_calls: int | None = Field(default=None, ge=1, description="LLM calls of all runs on a day")
+    day_seconds: float | None = Field(
+        default=None, gt=0, le=86_400, description="how long runs may be under way on a day, by the clock"
+    )
+    day_device_seconds: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="how long all runs may use devices on a day"
+    )
     prices: tuple[Annotated[str, AfterValidator(_price)], ...] = Field(
         default=(),
         description="prices of one's own, ENDPOINT/MODEL=INPUT/CACHED/OUTPUT in US$ per million tokens",

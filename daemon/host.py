@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from daemon.calls.desk import Desk
+from daemon.calls.meter import Meter
 from daemon.commands import Commands
 from daemon.config import DaemonConfig
 from daemon.edits import Edits
@@ -108,6 +109,7 @@ async def work_on(
         focus=focus,
         elsewhere=lambda: workers.slots,
     )
+    meter = Meter(event_log, desk.till, driven=lambda run: focus is None or run in focus)
     commands = Commands(event_log, workers, touched=_touching(supervisor, focus), check=desk.faults)
     edits = Edits(event_log, turn=commands.turn, apply=_applying(runner, supervisor, workers, desk, changed))
     inbox = Inbox(event_log.home, commands.handle)
@@ -117,16 +119,17 @@ async def work_on(
         for turns in parts.values():
             turns.step()
 
-    reserve = Reserve(Layout(event_log.home).reserve)
-    space = Space(event_log, reserve, stop, touched=supervisor.touch, step=step)
+    space = Space(event_log, _reserve(event_log), stop, touched=supervisor.touch, step=step)
     pulse = Pulse(notifier, parts, _describing(event_log, space))
     leaving = announcing_stop(notifier, stop, lambda: supervisor.grace_seconds)
     try:
+        await meter.look()  # before anything is done
         sides = (
             space.watch(),
             inbox.watch(),
             edits.watch(),
             desk.watch(supervisor.touch),
+            meter.watch(),
             pulse.beat(),
             leaving,
             rest(supervisor, workers),
@@ -136,6 +139,10 @@ async def work_on(
     finally:
         await desk.aclose()
         await workers.aclose()
+
+
+def _reserve(event_log: EventLog) -> Reserve:
+    return Reserve(Layout(event_log.home).reserve)
 
 
 def _touching(supervisor: Supervisor, focus: set[str] | None) -> Callable[[Command, str], None]:

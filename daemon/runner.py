@@ -8,7 +8,8 @@ fail has an outcome; only a failing log, or being cancelled, leaves an effect op
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -28,6 +29,7 @@ from agent_core.proposers import asks_models
 from agent_core.roles import RoleError
 from agent_core.roles.mechanical import reflection_of
 from daemon.calls.desk import Desk
+from daemon.calls.devices import Use, on_device
 from daemon.calls.errors import Held
 from daemon.calls.till import all_lost, settled
 from daemon.hosts import pause
@@ -37,6 +39,7 @@ from remote.cache import cache_key as evaluation_key
 from remote.cache import code_digest, serving
 from remote.errors import InfrastructureError, NoHostError, NotReadyError
 from remote.evaluator import EvaluationAnswer, Evaluator, PredictionRequest
+from remote.registry import SIMULATED
 from state.errors import StateError
 from state.events import (
     EffectEnded,
@@ -135,12 +138,15 @@ class Runner:
         else:
             await self._record(run, await self._guarded(run, key, asked))
 
-    async def _record(self, run: str, outcome: Outcome) -> None:
-        """Log how an effect ended; calls that it left under way, which only a bug does, end with it."""
+    async def _record(self, run: str, outcome: Outcome, *, beside: Iterable[NewEvent] = ()) -> None:
+        """Log how an effect ended, and what is settled with it.
+
+        Calls that it left under way, which only a bug does, end with it.
+        """
         ended = [event.key for event in outcome.events if isinstance(event, EffectEnded)]
         gone = all_lost(self._log.state(run), ended, reason="its effect ended before it had an outcome")
         events = [NewEvent(run, event) for event in (*gone, *outcome.events)]
-        await self._log.append([*events, *(settled(run, one) for one in gone)], blobs=outcome.blobs)
+        await self._log.append([*events, *(settled(run, one) for one in gone), *beside], blobs=outcome.blobs)
 
     async def _guarded(self, run: str, key: EffectKey, asked: Any) -> Outcome:
         try:
@@ -240,7 +246,22 @@ class Runner:
             lock = self._judging.setdefault(cache_key, asyncio.Lock())
             async with lock:
                 reused = self._reuse(key, request, cache_key)
-                await self._record(run, reused or await self._judge(key, evaluator, request, cache_key))
+                if reused is not None:
+                    await self._record(run, reused)
+                    return
+                try:
+                    async with self._on_device(run, key, evaluator) as use:
+                        judged = await use.within(self._judge(key, evaluator, request, cache_key))
+                        told = Outcome(use.told(judged.events), judged.blobs)
+                        await self._record(run, told, beside=use.ending(told.events))
+                except RoleError as error:  # no time on devices is left
+                    failed = EvaluationFailed(key=str(key), error=error.info, tries=1)
+                    await self._record(run, Outcome((failed,)))
+
+    def _on_device(self, run: str, key: EffectKey, evaluator: Evaluator) -> AbstractAsyncContextManager[Use]:
+        """Hold what an evaluation may take of a device: all its tries together."""
+        till = self._desk.till if self._desk is not None and evaluator.name not in SIMULATED else None
+        return on_device(till, run, str(key), self.retry.tries * self.retry.deadline_seconds)
 
     async def _ready(self, evaluator: Evaluator) -> None:
         """Prepare an evaluator that does not know yet what it is: this process was only just started.

@@ -54,6 +54,10 @@ ON_HOSTS = frozenset({"ssh"})
 """The kinds that use the hosts of a configuration."""
 
 
+SIMULATED = frozenset({"sim", "ray"})
+"""The kinds that use no device: what they say of latencies is predicted."""
+
+
 def evaluators() -> tuple[str, ...]:
     """Return the names of the kinds that `create` knows, sorted."""
     return tuple(sorted(_EVALUATORS))

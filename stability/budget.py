@@ -8,7 +8,7 @@ be freed: then a call waits, else there is no room for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from state.day import Day
@@ -19,20 +19,32 @@ from state.model import Amount, Resource, RunConfig, usd
 MARKS = (50, 80)
 """The shares of a cap that are warned of, in percent."""
 
-DAILY = frozenset({Resource.DAY_USD, Resource.DAY_TOKENS, Resource.DAY_CALLS})
+DAILY = frozenset(
+    {
+        Resource.DAY_USD,
+        Resource.DAY_TOKENS,
+        Resource.DAY_CALLS,
+        Resource.DAY_SECONDS,
+        Resource.DAY_DEVICE_SECONDS,
+    }
+)
 """What there is again on the next day."""
 
+ON_DEVICES = frozenset({Resource.DEVICE_SECONDS, Resource.DAY_DEVICE_SECONDS})
+"""What evaluations take of, and no calls."""
 
 NOTHING = Amount()
 
 
 @dataclass(frozen=True, slots=True)
 class DayCaps:
-    """What calls of all runs may take on one day (UTC); None is no cap."""
+    """What all runs may take on one day (UTC): calls, time under way, time on devices; None is no cap."""
 
     usd: float | None = None
     tokens: int | None = None
     calls: int | None = None
+    seconds: float | None = None
+    device_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,27 +68,39 @@ class Account:
         return usd(self.spent + self.wanted) <= self.cap
 
     @property
+    def left(self) -> float:
+        """What is neither spent nor held."""
+        return max(0.0, usd(self.cap - self.spent - self.held))
+
+    @property
     def percent(self) -> float:
         """How much of the cap is spent or held; all of it where the cap is 0."""
         return 100.0 * (self.spent + self.held) / self.cap if self.cap else 100.0
 
     def short(self) -> BudgetShort:
         """Return the event that says so."""
-        left = max(0.0, usd(self.cap - self.spent - self.held))
-        return BudgetShort(resource=self.resource, cap=self.cap, left=left, wanted=self.wanted)
+        return BudgetShort(resource=self.resource, cap=self.cap, left=self.left, wanted=self.wanted)
 
 
 def accounts(
-    state: RunState, config: RunConfig, wanted: Amount = NOTHING, *, age_seconds: float = 0.0
+    state: RunState,
+    config: RunConfig,
+    wanted: Amount = NOTHING,
+    *,
+    age_seconds: float = 0.0,
+    device_held: float = 0.0,
 ) -> tuple[Account, ...]:
-    """Return the accounts of a run. There is one in dollars always: without a cap nothing may be spent."""
+    """Return the accounts of a run. There is one in dollars always: without a cap nothing may be spent.
+
+    `age_seconds` is how long ago the run began, `device_held` the seconds that its evaluations hold.
+    """
     spent, held = state.spent, state.held
     found = [
         Account(Resource.USD, config.cap_usd, spent.usd, held.usd, wanted.usd),
         _capped(Resource.TOKENS, config.cap_tokens, spent.tokens, held.tokens, wanted.tokens),
         _capped(Resource.CALLS, config.cap_calls, spent.calls, held.calls, wanted.calls),
         _capped(Resource.SECONDS, config.cap_seconds, age_seconds),
-        _capped(Resource.DEVICE_SECONDS, config.cap_device_seconds, state.device_seconds),
+        _capped(Resource.DEVICE_SECONDS, config.cap_device_seconds, state.device_seconds, device_held),
     ]
     return tuple(one for one in found if one is not None)
 
@@ -88,6 +112,14 @@ def day_accounts(day: Day | None, caps: DayCaps, wanted: Amount = NOTHING) -> tu
         _capped(Resource.DAY_USD, caps.usd, spent.usd, held.usd, wanted.usd),
         _capped(Resource.DAY_TOKENS, caps.tokens, spent.tokens, held.tokens, wanted.tokens),
         _capped(Resource.DAY_CALLS, caps.calls, spent.calls, held.calls, wanted.calls),
+        _capped(Resource.DAY_SECONDS, caps.seconds, spent.seconds, held.seconds, wanted.seconds),
+        _capped(
+            Resource.DAY_DEVICE_SECONDS,
+            caps.device_seconds,
+            spent.device_seconds,
+            held.device_seconds,
+            wanted.device_seconds,
+        ),
     ]
     return tuple(one for one in found if one is not None)
 
@@ -99,7 +131,7 @@ def _capped(
 
 
 _BY_CLOCK = frozenset({Resource.SECONDS, Resource.DEVICE_SECONDS})
-"""What nobody can reserve: it is used up when it is reached."""
+"""What calls wait for without taking any of it: it is used up when it is reached."""
 
 
 def lacking(found: Iterable[Account]) -> Account | None:
@@ -119,10 +151,15 @@ def _used_up(account: Account) -> bool:
 
 def warnings(state: RunState, found: Iterable[Account]) -> Iterator[BudgetWarned]:
     """Yield the marks that were passed and not warned of yet, the highest of each account."""
+    yield from passed(state.warned, found)
+
+
+def passed(warned: Mapping[Resource, int], found: Iterable[Account]) -> Iterator[BudgetWarned]:
+    """Yield the highest mark that each account has passed and that was not warned of yet."""
     for one in found:
-        passed = max((mark for mark in MARKS if one.cap and one.percent >= mark), default=0)
-        if passed > state.warned.get(one.resource, 0):
-            yield BudgetWarned(resource=one.resource, percent=passed, cap=one.cap)
+        mark = max((mark for mark in MARKS if one.cap and one.percent >= mark), default=0)
+        if mark > warned.get(one.resource, 0):
+            yield BudgetWarned(resource=one.resource, percent=mark, cap=one.cap)
 
 
 def ending(state: RunState, config: RunConfig) -> str | None:

@@ -177,6 +177,8 @@ def used(state: RunState, event: EffectEnded, effect: OpenEffect | None) -> dict
 def _on_device(state: RunState, event: EvaluationCompleted) -> float:
     """Add the seconds that a verdict took of a device: what was predicted, or known, took none."""
     timed = event.evaluation.benchmark
+    if event.device_seconds is not None:
+        return round(state.device_seconds + event.device_seconds, 6)
     if event.cached_from is not None or timed is None or timed.predicted:
         return state.device_seconds
     took = [took for stage, took in event.stage_ms.items() if not stage.startswith(PREFILTER_STAGE)]

@@ -1,14 +1,15 @@
-"""The day's budget: what calls of all runs took since midnight UTC, and what those under way may take.
+"""The day's budget: what all runs took since midnight UTC, and what is under way may take.
 
-A call counts on the day on which it was reserved. A clock that goes back does not bring an earlier day back.
+It is of calls to models, of time on devices, and of the time in which runs are under way. What is reserved
+counts on the day on which it was. A clock that goes back does not bring an earlier day back.
 """
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from state.events import DayReserved, DaySettled
-from state.model import Amount, Frozen
+from state.events import BudgetWarned, DayReserved, DaySettled
+from state.model import Amount, Frozen, Resource
 
 
 class Hold(Frozen):
@@ -19,11 +20,15 @@ class Hold(Frozen):
 
 
 class Day(Frozen):
-    """One day: what was spent on it, and all that is held, also of calls that began on an earlier one."""
+    """One day: what was spent on it, and all that is held, also of calls that began on an earlier one.
+
+    `warned` are the marks that were warned of on it, in percent of a cap.
+    """
 
     date: str
     spent: Amount = Amount()
     held: dict[str, Hold] = Field(default_factory=dict)
+    warned: dict[Resource, int] = Field(default_factory=dict)
 
     @property
     def reserved(self) -> Amount:
@@ -40,6 +45,13 @@ def reserved(day: Day, event: DayReserved) -> Day:
     now = day.on(event.day)
     hold = Hold(date=now.date, amount=event.amount)
     return now.model_copy(update={"held": {**now.held, event.call: hold}})
+
+
+def warned(day: Day | None, event: BudgetWarned) -> Day | None:
+    """Return the day on which this mark of a cap is not warned of again."""
+    if day is None:
+        return day
+    return day.model_copy(update={"warned": {**day.warned, event.resource: event.percent}})
 
 
 def settled(day: Day | None, event: DaySettled) -> Day | None:

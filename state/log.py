@@ -197,6 +197,10 @@ class EventLog:
         """Return committed events in log order, as `LogReader.read` does."""
         return self._reader.read(stream=stream, after=after, limit=limit, types=types)
 
+    def by_key(self, stream: str, idem: str) -> Recorded | None:
+        """Return the event of a run, or of what it continues, that holds this idempotency key, if any."""
+        return self._reader.by_key(stream, idem)
+
     def get_blob(self, digest: str) -> bytes:
         """Return a blob's bytes; raises BlobMissing."""
         return self._reader.blob(digest)

@@ -33,7 +33,7 @@ def semantic(state: RunState) -> dict[str, Any]:
     for one in data["late"].values():
         del one["slot"]  # as before it was kept: it follows from the round's slots
     for outcome in (*data["outcomes"].values(), *late):
-        for name in ("usage", "cached_from", "stage_ms", "tries", "predicted_ms"):
+        for name in ("usage", "cached_from", "stage_ms", "device_seconds", "tries", "predicted_ms"):
             outcome.pop(name, None)
     return data
 

@@ -31,7 +31,12 @@ def ended(item: Recorded, event: EffectEnded) -> Iterator[Change]:
 
 
 def called(item: Recorded, event: CallCompleted | CallFailed | CallLost) -> Iterator[Change]:
-    """One attempt at an answer: what it took, and what came of it (`answered`, a kind of failure, `lost`)."""
+    """One attempt at an answer: what it took, and what came of it (`answered`, a kind of failure, `lost`).
+
+    An answer that a fork took from its parent was no attempt.
+    """
+    if isinstance(event, CallCompleted) and event.reused_from is not None:
+        return
     tokens = event.tokens or Tokens()
     outcome, ms = "lost", None
     if isinstance(event, CallCompleted):

@@ -11,10 +11,11 @@ from typing import Any
 
 from pydantic import Field, JsonValue
 
-from state.day import Day, reserved, settled
+from state.day import Day, reserved, settled, warned
 from state.events import (
     BreakerClosed,
     BreakerOpened,
+    BudgetWarned,
     CommandCompleted,
     CommandReceived,
     CommandRejected,
@@ -54,7 +55,7 @@ class SystemState(Frozen):
     `config` is what the configuration file last said, `prompts` the version of the prompts for runs to come
     (None: nobody edited any), `refused` what is wrong with either since. `sequences` are those of ended
     runs that paid, a bounded number, in the order in which they were learnt; `experiences` what runs and
-    files had to tell, bounded too, files' last, `techniques` what models invented. `day` is what calls took
+    files had to tell, bounded too, files' last, `techniques` what models invented. `day` is what runs took
     of the day's budget, `breakers` why some endpoints are left alone for a while.
     """
 
@@ -95,10 +96,8 @@ def apply(state: SystemState | None, event: Event) -> SystemState:
             return state.model_copy(update={"refused": event.error.message})
         case SequenceLearnt() | ExperiencesLearnt() | ExperiencesForgotten() | TechniquesLearnt():
             return state.model_copy(update=_learnt(state, event))
-        case DayReserved():
-            return state.model_copy(update={"day": reserved(state.day or Day(date=event.day), event)})
-        case DaySettled():
-            return state.model_copy(update={"day": settled(state.day, event)})
+        case DayReserved() | DaySettled() | BudgetWarned():
+            return state.model_copy(update={"day": _day(state.day, event)})
         case BreakerOpened() | BreakerClosed():
             return state.model_copy(update={"breakers": _breakers(state, event)})
         case LogRewritten():
@@ -119,6 +118,16 @@ def _learnt(
             return {"experiences": added(state.experiences, event.experiences)}
         case ExperiencesForgotten():
             return {"experiences": tuple(one for one in state.experiences if one.id not in event.ids)}
+
+
+def _day(day: Day | None, event: DayReserved | DaySettled | BudgetWarned) -> Day | None:
+    match event:
+        case DayReserved():
+            return reserved(day or Day(date=event.day), event)
+        case DaySettled():
+            return settled(day, event)
+        case BudgetWarned():
+            return warned(day, event)
 
 
 def _breakers(state: SystemState, event: BreakerOpened | BreakerClosed) -> dict[str, str]:

@@ -50,6 +50,15 @@ def _no_looking_ahead(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "config": {**config, "search": {"lookahead_predictions": 0, **search}}}
 
 
+def _whole_memory(body: dict[str, Any]) -> dict[str, Any]:
+    """Before plans were told a part of what was learnt, they were told all; runs of that time go on so."""
+    config = body.get("config")
+    llm = config.get("llm", {}) if isinstance(config, dict) else None
+    if not (isinstance(config, dict) and isinstance(llm, dict)) or not llm.get("models"):
+        return body
+    return {**body, "config": {**config, "llm": {"memory_dropout_percent": 0.0, **llm}}}
+
+
 def _by_person(body: dict[str, Any]) -> dict[str, Any]:
     """The cause of a pause stood in its reason only, which is no evidence: a person lets the run go on."""
     return {**body, "cause": PauseCause.PERSON}
@@ -63,9 +72,11 @@ UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("RunCreated", 5): _nothing_else,
     ("RunCreated", 6): _nothing_else,
     ("RunCreated", 7): _nothing_else,
+    ("RunCreated", 8): _whole_memory,
     ("RunForked", 1): _nothing_else,
     ("RunForked", 2): _nothing_else,
     ("RunForked", 3): _nothing_else,
+    ("RunForked", 4): _nothing_else,
     ("RunPaused", 1): _nothing_else,
     ("RunPaused", 2): _by_person,
     ("RunPaused", 3): _nothing_else,
@@ -77,9 +88,11 @@ UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("ConfigChanged", 5): _nothing_else,
     ("ConfigChanged", 6): _nothing_else,
     ("ConfigChanged", 7): _nothing_else,
+    ("ConfigChanged", 8): _whole_memory,
     ("RoundStarted", 1): _nothing_else,
     ("EvaluationCompleted", 1): _no_draws,
     ("EvaluationCompleted", 2): _nothing_else,
+    ("EvaluationCompleted", 3): _nothing_else,
     ("KernelKept", 1): _no_draws,
     ("KernelDiscarded", 1): _no_draws,
     ("BeamSelected", 1): _no_draws,
@@ -93,6 +106,12 @@ UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("RoundCompleted", 2): _nothing_else,
     ("PlanProposed", 1): _nothing_else,
     ("CommandReceived", 1): _nothing_else,
+    ("CallStarted", 1): _nothing_else,
+    ("CallCompleted", 1): _nothing_else,
+    ("DayReserved", 1): _nothing_else,
+    ("DaySettled", 1): _nothing_else,
+    ("SequenceLearnt", 1): _nothing_else,
+    ("SequencesGiven", 1): _nothing_else,
 }
 """(type, version) -> what makes version + 1 of it."""
 

@@ -26,6 +26,7 @@ from agent_core.roles.asking import Fill
 from daemon.calls import rendering
 from daemon.calls.endpoints import Endpoint, Endpoints, Unavailable
 from daemon.calls.errors import Held, unanswered, unavailable
+from daemon.calls.inherited import inherited
 from daemon.calls.till import Till, lost
 from state.crash import crash_point
 from state.errors import BlobMissing, StateError
@@ -93,6 +94,8 @@ class Asking:
             known = self._known(call)
             if known is None:
                 request = self._rendered(self._model, role, fill)
+                if await self._reused(call, role, request):
+                    continue
             elif known.answer is not None:
                 return self._log.get_blob(known.answer).decode()
             elif known.held is not None:
@@ -180,6 +183,52 @@ class Asking:
         patience = self._endpoints.get(endpoint_of(model)).settings.patience_seconds
         return patience - (asyncio.get_running_loop().time() - self._since)
 
+    # --- what need not be bought -----------------------------------------------------------------
+
+    async def _reused(self, call: int, role: str, request: CompletionRequest) -> bool:
+        """Take the answer of the run that this one continues, where that got one to the same request."""
+        data, texts = rendering.stored(request)
+        found = inherited(self._log, self._run, str(self._key), call, digest_of(data))
+        if found is None or not isinstance(found.event, CallCompleted):
+            return False
+        known = found.event
+        if known.model != self._model or not self._has(known.answer):
+            return False
+        started = self._started(call, role, self._model, digest_of(data))
+        answered = CallCompleted(
+            **_names(started),
+            answer=known.answer,
+            answered_by=known.answered_by,
+            stop_reason=known.stop_reason,
+            request_id=known.request_id,
+            tokens=known.tokens,  # what its model is known by; none of them are charged
+            cost_usd=0.0,
+            ms=0.0,
+            reused_from=found.place,
+        )
+        await self._till.take_over(self._run, started, answered, self._unknown((data, *texts)))
+        log.info("answer_reused", run=self._run, key=str(self._key), call=call, reused_from=found.place)
+        return True
+
+    def _started(self, call: int, role: str, model: str, request: str) -> CallStarted:
+        """Return the start of a question's first attempt, for which nothing is reserved."""
+        return CallStarted(
+            key=str(self._key),
+            call=call,
+            attempt=1,
+            role=role,
+            model=model,
+            request=request,
+            prompts=self._prompts.version,
+            price=self._price(model),
+            reserved=Amount(),
+        )
+
+    def _price(self, model: str) -> Price | None:
+        """Return what holds for a model in this run: what did at its first call."""
+        prices = self._state().prices
+        return prices[model] if model in prices else self._endpoints.price(model)
+
     # --- attempts ----------------------------------------------------------------------------------
 
     async def _attempt(
@@ -191,8 +240,7 @@ class Asking:
             RoleError: there is no room in the budget, or its turn would come too late.
             Held: the run is paused or over.
         """
-        state = self._state()
-        price = state.prices[model] if model in state.prices else self._endpoints.price(model)
+        price = self._price(model)
         data, texts = rendering.stored(request)
         most = windows.bound_of(request)
         reserved = Amount(
@@ -200,16 +248,8 @@ class Asking:
             tokens=most + request.max_output_tokens,
             calls=1,
         )
-        started = CallStarted(
-            key=str(self._key),
-            call=call,
-            attempt=attempt,
-            role=role,
-            model=model,
-            request=digest_of(data),
-            prompts=self._prompts.version,
-            price=price,
-            reserved=reserved,
+        started = self._started(call, role, model, digest_of(data)).model_copy(
+            update={"attempt": attempt, "reserved": reserved}
         )
         await self._ready(model)
         try:

@@ -123,4 +123,10 @@ def _resumed(state: RunState) -> RunResumed | None:
 
 
 def _caps(config: DaemonConfig) -> DayCaps:
-    return DayCaps(usd=config.day_usd, tokens=config.day_tokens, calls=config.day_calls)
+    return DayCaps(
+        usd=config.day_usd,
+        tokens=config.day_tokens,
+        calls=config.day_calls,
+        seconds=config.day_seconds,
+        device_seconds=config.day_device_seconds,
+    )

@@ -223,6 +223,8 @@ class _Pass:
         self.charges[place] = replace(self.charges[place], usable=usable)
 
     def _called(self, seq: int, event: CallEnded) -> None:
+        if isinstance(event, CallCompleted) and event.reused_from is not None:
+            return  # it was bought by the parent, and is in its figures
         outcome, ms = LOST, None
         if isinstance(event, CallCompleted):
             outcome, ms = ANSWERED, event.ms

@@ -23,6 +23,7 @@ class CallStarted(Event):
     its first call on, None where nobody knows; then `reserved.usd` is 0 and no cap on money is kept.
     """
 
+    version = 2
     type: Literal["CallStarted"] = "CallStarted"
     key: Key
     call: int = Field(ge=0)
@@ -57,14 +58,25 @@ class CallEnded(Event):
 
 
 class CallCompleted(CallEnded):
-    """The whole answer is there, as the blob `answer`; it is never bought again. `ms` is how long it took."""
+    """The whole answer is there, as the blob `answer`; it is never bought again. `ms` is how long it took.
 
+    `reused_from` is the RUN@SEQ of the answer that a fork took from its parent, None where it was bought.
+    What is reused costs nothing, and is no call.
+    """
+
+    version = 2
     type: Literal["CallCompleted"] = "CallCompleted"
     answer: Digest
     answered_by: str
     stop_reason: str
     request_id: str | None = None
     ms: float = Field(ge=0)
+    reused_from: str | None = None
+
+    @property
+    def spent(self) -> Amount:
+        """What the attempt took of the budgets."""
+        return Amount() if self.reused_from is not None else super().spent
 
 
 class CallFailed(CallEnded):
@@ -99,7 +111,10 @@ class BudgetShort(Event):
 
 
 class BudgetWarned(Event):
-    """So much of a cap is spent or reserved, in percent; said once for each of some marks."""
+    """So much of a cap is spent or reserved, in percent; said once for each of some marks.
+
+    In the system stream it is a cap on a day, and said once a day.
+    """
 
     type: Literal["BudgetWarned"] = "BudgetWarned"
     resource: Resource
@@ -108,11 +123,14 @@ class BudgetWarned(Event):
 
 
 class DayReserved(Event):
-    """In the system stream, beside CallStarted: what a call may take of the day's budget.
+    """In the system stream: what something may take of the day's budget.
 
-    `call` names it in its log: RUN KEY CALL ATTEMPT. `day` is the UTC date, YYYY-MM-DD.
+    `call` names it: a call, beside its CallStarted, as RUN KEY CALL ATTEMPT; an evaluation on a device as
+    device RUN KEY NUMBER; a while in which runs are under way as time NUMBER. `day` is the UTC date,
+    YYYY-MM-DD.
     """
 
+    version = 2
     type: Literal["DayReserved"] = "DayReserved"
     day: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$")
     call: str
@@ -120,8 +138,12 @@ class DayReserved(Event):
 
 
 class DaySettled(Event):
-    """In the system stream, beside the outcome of a call: what it took of the day that it was reserved on."""
+    """In the system stream, beside the outcome of a call: what it took of the day that it was reserved on.
 
+    Of other things than calls it stands beside their end, or after the end of the process that reserved it.
+    """
+
+    version = 2
     type: Literal["DaySettled"] = "DaySettled"
     call: str
     amount: Amount

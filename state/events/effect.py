@@ -72,14 +72,16 @@ class EvaluationStarted(EffectStarted):
 class EvaluationCompleted(EffectEnded):
     """The judge's verdict. `cache_key` names (code, problem, toolchain, target); `cached_from` is the
     RUN@SEQ whose verdict was reused, None when the kernel was judged for this event. `predicted_ms` is what
-    the simulator predicted where it decides which kernels are measured."""
+    the simulator predicted where it decides which kernels are measured; `device_seconds` what it took of a
+    device, None where that follows from `stage_ms`."""
 
-    version = 3
+    version = 4
     type: Literal["EvaluationCompleted"] = "EvaluationCompleted"
     evaluation: Evaluation
     cache_key: Digest
     cached_from: str | None = None
     stage_ms: dict[str, float] = Field(default_factory=dict)
+    device_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     predicted_ms: PositiveMs | None = None
 
 

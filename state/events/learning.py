@@ -13,6 +13,7 @@ from state.model import LearntExperience, LearntSequence, LearntTechnique
 class SequenceLearnt(Event):
     """In the system stream: a run ended with a kernel that beats its first, verified; this led to it."""
 
+    version = 2
     type: Literal["SequenceLearnt"] = "SequenceLearnt"
     sequence: LearntSequence
 
@@ -20,6 +21,7 @@ class SequenceLearnt(Event):
 class SequencesGiven(Event):
     """In a run, before its first round: what it may try first, the nearest first, and where it is from."""
 
+    version = 2
     type: Literal["SequencesGiven"] = "SequencesGiven"
     round: int = Field(ge=1)
     sequences: tuple[LearntSequence, ...] = Field(min_length=1)

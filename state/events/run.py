@@ -28,7 +28,7 @@ class RunCreated(Event):
     was not recorded.
     """
 
-    version = 8
+    version = 9
     type: Literal["RunCreated"] = "RunCreated"
     config: RunConfig
     problem: ProblemRef
@@ -47,7 +47,7 @@ class RunForked(Event):
     the round under way is abandoned too, and the beam is judged anew first. `pinned` as in RunCreated.
     """
 
-    version = 4
+    version = 5
     type: Literal["RunForked"] = "RunForked"
     parent: str
     parent_seq: int = Field(ge=1)
@@ -100,7 +100,7 @@ class ConfigChanged(Event):
     leaves them as they are.
     """
 
-    version = 8
+    version = 9
     type: Literal["ConfigChanged"] = "ConfigChanged"
     config: JsonValue
     pinned: tuple[str, ...] = ()

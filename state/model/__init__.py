@@ -29,6 +29,7 @@ from state.model.calls import (
     Resource,
     Tokens,
     Usd,
+    seconds,
     usd,
 )
 from state.model.hosts import HostConfig
@@ -145,5 +146,6 @@ __all__ = [
     "canonical_json",
     "digest_of",
     "draw_seed",
+    "seconds",
     "usd",
 ]

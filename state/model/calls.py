@@ -11,6 +11,8 @@ from state.model.base import Digest, Frozen
 
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
 MILLION = 1_000_000
 USD_DIGITS = 9
 """Amounts are whole billionths of a dollar, so that sums do not depend on the order of what is added."""
@@ -19,6 +21,11 @@ USD_DIGITS = 9
 def usd(amount: float) -> float:
     """Return an amount of money as it is kept."""
     return round(amount, USD_DIGITS)
+
+
+def seconds(amount: float) -> float:
+    """Return an amount of time as it is kept, in whole microseconds."""
+    return round(amount, 6)
 
 
 class Tokens(Frozen):
@@ -91,18 +98,29 @@ class Resource(StrEnum):
     DAY_USD = "day_usd"
     DAY_TOKENS = "day_tokens"
     DAY_CALLS = "day_calls"
+    DAY_SECONDS = "day_seconds"
+    DAY_DEVICE_SECONDS = "day_device_seconds"
 
 
 class Amount(Frozen):
-    """Money, tokens and calls together; `usd` is 0 for what has no known price."""
+    """Money, tokens, calls and time together; `usd` is 0 for what has no known price.
+
+    `seconds` are those in which runs were under way, `device_seconds` those on devices.
+    """
 
     usd: Usd = 0.0
     tokens: int = Field(default=0, ge=0)
     calls: int = Field(default=0, ge=0)
+    seconds: Seconds = 0.0
+    device_seconds: Seconds = 0.0
 
     def __add__(self, other: Amount) -> Amount:
         return Amount(
-            usd=usd(self.usd + other.usd), tokens=self.tokens + other.tokens, calls=self.calls + other.calls
+            usd=usd(self.usd + other.usd),
+            tokens=self.tokens + other.tokens,
+            calls=self.calls + other.calls,
+            seconds=seconds(self.seconds + other.seconds),
+            device_seconds=seconds(self.device_seconds + other.device_seconds),
         )
 
     def __sub__(self, other: Amount) -> Amount:
@@ -111,6 +129,8 @@ class Amount(Frozen):
             usd=max(0.0, usd(self.usd - other.usd)),
             tokens=max(0, self.tokens - other.tokens),
             calls=max(0, self.calls - other.calls),
+            seconds=max(0.0, seconds(self.seconds - other.seconds)),
+            device_seconds=max(0.0, seconds(self.device_seconds - other.device_seconds)),
         )
 
 

@@ -74,7 +74,7 @@ def test_a_day_has_caps_of_its_own():
     assert (short.resource, budget.frees_up(short)) == (Resource.DAY_USD, True)
     assert budget.lacking(budget.day_accounts(None, DayCaps(calls=1), WANTED)) is None
     assert budget.day_accounts(day, DayCaps()) == ()
-    assert {one.resource for one in budget.day_accounts(day, DayCaps(1, 1, 1))} == budget.DAILY
+    assert {one.resource for one in budget.day_accounts(day, DayCaps(1, 1, 1, 1, 1))} == budget.DAILY
 
 
 @given(
