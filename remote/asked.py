@@ -147,7 +147,9 @@ def ended_badly(result: JailResult) -> Outcome | None:
     return None
 
 
-def job_of(run: Run, found: References, secret: str, *, shown: Shown | None = None) -> Job:
+def job_of(
+    run: Run, found: References, secret: str, *, shown: Shown | None = None, device: bool = False
+) -> Job:
     wholes = {name: tuple(map(str, paths)) for name, paths in found.wholes.items()}
     return Job(
         spec=run.problem.spec,
@@ -160,6 +162,7 @@ def job_of(run: Run, found: References, secret: str, *, shown: Shown | None = No
         expression=str(found.expression),
         secret=secret,
         shown=shown,
+        device=device,
     )
 
 

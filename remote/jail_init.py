@@ -3,8 +3,9 @@
 Runs as `python -s -P -S -c <this file> CONFIG`, so it stands alone on the standard library. CONFIG is JSON:
 `paths` (for sys.path), `module` and `argv` (whose `main` to run; no module: none), `limits` (see
 walls.Limits), `answer_fd` (where one byte says that the jail stands, before any jailed code runs),
-`threads` (whether the code may start threads, and with them processes, up to its limit) and `old_root`
-(where the host's root still hangs, when this is the first code in a root of our own making).
+`threads` (whether the code may start threads, and with them processes, up to its limit), `programs`
+(whether it may run other programs in these) and `old_root` (where the host's root still hangs, when this is
+the first code in a root of our own making).
 
 The system-call filter is a second wall behind the namespaces and nearly the only one of the weak jail:
 no new processes, no sockets, no signals to others, no mounts. Denied calls fail with EPERM. The tables
@@ -31,6 +32,7 @@ _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _ALLOW, _KILL, _EPERM = 0x7FFF0000, 0x80000000, 0x00050001
 _NUMBER_OFFSET, _ARCH_OFFSET = 0, 4
 _DETACH, _REMOUNT_READ_ONLY, _CAPABILITY_VERSION = 2, 0x20 | 0x1, 0x20080522
+_EXECUTING = frozenset({2, 3})  # the places of execve and execveat in the tables below
 _X32_BIT = 0x40000000  # the second system-call table of x86-64, which would slip past the numbers below
 
 # Order: socket socketpair execve execveat kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo
@@ -63,11 +65,12 @@ def _filter_program(arch: int, denied: tuple[int, ...]) -> bytes:
     return b"".join(struct.pack("HBBI", *line) for line in code)
 
 
-def install_filter(*, threads: bool) -> bool:
+def install_filter(*, threads: bool, programs: bool = False) -> bool:
     """Install the system-call filter; False where this machine is not in the tables or refuses it."""
     if platform.machine() not in _DENIED:
         return False
-    arch, denied, creating = _DENIED[platform.machine()]
+    arch, calls, creating = _DENIED[platform.machine()]
+    denied = tuple(call for place, call in enumerate(calls) if not (programs and place in _EXECUTING))
     program = _filter_program(arch, denied if threads else denied + creating)
     code = ctypes.create_string_buffer(program, len(program))
     header = ctypes.create_string_buffer(struct.pack("HP", len(program) // 8, ctypes.addressof(code)))
@@ -117,7 +120,7 @@ def main() -> None:
     if config["old_root"]:
         leave_old_root(config["old_root"])
     set_limits(config["limits"])
-    install_filter(threads=config["threads"])
+    install_filter(threads=config["threads"], programs=config["programs"])
     if not config["threads"]:
         # Libraries that start threads when they are loaded must not try: OpenBLAS takes failing for fatal.
         os.environ.update({"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})

@@ -69,6 +69,8 @@ class JailedProgram:
     third-party packages. The number of the answer's file descriptor is appended to `argv`. `fills_memory`:
     what nobody has written to reads as zeros, which costs time for programs with large arrays.
     `keeps_memory`: freed memory is not given back, which saves getting it anew for the next large array.
+    Compilers need more: `scratch`, a folder that it may write to, its temporary one too; `programs`,
+    whether it may start others; `variables` of its environment.
     """
 
     module: str
@@ -78,6 +80,9 @@ class JailedProgram:
     threads: bool = False
     fills_memory: bool = False
     keeps_memory: bool = False
+    scratch: Path | None = None
+    programs: bool = False
+    variables: tuple[tuple[str, str], ...] = ()
     limits: Limits = field(default_factory=Limits)
 
     def import_paths(self) -> tuple[str, ...]:
@@ -130,7 +135,8 @@ def command(strength: JailStrength, program: JailedProgram, answer_fd: int) -> l
         "argv": [*program.argv, number],
         "answer_fd": number,
         "limits": asdict(program.limits),
-        "threads": program.threads,
+        "threads": program.threads or program.programs,
+        "programs": program.programs,
         "old_root": _OLD_ROOT if strength is JailStrength.NAMESPACES else "",
     }
     # -I would be -s -P and no look at the environment, which is ours and has the seed.
@@ -143,6 +149,9 @@ def _repeating(program: JailedProgram) -> list[str]:
     asked = ((_FILLED, program.fills_memory), (_KEPT, program.keeps_memory))
     tunables = ":".join(text for text, wanted in asked if wanted)
     environment = ["PYTHONHASHSEED=0", *([f"GLIBC_TUNABLES={tunables}"] if tunables else [])]
+    environment += [f"{name}={value}" for name, value in program.variables]
+    if program.scratch is not None:
+        environment += [f"TMPDIR={program.scratch}", f"HOME={program.scratch}"]
     return [*_fixed_addresses(), shutil.which("env") or "/usr/bin/env", "-i", *environment]
 
 
@@ -187,13 +196,16 @@ def _bubblewrap(program: JailedProgram) -> list[str]:
     command += ["--uid", "65534", "--gid", "65534", "--hostname", "jail"]
     for path in dict.fromkeys([*real, *program.visible()]):
         command += ["--ro-bind", path, path]
+    if program.scratch is not None:
+        command += ["--bind", str(program.scratch), str(program.scratch)]
     for target, place in links:
         command += ["--symlink", target, place]
     return [*command, "--dir", _TMP, "--remount-ro", "/", "--chdir", "/", "--"]
 
 
 # Builds the same root by hand on a tmpfs and moves into it; jail_init drops the old root and capabilities.
-# Arguments are the folder to build it on, `bind PATH` and `link TARGET PLACE`, then `--` and the command.
+# Arguments are the folder to build it on, `bind PATH`, `open PATH` (to write to) and `link TARGET PLACE`,
+# then `--` and the command.
 _NAMESPACE_SCRIPT = r"""
 set -eu
 mount -t tmpfs -o mode=755,size=1m jail "$1"
@@ -207,6 +219,7 @@ while [ "$1" != -- ]; do
       mount --rbind "$2" ".$2"
       mount -o remount,bind,ro ".$2"
       shift 2 ;;
+    open) mkdir -p ".$2"; mount --rbind "$2" ".$2"; shift 2 ;;
     link) mkdir -p ".${3%/*}"; ln -s "$2" ".$3"; shift 3 ;;
   esac
 done
@@ -239,6 +252,8 @@ def _namespaces(program: JailedProgram) -> list[str]:
     command += ["--mount", "--ipc", "--uts", "/bin/sh", "-c", _NAMESPACE_SCRIPT, "sh", _building_site(paths)]
     for path in paths:
         command += ["bind", path]
+    if program.scratch is not None:
+        command += ["open", str(program.scratch)]
     for target, place in links:
         command += ["link", target, place]
     return [*command, "--"]

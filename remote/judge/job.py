@@ -46,10 +46,12 @@ class Job(Frozen):
     """What the worker needs beside the tracer's reply.
 
     `references` are .npy files of whole outputs, per seed judged whole and output, `whole_sets` the same of
-    sets that are no seeds, each of which has excerpts too; `excerpts` are .npz files of tiles, per input set
-    judged on tiles. All are judged in the order given. `expression` is the file of what the reference
+    sets that are no seeds, each of which has excerpts too; `excerpts` are .npz files of tiles, per input
+    set judged on tiles. All are judged in the order given. `expression` is the file of what the reference
     computes, as data; empty where nobody followed the reference. `secret` is what tiles are drawn with; no
-    message shows it. `shown` is there where a host ran the kernel: its outputs are judged, none are computed.
+    message shows it. `shown` is there where a host ran the kernel: its outputs are judged, none are
+    computed. `device`: a real one ran it, so that nothing is predicted, and a program that the simulator
+    cannot follow is no fault of the kernel.
     """
 
     model_config = ConfigDict(hide_input_in_errors=True)
@@ -64,6 +66,7 @@ class Job(Frozen):
     expression: str = ""
     secret: str = Field(default="", repr=False)
     shown: Shown | None = None
+    device: bool = False
 
 
 class Forecasts(Frozen):

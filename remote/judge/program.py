@@ -34,7 +34,7 @@ from remote.judge.rejection import RejectedError, failed
 from remote.judge.returned import ReturnedTrials
 from remote.judge.trials import Trials
 from seeds import ProblemSpec
-from state.model import Benchmark, ErrorInfo, Verdict, canonical_json
+from state.model import Benchmark, ErrorInfo, Identity, Verdict, canonical_json
 
 T = TypeVar("T")
 
@@ -67,6 +67,22 @@ class _Judgement:
             yield
         finally:
             self.stage_ms[stage] = (time.perf_counter() - started) * 1e3
+
+    def run_on_device(self) -> Outcome:
+        """Judge what a device computed; and the program, where the simulator can follow the kernel."""
+        trials = ReturnedTrials(None, self.reply, self.job, self.inputs, self.rel_l2)
+        try:
+            _, declared = self.programs(targets.load(self.job.target))
+        except RejectedError as rejected:
+            identity = Identity(verdict="tested", reason=f"not followed: {rejected.error.message}"[:500])
+            with self.at("numerics"):
+                trials.compare()
+            return self.outcome(Verdict.CORRECT, identity=identity)
+        with self.at("numerics"):
+            replace(trials, program=declared).run()
+        with self.at("identity"):
+            identity = identify(declared, self.reply, self.job)
+        return self.outcome(Verdict.CORRECT, identity=identity)
 
     def run(self) -> Outcome:
         target = targets.load(self.job.target)
@@ -128,7 +144,7 @@ def judge(job: Job, reply: bytes, inputs: InputCache) -> Outcome:
     """
     judgement = _Judgement(job, reply, inputs)
     try:
-        return judgement.run()
+        return judgement.run_on_device() if job.device else judgement.run()
     except RejectedError as rejected:
         return judgement.outcome(rejected.verdict, error=rejected.error)
     except MemoryError:
@@ -238,12 +254,14 @@ def _benchmark(found: Forecast, job: Job) -> Benchmark:
     )
 
 
-def plausible(latency_ms: float, spec: ProblemSpec, size: str, target: str) -> None:
+def plausible(
+    latency_ms: float, spec: ProblemSpec, size: str, target: str, *, said: str = "predicted"
+) -> None:
     """Refuse what no legal kernel can be: float32 products may be made of faster 16-bit ones."""
     work = replace(spec.work_at(size), matmul_dtype=FASTEST_PRODUCTS)
     bound_ms = tight_ms(work, target)
     if latency_ms < bound_ms:
-        text = f"predicted {latency_ms:.6g} ms, no honest kernel can be under {bound_ms:.6g} ms"
+        text = f"{said} {latency_ms:.6g} ms, no honest kernel can be under {bound_ms:.6g} ms"
         raise RejectedError(Verdict.RUNTIME_ERROR, "faster_than_bound", text)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nki_sim.program.ir import Program
 from remote.judge import sketch, tiles
 from remote.judge.job import Piece, Shown
 from remote.judge.numerics import Array, BadReferenceError, comparable
@@ -47,8 +48,9 @@ class _Difference:
 
 @dataclass
 class ReturnedTrials(Trials):
-    """One program, and what a host showed of its outputs."""
+    """What a host showed of a kernel's outputs, and the kernel's program, which `compare` does without."""
 
+    program: Program | None  # type: ignore[assignment]
     unsure: list[int] = field(default_factory=list)
 
     def run(self) -> None:
@@ -60,6 +62,7 @@ class ReturnedTrials(Trials):
             BadReferenceError: the reference, or a file of it, is at fault.
             BadPiecesError: what the host showed is not what it was asked for.
         """
+        assert self.program is not None
         require_precision(self.program)
         self.compare()
         if self.job.references and self.job.spec.relations:

@@ -18,7 +18,7 @@ from remote.local import LocalEvaluator
 from remote.references import References
 from remote.ssh.draws import DrawnInputs
 from remote.ssh.errors import HostProtocolError
-from remote.ssh.steps import LONG_S, Compiled, Steps, drawing_of
+from remote.ssh.steps import DEVICE_S, LONG_S, Compiled, Steps, drawing_of
 from state.model import ErrorInfo, Verdict
 
 _DIGEST_CHARS = 64
@@ -63,7 +63,7 @@ class Comparer:
                 while True:
                     path.write_bytes(await _pieces(run, steps, ran, seed, pieces))
                     told = Shown(file=str(path), pieces=tuple(pieces), seed=seed, ended=ran.ended)
-                    outcome = await self._judged(run, found, told, compiled.program)
+                    outcome = await self._judged(run, found, told, compiled)
                     if isinstance(outcome, Outcome):
                         run.stage_ms.update(outcome.stage_ms)
                         return outcome
@@ -81,11 +81,11 @@ class Comparer:
         return pieces, shown.seed_of(secret, compiled.digest, ran.outputs)
 
     async def _judged(
-        self, run: Run, found: References, told: Shown, program: bytes
+        self, run: Run, found: References, told: Shown, compiled: Compiled
     ) -> Outcome | tuple[int, ...]:
-        job = job_of(run, found, self._local.references.secret, shown=told)
+        job = job_of(run, found, self._local.references.secret, shown=told, device=compiled.device)
         try:
-            return await self._local.workers.judge_shown(job, program)
+            return await self._local.workers.judge_shown(job, compiled.program)
         except InfrastructureError as error:
             if error.code == "bad_reference":
                 # A file of the cache may be damaged; the next attempt starts from the reference itself.
@@ -136,7 +136,8 @@ async def _execute(run: Run, steps: Steps, compiled: Compiled, sets: Sequence[st
         "sets": list(sets),
         "work": effort.most_work(run.problem.spec, run.request.size),
     }
-    answer = await steps.ask("execute", payload, cores=1, deadline_s=LONG_S)
+    deadline_s = DEVICE_S if compiled.device else LONG_S
+    answer = await steps.ask("execute", payload, cores=1, deadline_s=deadline_s)
     told = answer.fields.get("sets")
     outputs: dict[str, list[str]] = {}
     for name in sets:

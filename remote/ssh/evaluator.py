@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from statistics import median
 
 import seeds
-from remote.asked import Run, answered, check_request, lint, read_blob, read_problem
+from remote.asked import Run, answered, check_request, lint, read_blob, read_problem, rejection
 from remote.cache import needed
 from remote.errors import InfrastructureError
 from remote.evaluator import Blobs, EvaluationAnswer, PredictionRequest
@@ -25,9 +25,9 @@ from remote.ssh.comparing import Comparer
 from remote.ssh.devices import Device
 from remote.ssh.facts import DeviceFacts, read
 from remote.ssh.job import HostFacts
-from remote.ssh.steps import SHORT_S, JobsLike, Steps
+from remote.ssh.steps import DEVICE_S, SHORT_S, JobsLike, StepEndedError, Steps
 from seeds.faults import REDUCED
-from state.model import PERSON, TRUSTED_AUTHORS, EvaluationRequest, Level, Predicted, digest_of
+from state.model import PERSON, TRUSTED_AUTHORS, EvaluationRequest, Level, Predicted, Verdict, digest_of
 
 _EXTRA = 4
 """Evaluations under way beyond the host's CPUs: some wait for home, others for a NeuronCore."""
@@ -171,16 +171,43 @@ class HostEvaluator:
                 return outcome
             run.level = wanted
             again = await self._comparer.judge(run, steps, compiled)
-            kept = {"benchmark": outcome.benchmark, "profile": outcome.profile}
-            return again if again.benchmark or again.error else again.model_copy(update=kept)
+            if again.benchmark or again.error:
+                return again
+            return outcome.model_copy(update={"rel_l2": again.rel_l2, "identity": again.identity})
+        except StepEndedError as error:
+            return await self._ended_by_kernel(error)
         finally:
             await steps.done()
+
+    async def _ended_by_kernel(self, error: StepEndedError) -> Outcome:
+        """The verdict on a kernel that hung the device, or took the runtime's process with it.
+
+        It is one only where the device works for another kernel; else the device is at fault.
+
+        Raises:
+            InfrastructureError: the device is, or nothing ran on one.
+        """
+        hung = error.status == "deadline"
+        on_device = error.step in {"execute", "benchmark"} and not self._prepared()[1].predicted
+        if not on_device or not (hung or error.killed):
+            raise error
+        await self.calibrate()
+        if hung:
+            text = f"the device did not answer within {DEVICE_S:g} s"
+            return rejection(Verdict.TIMEOUT, error.step, "device_hang", text)
+        last = (error.log_tail.strip().splitlines() or ["nothing"])[-1]
+        text = f"running the kernel ended the runtime's process: {last[:500]}"
+        return rejection(Verdict.RUNTIME_ERROR, error.step, "device_crash", text)
+
+
+def _kernel_of(problem: seeds.Problem) -> bytes:
+    return problem.kernel.encode()
 
 
 def _calibration(target: str) -> Run:
     """The evaluation whose kernel is timed to compare hosts; nothing of it is judged."""
     problem = seeds.load(CALIBRATION)
-    source = problem.kernel.encode()
+    source = _kernel_of(problem)
     request = EvaluationRequest(
         candidate="calibration", author=PERSON, source=digest_of(source), problem=problem.ref(),
         size=REDUCED, target=target, toolchain="", level=Level.SLICES,

@@ -24,12 +24,15 @@ _SIMULATOR = Path(nki_sim.__file__).parent
 
 _JUDGE = (
     *(_REMOTE / name for name in ("asleep.py", "errors.py", "jail_init.py", "processes.py", "sandbox.py")),
+    _REMOTE / "hostside/devices/neuron_compiler.py",
     *(_REMOTE / name for name in ("walls.py", "judge/sketch.py", "judge/spans.py", "judge/suite.py")),
     *(_SEEDS / name for name in ("errors.py", "inputs.py")),
 )
 _STANDING_IN = {
     "remote/__init__.py": "",
     "remote/judge/__init__.py": "",
+    "remote/hostside/__init__.py": "",
+    "remote/hostside/devices/__init__.py": "",
     "seeds/__init__.py": "",
     # The modules above name its types in annotations alone; it needs a library that hosts do not have.
     "seeds/spec.py": '"""Stands in for the specification."""\n\nInputSpec = ProblemSpec = object\n',

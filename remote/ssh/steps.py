@@ -20,6 +20,9 @@ from state.model import canonical_json
 SHORT_S, LONG_S = 300.0, 3600.0
 """Deadlines of steps, from their turn on: of those that look, and of those that compute."""
 
+DEVICE_S = 600.0
+"""The deadline of what runs on a device: kernels take milliseconds, and one that hangs takes its core."""
+
 
 class JobsLike(Protocol):
     """Where jobs go: `remote.ssh.jobs.Jobs`, or what tests put in its place."""
@@ -36,14 +39,19 @@ class JobsLike(Protocol):
 
 
 class StepEndedError(InfrastructureError):
-    """A step ended without an answer; `status` says how, `log_tail` what it said last."""
+    """A step ended without an answer.
+
+    `status` says how, `log_tail` what it said last, `killed` whether a signal ended it.
+    """
 
     def __init__(self, step: str, address: str, result: JobResult) -> None:
         last = (result.log_tail.strip().splitlines() or [f"exit status {result.exit_status}"])[-1]
         text = f"{address}: step {step} ended without an answer ({result.status}): {last[:500]}"
         super().__init__("host_step", text)
+        self.step = step
         self.status = result.status
         self.log_tail = result.log_tail
+        self.killed = result.exit_status is not None and result.exit_status < 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +68,7 @@ class Compiled:
     """A kernel compiled on a host: the key under which it is kept there and the digest of what it is.
 
     `program` is what came home of it, empty where nothing does; `drawn_by` decides which tiles are looked at.
-    `call` is what steps are told to run it.
+    `call` is what steps are told to run it. `device`: a device runs it, and its program is a second opinion.
     """
 
     key: str
@@ -68,6 +76,7 @@ class Compiled:
     program: bytes
     drawn_by: bytes
     call: Mapping[str, Any]
+    device: bool = False
 
 
 @dataclass

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from remote.ssh.job import HostFacts, JobResult, JobSpec
+from remote.ssh.shipping import archive
 
 _STEP = """
 import sys
@@ -23,8 +24,14 @@ STEPS[sys.argv[1]](Path(sys.argv[2]))
 class LocalJobs:
     """Takes jobs as a host's worker does; `asked` are those it took, `sent` the bytes it lacked."""
 
-    def __init__(self, workdir: Path, *, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, workdir: Path, *, environment: dict[str, str] | None = None, python: Path | None = None
+    ) -> None:
         self.workdir = workdir
+        self.workdir.mkdir(exist_ok=True)
+        self._python = str(python or sys.executable)
+        self._worker = workdir / "worker.pyz"
+        self._worker.write_bytes(archive().data)
         self.asked: list[JobSpec] = []
         self.sent = self.fetched = 0
         self._environment = environment or {}
@@ -56,8 +63,8 @@ class LocalJobs:
         started = time.monotonic()
         async with self._cpus:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", _STEP, job.step, str(folder), cwd=folder,
-                env={**os.environ, **self._environment, "PYTHONPATH": os.pathsep.join(sys.path[1:])},
+                self._python, "-c", _STEP, job.step, str(folder), cwd=folder,
+                env={**os.environ, **self._environment, "PYTHONPATH": str(self._worker)},
                 stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
             try:

@@ -1,9 +1,272 @@
-"""The vendor's device on a host."""
+"""The vendor's device: the SDK's compiler in a jail, the runtime on one NeuronCore, the profiler beside it.
+
+What the installed SDK has is probed, since no two releases have the same: the compiler's entry point and the
+versions of the kernel language that it knows, the runtime (`spike`), the profiler (neuron-explorer, and
+neuron-profile before it). The artefact is a NEFF; whoever runs it imports nothing of the kernel's.
+"""
 
 from __future__ import annotations
 
-PACKAGES = ("neuronx-cc", "nki", "nkipy", "spike", "aws-neuronx-runtime-discovery")
+import contextlib
+import glob
+import importlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Mapping, Sequence
+
+from remote.hostside.devices import Device, KernelFaultError, neuron_compiler
+from remote.hostside.devices.jail import jailed, told
+from remote.hostside.steps.task import Task
+
+PACKAGES = ("neuronx-cc", "nki", "nkipy", "spike", "libneuronxla", "torch-neuronx", "jax-neuronx")
+TOOLS = ("/opt/aws/neuron/bin",)
+PROFILERS = ("neuron-explorer", "neuron-profile")
+_RUNTIME = "spike"
+_TOOL_S = 900
+_SYSFS = "/sys/devices/virtual/neuron_device/neuron*/info/architecture/"
+_FAMILIES = {
+    "trn1": "trn1",
+    "trn1n": "trn1",
+    "inf2": "trn1",
+    "trn2": "trn2",
+    "trn2u": "trn2",
+    "trn3": "trn3",
+}
 
 
-def probe() -> dict[str, object]:
-    return {"lacking": ["no Neuron device"]}
+def probe() -> dict[str, Any]:
+    """Return what there is of a Neuron device and its SDK, and in words what is `lacking`."""
+    listed = _listed()
+    instance = _instance(listed)
+    routes, why = _routes()
+    lacking = [] if listed["cores"] else ["no NeuronCore: neuron-ls lists none"]
+    lacking += why
+    if importlib.util.find_spec(_RUNTIME) is None:
+        lacking.append("no runtime: the package spike of the SDK's nkipy is not installed")
+    return {
+        "lacking": lacking,
+        "instance_type": instance,
+        "architecture": _FAMILIES.get(instance.split(".")[0], ""),
+        "cores": listed["cores"],
+        "routes": routes,
+        "profiler": _profiler_version(),
+    }
+
+
+def compile_kernel(task: Task, libraries: Mapping[str, Path], to: Path) -> dict[str, Any]:
+    """Compile the kernel in a jail that may write to one folder of its own."""
+    from remote.walls import JailedProgram, Limits
+
+    scratch = task.folder / "scratch"
+    scratch.mkdir(exist_ok=True)
+    package = libraries["judge.zip"] / "remote"
+    program = JailedProgram(
+        "remote.hostside.devices.neuron_compiler",
+        packages=(package,),
+        site_packages=True,
+        programs=True,
+        scratch=scratch,
+        variables=(("PATH", os.pathsep.join(_folders())), ("NEURON_CC_FLAGS", "")),
+        limits=Limits(**task.payload["limits"]),
+    )
+    request = {**task.payload["request"], "folder": str(scratch)}
+    result = jailed(program, json.dumps(request).encode())
+    ended = told(result)
+    ended["told"] = _told(result.answer)
+    neff = scratch / "file.neff"
+    # Whatever else the kernel's Python wrote there stays behind; a link would lead out of it.
+    made = "neff" in ended["told"] and neff.is_file() and not neff.is_symlink()
+    if made:
+        shutil.copyfile(neff, to)
+    else:
+        to.write_bytes(b"")
+    shutil.rmtree(scratch, ignore_errors=True)
+    return ended
+
+
+def open_device(task: Task, artefact: Path) -> Device:
+    """Load a NEFF on the core of the job's lease, which is the only one that the runtime sees."""
+    ended = json.loads(artefact.with_name("ended.json").read_text(encoding="utf-8"))
+    return _Loaded(artefact, ended["told"]["inputs"], task.folder)
+
+
+class _Loaded(Device):
+    """A NEFF on a NeuronCore."""
+
+    def __init__(self, neff: Path, names: Sequence[str], folder: Path) -> None:
+        spike = importlib.import_module(_RUNTIME)
+        # The runtime wants the suffix, and leaves files beside it.
+        own = folder / ("%s.neff" % neff.parent.name)
+        shutil.copyfile(neff, own)
+        self._tensor = spike.SpikeTensor
+        self._model = spike.SpikeModel.load_from_neff(str(own))
+        self._names = list(names)
+        self._inputs: dict[str, Any] = {}
+
+    def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        import numpy as np
+
+        known = list(getattr(self._model, "input_tensors_info", {}) or self._names)
+        names = self._names if set(self._names) == set(known) else known
+        self._inputs = {
+            name: self._tensor.from_numpy(np.ascontiguousarray(array), name)
+            for name, array in zip(names, inputs)
+        }
+        try:
+            outputs = self._model(inputs=self._inputs)
+        except Exception as error:
+            message = "%s: %s" % (type(error).__name__, error)
+            raise KernelFaultError(
+                {
+                    "type": "RuntimeError",
+                    "code": "device_error",
+                    "message": message[-4000:],
+                    "line": 0,
+                    "hint": "",
+                }
+            ) from error
+        return [tensor.numpy() for tensor in outputs.values()]
+
+    def times(self, warmups: int, runs: int) -> list[float]:
+        if not runs:
+            for _ in range(warmups):
+                self._model(inputs=self._inputs)
+            return []
+        result = self._model.benchmark(inputs=self._inputs, warmup_iter=warmups, benchmark_iter=runs)
+        found = getattr(result, "durations_ms", None)
+        if not found:  # releases before device-side durations were kept
+            found = [result.mean_ms] if runs == 1 else []
+        return [float(value) for value in found]
+
+
+def profile(task: Task, artefact: Path) -> tuple[str, str]:
+    """Return the profiler's name and its summary, as it printed it.
+
+    Raises:
+        OSError: no profiler is here, or it failed.
+    """
+    tool = _tool(*PROFILERS)
+    if tool is None:
+        raise FileNotFoundError("no profiler: neither neuron-explorer nor neuron-profile is installed")
+    neff, trace = task.folder / "profiled.neff", task.folder / "profile.ntff"
+    shutil.copyfile(artefact, neff)
+    # The second execution: the first one loads libraries.
+    _output([tool, "capture", "-n", str(neff), "-s", str(trace), "--profile-nth-exec=2"], cwd=task.folder)
+    traces = sorted(task.folder.glob("profile*.ntff"), key=lambda path: path.stat().st_mtime)
+    if not traces:
+        raise FileNotFoundError("%s captured nothing" % tool)
+    view = [tool, "view", "-n", str(neff), "-s", str(traces[-1]), "--output-format", "summary-json"]
+    return Path(tool).name, _output(view, cwd=task.folder)
+
+
+def _told(answer: bytes) -> dict[str, Any]:
+    """What the jailed compiler answered: the kernel's Python may have written it, so nothing is believed."""
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(answer)
+        if isinstance(found, dict) and isinstance(found.get("neff"), str) and _names(found.get("inputs")):
+            return {"neff": "file.neff", "inputs": found["inputs"]}
+        if isinstance(found, dict) and isinstance(found.get("error"), dict):
+            error = found["error"]
+            line = error.get("line")
+            return {
+                "error": {
+                    "code": str(error.get("code"))[:64],
+                    "message": str(error.get("message"))[-4000:],
+                    "line": line if isinstance(line, int) and 0 <= line < 1 << 31 else 0,
+                }
+            }
+    return {}
+
+
+def _names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) and name.isidentifier() for name in value)
+
+
+def _routes() -> tuple[list[str], list[str]]:
+    """The ways in which kernels can be compiled here, and what is lacking where there is none."""
+    name = neuron_compiler.STANDALONE
+    try:
+        module = importlib.import_module(name)
+    except Exception as error:  # noqa: BLE001  a broken installation may raise anything
+        return [], ["no compiler: %s cannot be imported (%s)" % (name, type(error).__name__)]
+    if not hasattr(module, neuron_compiler.COMPILE):
+        wanted = neuron_compiler.COMPILE
+        return [], ["%s has no %s: this release's compiler is not known" % (name, wanted)]
+    known = sorted(neuron_compiler.versions(module)) or ["unversioned"]
+    return ["standalone " + version for version in known], []
+
+
+def _listed() -> dict[str, Any]:
+    """What neuron-ls says: a list of devices, or, in later releases, an object that has one."""
+    tool = _tool("neuron-ls")
+    found: Any = None
+    if tool is not None:
+        with contextlib.suppress(OSError, ValueError):
+            found = json.loads(_output([tool, "--json-output"], cwd=Path("/")))
+    fields = found if isinstance(found, dict) else {}
+    devices = fields.get("neuron_devices") or fields.get("mlas") if fields else found
+    counts = [
+        item.get("nc_count", 0)
+        for item in (devices if isinstance(devices, list) else [])
+        if isinstance(item, dict)
+    ]
+    cores = sum(count for count in counts if isinstance(count, int))
+    return {"cores": cores, "instance_type": str(fields.get("instance_type") or "")}
+
+
+def _instance(listed: Mapping[str, Any]) -> str:
+    for path in (*sorted(glob.glob(_SYSFS + "instance_type")), "/sys/devices/virtual/dmi/id/product_name"):  # noqa: PTH207
+        if listed["instance_type"]:
+            break
+        with contextlib.suppress(OSError):
+            text = Path(path).read_text(encoding="ascii", errors="replace").strip()
+            if "." in text or "/dmi/" not in path:
+                return text[:64].lower()
+    return str(listed["instance_type"])[:64].lower()
+
+
+def _profiler_version() -> str:
+    tool = _tool(*PROFILERS)
+    if tool is None:
+        return ""
+    with contextlib.suppress(OSError):
+        first = (_output([tool, "--version"], cwd=Path("/")).strip().splitlines() or [""])[0]
+        return "%s %s" % (Path(tool).name, first[:150])
+    return Path(tool).name
+
+
+def _tool(*names: str) -> str | None:
+    path = os.pathsep.join([os.environ.get("PATH", ""), *TOOLS])
+    return next((found for found in (shutil.which(name, path=path) for name in names) if found), None)
+
+
+def _folders() -> list[str]:
+    return [str(Path(sys.executable).parent), *TOOLS, "/usr/local/bin", "/usr/bin", "/bin"]
+
+
+def _output(command: Sequence[str], cwd: Path) -> str:
+    """What a vendor's tool prints.
+
+    Raises:
+        OSError: it failed, with the end of what it said.
+    """
+    try:
+        done = subprocess.run(
+            list(command),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TOOL_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise OSError("%s did not end within %d s" % (Path(command[0]).name, _TOOL_S)) from None
+    if done.returncode:
+        said = (done.stderr or done.stdout).decode(errors="replace").strip()[-500:]
+        raise OSError("%s ended with status %d: %s" % (Path(command[0]).name, done.returncode, said))
+    return done.stdout.decode(errors="replace")

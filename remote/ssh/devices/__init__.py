@@ -42,4 +42,13 @@ def _simulated(facts: DeviceFacts, local: LocalEvaluator) -> Device:
     return Simulated(local)
 
 
-_KINDS: dict[str, Callable[[DeviceFacts, LocalEvaluator], Device]] = {"nki_sim": _simulated}
+def _neuron(facts: DeviceFacts, local: LocalEvaluator) -> Device:
+    from remote.ssh.devices.neuron import Neuron
+
+    return Neuron(facts, local)
+
+
+_KINDS: dict[str, Callable[[DeviceFacts, LocalEvaluator], Device]] = {
+    "nki_sim": _simulated,
+    "neuron": _neuron,
+}

@@ -1,0 +1,24 @@
+"""Step `profile`: one profiled run of a compiled kernel, by the vendor's profiler.
+
+Payload: `artefact`. Answer: `tool`; leaves `out/summary.json` as the tool printed it. Home reads it: releases
+differ in what they print.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from remote.hostside.devices import neuron
+from remote.hostside.steps import compiling, libraries
+from remote.hostside.steps.task import Task
+
+_MAX_CHARS = 4 << 20
+
+
+def run(folder: Path) -> None:
+    """Have it profiled."""
+    task = Task(folder)
+    libraries.use(task)
+    tool, summary = neuron.profile(task, compiling.artefact(task))
+    (task.out / "summary.json").write_text(summary[:_MAX_CHARS], encoding="utf-8")
+    task.answer({"tool": tool})

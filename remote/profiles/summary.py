@@ -1,0 +1,155 @@
+"""Summaries of neuron-profile and neuron-explorer (`view --output-format summary-json`), whatever the
+release.
+
+Known shapes: an object of counters under the name of each profiled network (neuron-profile), the object of
+counters itself (neuron-explorer), a list of such objects, one for each core, and any of these under
+`summary` or `summaries`. What is no number is left out, what is unknown is kept. Percents are given as 0 to
+100 whatever the release prints: whether it prints shares is told by an active time beside its percent. The
+meaning of some counters changed between releases (bytes per partition, products in float32 counted twice),
+which no summary says; they are given as the tool gives them, with the tool's name.
+
+Fields and units: the profile schema in the Neuron documentation, "Summary".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from math import isclose, isfinite
+from typing import Any
+
+from state.model import canonical_json
+
+_PERCENT = "_percent"
+_ACTIVE = "_active_time"
+_DEPTH = 4
+_MOST_COUNTERS = 512
+_TRIES = 16
+ENGINES = {
+    "tensor": "tensor_engine",
+    "vector": "vector_engine",
+    "scalar": "scalar_engine",
+    "gpsimd": "gpsimd_engine",
+    "dma": "dma",
+}
+"""What a kernel can be bound by, as this program names it, and the counters' prefix."""
+
+
+class SummaryError(Exception):
+    """A text that is no summary; the message says how it fails to be one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One profiled run: `counters` under the profiler's names, seconds and bytes, percents from 0 to 100."""
+
+    tool: str
+    counters: Mapping[str, float]
+
+    @property
+    def latency_ms(self) -> float:
+        """How long the profiled run took, milliseconds."""
+        return self.counters["total_time"] * 1e3
+
+    @property
+    def busy_ms(self) -> dict[str, float]:
+        """Milliseconds that each engine was at work, as far as it was told."""
+        found = {engine: self.counters.get(prefix + _ACTIVE) for engine, prefix in ENGINES.items()}
+        return {engine: seconds * 1e3 for engine, seconds in found.items() if seconds is not None}
+
+    @property
+    def bottleneck(self) -> str | None:
+        """The engine that was at work longest."""
+        busy = self.busy_ms
+        return max(busy, key=lambda engine: busy[engine]) if busy else None
+
+    def profile(self, target: str, *, base_ms: float | None = None) -> str:
+        """Return the profile as proposers and people read it: measured, not predicted.
+
+        `base_ms` is what the kernel that this one was made from took, measured in turns with it.
+        """
+        fields: dict[str, Any] = {
+            "predicted": False,
+            "target": target,
+            "tool": self.tool,
+            "counters": dict(self.counters),
+            "bottleneck": self.bottleneck,
+            "busy_ms": self.busy_ms,
+        }
+        if base_ms is not None:
+            fields["base_remeasured_ms"] = base_ms
+        return canonical_json(fields).decode()
+
+
+def read(text: str, tool: str) -> Summary:
+    """Read a summary; of several cores, the one that took longest.
+
+    Raises:
+        SummaryError: it is none.
+    """
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = _behind_messages(text)
+    runs = list(_runs(found, _DEPTH))
+    if not runs:
+        raise SummaryError(f"{tool} printed no object with a total_time: {text.strip()[:120]!r}")
+    counters = max(runs, key=lambda counters: counters["total_time"])
+    return Summary(tool=tool[:200], counters=_in_percent(counters))
+
+
+def _behind_messages(text: str) -> Any:
+    """What begins at one of the first lines that may begin JSON: tools may print messages before it."""
+    decoder = json.JSONDecoder()
+    for at in islice((match.start() for match in re.finditer(r"^[{\[]", text, re.MULTILINE)), _TRIES):
+        with contextlib.suppress(ValueError, RecursionError):
+            found, _ = decoder.raw_decode(text, at)
+            return found
+    return None
+
+
+def _runs(found: Any, depth: int) -> Iterator[dict[str, float]]:
+    """The objects of counters in what was printed: those that say how long a run took."""
+    if depth == 0:
+        return
+    if isinstance(found, Mapping):
+        counters = _numbers(found)
+        if counters.get("total_time", 0.0) > 0:
+            yield counters
+            return
+        found = list(found.values())
+    if isinstance(found, list):
+        for item in found[:64]:
+            yield from _runs(item, depth - 1)
+
+
+def _numbers(found: Mapping[str, Any]) -> dict[str, float]:
+    items = list(found.items())[:_MOST_COUNTERS]
+    return {
+        str(name)[:100]: float(value)
+        for name, value in items
+        if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    }
+
+
+def _in_percent(counters: Mapping[str, float]) -> dict[str, float]:
+    factor = 100.0 if _as_shares(counters) else 1.0
+    return {name: value * factor if name.endswith(_PERCENT) else value for name, value in counters.items()}
+
+
+def _as_shares(counters: Mapping[str, float]) -> bool:
+    """Whether percents are printed from 0 to 1."""
+    total = counters["total_time"]
+    for name, seconds in counters.items():
+        told = counters.get(name + _PERCENT)
+        if name.endswith(_ACTIVE) and told and seconds:
+            share = seconds / total
+            if isclose(told, share, rel_tol=0.2):
+                return True
+            if isclose(told, 100 * share, rel_tol=0.2):
+                return False
+    return all(value <= 1 for name, value in counters.items() if name.endswith(_PERCENT))

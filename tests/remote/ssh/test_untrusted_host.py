@@ -1,0 +1,143 @@
+"""What a host says is believed as far as it can be checked: one that is wrong, or lies, decides nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import seeds
+from remote.errors import InfrastructureError
+from remote.local import LocalEvaluator
+from remote.pool import WorkerLimits
+from remote.ssh.evaluator import HostEvaluator
+from remote.walls import Limits
+from state.model import Level
+from tests.remote.conftest import Bench
+from tests.support.hostside import LocalJobs
+
+
+class Tampering(LocalJobs):
+    """A host whose answers to some steps are changed on the way: `answers` and `files` by step."""
+
+    def __init__(self, workdir, answers=None, files=None) -> None:
+        super().__init__(workdir)
+        self._answers, self._files = answers or {}, files or {}
+        self._steps: dict[str, str] = {}
+
+    async def run(self, job):
+        self._steps[job.key] = job.step
+        result = await super().run(job)
+        change = self._answers.get(job.step)
+        return replace(result, answer=change(dict(result.answer))) if change else result
+
+    async def fetch(self, key, names):
+        found = await super().fetch(key, names)
+        change = self._files.get(self._steps[key])
+        return {name: change(data) for name, data in found.items()} if change else found
+
+
+@pytest.fixture
+async def local(shared_home):
+    made = LocalEvaluator(
+        home=shared_home, slots=1, allow_weak_jail=True, secret="a secret of tests",
+        jail_limits=Limits(cpu_s=20, memory_bytes=1 << 30), worker_limits=WorkerLimits(memory_bytes=4 << 30),
+    )  # fmt: skip
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture
+def silu() -> Bench:
+    return Bench(seeds.load("silu"))
+
+
+def on(jobs, local) -> HostEvaluator:
+    return HostEvaluator(jobs, address="a host", local=local, allow_weak_jail=True)
+
+
+async def judged(jobs, local, bench, source=None):
+    return (await on(jobs, local).evaluate(bench.request(source, level=Level.SLICES), bench.blobs)).evaluation
+
+
+def other_inputs(answer):
+    first = next(iter(answer["digests"]))
+    return {**answer, "digests": {**answer["digests"], first: ["0" * 64]}}
+
+
+def faster(answer):
+    return {**answer, "samples_ms": [[ms / 2 for ms in answer["samples_ms"][0]]]}
+
+
+LIES = {
+    "draws other inputs": ({"draw": other_inputs}, {}, "host_inputs"),
+    "says nothing of a set": ({"execute": lambda _: {"sets": {}}}, {}, "host_protocol"),
+    "shows too little": ({}, {"compare": lambda data: data[:-1]}, "bad_pieces"),
+    "shows sketches out of range": ({}, {"compare": lambda data: b"\xff" * len(data)}, "bad_pieces"),
+    "is faster than its own model": ({"benchmark": faster}, {}, "host_disagrees"),
+    "has too few samples": ({"benchmark": lambda _: {"samples_ms": [[1.0]]}}, {}, "host_protocol"),
+    "probes nonsense": ({"probe": lambda _: {"device": "abacus"}}, {}, "host_protocol"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES.keys())
+async def test_a_host_that_is_wrong_decides_nothing(lie, local, silu, tmp_path):
+    answers, files, code = lie
+    with pytest.raises(InfrastructureError) as caught:
+        await judged(Tampering(tmp_path / "workdir", answers, files), local, silu)
+    assert caught.value.code == code
+
+
+async def test_where_a_sketch_does_not_tell_the_outputs_come_home(local, silu, tmp_path):
+    """An error just under the tolerance, where a sketch could say either: the verdict is the exact one."""
+    tolerance = silu.problem.spec.rel_l2
+
+    def off_by(share: float) -> str:
+        return silu.kernel.replace("scale=-1.0", f"scale={-1.0 - share!r}")
+
+    known = await local.evaluate(silu.request(off_by(1e-3), level=Level.SLICES), silu.blobs)
+    near = off_by(1e-3 * 0.97 * tolerance / known.evaluation.rel_l2[silu.problem.spec.seeds[0]])
+    here = (await local.evaluate(silu.request(near, level=Level.SLICES), silu.blobs)).evaluation
+    jobs = LocalJobs(tmp_path / "workdir")
+    there = await judged(jobs, local, silu, near)
+    assert there.verdict is here.verdict
+    first = silu.problem.spec.seeds[0]
+    assert there.rel_l2[first] == pytest.approx(here.rel_l2[first], rel=1e-6)
+    sketched, exact = (job for job in jobs.asked if job.step == "compare")
+    in_full = [[piece["bins"] for piece in job.payload["pieces"]].count(0) for job in (sketched, exact)]
+    assert in_full[0] < in_full[1]
+
+
+async def test_a_candidate_that_comes_again_costs_little_on_the_link(local, silu, tmp_path):
+    jobs = LocalJobs(tmp_path / "workdir")
+    evaluator = on(jobs, local)
+    request = silu.request(level=Level.ONE_SEED)
+    await evaluator.evaluate(request, silu.blobs)
+    before = jobs.sent + jobs.fetched
+    first = len(jobs.asked)
+    await evaluator.evaluate(request, silu.blobs)
+    asked = sum(len(json.dumps(job.payload)) for job in jobs.asked[first:])
+    assert jobs.sent + jobs.fetched - before + asked < 100_000
+
+
+async def test_what_is_drawn_with_the_secret_stays_home_until_the_kernel_has_ended(local, silu, tmp_path):
+    jobs = LocalJobs(tmp_path / "workdir")
+    await judged(jobs, local, silu)
+    steps = [job.step for job in jobs.asked]
+    assert steps == ["probe", "compile", "draw", "execute", "compare", "benchmark"]
+    for job in jobs.asked:
+        told = json.dumps(job.payload)
+        assert "a secret of tests" not in told
+        assert ("seed" in job.payload) == (job.step == "compare")
+        if job.step in {"compile", "draw", "execute"}:
+            assert "box" not in told
+
+
+async def test_a_host_with_a_weak_jail_compiles_no_kernel_of_a_model(local, silu, tmp_path):
+    jobs = Tampering(tmp_path / "workdir", {"probe": lambda answer: {**answer, "jail": "weak"}})
+    evaluator = HostEvaluator(jobs, address="a host", local=local)
+    with pytest.raises(InfrastructureError) as caught:
+        await evaluator.evaluate(silu.request(author="a model"), silu.blobs)
+    assert caught.value.code == "weak_jail"
+    assert [job.step for job in jobs.asked] == ["probe"]
