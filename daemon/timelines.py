@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,12 +27,12 @@ async def timelines(
 ) -> dict[str, bytes]:
     """Return Chrome trace events (JSON) of kernels of a run by id; see `nki_sim.timing.chrome`.
 
-    A kernel that has none, as one that breaks a rule, is left out, unless it is the only one asked for. Names
-    in the traces are the kernels' own.
+    A kernel that has none, as one that breaks a rule, is left out, unless no other has one. Names in the
+    traces are the kernels' own.
 
     Raises:
         DaemonError: the run has no kernel of that name.
-        remote.NoTimelineError: the only one asked for has none.
+        remote.NoTimelineError: none of them has one.
         remote.InfrastructureError: kernels cannot be looked at here.
     """
     from remote.errors import NoTimelineError
@@ -42,12 +41,17 @@ async def timelines(
     requests = requested(reader, run, candidates)
     evaluator = LocalEvaluator(home=home, slots=1, allow_weak_jail=config.allow_weak_jail)
     found: dict[str, bytes] = {}
+    refused: list[NoTimelineError] = []
     try:
         for request in requests:
-            with suppress(*([NoTimelineError] if len(requests) > 1 else [])):
+            try:
                 found[request.candidate] = await evaluator.timeline(request, LogBlobs(reader))
+            except NoTimelineError as error:
+                refused.append(error)
     finally:
         await evaluator.aclose()
+    if refused and not found:
+        raise refused[0]
     return found
 
 

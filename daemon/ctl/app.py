@@ -35,6 +35,7 @@ VERBS = {
     "rescore": "rescore:rescore",
     "stats": "stats:stats",
     "report": "reporting:report",
+    "export": "export:export",
     "status": "look:status",
     "tail": "tail:tail",
     "show": "show:show",

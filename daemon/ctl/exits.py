@@ -52,6 +52,8 @@ _BY_CODE: dict[str, int] = {
     "jail_start": FAILURE,
     "weak_jail": FAILURE,
     "no_timeline": FAILURE,
+    "export_failed": FAILURE,
+    "git_failed": FAILURE,
     "worker_deadline": FAILURE,
     "worker_died": FAILURE,
     "worker_failed": FAILURE,

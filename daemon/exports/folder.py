@@ -36,7 +36,7 @@ def write_folder(home: Path, root: Path, files: Mapping[str, bytes], *, force: b
             file that no export wrote, which `force` replaces. Nothing was written then.
         StorageFull, StorageFailed: the disk has no room, or failed; files that were written are whole.
     """
-    made = {str(_checked(path)): data for path, data in files.items()}
+    made = {str(checked(path)): data for path, data in files.items()}
     if belongs(home, Path(os.path.realpath(root))):
         raise BadTarget(f"{root} belongs to the log itself; name a folder elsewhere")
     with named(root):
@@ -53,15 +53,17 @@ def write_folder(home: Path, root: Path, files: Mapping[str, bytes], *, force: b
                 _remove(folder, path, known[path])
 
 
-def _checked(path: str) -> PurePosixPath:
-    """Return a path that is one below a folder.
+def checked(path: str) -> PurePosixPath:
+    """Return a path that is one below a folder, and hides nothing.
 
     Raises:
-        BadTarget: it leads elsewhere; names may come from a log, and these from anybody.
+        BadTarget: it leads elsewhere, or a part of it is hidden: names may come from a log, and these from
+            anybody, and other programs obey files such as `.git/config`.
     """
     found = PurePosixPath(path)
     parts = found.parts
-    if not parts or found.is_absolute() or ".." in parts or "\0" in path or parts == (MANIFEST,):
+    hidden = any(part.startswith(".") for part in parts)
+    if not parts or found.is_absolute() or hidden or "\0" in path:
         raise BadTarget(f"{path!r} is no name for a file of an export")
     return found
 
@@ -157,7 +159,7 @@ def _manifest(folder: int) -> dict[str, str]:
     data = _content(folder, MANIFEST, most=_MOST_MANIFEST)
     try:
         found = json.loads(data or b"{}")
-        return {str(_checked(path)): str(digest) for path, digest in found.items()}
+        return {str(checked(path)): str(digest) for path, digest in found.items()}
     except (ValueError, AttributeError, RecursionError, BadTarget):
         return {}
 

@@ -94,6 +94,14 @@ class TakenBack:
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """The best kernel became `best` (None: nothing stood); `taken_back`, if the one before was wrong."""
+
+    best: Improvement | None
+    taken_back: TakenBack | None
+
+
+@dataclass(frozen=True, slots=True)
 class Point:
     """A verdict, the n-th: the kernel's latency if it is correct and has one, and the best after it."""
 
@@ -114,6 +122,7 @@ class Path:
     bests: tuple[Improvement, ...]
     line: tuple[Improvement, ...]
     taken_back: tuple[TakenBack, ...]
+    turns: tuple[Turn, ...]
     points: tuple[Point, ...]
 
 
@@ -146,6 +155,7 @@ class _Walk:
     kept: dict[str, Improvement] = field(default_factory=dict)
     bests: list[str] = field(default_factory=list)
     taken_back: list[TakenBack] = field(default_factory=list)
+    turns: list[tuple[str | None, TakenBack | None]] = field(default_factory=list)
     points: list[Point] = field(default_factory=list)
 
     def take(self, item: Recorded) -> None:
@@ -174,7 +184,7 @@ class _Walk:
     def _begin_anew(self, item: Recorded) -> None:
         self.began_us = item.ts_us
         self.initial = self.best = None
-        for held in (self.bests, self.points, self.taken_back):
+        for held in (self.bests, self.points, self.taken_back, self.turns):
             held.clear()
         self.kept.clear()
         self.candidates.clear()
@@ -217,6 +227,7 @@ class _Walk:
         if self.best is None or one.latency_ms < self.best.latency_ms:
             self.best = one
             self.bests.append(one.id)
+            self.turns.append((one.id, None))
 
     def _improvement(self, item: Recorded, one: Candidate, speedup: float | None) -> Improvement:
         plan = self._plan(one.id)
@@ -264,6 +275,7 @@ class _Walk:
         self._gone(item, "refuted", event.candidate, restored, event.error.message)
         self.best = event.best
         self.bests = [name for name in self.bests if name != event.candidate]
+        self.turns.append((restored, self.taken_back[-1]))
 
     def _reflected(self, candidate: str, reflection: Reflection) -> None:
         known = self.kept.get(candidate)
@@ -279,6 +291,7 @@ class _Walk:
             bests=tuple(self.kept[name] for name in self.bests if name in self.kept),
             line=tuple(self._line()),
             taken_back=tuple(self.taken_back),
+            turns=tuple(Turn(self.kept.get(name or ""), back) for name, back in self.turns),
             points=tuple(self._followed()),
         )
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,11 +54,20 @@ def ctl(home, capsys, monkeypatch) -> Iterator[Ctl]:
     structlog.reset_defaults()  # a run sends logs to the stderr of its test
 
 
-@pytest.fixture
-def finished(home) -> str:
-    """A home with one run that has ended; its id."""
+@pytest.fixture(scope="session")
+def _finished(tmp_path_factory) -> tuple[Path, str]:
+    """A home with one run that has ended, to be copied; its id."""
+    home = tmp_path_factory.mktemp("finished") / "home"
     run = fakes.submit(home)
     fakes.finish(home, run)
+    return home, run
+
+
+@pytest.fixture
+def finished(home, _finished) -> str:
+    """A home with one run that has ended; its id."""
+    template, run = _finished
+    shutil.copytree(template, home)
     return run
 
 

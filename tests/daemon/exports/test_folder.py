@@ -89,7 +89,9 @@ def test_a_link_with_a_files_name_is_refused_and_with_force_itself_replaced(home
     assert not (root / "a.txt").is_symlink()
 
 
-@pytest.mark.parametrize("name", ["../a", "/etc/a", "a/../../b", "", ".", "x\0y", MANIFEST])
+@pytest.mark.parametrize(
+    "name", ["../a", ".git/config", "a/.b", "/etc/a", "a/../../b", "", ".", "x\0y", MANIFEST]
+)
 def test_a_name_that_leads_elsewhere_is_refused(home, root, name):
     with pytest.raises(BadTarget, match="no name"):
         write_folder(home, root, {name: b"x"})
