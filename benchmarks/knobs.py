@@ -1,16 +1,17 @@
 """What the knob surface's space is like, and what searching it finds: sizes, shares, optima, other ways.
 
-    .venv/bin/python benchmarks/knobs.py --out knobs.json            # some minutes on 2 free cores
-    .venv/bin/python benchmarks/knobs.py --out knobs.json --search search.json   # beside the rewrite engine
-    .venv/bin/python benchmarks/knobs.py --workloads softmax --stages space,exhaustive
+    .venv/bin/python benchmarks/knobs.py --out knobs.json --tables tables       # half an hour on 2 free cores
+    .venv/bin/python benchmarks/knobs.py --out knobs.json --search search.json  # beside the rewrite engine
+    .venv/bin/python benchmarks/knobs.py --workloads softmax --stages exhaustive --seeds 20
 
-Per workload, in this order: how large its space is and which share of it is valid (`space`); every kernel of
-a reduced size, and how soon the search is near the best of them (`exhaustive`); what the search finds at the
-size itself in its graph and in one of its variants (`search`). Exhaustive is over all orders in which the
-loops of dimensions of one tile come outermost; elsewhere they make buffers anew earlier or more often, and
-nothing else. What is done is kept in `--out` and not done again. Every latency is predicted; no hardware is
-timed. The best of the rewrite engine is read from a file of `benchmarks/search.py`. Exit status 0 when every
-stage asked for is there, 1 when the deadline came first.
+Per workload, in this order: how large its space is and which share of it is valid (`space`); the latency of
+every program of a reduced size, and how near the search comes to the best of them in 5 % as many evaluations,
+with each seed, beside as many points drawn at random (`exhaustive`); what the search finds at the size itself
+in its graph and in one of its variants (`search`). With `--tables`, the latencies of all programs are kept
+there, and searches are replayed from them without predicting anything. What is done is kept in `--out` and
+not done again. Every latency is predicted; no hardware is timed. The best of the rewrite engine is read from
+a file of `benchmarks/search.py`. Exit status 0 when every stage asked for is there, 1 when the deadline came
+first.
 """
 
 from __future__ import annotations
@@ -29,142 +30,49 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that both spellings work
 
-import seeds  # noqa: E402 - the path is set above
-from agent_core.knobs import ops  # noqa: E402
-from agent_core.knobs.carried import FILE, read  # noqa: E402
-from agent_core.knobs.graph import Graph  # noqa: E402
+from agent_core.knobs.graph import Graph  # noqa: E402 - the path is set above
 from agent_core.knobs.ir import KernelIR, knob_signature  # noqa: E402
 from agent_core.knobs.narrowing import default  # noqa: E402
 from agent_core.knobs.neighbours import is_valid  # noqa: E402
-from agent_core.knobs.render import render  # noqa: E402
-from agent_core.knobs.sampling import anywhere  # noqa: E402
-from agent_core.knobs.search import (  # noqa: E402
-    Feedback,
-    Mode,
-    Trial,
-    Tried,
-    best_of,
-    next_batch,
-)
-from agent_core.knobs.space import programs, size_of  # noqa: E402
-from agent_core.knobs.tracing import Specs, trace  # noqa: E402
+from agent_core.knobs.sampling import anywhere, sample  # noqa: E402
+from agent_core.knobs.search import Feedback, Mode, Trial, Tried, best_of, next_batch  # noqa: E402
+from agent_core.knobs.space import size_of  # noqa: E402
 from agent_core.knobs.variants import IDENTITY, variants  # noqa: E402
+from benchmarks.surface.programs import Found, Table, predicted, table_of  # noqa: E402
+from benchmarks.surface.told import STAGES, optima, spaces  # noqa: E402
+from benchmarks.surface.workloads import WORKLOADS  # noqa: E402
 from nki_sim import targets  # noqa: E402
-from nki_sim.forms import ArraySpec  # noqa: E402
-from nki_sim.frontend.entry import trace_bytes  # noqa: E402
-from nki_sim.program.ir import Program  # noqa: E402
-from nki_sim.timing.forecast import forecast  # noqa: E402
-from nki_sim.timing.path import busy_ms  # noqa: E402
 
-STAGES = ("space", "exhaustive", "search")
 NEAR_RATIO = 1.02
-"""Within this of the best kernel there is, a point counts as found."""
+"""Within this of the best program there is, a point counts as found."""
+BUDGET_SHARE = 0.05
+"""Of all programs, how many a search may look at."""
 BATCH = 4
 DRAWN = 500
 """Points of the whole space that are drawn for the share of valid ones."""
 
-
-def matmul(lhs: Any, rhs: Any) -> Any:
-    return ops.NKIMatmul()(stationary=ops.NKITranspose()(data=lhs), moving=rhs)
-
-
-def rmsnorm_matmul(x: Any, w: Any) -> Any:
-    normed = ops.NKITranspose()(data=ops.NKIRMSNorm()(data=x))
-    return ops.NKIMatmul()(stationary=normed, moving=w)
-
-
-def softmax(x: Any) -> Any:
-    return ops.NKISoftmax()(data=x)
-
-
-def swiglu(x: Any, w_up: Any, w_down: Any, w_gate: Any) -> Any:
-    flipped = ops.NKITranspose()(data=x)
-    gate = ops.NKIMatmul()(stationary=w_gate, moving=flipped)
-    up = ops.NKIMatmul()(stationary=w_up, moving=flipped)
-    hidden = ops.NKITensorTensor(op="multiply")(data1=ops.NKIActivation(op="silu")(data=gate), data2=up)
-    return ops.NKIMatmul()(stationary=hidden, moving=w_down)
-
-
-def attention(q: Any, k: Any, v: Any) -> Any:
-    queries, keys = ops.NKITranspose()(data=q), ops.NKITranspose()(data=k)
-    scores = ops.NKIMatmul()(stationary=queries, moving=keys)
-    weights = ops.NKISoftmax()(data=ops.NKITensorScalar(op0="multiply")(data=scores, operand0=0.125))
-    return ops.NKIMatmul()(stationary=ops.NKITranspose()(data=weights), moving=v)
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """A function at a reduced size, and at its own: that of these shapes, or of the problem it is.
-
-    Reduced sizes have few tiles, in a prime number: what is done again counts, and blocks are a tile or all.
-    """
-
-    function: Callable[..., Any]
-    reduced: Mapping[str, tuple[int, ...]]
-    shapes: Specs | str
-
-    def small(self, target: str) -> Graph:
-        """The graph at the reduced size."""
-        specs = {name: (shape, "float32") for name, shape in self.reduced.items()}
-        return trace(self.function, specs, target=target)
-
-    def graph(self, target: str) -> Graph:
-        """The graph at the workload's own size."""
-        if isinstance(self.shapes, str):
-            return read(seeds.load(self.shapes).files[FILE], "full", target)
-        return trace(self.function, self.shapes, target=target)
-
-
-_SQUARE = ((2048, 2048), "bfloat16")
-
-WORKLOADS: Mapping[str, Workload] = {
-    "matmul_2048_bfloat16": Workload(
-        matmul, {"lhs": (384, 128), "rhs": (128, 1536)}, {"lhs": _SQUARE, "rhs": _SQUARE}
-    ),
-    "softmax": Workload(softmax, {"x": (896, 512)}, {"x": ((2048, 2048), "float32")}),
-    "attention": Workload(
-        attention,
-        {"q": (896, 64), "k": (128, 64), "v": (128, 64)},
-        dict.fromkeys(("q", "k", "v"), ((1024, 128), "float32")),
-    ),
-    "rmsnorm_matmul": Workload(rmsnorm_matmul, {"x": (896, 128), "w": (128, 512)}, "rmsnorm_matmul"),
-    "swiglu": Workload(
-        swiglu,
-        {"x": (896, 128), "w_up": (128, 128), "w_down": (128, 128), "w_gate": (128, 128)},
-        "swiglu",
-    ),
-    "matmul": Workload(matmul, {"lhs": (896, 128), "rhs": (128, 512)}, "matmul"),
-}
+Look = Callable[[KernelIR], Found]
 
 
 @dataclass(frozen=True)
 class Clock:
-    """A deadline, of the stage that has so many seconds, and how much may be looked at."""
+    """A deadline, how much may be looked at, by how many seeds, and where tables are kept."""
 
     until: float
-    seconds: float
-    kernels: int
+    programs: int
     evaluations: int
+    seeds: int
+    tables: Path | None = None
 
     @property
     def is_over(self) -> bool:
         return time.monotonic() > self.until
 
 
-def predicted(ir: KernelIR) -> tuple[float, str]:
-    """The predicted latency of a point in ms, and its busiest engine."""
-    graph = ir.graph
-    specs = [ArraySpec(graph.shape(name), graph.value[name].dtype) for name in graph.inputs]
-    program = Program.from_bytes(trace_bytes(render(ir), args=specs, target=graph.target))
-    found = forecast(program, targets.load(graph.target))
-    busy = busy_ms(found.timeline)
-    return found.latency_ms, max(busy, key=busy.__getitem__)
-
-
-def space(workload: Workload, target: str, clock: Clock) -> dict[str, Any]:
+def space(name: str, target: str, clock: Clock) -> dict[str, Any]:
     """The size of a space, and the share of valid points among some drawn anywhere."""
     del clock
-    graph, rng = workload.graph(target), Random(0)
+    graph, rng = WORKLOADS[name].graph(target), Random(0)
     size = size_of(graph)
     valid = sum(is_valid(anywhere(graph, rng)) for _ in range(DRAWN))
     return {
@@ -177,47 +85,60 @@ def space(workload: Workload, target: str, clock: Clock) -> dict[str, Any]:
     }
 
 
-def exhaustive(workload: Workload, target: str, clock: Clock) -> dict[str, Any]:
-    """The best of all kernels of the reduced size, and how many points the search looks at to be near it."""
-    graph = workload.small(target)
-    times: list[float] = []
-    whole = True
-    for ir in programs(graph):
-        if len(times) == clock.kernels or clock.is_over:
-            whole = False
-            break
-        times.append(predicted(ir)[0])
-    best = min(times)
-    again = replace(clock, until=time.monotonic() + clock.seconds)
-    history = searched(graph, again, max(BATCH, len(times) // 5), until_ms=best * NEAR_RATIO)
-    found = [trial.ms for tried in history for trial in tried.trials if trial.ms is not None]
+def exhaustive(name: str, target: str, clock: Clock) -> dict[str, Any]:
+    """The best of all programs of the reduced size, and how near searches and draws come to it."""
+    graph = WORKLOADS[name].small(target)
+    path = clock.tables / f"{name}-{target}.json.gz" if clock.tables is not None else None
+    table = table_of(graph, path, lambda count: count >= clock.programs or clock.is_over)
+    near_ms = table.best_ms * NEAR_RATIO
+    budget = max(1, int(BUDGET_SHARE * len(table.found)))
+    endless = replace(clock, until=float("inf"))
     return {
-        "shapes": {name: list(shape) for name, shape in workload.reduced.items()},
-        "kernels": len(times),
-        "whole": whole,
-        "best_ms": best,
-        "worst_ms": max(times),
-        "default_ms": predicted(default(graph))[0],
-        "found_ms": min(found),
-        "evaluations": len(found),
-        "near": min(found) <= best * NEAR_RATIO,
+        "shapes": {key: list(shape) for key, shape in WORKLOADS[name].reduced.items()},
+        "programs": len(table.found),
+        "whole": table.whole,
+        "best_ms": table.best_ms,
+        "worst_ms": table.worst_ms,
+        "default_ms": table.of(default(graph)).ms,
+        "near_percent": 100 * sum(one.ms <= near_ms for one in table.found.values()) / len(table.found),
+        "budget": budget,
+        "searched": [
+            _near(_latencies(searched(graph, endless, budget, table.of, seed=seed)), near_ms)
+            for seed in range(clock.seeds)
+        ],
+        "drawn": [_near(_drawn(graph, budget, table, seed), near_ms) for seed in range(clock.seeds)],
     }
 
 
-def searched(graph: Graph, clock: Clock, most: int, *, until_ms: float = 0.0, seed: int = 0) -> list[Tried]:
-    """What the search tries, up to so many points, or until one is that fast. The default comes first."""
-    ms, engine = predicted(default(graph))
-    history = [Tried(Mode.JOINT, (Trial(default(graph), ms),))]
-    best, count, rng = ms, 1, Random(seed)
-    while count < most and best > until_ms and not clock.is_over:
+def _latencies(history: Sequence[Tried]) -> list[float]:
+    return [trial.ms for tried in history for trial in tried.trials if trial.ms is not None]
+
+
+def _drawn(graph: Graph, count: int, table: Table, seed: int) -> list[float]:
+    first, rng = default(graph), Random(seed)
+    return [table.of(sample(first, rng)).ms for _ in range(count)]
+
+
+def _near(latencies: Sequence[float], near_ms: float) -> dict[str, Any]:
+    """The best of some latencies in turn, and how many it took until one was near the best there is."""
+    after = next((number for number, ms in enumerate(latencies, 1) if ms <= near_ms), None)
+    return {"best_ms": min(latencies), "evaluations": len(latencies), "near_after": after}
+
+
+def searched(graph: Graph, clock: Clock, most: int, look: Look = predicted, *, seed: int = 0) -> list[Tried]:
+    """What the search tries, up to so many points. The default comes first."""
+    best, engine = look(default(graph))
+    history = [Tried(Mode.JOINT, (Trial(default(graph), best),))]
+    count, rng = 1, Random(seed)
+    while count < most and not clock.is_over:
         batch = next_batch(graph, rng, history, Feedback(engine), min(BATCH, most - count))
         trials: list[Trial] = []
         for ir in batch.points:
-            ms, busiest = predicted(ir)
+            ms, busiest = look(ir)
             trials.append(Trial(ir, ms))
             if ms < best:
                 best, engine = ms, busiest
-            if best <= until_ms or clock.is_over:
+            if clock.is_over:
                 break
         if not trials:
             break
@@ -226,11 +147,11 @@ def searched(graph: Graph, clock: Clock, most: int, *, until_ms: float = 0.0, se
     return history
 
 
-def search(workload: Workload, target: str, clock: Clock) -> dict[str, Any]:
+def search(name: str, target: str, clock: Clock) -> dict[str, Any]:
     """The best of the graph, and of the variant whose default is fastest, in as many evaluations for both."""
-    graph = workload.graph(target)
+    graph = WORKLOADS[name].graph(target)
     starts = {item.name: item.graph for item in variants(graph) if item.name != IDENTITY}
-    defaults = {name: predicted(default(item))[0] for name, item in starts.items() if not clock.is_over}
+    defaults = {key: predicted(default(item)).ms for key, item in starts.items() if not clock.is_over}
     chosen = min(defaults, key=defaults.__getitem__, default=None)
     half = replace(clock, until=(time.monotonic() + clock.until) / 2)
     told = {IDENTITY: _told(searched(graph, half, clock.evaluations))}
@@ -250,52 +171,20 @@ def _told(history: Sequence[Tried]) -> dict[str, Any]:
     }
 
 
-DONE: Mapping[str, Callable[[Workload, str, Clock], dict[str, Any]]] = {
+DONE: Mapping[str, Callable[[str, str, Clock], dict[str, Any]]] = {
     "space": space,
     "exhaustive": exhaustive,
     "search": search,
 }
 
 
-def table(parts: Mapping[str, Any], rewritten: Mapping[str, float]) -> Iterator[str]:
-    """The lines of a table in Markdown; a dash stands for what is not there."""
-    yield (
-        "| workload | points | valid % | kernels at the reduced size | default, over the best % "
-        "| evaluations until within 2 % | of all % | default ms | best ms | best variant | its best ms "
-        "| rewrite engine ms |"
-    )
-    yield "|" + "---|" * 12
-    for name, workload in WORKLOADS.items():
-        if any(f"{name} {stage}" in parts for stage in STAGES):
-            cells = [*_space_cells(parts, name), *_small_cells(parts, name), *_search_cells(parts, name)]
-            best = rewritten.get(workload.shapes) if isinstance(workload.shapes, str) else None
-            yield "| " + " | ".join([name, *cells, "-" if best is None else f"{best:.4g}"]) + " |"
-
-
-def _space_cells(parts: Mapping[str, Any], name: str) -> list[str]:
-    told = parts.get(f"{name} space")
-    return ["-"] * 2 if told is None else [f"{told['points']:.1e}", f"{told['valid_percent']:.1f}"]
-
-
-def _small_cells(parts: Mapping[str, Any], name: str) -> list[str]:
-    told = parts.get(f"{name} exhaustive")
-    if told is None:
-        return ["-"] * 4
-    count = told["kernels"]
-    ended = "" if told["whole"] else "+"
-    tries = str(told["evaluations"]) if told["near"] else f"not in {told['evaluations']}"
-    over = 100 * (told["default_ms"] / told["best_ms"] - 1)
-    return [f"{count}{ended}", f"{over:.1f}", tries, f"{100 * told['evaluations'] / count:.1f}"]
-
-
-def _search_cells(parts: Mapping[str, Any], name: str) -> list[str]:
-    told = parts.get(f"{name} search")
-    if told is None:
-        return ["-"] * 4
-    plain = told["found"][IDENTITY]
-    other = next(((key, item) for key, item in told["found"].items() if key != IDENTITY), None)
-    cells = [f"{plain['default_ms']:.4g}", f"{plain['best_ms']:.4g}"]
-    return cells + (["-", "-"] if other is None else [other[0], f"{other[1]['best_ms']:.4g}"])
+def lines(parts: Mapping[str, Any], rewritten: Mapping[str, float]) -> Iterator[str]:
+    """All that is known, as tables in Markdown."""
+    stages = {key.rpartition(" ")[2] for key in parts}
+    if stages & {"space", "search"}:
+        yield from (*spaces(parts, WORKLOADS, rewritten), "")
+    if "exhaustive" in stages:
+        yield from optima(parts, tuple(WORKLOADS))
 
 
 def rewritten(path: Path | None, target: str) -> dict[str, float]:
@@ -319,15 +208,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             missing += 1
             continue
         print(f"{name}: {stage}", file=sys.stderr, flush=True)
-        seconds = min(whole - time.monotonic(), options.stage_seconds)
-        clock = Clock(time.monotonic() + seconds, seconds, options.kernels, options.evaluations)
-        kept[f"{name} {stage}"] = DONE[stage](WORKLOADS[name], options.target, clock)
+        until = time.monotonic() + min(whole - time.monotonic(), options.stage_seconds)
+        clock = Clock(until, options.programs, options.evaluations, options.seeds, options.tables)
+        kept[f"{name} {stage}"] = DONE[stage](name, options.target, clock)
         if options.out:
             _write(options.out, {"predicted": True, "target": options.target, "parts": kept})
     if options.json:
         print(json.dumps({"predicted": True, "target": options.target, "parts": kept}, indent=1))
     else:
-        print("\n".join(table(kept, rewritten(options.search, options.target))))
+        print("\n".join(lines(kept, rewritten(options.search, options.target))))
     return 1 if missing else 0
 
 
@@ -344,10 +233,12 @@ def _options() -> argparse.ArgumentParser:
         "--workloads", type=_several(WORKLOADS), default=list(WORKLOADS), help="names, or all"
     )
     parser.add_argument("--stages", type=_several(STAGES), default=list(STAGES), help=", ".join(STAGES))
-    parser.add_argument("--kernels", type=int, default=4000, help="of a reduced size at most (4000)")
+    parser.add_argument("--programs", type=int, default=20_000, help="of a reduced size at most (20000)")
+    parser.add_argument("--seeds", type=int, default=5, help="searches of a reduced size (5)")
+    parser.add_argument("--tables", type=Path, help="keep the latencies of all programs in this folder")
     parser.add_argument("--evaluations", type=int, default=60, help="points per graph searched (60)")
-    parser.add_argument("--stage-seconds", type=float, default=300.0, help="for one stage (300)")
-    parser.add_argument("--deadline-seconds", type=float, default=3600.0, help="no stage begins later (3600)")
+    parser.add_argument("--stage-seconds", type=float, default=900.0, help="for one stage (900)")
+    parser.add_argument("--deadline-seconds", type=float, default=7200.0, help="no stage begins later (7200)")
     parser.add_argument("--search", type=Path, help="a file that benchmarks/search.py wrote")
     parser.add_argument("--out", type=Path, help="keep what is done there, and go on from it")
     parser.add_argument("--json", action="store_true")

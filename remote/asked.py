@@ -118,7 +118,7 @@ def check_sizes(problem: Problem, size: str, target: str) -> None:
         InfrastructureError: not_shape_generic, or the code of what is unknown.
     """
     spec = problem.spec
-    if size != FULL and not spec.shape_generic:
+    if size != FULL and FULL in spec.sizes and not spec.shape_generic:
         text = f"{spec.name} is not shape-generic: a verdict at size {size} says nothing about {FULL}"
         raise InfrastructureError("not_shape_generic", text, retryable=False)
     try:

@@ -77,7 +77,7 @@ def _whole(dims: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _missing_sizes(raw: Raw, sizes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    if FULL not in sizes:
+    if FULL not in sizes and not (raw.get("shape_generic") is False and set(sizes) == {REDUCED}):
         yield f"problem.toml: sizes.{FULL}: there must be a size of this name"
     if REDUCED not in sizes and raw.get("shape_generic") is not False:
         text = "there must be a size of this name, unless shape_generic = false"
@@ -101,7 +101,7 @@ def _empty_arrays(raw: Raw, sizes: Sizes) -> Iterator[str]:
 
 def _kernel_shapes(raw: Raw, sizes: Sizes) -> Iterator[str]:
     """A kernel gets all elements of an input: at the full size, at others only if it is judged there."""
-    judged = [FULL] if raw.get("shape_generic") is False else list(sizes)
+    judged = [FULL if FULL in sizes else REDUCED] if raw.get("shape_generic") is False else list(sizes)
     for index, item in enumerate(_dicts(raw, "inputs")):
         for size in judged:
             try:

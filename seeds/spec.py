@@ -123,8 +123,8 @@ class ProblemSpec(Frozen):
     """A problem as its author wrote it down.
 
     `rel_l2` is the tolerance: ||out - reference|| / ||reference|| must be below it. `shape_generic` says
-    that a kernel correct at the size `reduced` is built the same way at `full`; other problems need no
-    reduced size.
+    that a kernel correct at the size `reduced` is built the same way at `full`; other problems need one size
+    only, which may be either.
     """
 
     name: Name

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agent_core.builtin.menu import menu
 from daemon.bench import arms
 from daemon.bench.runs import ROOT, Job
 
@@ -79,8 +78,10 @@ def _mean(values: Iterable[float]) -> float | None:
 
 
 def used(rows: Iterable[Row]) -> Counter[str]:
-    """Return in how many lines of descent of the beam's winners each technique is, zeros too."""
-    counts = Counter(dict.fromkeys(menu(), 0))
+    """Return in how many lines of descent of the beam's winners each rewrite of the engine is, zeros too."""
+    from agent_core.builtin.transforms.catalogue import TRANSFORMS
+
+    counts = Counter(dict.fromkeys(TRANSFORMS, 0))
     for one in rows:
         if one["arm"] == "beam":
             counts.update(set(one["techniques"]))

@@ -78,9 +78,8 @@ class Started:
 
     def scale(self, config: Config) -> Scale:
         from daemon.tuned.figures import Scale
-        from seeds.faults import FULL
 
-        return Scale(self.problem.spec.work_at(FULL), config.run.target)
+        return Scale(self.problem.spec.work_at(config.run.size), config.run.target)
 
 
 def _read(path: Path, config: Config) -> Started:
@@ -93,8 +92,7 @@ def _read(path: Path, config: Config) -> Started:
 def _aimed(wanted: Effective, started: Started) -> tuple[Effective, str]:
     """The configuration with the target as a latency, and a line on what that comes to."""
     sources = dict(wanted.sources)
-    run = wanted.config.run.model_copy(update={"size": "full"})  # of the problem, which is the size
-    run, sources["run.planner"] = _with_knobs(run, sources.get("run.planner", DEFAULT))
+    run, sources["run.planner"] = _with_knobs(wanted.config.run, sources.get("run.planner", DEFAULT))
     scale, share = started.scale(wanted.config), started.workload.target_mfu
     target_ms = scale.latency_ms(share)
     if sources.get(TARGET_KEY, DEFAULT) != DEFAULT:

@@ -271,6 +271,17 @@ async def test_a_reduced_size_judges_only_problems_that_say_it_may(bench, evalua
     assert caught.value.code == "not_shape_generic"
 
 
+async def test_the_only_size_of_a_problem_is_judged_whatever_its_name(bench, evaluator):
+    files = dict(seeds.load("silu").files)
+    text = files["problem.toml"].decode().replace("shape_generic = true", "shape_generic = false")
+    start, end = text.index("[sizes.full]"), text.index("[sizes.reduced]")
+    del files["workload.json"]
+    files["problem.toml"] = (text[:start] + text[end:]).encode()
+    problem = bench(seeds.from_files(files))
+    answer = await evaluator.evaluate(problem.request(size="reduced"), problem.blobs)
+    assert answer.evaluation.verdict is Verdict.CORRECT
+
+
 @pytest.mark.parametrize("case", [
     ("slices", None, False), ("slices", 0.001, False), ("slices", 1e6, True), ("one_seed", 1e6, True),
     ("whole", None, True),

@@ -301,6 +301,13 @@ def test_a_problem_that_is_not_generic_needs_no_reduced_size():
     spec, faults = parse(toml.replace(b"shape_generic = true", b"shape_generic = false"))
     assert faults == []
     assert set(spec.sizes) == {"full"}
+    alone, faults = parse(
+        toml.replace(b"shape_generic = true", b"shape_generic = false").replace(
+            b"[sizes.full]", b"[sizes.reduced]"
+        )
+    )
+    assert faults == []
+    assert set(alone.sizes) == {"reduced"}
 
 
 @pytest.mark.parametrize(

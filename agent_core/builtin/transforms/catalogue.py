@@ -7,9 +7,7 @@ from typing import Any
 from agent_core.builtin.transforms.balance import BalanceEngines
 from agent_core.builtin.transforms.base import Transform
 from agent_core.builtin.transforms.block import BlockLoop
-from agent_core.builtin.transforms.buffer_scope import BufferScope
 from agent_core.builtin.transforms.coalesce import Coalesce
-from agent_core.builtin.transforms.dead_code import DeadCode
 from agent_core.builtin.transforms.distribute import Distribute
 from agent_core.builtin.transforms.engine import Engine
 from agent_core.builtin.transforms.forward import Forward
@@ -21,7 +19,6 @@ from agent_core.builtin.transforms.intrinsic import Intrinsic
 from agent_core.builtin.transforms.peel import Peel
 from agent_core.builtin.transforms.place import Place
 from agent_core.builtin.transforms.rephrase import Rephrase
-from agent_core.builtin.transforms.reuse import Reuse
 from agent_core.builtin.transforms.share import Share
 from agent_core.builtin.transforms.split_reduction import SplitReduction
 from agent_core.builtin.transforms.stack import Stack
@@ -42,14 +39,11 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         Engine(),
         BalanceEngines(),
         Share(),
-        Reuse(),
-        DeadCode(),
         Fuse(),
         FuseReduction(),
         SplitReduction(),
         Forward(),
         Intrinsic(),
-        BufferScope(),
         Peel(),
         Stack(),
         Rephrase(),

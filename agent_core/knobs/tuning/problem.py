@@ -35,19 +35,19 @@ _FREE = frozenset({"NKITranspose"})
 """Operators that compute nothing."""
 
 
-def files(graph: Graph, reference: str) -> dict[str, bytes]:
+def files(graph: Graph, reference: str, size: str = FULL) -> dict[str, bytes]:
     """The files of the problem that a graph is, with the text of its reference.
 
-    Kernels are for the graph's own shapes, so that these are the problem's one size.
+    Kernels are for the graph's own shapes, so that these are the problem's one size, of that name.
 
     Raises:
         KnobError: the graph has no valid configuration that can be found.
     """
     return {
-        SPEC: specification(graph).encode(),
+        SPEC: specification(graph, size).encode(),
         REFERENCE: reference.encode(),
         KERNEL: baseline(graph).encode(),
-        FILE: written({FULL: graph}),
+        FILE: written({size: graph}),
     }
 
 
@@ -56,9 +56,9 @@ def baseline(graph: Graph) -> str:
     return render(default(graph))
 
 
-def specification(graph: Graph) -> str:
+def specification(graph: Graph, size: str = FULL) -> str:
     """The text of `problem.toml` for a graph."""
-    return "\n".join(_lines(graph)) + "\n"
+    return "\n".join(_lines(graph, size)) + "\n"
 
 
 def tolerance(graph: Graph) -> float:
@@ -67,13 +67,13 @@ def tolerance(graph: Graph) -> float:
     return max(FLOAT32, float(f"{hypot(*rounded):.2g}"))
 
 
-def _lines(graph: Graph) -> Iterator[str]:
+def _lines(graph: Graph, size: str) -> Iterator[str]:
     yield f'name = "{graph.name}"'
     yield f'formula = "{_formula(graph)}"'
     yield f"rel_l2 = {tolerance(graph)!r}"
     yield f"seeds = {list(SEEDS)}"
     yield "shape_generic = false"
-    yield f"\n[sizes.{FULL}]"
+    yield f"\n[sizes.{size}]"
     yield from (f"{dim.name} = {dim.size}" for dim in graph.dims)
     for kind, names in (("inputs", graph.inputs), ("outputs", (graph.output,))):
         for name in names:

@@ -84,7 +84,7 @@ def problem_of(path: Path, workload: Workload, size: str, target: str) -> Proble
     """
     try:
         graph = read(workload.graphs.encode(), size, target)
-        return from_files(problem.files(graph, workload.reference))
+        return from_files(problem.files(graph, workload.reference, size))
     except (WorkloadError, KnobError) as error:
         raise WorkloadFileError(path, (f"{FILE}: {error}",)) from error
     except SeedsError as error:

@@ -81,8 +81,6 @@ def test_names_have_no_part_in_what_a_place_is(name):
     for transform in TRANSFORMS.values():
         here, there = (transform.places(of, TARGET) for of in (one, other))
         assert len(here) == len(there)
-        if transform.id == "dead_code":
-            continue
         for (site, place), twin in zip(here.items(), there.values(), strict=True):
             assert likeness(traits(one, place), traits(other, twin)) == 1, f"{transform.id} {site}"
 

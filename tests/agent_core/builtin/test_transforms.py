@@ -392,18 +392,6 @@ def test_intrinsic_is_not_fooled_by_another_factor():
     assert "no function that ScalarE has" in refusal(source, "intrinsic", "y")
 
 
-def test_buffer_scope_gives_each_iteration_its_own():
-    body = "nisa.activation(dst=y, op=nl.tanh, data=x)"
-    (source,) = sites(rows(body, outside=tile("y")), "buffer_scope")["y into i"]
-    assert source.index("for i in") < source.index("y = nl.ndarray")
-
-
-def test_buffer_scope_refuses_what_is_carried_over():
-    body = "nisa.tensor_tensor(dst=y, data1=y, data2=x, op=nl.add)"
-    source = rows(body, outside=f"{tile('y')}\n        nisa.memset(dst=y, value=0.0)")
-    assert refusal(source, "buffer_scope", "y into i") == "y is also used outside the loop over i"
-
-
 @pytest.mark.parametrize("name", sorted(TRANSFORMS))
 def test_every_transformation_says_why_it_keeps_the_meaning(name: str):
     transform = TRANSFORMS[name]

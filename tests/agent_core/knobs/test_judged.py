@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 import pytest_asyncio
 
 import seeds
-from agent_core.knobs import ops
 from agent_core.knobs.carried import FILE, read
 from agent_core.knobs.narrowing import default
 from agent_core.knobs.render import render
@@ -36,27 +33,11 @@ async def evaluator(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[L
     await made.aclose()
 
 
-def _rmsnorm_matmul(x: Any, w: Any) -> Any:
-    """As the problem has it, with nothing added to the mean."""
-    normed_T = ops.NKITranspose()(data=ops.NKIRMSNorm()(data=x))
-    return ops.NKIMatmul()(stationary=normed_T, moving=w)
-
-
-FUNCTIONS: Mapping[str, Callable[..., Any]] = {
-    "matmul": WORKLOADS["matmul"].function,
-    "rmsnorm_matmul": _rmsnorm_matmul,
-}
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-async def test_the_judge_finds_a_default_and_a_sample_right(name: str, evaluator: LocalEvaluator) -> None:
-    problem, function = seeds.load(name), FUNCTIONS[name]
-    dims = problem.spec.dims("reduced")
-    shapes = [tuple(dims[dim] for dim in item.shape) for item in problem.spec.inputs]
-    names = list(inspect.signature(function).parameters)
-    graph = trace(
-        function, {key: (shape, "float32") for key, shape in zip(names, shapes, strict=True)}, name=name
-    )
+@pytest.mark.parametrize("name", [name for name in seeds.problems() if FILE in seeds.load(name).files])
+async def test_the_judge_finds_the_graph_of_each_problem_right(name: str, evaluator: LocalEvaluator) -> None:
+    """Its default, and a point drawn."""
+    problem = seeds.load(name)
+    graph = read(problem.files[FILE], "reduced", "trn2")
     for ir in (default(graph), sample(default(graph), Random(7))):
         await _check(problem, render(ir), evaluator)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from agent_core.builtin.menu import menu
+from agent_core.builtin.transforms.catalogue import TRANSFORMS
 from daemon.bench import lessons, results, runs, tables
 from daemon.bench.runs import ARMS, Budget, Job
 from daemon.ctl.bench import search
@@ -117,7 +117,7 @@ def test_means_are_of_the_beam_at_full_size():
 def test_techniques_count_once_a_winner_and_those_never_used_are_named():
     counts = results.used([row("p"), row("q", techniques=["hoist"]), row("q", arm="random")])
     assert (counts["hoist"], counts["engine"]) == (2, 1)
-    assert set(counts) == set(menu())
+    assert set(counts) == set(TRANSFORMS)
     assert 0 in counts.values()
 
 

@@ -209,8 +209,12 @@ def test_the_small_size_is_a_problem_of_its_own(ctl, home, judge, workload):
     called = ctl("tune", workload, *FEW, *KNOBS, "--size", "reduced", "--rounds", "1")
     assert called.status == 0, called.err
     with LogReader.open(home) as reader:
-        source = reader.blob(reader.state(called.json["id"]).initial.source).decode()
+        state = reader.state(called.json["id"])
+        source = reader.blob(state.initial.source).decode()
     assert "assert lhs.shape == (256, 256)" in source
+    assert state.config.size == "reduced"
+    told = ctl("status", called.json["id"], "--json")
+    assert "full" not in told.out
 
 
 def test_hosts_are_refused_unless_the_simulator_is_asked_for(ctl, home, judge, workload, text):

@@ -56,7 +56,8 @@ def test_its_reference_stands_alone_and_computes_f_numpy(write: Write) -> None:
     text = problem.files["reference.py"].decode()
     exec(text, space)  # type: ignore[arg-type]
     assert "nkigym" not in text
-    lhs, rhs = draw(problem.spec, "full", 0)
+    assert set(problem.spec.sizes) == {"reduced"}
+    lhs, rhs = draw(problem.spec, "reduced", 0)
     truth = lhs.astype(np.float64) @ rhs
     assert np.allclose(space["reference"](lhs, rhs), truth, rtol=1e-5, atol=1e-4)
 
