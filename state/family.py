@@ -65,10 +65,12 @@ def attempts(
     if upto is not None:
         segments = past.cut(segments, upto)
     names = None if since is None or not segments else _said_since(connection, segments[-1], since)
+    if names is not None and not names:
+        return []
     found: dict[str, dict[str, Any]] = {}
     plans: dict[tuple[int, ...], dict[str, Any]] = {}
     slots: dict[tuple[int, ...], dict[str, Any]] = {}
-    first = 0 if names is None else min(names.values(), default=0)
+    first = 0 if names is None else min(names.values())
     for number, segment in enumerate(segments, start=1):
         if _rebased(connection, segment.stream):
             for row in found.values():

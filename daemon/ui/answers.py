@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 from starlette.requests import Request
@@ -23,12 +24,16 @@ class Json(JSONResponse):
     """A view as JSON; numbers that JSON cannot spell are null."""
 
     def render(self, content: Any) -> bytes:
-        plain = as_json(content)
+        spell = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=_fields).encode
         try:
-            text = json.dumps(plain, allow_nan=False, separators=(",", ":"))
+            return spell(content).encode()
         except ValueError:
-            text = json.dumps(_finite(plain), allow_nan=False, separators=(",", ":"))
-        return text.encode()
+            return spell(_finite(as_json(content))).encode()
+
+
+def _fields(view: Any) -> dict[str, Any]:
+    """Return the fields of a view; what is in it is spelt by the encoder, which is faster than a copy."""
+    return {one.name: getattr(view, one.name) for one in fields(view)}
 
 
 def _finite(value: Any) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 
 from state.errors import StateError
 
-LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.05
 PULSE_SECONDS = 15.0
 """How long a connection is silent at most: what is in between may cut what says nothing."""
 

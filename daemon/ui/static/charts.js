@@ -47,7 +47,7 @@ function lane(name, timeline, span) {
   const mean = parts.length ? parts.reduce((sum, one) => sum + one, 0) / parts.length : 0;
   const canvas = h("canvas", { role: "img", "aria-label": `${words(name)}: busy ${percent(mean)} of the time` });
   sharp(canvas, 18, (pen, width, height) => {
-    const ink = colours(canvas.parentElement, ["accent", "panel"]);
+    const ink = colours();
     pen.fillStyle = ink.panel;
     pen.fillRect(0, 0, width, height);
     pen.fillStyle = ink.accent;

@@ -4,6 +4,7 @@ import { get, listen, Refused } from "./api.js";
 import { Compare } from "./compare.js";
 import { fill, h, throttled } from "./dom.js";
 import { KernelView } from "./kernel.js";
+import { redrawn } from "./plot.js";
 import { RunView } from "./run.js";
 import { runPath, showNow, showRuns } from "./runs.js";
 import { when } from "./text.js";
@@ -122,7 +123,7 @@ const SCHEME = "scheme";
 function dress(scheme) {
   document.documentElement.style.setProperty("color-scheme", scheme === "system" ? "light dark" : scheme);
   at("theme").textContent = `Theme: ${scheme}`;
-  if (view instanceof RunView) view.plot.redraw();
+  redrawn();
 }
 
 function start() {

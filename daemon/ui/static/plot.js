@@ -24,17 +24,30 @@ export function ticks(low, high, logarithmic, wanted = 6) {
   return found;
 }
 
+let known = null;
+const drawn = new Map();
+
+/** Draw all that shows anew: the scheme has changed. */
+export function redrawn() {
+  known = null;
+  for (const [canvas, redraw] of drawn) {
+    if (canvas.isConnected) redraw();
+    else drawn.delete(canvas);
+  }
+}
+
 /** The colours of the page's scheme, as a canvas needs them. */
-export function colours(node, names = COLOURS) {
+export function colours() {
+  if (known) return known;
   const probe = h("span", { hidden: true });
-  node.append(probe);
-  const found = {};
-  for (const name of names) {
+  document.body.append(probe);
+  known = {};
+  for (const name of COLOURS) {
     probe.style.setProperty("color", `var(--${name})`);
-    found[name] = getComputedStyle(probe).color;
+    known[name] = getComputedStyle(probe).color;
   }
   probe.remove();
-  return found;
+  return known;
 }
 
 /** A canvas that is as sharp as the screen, and redraws when its width changes. */
@@ -51,9 +64,14 @@ export function sharp(canvas, height, draw) {
     draw(pen, width, height);
   };
   const watch = new ResizeObserver(() => {
-    if (!canvas.isConnected) watch.disconnect();
-    else redraw();
+    if (canvas.isConnected) {
+      redraw();
+      return;
+    }
+    watch.disconnect();
+    drawn.delete(canvas);
   });
+  drawn.set(canvas, redraw);
   requestAnimationFrame(() => canvas.parentElement && watch.observe(canvas.parentElement));
   return redraw;
 }
@@ -120,7 +138,7 @@ export class Plot {
 
   draw(pen, width, height) {
     if (!this.series) return;
-    const ink = colours(this.canvas.parentElement);
+    const ink = colours();
     const scale = this.scale(width, height);
     pen.clearRect(0, 0, width, height);
     pen.font = "12px system-ui, sans-serif";

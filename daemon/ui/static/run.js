@@ -82,13 +82,14 @@ export class RunView {
   /** Fetch what came since the last look. While the past is shown, only the slider grows. */
   async refresh() {
     if (!this.tabs) return;
-    const since = await get(["runs", this.run, "series"], { since: this.now.at });
+    const asked = this.asked;
+    const [since, moment] = await Promise.all([
+      get(["runs", this.run, "series"], { since: this.now.at }),
+      this.at === null ? get(["runs", this.run, "moment"]) : null]);
     if (since.at === this.now.at) return;
     this.now.merge(since);
     if (this.at === null) {
-      const asked = this.asked;
-      const moment = await get(["runs", this.run, "moment"]);
-      if (asked !== this.asked) return;
+      if (asked !== this.asked || moment === null) return;
       this.moment = moment;
       this.draw();
       if (this.tabs.current === "events") await this.events.refresh();
