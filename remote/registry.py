@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from remote.errors import UnknownEvaluatorError
 from remote.evaluator import Evaluator
 from state.model import HostConfig, RunConfig
+
+if TYPE_CHECKING:
+    from remote.local import LocalEvaluator
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +45,21 @@ class Means:
     ray_address: str | None = None
 
 
-def _sim(_: Wanted, means: Means) -> Evaluator:
+def _sim(_: Wanted, means: Means) -> LocalEvaluator:
     from remote.local import LocalEvaluator
 
     return LocalEvaluator(home=means.home, slots=means.slots, allow_weak_jail=means.allow_weak_jail)
 
 
-_EVALUATORS: dict[str, Callable[[Wanted, Means], Evaluator]] = {"sim": _sim}
+def _ssh(wanted: Wanted, means: Means) -> Evaluator:
+    from remote.fleet.hosts import fleet_of
+    from remote.fleet.prefilter import Prefiltered
+
+    fleet = fleet_of(wanted, means, local=_sim(wanted, means))
+    return fleet if wanted.prefilter is None else Prefiltered(_sim(wanted, means), fleet)
+
+
+_EVALUATORS: dict[str, Callable[[Wanted, Means], Evaluator]] = {"sim": _sim, "ssh": _ssh}
 
 ON_HOSTS = frozenset({"ssh"})
 """The kinds that use the hosts of a configuration."""
