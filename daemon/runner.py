@@ -375,6 +375,7 @@ def _judged(key: EffectKey, cache_key: str, answer: EvaluationAnswer) -> Outcome
         cache_key=cache_key,
         stage_ms=dict(answer.stage_ms),
         predicted_ms=answer.predicted_ms,
+        where=answer.where,
     )
     profile = _profile(key, answer.evaluation, answer.artefacts.__getitem__)
     return Outcome((*profile, completed), tuple(answer.artefacts.values()))

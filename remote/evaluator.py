@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from state.model import Digest, Evaluation, EvaluationRequest, Predicted, ProblemRef
+from state.model import Digest, Evaluation, EvaluationRequest, Predicted, ProblemRef, Where
 
 
 class Blobs(Protocol):
@@ -24,13 +24,15 @@ class EvaluationAnswer:
     """An evaluation, the blobs it names (profiles) by digest, and what each stage took in milliseconds.
 
     The evaluation is the same every time; the times are not, so they are no part of it. `predicted_ms` is
-    what a pre-filter predicted before it let the kernel through, or held it back.
+    what a pre-filter predicted before it let the kernel through, or held it back; `where` is the host that
+    judged, None where this machine did.
     """
 
     evaluation: Evaluation
     artefacts: Mapping[Digest, bytes]
     stage_ms: Mapping[str, float]
     predicted_ms: float | None = None
+    where: Where | None = None
 
 
 @dataclass(frozen=True, slots=True)

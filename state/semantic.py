@@ -33,7 +33,7 @@ def semantic(state: RunState) -> dict[str, Any]:
     for one in data["late"].values():
         del one["slot"]  # as before it was kept: it follows from the round's slots
     for outcome in (*data["outcomes"].values(), *late):
-        for name in ("usage", "cached_from", "stage_ms", "device_seconds", "tries", "predicted_ms"):
+        for name in _OF_THE_MACHINE:
             outcome.pop(name, None)
     return data
 
@@ -66,3 +66,8 @@ _NOT_OF_OLD = ("llm", "cap_tokens", "cap_calls", "cap_seconds", "cap_device_seco
 """Settings that runs of before did not have, left out where they are what they would have been."""
 
 _PLAIN = RunConfig().model_dump(mode="json", include=set(_NOT_OF_OLD))
+
+_OF_THE_MACHINE = (
+    "usage", "cached_from", "stage_ms", "device_seconds", "tries", "predicted_ms", "where",
+)  # fmt: skip
+"""What an effect's outcome says of how it came about, and not of what came of it."""

@@ -153,6 +153,8 @@ def _evaluated(event: EvaluationCompleted) -> str:
         text += f", {found.bottleneck}{'' if idle else '-bound'}"
     if found.error is not None:
         text += f": {_failed(found.error)}"
+    if event.where is not None:
+        text += f", on {event.where.host}"
     return text + (f"; known from {event.cached_from}" if event.cached_from else "")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from shutil import get_terminal_size
@@ -26,6 +27,7 @@ from daemon.ctl.words import (
     typed,
 )
 from daemon.views import as_json as as_view
+from daemon.views.elsewhere import Elsewhere
 from daemon.views.run import percent, run_view
 from state.fold import RunState
 from state.model import Candidate
@@ -58,11 +60,15 @@ def as_json(tracker: Tracker, kernel_file: Path | None) -> dict[str, Any]:
     line = lineage(tracker.kept, tracker.state.best)
     parents = (None, *line)
     steps = [_step(one, parent) for parent, one in zip(parents, line, strict=False)]
+    filtered = tracker.elsewhere.filtered
     return {
         **as_view(run_view(tracker.run, tracker.state)),
         "detail": tracker.state.status_reason or None,
         "discarded": dict(tracker.discarded),
         "elapsed_seconds": tracker.elapsed_seconds,
+        "hosts": dict(tracker.elsewhere.hosts),
+        "devices": dict(tracker.elsewhere.devices),
+        "prefilter": asdict(filtered) if filtered else None,
         "lineage": steps,
         "kernel_file": None if kernel_file is None else str(kernel_file),
     }
@@ -124,6 +130,7 @@ def _found(tracker: Tracker, state: RunState, initial: Candidate, best: Candidat
         f"           found correct on {LEVELS[best.level]}",
         f"  gap to the tight bound of {ms(state.bounds.tight_ms)} closed: {percentage(closed(state))}",
         *_discarded(tracker),
+        *_elsewhere(tracker.elsewhere),
         *([_DRAWS] if best.benchmark.wins_percent(initial.benchmark) is not None else []),
         *([f"  {doubt}"] if doubt else []),
     ]
@@ -133,6 +140,28 @@ def _discarded(tracker: Tracker) -> list[str]:
     counted = [f"{number} {discarded(reason)}" for reason, number in tracker.discarded.most_common()]
     total = f"{tracker.discarded.total()}{_before(tracker, 'discarded')}"
     return [f"  discarded {total}: {', '.join(counted)}"] if counted else []
+
+
+def _elsewhere(found: Elsewhere) -> list[str]:
+    """Return where kernels were judged besides here, and what the pre-filter was good for."""
+    lines = []
+    if found.hosts:
+        hosts = ", ".join(f"{host} {number}" for host, number in found.hosts.most_common())
+        lines.append(f"  judged on {count(len(found.hosts), 'host')}: {hosts}")
+        lines.append(f"  device: {', '.join(found.devices)}")
+    filtered = found.filtered
+    if filtered is not None:
+        rate = filtered.hit_percent
+        timed = "timed" if not filtered.predicted else "timed by a simulator too"
+        told = (
+            f"too few of them {timed} to say more"
+            if rate is None
+            else (
+                f"of its better half {percentage(rate)} were in the better half of the {filtered.timed} {timed}"
+            )
+        )
+        lines.append(f"  the pre-filter held back {count(filtered.held_back, 'kernel')}; {told}")
+    return lines
 
 
 def _before(tracker: Tracker, what: str) -> str:

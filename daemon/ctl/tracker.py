@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from state.events import KernelDiscarded, KernelKept, KernelRefuted, RunForked
+from daemon.views.elsewhere import Elsewhere
+from state.events import EvaluationCompleted, KernelDiscarded, KernelKept, KernelRefuted, RunForked
 from state.fold import RunState, apply
 from state.model import Candidate
 from state.records import Recorded
@@ -32,6 +33,7 @@ class Tracker:
     discarded: Counter[str] = field(default_factory=Counter)
     """How many kernels were discarded, by reason."""
     inherited: Inherited | None = None
+    elsewhere: Elsewhere = field(default_factory=Elsewhere)
 
     def add(self, item: Recorded) -> None:
         """Take in the run's next event."""
@@ -43,6 +45,8 @@ class Tracker:
             self._forked(item, item.event)
         if isinstance(item.event, KernelKept):
             self.kept[item.event.candidate.id] = item.event.candidate
+        if isinstance(item.event, EvaluationCompleted):
+            self.elsewhere.add(item.event)
         if isinstance(item.event, KernelDiscarded):
             self.discarded[item.event.reason] += 1
         if isinstance(item.event, KernelRefuted):

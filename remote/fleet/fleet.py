@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import structlog
 
@@ -22,7 +23,7 @@ from remote.fleet.member import About, Member
 from remote.fleet.seat import Policy, Seat
 from remote.ssh.errors import HostError
 from state.board import HostStanding
-from state.model import EvaluationRequest, Predicted
+from state.model import EvaluationRequest, Predicted, Where
 
 Publish = Callable[[Sequence[HostStanding]], None]
 
@@ -130,7 +131,8 @@ class Fleet:
             if seat.state == "quarantined" and answer.evaluation.benchmark is not None:
                 log.warning("time_not_used", host=seat.address, candidate=request.candidate)
                 continue
-            return answer
+            device = seat.about.device if seat.about else "unknown"
+            return replace(answer, where=Where(host=seat.address, device=device))
 
     async def predict(self, request: PredictionRequest, blobs: Blobs, /) -> Sequence[Predicted]:
         """Predict kernels at home: that takes no device.

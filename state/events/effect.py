@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from state.events.base import EffectEnded, EffectStarted, Event
-from state.model import Digest, ErrorInfo, Evaluation, Experience, Key, Plan, PositiveMs, Reflection
+from state.model import Digest, ErrorInfo, Evaluation, Experience, Key, Plan, PositiveMs, Reflection, Where
 
 
 class PredictionStarted(EffectStarted):
@@ -72,8 +72,8 @@ class EvaluationStarted(EffectStarted):
 class EvaluationCompleted(EffectEnded):
     """The judge's verdict. `cache_key` names (code, problem, toolchain, target); `cached_from` is the
     RUN@SEQ whose verdict was reused, None when the kernel was judged for this event. `predicted_ms` is what
-    the simulator predicted where it decides which kernels are measured; `device_seconds` what it took of a
-    device, None where that follows from `stage_ms`."""
+    the simulator predicted where it decides which kernels are measured, `where` the host, if it was one;
+    `device_seconds` what it took of a device, None where that follows from `stage_ms`."""
 
     version = 4
     type: Literal["EvaluationCompleted"] = "EvaluationCompleted"
@@ -83,6 +83,7 @@ class EvaluationCompleted(EffectEnded):
     stage_ms: dict[str, float] = Field(default_factory=dict)
     device_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     predicted_ms: PositiveMs | None = None
+    where: Where | None = None
 
 
 class EvaluationFailed(EffectEnded):

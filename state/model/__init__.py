@@ -32,7 +32,7 @@ from state.model.calls import (
     seconds,
     usd,
 )
-from state.model.hosts import HostConfig
+from state.model.hosts import HostConfig, Where
 from state.model.judgement import (
     NOBODY,
     PERSON,
@@ -143,6 +143,7 @@ __all__ = [
     "Usage",
     "Usd",
     "Verdict",
+    "Where",
     "canonical_json",
     "digest_of",
     "draw_seed",

@@ -40,5 +40,12 @@ class HostConfig(Frozen):
         return self.address if len(known) == 1 else known
 
 
+class Where(Frozen):
+    """Where a kernel was judged, and what timed it: in words, such as that a simulator stood in."""
+
+    host: str
+    device: str
+
+
 HostEntry = Annotated[HostConfig, WithJsonSchema({"type": "string or table"})]
 """A host in a list of a configuration."""
