@@ -120,6 +120,12 @@ class DaemonConfig(Frozen):
     allow_weak_jail: bool = Field(
         default=False, description="run kernels where neither bubblewrap nor namespaces confine them"
     )
+    host_silence_seconds: float = Field(
+        default=20.0,
+        gt=0,
+        le=86_400,
+        description="how long a host may be without connection before others judge its kernels",
+    )
     ray_address: str | None = Field(
         default=None,
         min_length=1,

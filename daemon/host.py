@@ -43,7 +43,13 @@ def workers_of(home: Path, config: DaemonConfig) -> Workers:
     from remote import registry
 
     def under(settings: DaemonConfig) -> CreateEvaluator:
-        means = registry.Means(home, settings.evaluations, settings.allow_weak_jail, settings.ray_address)
+        means = registry.Means(
+            home,
+            settings.evaluations,
+            settings.allow_weak_jail,
+            settings.ray_address,
+            settings.host_silence_seconds,
+        )
         return partial(registry.create, home=home, means=means)
 
     return Workers(create_evaluator=under(config), create_proposer=proposers.create, under=under)

@@ -37,12 +37,16 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What an evaluator may use: `slots` evaluations at a time on this machine (None: its CPUs)."""
+    """What an evaluator may use: `slots` evaluations at a time on this machine (None: its CPUs).
+
+    A host without a connection for longer than `host_silence_s` loses its evaluations to others.
+    """
 
     home: Path
     slots: int | None = None
     allow_weak_jail: bool = False
     ray_address: str | None = None
+    host_silence_s: float = 20.0
 
 
 def _sim(_: Wanted, means: Means) -> LocalEvaluator:

@@ -27,7 +27,7 @@ from daemon.ctl.words import (
     typed,
 )
 from daemon.views import as_json as as_view
-from daemon.views.elsewhere import Elsewhere
+from daemon.views.elsewhere import Elsewhere, Filtered
 from daemon.views.run import percent, run_view
 from state.fold import RunState
 from state.model import Candidate
@@ -151,17 +151,16 @@ def _elsewhere(found: Elsewhere) -> list[str]:
         lines.append(f"  device: {', '.join(found.devices)}")
     filtered = found.filtered
     if filtered is not None:
-        rate = filtered.hit_percent
-        timed = "timed" if not filtered.predicted else "timed by a simulator too"
-        told = (
-            f"too few of them {timed} to say more"
-            if rate is None
-            else (
-                f"of its better half {percentage(rate)} were in the better half of the {filtered.timed} {timed}"
-            )
-        )
-        lines.append(f"  the pre-filter held back {count(filtered.held_back, 'kernel')}; {told}")
+        lines.append(f"  the pre-filter held back {count(filtered.held_back, 'kernel')}; {_hits(filtered)}")
     return lines
+
+
+def _hits(filtered: Filtered) -> str:
+    """Return how often the pre-filter was right, as far as anybody knows."""
+    timed = f"the {filtered.timed} timed" + (", by a simulator too" if filtered.predicted else "")
+    if filtered.hit_percent is None:
+        return f"{timed} are too few to say more"
+    return f"of its better half {percentage(filtered.hit_percent)} were in the better half of {timed}"
 
 
 def _before(tracker: Tracker, what: str) -> str:

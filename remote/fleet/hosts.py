@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from remote.evaluator import Blobs, EvaluationAnswer
 from remote.fleet.fleet import Fleet
 from remote.fleet.member import About
 from remote.local import LocalEvaluator
+from remote.ssh.errors import LinkLostError
 from remote.ssh.evaluator import HostEvaluator
 from remote.ssh.facts import DeviceFacts
 from remote.ssh.jobs import Jobs
@@ -27,11 +29,21 @@ TARGETS = {"trn1": "trn1", "inf2": "trn1", "trn2": "trn2"}
 """Whose kernels run on an instance, by what its type begins with: the devices that a problem can be for."""
 
 
+LOOK_S = 0.5
+CANCEL_S = 2.0
+"""How long ending an evaluation may hold up going on with another host."""
+
+
 class SshHost:
     """A member that is reached over SSH. Each time it is reached it is asked anew what it is."""
 
-    def __init__(self, jobs: Jobs, *, local: LocalEvaluator, allow_weak_jail: bool = False) -> None:
+    def __init__(
+        self, jobs: Jobs, *, local: LocalEvaluator, allow_weak_jail: bool = False, silence_s: float = 20.0
+    ) -> None:
+        """`silence_s`: a host without a connection for longer loses its evaluations to others."""
         self._jobs = jobs
+        self._silence_s = silence_s
+        self._left: set[asyncio.Task[EvaluationAnswer]] = set()
         self._make = partial(
             HostEvaluator, jobs, address=self.address, local=local, allow_weak_jail=allow_weak_jail
         )
@@ -53,7 +65,26 @@ class SshHost:
         return about(self._jobs.host, facts, toolchain=evaluator.toolchain(), slots=evaluator.host.cpus)
 
     async def evaluate(self, request: EvaluationRequest, blobs: Blobs, /) -> EvaluationAnswer:
-        return await self._evaluator.evaluate(request, blobs)
+        """Judge one candidate, unless the connection is gone for too long: others may judge it sooner.
+
+        Jobs there end with their leases. What they would still answer is not used.
+
+        Raises:
+            LinkLostError: the connection was gone for longer than may be.
+            InfrastructureError: no verdict could be reached.
+        """
+        work = asyncio.create_task(self._evaluator.evaluate(request, blobs))
+        self._left.add(work)
+        work.add_done_callback(self._left.discard)
+        try:
+            while not (await asyncio.wait({work}, timeout=LOOK_S))[0]:
+                silent_s = self._jobs.link.silent_s or 0.0
+                if not self._jobs.link.stands and silent_s > self._silence_s:
+                    raise LinkLostError(f"{self.address}: nothing was heard of it for {silent_s:.0f} s")
+            return work.result()
+        finally:
+            work.cancel()
+            await asyncio.wait({work}, timeout=CANCEL_S)
 
     async def calibrate(self) -> float:
         return await self._evaluator.calibrate()
@@ -84,7 +115,12 @@ def fleet_of(wanted: Wanted, means: Means, *, local: LocalEvaluator) -> Fleet:
         BadHostError: an address is none.
     """
     members = [
-        SshHost(Jobs(Link(host_of(one), home=means.home)), local=local, allow_weak_jail=means.allow_weak_jail)
+        SshHost(
+            Jobs(Link(host_of(one), home=means.home)),
+            local=local,
+            allow_weak_jail=means.allow_weak_jail,
+            silence_s=means.host_silence_s,
+        )
         for one in wanted.hosts
     ]
 

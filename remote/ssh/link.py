@@ -88,6 +88,11 @@ class Link:
         """How long ago the host was last known to be there; None if it never was."""
         return None if self._heard is None else time.monotonic() - self._heard
 
+    @property
+    def stands(self) -> bool:
+        """Whether there is a connection, as far as is known here."""
+        return self._connection is not None and not self._connection.is_closed()
+
     def heard(self) -> None:
         """Say that something has come from the host just now."""
         self._heard = time.monotonic()
