@@ -169,8 +169,9 @@ class Server:
         return {}, b""
 
     def _cancel(self, header: Header) -> tuple[Header, bytes]:
-        Job(self._place, header["key"]).release(self._client)
-        return {}, b""
+        job = Job(self._place, header["key"])
+        job.release(self._client)
+        return {"wanted": bool(job.wanted())}, b""
 
     def _fetch(self, header: Header) -> tuple[Header, bytes]:
         job, name = Job(self._place, header["key"]), str(header["name"])

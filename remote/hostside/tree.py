@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Callable, NamedTuple
 
 MARK_VARIABLE = "NKI_KERNEL_AGENT_JOB"
-END_S = 10.0  # killed processes are gone in milliseconds, unless a device or a disk holds them
+END_S = 5.0  # killed processes are gone in milliseconds, unless a device or a disk holds them
 _SET_PDEATHSIG = 1
 _SET_CHILD_SUBREAPER = 36
 _STOP_ROUNDS = 20

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -49,22 +50,24 @@ class Caller:
         return self._facts
 
     async def persist(self, work: Callable[[], Awaitable[_Found]], patience_s: float) -> _Found:
-        """Do `work`, again whenever the link breaks, until the host was silent for `patience_s`.
+        """Do `work`, again whenever the link breaks, until the host has answered nothing for `patience_s`.
 
         Raises:
-            HostUnreachableError: it was; at once if it was never heard at all.
+            HostUnreachableError: it has not; at once if it cannot be reached and never was.
         """
-        failures = 0
+        failures, since = 0, time.monotonic()
         while True:
             try:
                 return await work()
             except (LinkLostError, HostUnreachableError) as error:
-                silent = self.link.silent_s
-                if silent is None:
+                silent_s = self.link.silent_s
+                if silent_s is None and isinstance(error, HostUnreachableError):
                     raise
-                if silent > patience_s:
+                waited_s = time.monotonic() - since
+                silent_s = waited_s if silent_s is None else min(silent_s, waited_s)
+                if silent_s > patience_s:
                     raise HostUnreachableError(
-                        f"{self.link.host.address}: out of reach for {silent:.0f} s: {error.message}"
+                        f"{self.link.host.address}: out of reach for {silent_s:.0f} s: {error.message}"
                     ) from error
             await asyncio.sleep(min(self.link.timing.pause_s(failures), patience_s / 4))
             failures += 1

@@ -119,7 +119,6 @@ class Channel:
         buffer = bytearray()
         try:
             while data := await self._process.stdout.read(_READ_BYTES):
-                self._link.heard()
                 buffer += data
                 if not self._spoken.done() and not self._first_word(buffer):
                     continue
@@ -146,17 +145,21 @@ class Channel:
 
     async def _never_spoke(self, end: HostError) -> None:
         """Tell a worker that is missing from a link that broke: only the first has an exit status."""
+        if not isinstance(end, LinkLostError):
+            self._spoken.set_exception(end)
+            return
         with contextlib.suppress(asyncssh.Error, OSError, TimeoutError):
             async with asyncio.timeout(_SPEAK_S):
                 await self._process.wait_closed()
         status = self._process.exit_status
         said = self._said.decode("utf-8", "replace")
-        if isinstance(end, LinkLostError) and status is not None:
+        if status is not None:
             self._spoken.set_exception(SilentWorkerError(status, said))
         else:
             self._spoken.set_exception(end)
 
     def _hand_out(self, header: dict[str, Any], payload: bytes) -> None:
+        self._link.heard()
         answer = self._asked.get(header.get("id", 0)) if isinstance(header.get("id"), int) else None
         if answer is not None and not answer.done():
             answer.set_result((header, payload))

@@ -217,7 +217,9 @@ class Jobs:
         if channel is None:
             return
         with contextlib.suppress(HostError):
-            await channel.ask("cancel", within_s=_CANCEL_S, key=key)
+            answer, _ = await channel.ask("cancel", within_s=_CANCEL_S, key=key)
+            if answer.get("wanted") is not False:
+                return  # by another home, which then forgets it
             await channel.ask("wait", within_s=_CANCEL_S, key=key)
             await channel.ask("forget", within_s=_CANCEL_S, key=key)
 

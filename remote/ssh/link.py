@@ -85,7 +85,7 @@ class Link:
 
     @property
     def silent_s(self) -> float | None:
-        """How long ago the host was last known to be there; None if it never was."""
+        """How long ago the host last answered something; None if it never did."""
         return None if self._heard is None else time.monotonic() - self._heard
 
     @property
@@ -94,7 +94,7 @@ class Link:
         return self._connection is not None and not self._connection.is_closed()
 
     def heard(self) -> None:
-        """Say that something has come from the host just now."""
+        """Say that the host has answered just now."""
         self._heard = time.monotonic()
 
     async def run(self, argv: Sequence[str], *, stdin: bytes = b"", deadline_s: float) -> Ran:
@@ -173,7 +173,6 @@ class Link:
                     break
             assert self._connection is not None
             self.connections += 1
-            self.heard()
             return self._connection
 
     async def _connect(self) -> asyncssh.SSHClientConnection:

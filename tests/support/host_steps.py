@@ -72,6 +72,21 @@ def spawning(folder: Path) -> None:
     time.sleep(3600)
 
 
+def escaping(folder: Path) -> None:
+    """Leaves a child that is another user's."""
+    job = _begin(folder)
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        os.setresuid(54321, 54321, 54321)
+        time.sleep(3600)
+        os._exit(0)
+    Path(job["pids"]).write_text(f"{pid}\n")
+    while Path(f"/proc/{pid}").stat().st_uid != 54321:
+        time.sleep(0.01)
+    _answer(folder, "escaped")
+
+
 def failing(folder: Path) -> None:
     _begin(folder)
     raise RuntimeError("this step fails")
@@ -103,5 +118,5 @@ def odd(folder: Path) -> None:
 
 
 STEPS: dict[str, Callable[[Path], None]] = {
-    step.__name__: step for step in (echo, gated, spawning, failing, filling, odd)
+    step.__name__: step for step in (echo, gated, spawning, escaping, failing, filling, odd)
 }
