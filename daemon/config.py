@@ -80,9 +80,9 @@ def _window(text: str) -> str:
 
 
 def _open_address(url: str | None) -> str | None:
-    """Refuse an address with a user or a password in it: configurations are logged, and so would they be."""
-    if url is not None and "@" in url.partition("//")[2].partition("/")[0]:
-        raise ValueError("an address holds no user and no password; a key is given by key_file or a variable")
+    """Refuse an address with what may be a secret: configurations are logged, and so would that be."""
+    if url is not None and ("@" in url.partition("//")[2].partition("/")[0] or "?" in url or "#" in url):
+        raise ValueError("an address holds no user, no password and no query; a key is given by key_file")
     return url
 
 

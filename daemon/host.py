@@ -129,7 +129,7 @@ async def work_on(
     pulse = Pulse(notifier, parts, _describing(event_log, space))
     leaving = announcing_stop(notifier, stop, lambda: supervisor.grace_seconds)
     try:
-        await meter.look()  # before anything is done
+        await meter.begin()
         sides = (
             space.watch(),
             inbox.watch(),

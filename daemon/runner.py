@@ -251,12 +251,12 @@ class Runner:
                     return
                 try:
                     async with self._on_device(run, key, evaluator) as use:
-                        judged = await use.within(self._judge(key, evaluator, request, cache_key))
+                        judging = self._judge(key, evaluator, request, cache_key)
+                        judged = await use.within(judging, lambda error: _unjudged(key, error))
                         told = Outcome(use.told(judged.events), judged.blobs)
                         await self._record(run, told, beside=use.ending(told.events))
                 except RoleError as error:  # no time on devices is left
-                    failed = EvaluationFailed(key=str(key), error=error.info, tries=1)
-                    await self._record(run, Outcome((failed,)))
+                    await self._record(run, _unjudged(key, error))
 
     def _on_device(self, run: str, key: EffectKey, evaluator: Evaluator) -> AbstractAsyncContextManager[Use]:
         """Hold what an evaluation may take of a device: all its tries together."""
@@ -366,6 +366,10 @@ def _as_asked(answer: EvaluationAnswer, request: EvaluationRequest) -> Evaluatio
         text = f"the evaluator answered at the level {level}, {request.level} or more was asked for"
         raise InfrastructureError("level_too_low", text, retryable=False)
     return replace(answer, evaluation=found[1])
+
+
+def _unjudged(key: EffectKey, error: RoleError) -> Outcome:
+    return Outcome((EvaluationFailed(key=str(key), error=error.info, tries=1),))
 
 
 def _judged(key: EffectKey, cache_key: str, answer: EvaluationAnswer) -> Outcome:

@@ -74,8 +74,12 @@ class Account:
 
     @property
     def percent(self) -> float:
-        """How much of the cap is spent or held; all of it where the cap is 0."""
-        return 100.0 * (self.spent + self.held) / self.cap if self.cap else 100.0
+        """How much of the cap is spent or held; all of it where the cap is 0.
+
+        Of time on devices it is what is spent: evaluations hold far more of it than they take.
+        """
+        taken = self.spent if self.resource in ON_DEVICES else self.spent + self.held
+        return 100.0 * taken / self.cap if self.cap else 100.0
 
     def short(self) -> BudgetShort:
         """Return the event that says so."""

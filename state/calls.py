@@ -21,6 +21,7 @@ from state.events import (
     CallStarted,
     EffectEnded,
     EvaluationCompleted,
+    EvaluationFailed,
 )
 from state.model import (
     PREFILTER_STAGE,
@@ -33,6 +34,7 @@ from state.model import (
     Tokens,
     Usage,
     Verdict,
+    seconds,
     usd,
 )
 from state.run import IllegalEvent, OpenEffect, RunState, evolve, require_live
@@ -167,6 +169,8 @@ def used(state: RunState, event: EffectEnded, effect: OpenEffect | None) -> dict
     """
     if isinstance(event, EvaluationCompleted):
         return {"device_seconds": _on_device(state, event)}
+    if isinstance(event, EvaluationFailed):
+        return {"device_seconds": seconds(state.device_seconds + event.device_seconds)}
     left = effect.held if effect is not None else Amount()
     if left.calls == 0:
         return {}

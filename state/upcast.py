@@ -93,6 +93,7 @@ UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("EvaluationCompleted", 1): _no_draws,
     ("EvaluationCompleted", 2): _nothing_else,
     ("EvaluationCompleted", 3): _nothing_else,
+    ("EvaluationFailed", 1): _nothing_else,
     ("KernelKept", 1): _no_draws,
     ("KernelDiscarded", 1): _no_draws,
     ("BeamSelected", 1): _no_draws,

@@ -26,6 +26,7 @@ HIDDEN = "[hidden]"
 _LIKE_KEYS = re.compile(
     r"""
     (?<=://)[^\s/@"']+(?=@)  # as addresses have a user and a password
+    | (?<=[?&;\#])(?:[A-Za-z_-]*(?:key|token|secret|password)=)[^&\s"'#]+  # as queries have keys
     | \b(?:sk|pk|rk|fw|gsk|xai|hf|key)[-_][A-Za-z0-9_\-*.]{8,}  # as vendors begin their keys, also shortened
     | (?i:\bbearer\s+)[^\s"',;]{4,}
     | (?i:\b(?:x-api-key|api[-_]?key|authorization)\b["']?\s*[:=]\s*["']?(?:bearer\s+)?)[^\s"',;}]{4,}

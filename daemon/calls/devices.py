@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+from agent_core.roles import RoleError
 from daemon.calls.errors import no_budget
 from daemon.calls.till import Till, Time
-from state.events import EvaluationCompleted, Event
+from state.events import EvaluationCompleted, EvaluationFailed, Event
 from state.model import Amount, Resource, seconds
 from state.records import NewEvent
 
@@ -26,50 +27,46 @@ class Use:
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
 
-    async def within(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do the work in the time that is held.
-
-        Raises:
-            RoleError: `budget`: it takes longer than that.
-        """
+    async def within(self, work: Coroutine[Any, Any, T], otherwise: Callable[[RoleError], T]) -> T:
+        """Do the work in the time that is held; return what it comes to `otherwise`, told of the budget."""
         if self._time is None:
             return await work
         try:
             async with asyncio.timeout(self._time.seconds):
                 return await work
         except TimeoutError:
-            raise no_budget(Resource.DEVICE_SECONDS.value) from None
+            return otherwise(no_budget(Resource.DEVICE_SECONDS.value))
 
-    def took(self, event: EvaluationCompleted) -> float:
-        """Return the seconds that a verdict took of a device: what was predicted took none."""
+    def told(self, events: Iterable[Event]) -> tuple[Event, ...]:
+        """Return an evaluation's events, its outcome with what it took of a device."""
+        return tuple(map(self._noted, events)) if self._time is not None else tuple(events)
+
+    def _noted(self, event: Event) -> Event:
+        if isinstance(event, EvaluationCompleted | EvaluationFailed):
+            return event.model_copy(update={"device_seconds": self._took(event)})
+        return event
+
+    def _took(self, event: EvaluationCompleted | EvaluationFailed) -> float:
+        """Return the seconds: what was predicted took none, and what has no verdict all that passed."""
+        if isinstance(event, EvaluationFailed):
+            return self._elapsed()
         timed = event.evaluation.benchmark
         if timed is not None and timed.predicted:
             return 0.0
         return seconds(min(self._most(), sum(event.stage_ms.values()) / 1000))
 
-    def told(self, events: Iterable[Event]) -> tuple[Event, ...]:
-        """Return an evaluation's events, its verdict with what it took."""
-        if self._time is None:
-            return tuple(events)
-        return tuple(
-            one.model_copy(update={"device_seconds": self.took(one)})
-            if isinstance(one, EvaluationCompleted)
-            else one
-            for one in events
-        )
-
     def ending(self, events: Iterable[Event]) -> list[NewEvent]:
-        """Return what settles the use, to be logged beside these events of it."""
+        """Return what settles the use, to be logged beside these events, which say what it took."""
         if self._till is None or self._time is None:
             return []
-        verdicts = [one for one in events if isinstance(one, EvaluationCompleted)]
-        took = sum(self.took(one) for one in verdicts) if verdicts else self._elapsed()
+        outcomes = [one for one in events if isinstance(one, EvaluationCompleted | EvaluationFailed)]
+        took = seconds(sum(one.device_seconds or 0.0 for one in outcomes))
         time, self._time = self._time, None
         self._settled = True
         return [self._till.ending(time, Amount(device_seconds=took))]
 
     async def close(self, run: str) -> None:
-        """Settle what is held still, at all that passed: there is no verdict. Who waits looks again."""
+        """Settle what is held still, at all that passed: there is no outcome. Who waits looks again."""
         if self._till is not None and self._time is not None:
             time, took = self._time, self._elapsed()
             self._time = None

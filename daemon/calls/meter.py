@@ -53,6 +53,11 @@ class Meter:
         finally:
             await self.end()
 
+    async def begin(self) -> None:
+        """Settle what a process before this one left; then look, before anything is done."""
+        await self._till.settle_lost()
+        await self.look()
+
     async def look(self) -> None:
         """Settle a while that is over, and hold another one while any run is under way."""
         runs = self._log.runs() if self._capped() else ()

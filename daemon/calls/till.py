@@ -234,7 +234,6 @@ class Till:
         while True:
             freed = self._freed
             async with self._turn:
-                await self._settle_lost()
                 state = self._log.state(run)
                 if not _runs(state):
                     raise Held
@@ -254,7 +253,6 @@ class Till:
     async def hold_time(self, most_seconds: float) -> Time | None:
         """Hold a while in which runs are under way, of at most so long; None where nothing is left today."""
         async with self._turn:
-            await self._settle_lost()
             found = [one for one in self.day_accounts() if one.resource is Resource.DAY_SECONDS]
             left = min((one.left for one in found), default=most_seconds)
             if left <= 0.0:
@@ -271,7 +269,7 @@ class Till:
         await self._log.append([NewEvent(SYSTEM_STREAM, reserved)])
         return name
 
-    async def _settle_lost(self) -> None:
+    async def settle_lost(self) -> None:
         """Charge what processes before this one held and never settled: nobody knows how much it took."""
         day = self._log.system().day
         lost = [
@@ -357,8 +355,12 @@ class Till:
     # --- days --------------------------------------------------------------------------------------
 
     def may_go_on(self, run: str) -> bool:
-        """Return whether a run that waits for a day with room should try again: another day, other caps."""
-        return self._waiting.get(run) != (self.today, self._caps)
+        """Return whether a run that waits for a day with room should try again: another day, other caps.
+
+        What is used up has no room, whoever waited for it: a process before this one may have.
+        """
+        used_up = any(one.spent >= one.cap for one in self.day_accounts())
+        return not used_up and self._waiting.get(run) != (self.today, self._caps)
 
 
 def _runs(state: RunState) -> bool:

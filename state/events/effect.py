@@ -87,11 +87,16 @@ class EvaluationCompleted(EffectEnded):
 
 
 class EvaluationFailed(EffectEnded):
-    """The infrastructure failed, after `tries` tries; never counted against the candidate."""
+    """The infrastructure failed, after `tries` tries; never counted against the candidate.
 
+    `device_seconds` are those that it took of a device all the same, as far as that was noted.
+    """
+
+    version = 2
     type: Literal["EvaluationFailed"] = "EvaluationFailed"
     error: ErrorInfo
     tries: int = Field(ge=1)
+    device_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 
 
 class ProfileRecorded(Event):

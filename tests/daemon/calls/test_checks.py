@@ -132,7 +132,15 @@ def test_prices_and_windows_of_one_s_own_are_checked_when_they_are_read(home):
     assert load(home, {}, {"daemon.prices": ["local/m=1/0.1/2"]}).config.daemon.prices
 
 
-@pytest.mark.parametrize("url", ["http://me:hunter2@gate.example/v1", "ftp://me:hunter2@gate.example"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://me:hunter2@gate.example/v1",
+        "ftp://me:hunter2@gate.example",
+        "http://gate.example/v1?api_key=hunter2&x=1",
+        "http://gate.example/v1#token=hunter2",
+    ],
+)
 def test_an_address_with_a_password_is_refused_without_telling_it(home, url):
     with pytest.raises(ConfigError, match=r"daemon\.local\.base_url") as refused:
         load(home, {}, {"daemon.local.base_url": url})

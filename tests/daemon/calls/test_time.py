@@ -78,7 +78,7 @@ async def test_without_a_cap_nothing_is_held(event_log):
     run = await submitted(event_log)
     assert await till_of(event_log).hold_device(run, "k", 600.0) is None
     async with on_device(None, run, "k", 600.0) as use:
-        assert await use.within(asyncio.sleep(0, "done")) == "done"
+        assert await use.within(asyncio.sleep(0, "done"), str) == "done"
         assert use.ending([]) == []
     assert event_log.system().day is None
 
@@ -144,6 +144,8 @@ async def test_what_a_killed_process_held_is_charged_whole_by_the_next(event_log
     run = await submitted(event_log)
     await till_of(event_log, device_seconds=1000.0).hold_device(run, "k1", 300.0)
     again = till_of(event_log, device_seconds=1000.0)
+    await Meter(event_log, again).begin()
+    assert device_day(event_log) == (300.0, 0.0)
     assert (await again.hold_device(run, "k1", 300.0)).seconds == 300.0
     assert device_day(event_log) == (300.0, 300.0)
 
@@ -154,7 +156,7 @@ async def test_marks_of_the_day_are_told_once_a_day_whoever_tells_them(event_log
         till = till_of(event_log, device_seconds=100.0)
         await till.release(await till.hold_device(run, "k", 30.0), Amount(device_seconds=30.0))
     till = till_of(event_log, Clock(NOON + DAY), device_seconds=100.0)
-    await till.hold_device(run, "k", 55.0)
+    await till.release(await till.hold_device(run, "k", 99.0), Amount(device_seconds=55.0))
     told = [(one.resource, one.percent) for one in of(event_log, SYSTEM_STREAM, BudgetWarned)]
     assert told == [(Resource.DAY_DEVICE_SECONDS, 50), (Resource.DAY_DEVICE_SECONDS, 50)]
 
@@ -221,6 +223,29 @@ async def test_a_run_ends_when_its_own_devices_are_used_up(event_log):
     assert state.device_seconds == 35.0
     failed = of(event_log, run, EvaluationFailed)
     assert {one.error.code for one in failed} == {"budget"}
+
+
+async def test_an_evaluation_that_takes_longer_than_is_left_is_broken_off_and_charged(event_log):
+    class Endless(FakeEvaluator):
+        async def evaluate(self, request, blobs, /):
+            await asyncio.Event().wait()
+
+    daemon = models.daemon_config(evaluation_seconds=3600.0)
+    run = await carried(event_log, Endless(), {"cap_device_seconds": 1.0}, daemon)
+    (failed,) = of(event_log, run, EvaluationFailed)
+    assert (failed.error.code, failed.device_seconds) == ("budget", 1.0)
+    state = event_log.state(run)
+    assert (state.status, state.device_seconds) == (RunStatus.COMPLETED, 1.0)
+    day = event_log.system().day
+    assert (day.spent.device_seconds, day.held) == (1.0, {})
+
+
+async def test_a_day_that_is_used_up_has_no_room_for_runs_of_another_life_either(event_log):
+    run, till = await submitted(event_log), till_of(event_log, device_seconds=100.0)
+    await till.release(await till.hold_device(run, "k1", 100.0), Amount(device_seconds=100.0))
+    assert not till_of(event_log, device_seconds=100.0).may_go_on(run)
+    assert till_of(event_log, device_seconds=101.0).may_go_on(run)
+    assert till_of(event_log, Clock(NOON + DAY), device_seconds=100.0).may_go_on(run)
 
 
 async def test_what_is_predicted_takes_no_device(event_log):
