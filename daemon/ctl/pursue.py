@@ -25,6 +25,7 @@ from daemon.verbs import Resume, run_id
 from daemon.views import as_json as as_view
 from daemon.views.run import run_view
 from state.errors import NoLog, ReadModelsStale
+from state.fold import RunState
 from state.model import RunStatus
 from state.output import check_output
 from state.reader import LogReader
@@ -169,12 +170,21 @@ def _finish(
         return exits.INTERRUPTED
     with LogReader.open(session.home) as reader:
         kernel_file = write_best(reader, session.home, tracker.run, tracker.state, output)
-    told = as_text(tracker, kernel_file)
-    session.emit({**as_json(tracker, kernel_file), **more}, f"{told}\n{text}" if text else told)
+    told, fruitless = as_text(tracker, kernel_file), tracker.questions.fruitless()
+    failure = {} if fruitless is None else {"failure": fruitless}
+    session.emit({**as_json(tracker, kernel_file), **failure, **more}, f"{told}\n{text}" if text else told)
+    if fruitless is not None:
+        click.echo(f"{tracker.run}: {fruitless}", err=True)
     if hosted:
         _tell_left(session, tracker.run)
-    found = tracker.state.status is RunStatus.COMPLETED and tracker.state.best is not None
-    return exits.OK if found else exits.FAILURE
+    return exits.OK if _found(tracker.state, asked_in_vain=fruitless is not None) else exits.FAILURE
+
+
+def _found(state: RunState, *, asked_in_vain: bool) -> bool:
+    """Whether a run came to something: where its questions came to nothing, only a gain is that."""
+    if state.status is not RunStatus.COMPLETED or state.best is None or state.initial is None:
+        return False
+    return not asked_in_vain or state.best.id != state.initial.id
 
 
 def _tell_left(session: Session, run: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from daemon.ctl.questions import Questions
 from daemon.views.elsewhere import Elsewhere
 from state.events import EvaluationCompleted, KernelDiscarded, KernelKept, KernelRefuted, RunForked
 from state.fold import RunState, apply
@@ -34,6 +35,7 @@ class Tracker:
     """How many kernels were discarded, by reason."""
     inherited: Inherited | None = None
     elsewhere: Elsewhere = field(default_factory=Elsewhere)
+    questions: Questions = field(default_factory=Questions)
 
     def add(self, item: Recorded) -> None:
         """Take in the run's next event."""
@@ -43,6 +45,7 @@ class Tracker:
         self.latest_us = item.ts_us
         if isinstance(item.event, RunForked):
             self._forked(item, item.event)
+        self.questions.add(self.state, item.event)
         if isinstance(item.event, KernelKept):
             self.kept[item.event.candidate.id] = item.event.candidate
         if isinstance(item.event, EvaluationCompleted):
@@ -58,6 +61,7 @@ class Tracker:
         if event.rebase is not None:
             self.kept.clear()
             self.discarded.clear()
+        self.questions = Questions()
         self.inherited = Inherited(self.state.round if self.state else 0, self.discarded.total())
 
     @property

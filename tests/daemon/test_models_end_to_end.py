@@ -39,8 +39,10 @@ def problem(tmp_path: Path) -> Path:
     return folder
 
 
-def optimise(home: Path, problem: Path, address: str, rounds: int) -> subprocess.CompletedProcess[str]:
-    settings = [*SETTINGS, f"daemon.local.base_url={address}"]
+def optimise(
+    home: Path, problem: Path, address: str, rounds: int, *more: str
+) -> subprocess.CompletedProcess[str]:
+    settings = [*SETTINGS, f"daemon.local.base_url={address}", *more]
     return subprocess.run(
         [
             *(sys.executable, "-m", "daemon.ctl", "--home", str(home), "run", "--problem", str(problem)),
@@ -84,3 +86,15 @@ def test_a_model_s_kernels_are_judged_repaired_kept_and_learnt_from(home, proble
     assert len(bought) == sum(model.asked.values())
     assert KEY not in done.stdout + done.stderr
     assert not any(KEY in json.dumps(one.model_dump(mode="json")) for one in told)
+
+
+def test_a_run_of_which_no_question_was_answered_fails_and_says_why(home, problem):
+    with LlmServer(lambda _: Reply()) as server:
+        pass  # nobody is there any more
+    done = optimise(home, problem, server.openai, 1, "daemon.local.patience_seconds=0.001")
+    assert done.returncode == 1, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["state"], told["reason"], told["best"]) == ("completed", "no_proposals", "r0.b0.p0.k0.f0")
+    assert told["failure"] in done.stderr
+    assert "no question to a model was answered: llm_transport: local/simulated could not be" in done.stderr
+    assert f"http://127.0.0.1:{server.port} cannot be reached" in done.stderr
