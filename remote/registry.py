@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 from remote.errors import UnknownEvaluatorError
 from remote.evaluator import Evaluator
-from state.model import HostConfig, RunConfig
+from state.model import HostConfig, RunConfig, ScoreConfig
+
+_NO_SCORE = ScoreConfig()
 
 if TYPE_CHECKING:
     from remote.local import LocalEvaluator
@@ -19,20 +21,24 @@ if TYPE_CHECKING:
 class Wanted:
     """What of a run's configuration decides which evaluator it needs; equal ones can share it.
 
-    `hosts`, `host_tags` and `prefilter` are those of an evaluator that uses hosts, and empty for others.
+    `hosts`, `host_tags`, `prefilter` and `score` are those of an evaluator that uses hosts, and empty for
+    others.
     """
 
     kind: str
     hosts: tuple[HostConfig, ...] = ()
     host_tags: frozenset[str] = frozenset()
     prefilter: Literal["sim"] | None = None
+    score: ScoreConfig = _NO_SCORE
 
     @classmethod
     def of(cls, config: RunConfig) -> Wanted:
         """Return what a run with this configuration wants."""
         if config.evaluator not in ON_HOSTS:
             return cls(config.evaluator)
-        return cls(config.evaluator, config.hosts, frozenset(config.host_tags), config.prefilter)
+        return cls(
+            config.evaluator, config.hosts, frozenset(config.host_tags), config.prefilter, config.score
+        )
 
 
 @dataclass(frozen=True, slots=True)

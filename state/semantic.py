@@ -62,7 +62,7 @@ _NOT_SEMANTIC = {
 _ONLY_IF_SET = ("prompts", "pending_prompts", "sequences", "experiences", "techniques", "models")
 """What runs of before did not have: their hashes are as they were."""
 
-_NOT_OF_OLD = ("llm", "cap_tokens", "cap_calls", "cap_seconds", "cap_device_seconds", "prefilter")
+_NOT_OF_OLD = ("llm", "cap_tokens", "cap_calls", "cap_seconds", "cap_device_seconds", "prefilter", "score")
 """Settings that runs of before did not have, left out where they are what they would have been."""
 
 _PLAIN = RunConfig().model_dump(mode="json", include=set(_NOT_OF_OLD))

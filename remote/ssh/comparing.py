@@ -63,7 +63,7 @@ class Comparer:
                 while True:
                     path.write_bytes(await _pieces(run, steps, ran, seed, pieces))
                     told = Shown(file=str(path), pieces=tuple(pieces), seed=seed, ended=ran.ended)
-                    outcome = await self._judged(run, found, told, compiled)
+                    outcome = await self._judged(run, found, told, compiled, address=steps.address)
                     if isinstance(outcome, Outcome):
                         run.stage_ms.update(outcome.stage_ms)
                         return outcome
@@ -81,7 +81,7 @@ class Comparer:
         return pieces, shown.seed_of(secret, compiled.digest, ran.outputs)
 
     async def _judged(
-        self, run: Run, found: References, told: Shown, compiled: Compiled
+        self, run: Run, found: References, told: Shown, compiled: Compiled, *, address: str
     ) -> Outcome | tuple[int, ...]:
         job = job_of(run, found, self._local.references.secret, shown=told, device=compiled.device)
         try:
@@ -90,6 +90,8 @@ class Comparer:
             if error.code == "bad_reference":
                 # A file of the cache may be damaged; the next attempt starts from the reference itself.
                 self._local.references.forget(run.problem, run.request.size)
+            if error.code == "bad_pieces":
+                raise HostProtocolError(f"{address}: {error.message}") from error
             raise
 
 

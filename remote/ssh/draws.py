@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from remote.errors import InfrastructureError
 from remote.judge.job import Draws
 from remote.pool import WorkerPool
+from remote.ssh.errors import HostInputsError
 from remote.ssh.steps import LONG_S, Steps, drawing_of
 from seeds.spec import ProblemSpec
 
@@ -34,7 +34,8 @@ class DrawnInputs:
         """Have the host draw these sets, unless it did, and compare them.
 
         Raises:
-            InfrastructureError: host_inputs: it draws others. Or the host could not be asked.
+            HostInputsError: it draws others.
+            InfrastructureError: the host could not be asked.
         """
         drawing = drawing_of(spec, size)
         fresh = [name for name in sets if (steps.address, drawing["key"], name) not in self._agreed]
@@ -50,7 +51,7 @@ class DrawnInputs:
                 f"{steps.address}: NumPy {theirs} there draws other inputs than the one here (sets "
                 f"{', '.join(wrong[:3])}); install the same version there"
             )
-            raise InfrastructureError("host_inputs", text, retryable=False)
+            raise HostInputsError(text)
         self._agreed |= {(steps.address, drawing["key"], name) for name in fresh}
 
     async def _own(self, spec: ProblemSpec, size: str, key: str, sets: Sequence[str]) -> Digests:

@@ -15,6 +15,12 @@ InfrastructureError
     |-- HostProtocolError     host_protocol      it answers what the protocol does not know
     |-- HostLacksError        host_lacks         it no longer has an input that was sent to it
     |-- HostQueueError        host_queue         no core became free in time
+    |-- HostInputsError       host_inputs        it draws other inputs than this machine
+    |-- HostDisagreesError    host_disagrees     the model there says something else than the same one here
+    |-- HostStepError         host_step          a step of an evaluation ended there without an answer
+    |-- HostInputsError       host_inputs        it draws other inputs than this machine
+    |-- HostDisagreesError    host_disagrees     the model there says something else than the same one here
+    |-- HostStepError         host_step          a step of an evaluation ended there without an answer
     `-- HostWorkerError       host_worker        the worker there failed
 """
 
@@ -130,3 +136,22 @@ class HostWorkerError(HostError):
     """The worker on the host failed."""
 
     kind = "host_worker"
+
+
+class HostInputsError(HostError):
+    """The host draws other inputs than this machine: its NumPy is another one."""
+
+    kind = "host_inputs"
+    permanent = True
+
+
+class HostDisagreesError(HostError):
+    """The performance model says something else on the host than here."""
+
+    kind = "host_disagrees"
+
+
+class HostStepError(HostError):
+    """A step of an evaluation ended on the host without an answer."""
+
+    kind = "host_step"

@@ -20,14 +20,24 @@ from remote.errors import InfrastructureError
 from remote.evaluator import Blobs, EvaluationAnswer, PredictionRequest
 from remote.judge.job import Outcome
 from remote.local import LocalEvaluator
-from remote.ssh import devices
+from remote.ssh import devices, score
 from remote.ssh.comparing import Comparer
 from remote.ssh.devices import Device
 from remote.ssh.facts import DeviceFacts, read
 from remote.ssh.job import HostFacts
 from remote.ssh.steps import DEVICE_S, SHORT_S, JobsLike, StepEndedError, Steps
 from seeds.faults import REDUCED
-from state.model import PERSON, TRUSTED_AUTHORS, EvaluationRequest, Level, Predicted, Verdict, digest_of
+from state.model import (
+    PERSON,
+    TRUSTED_AUTHORS,
+    EvaluationRequest,
+    Level,
+    Predicted,
+    ScoreConfig,
+    Verdict,
+    canonical_json,
+    digest_of,
+)
 
 _EXTRA = 4
 """Evaluations under way beyond the host's CPUs: some wait for home, others for a NeuronCore."""
@@ -46,12 +56,19 @@ class HostEvaluator:
     name = "ssh"
 
     def __init__(
-        self, jobs: JobsLike, *, address: str, local: LocalEvaluator, allow_weak_jail: bool = False
+        self,
+        jobs: JobsLike,
+        *,
+        address: str,
+        local: LocalEvaluator,
+        allow_weak_jail: bool = False,
+        scoring: ScoreConfig | None = None,
     ) -> None:
         self._jobs = jobs
         self._address = address
         self._local = local
         self._allow_weak_jail = allow_weak_jail
+        self._score = scoring if scoring is not None and scoring.command else None
         self._comparer = Comparer(local)
         self._found: tuple[HostFacts, DeviceFacts, Device] | None = None
         self._preparing = asyncio.Lock()
@@ -93,7 +110,11 @@ class HostEvaluator:
         Raises:
             InfrastructureError: host_unprepared: nobody has looked yet.
         """
-        return self._prepared()[1].toolchain
+        known = self._prepared()[1].toolchain
+        if self._score is None:
+            return known
+        told = digest_of(canonical_json(self._score.model_dump(mode="json")))
+        return f"{known} scored by {told[:12]}"
 
     async def evaluate(self, request: EvaluationRequest, blobs: Blobs, /) -> EvaluationAnswer:
         """Judge one candidate; cancelling it ends its jobs on the host.
@@ -167,17 +188,35 @@ class HostEvaluator:
             outcome = await self._comparer.judge(run, steps, compiled)
             outcome = await device.timed(steps, run, compiled, outcome)
             wanted = needed(run.request, outcome.benchmark)
-            if wanted is run.level:
-                return outcome
-            run.level = wanted
-            again = await self._comparer.judge(run, steps, compiled)
-            if again.benchmark or again.error:
-                return again
-            return outcome.model_copy(update={"rel_l2": again.rel_l2, "identity": again.identity})
+            if wanted is not run.level:
+                run.level = wanted
+                again = await self._comparer.judge(run, steps, compiled)
+                if again.error or again.benchmark:
+                    outcome = again
+                else:
+                    outcome = outcome.model_copy(update={"rel_l2": again.rel_l2, "identity": again.identity})
+            return await self._scored(run, steps, outcome)
         except StepEndedError as error:
             return await self._ended_by_kernel(error)
         finally:
             await steps.done()
+
+    async def _scored(self, run: Run, steps: Steps, outcome: Outcome) -> Outcome:
+        """Score a correct kernel end to end: as the objective each one, for the gate those judged on all."""
+        config = self._score
+        if config is None or outcome.verdict is not Verdict.CORRECT or outcome.benchmark is None:
+            return outcome
+        first = run.source.decode() == run.problem.kernel
+        if config.use == "gate" and (run.level is not Level.WHOLE or first):
+            return outcome
+        async with run.at("score"):
+            try:
+                found = await score.scored(steps, run, config)
+            except score.ScoreError as error:
+                return score.failed(error)
+        if config.use == "gate":
+            return score.gate(outcome, found, config)
+        return score.objective(outcome, found)
 
     async def _ended_by_kernel(self, error: StepEndedError) -> Outcome:
         """The verdict on a kernel that hung the device, or took the runtime's process with it.

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from remote.asked import Run
 from remote.errors import InfrastructureError
 from remote.ssh import shipped
-from remote.ssh.errors import HostProtocolError
+from remote.ssh.errors import HostProtocolError, HostStepError
 from remote.ssh.job import HostFacts, JobResult, JobSpec
 from remote.ssh.shipped import Archive
 from seeds.spec import ProblemSpec
@@ -38,7 +38,7 @@ class JobsLike(Protocol):
     async def forget(self, key: str, /) -> None: ...
 
 
-class StepEndedError(InfrastructureError):
+class StepEndedError(HostStepError):
     """A step ended without an answer.
 
     `status` says how, `log_tail` what it said last, `killed` whether a signal ended it.
@@ -47,7 +47,7 @@ class StepEndedError(InfrastructureError):
     def __init__(self, step: str, address: str, result: JobResult) -> None:
         last = (result.log_tail.strip().splitlines() or [f"exit status {result.exit_status}"])[-1]
         text = f"{address}: step {step} ended without an answer ({result.status}): {last[:500]}"
-        super().__init__("host_step", text)
+        super().__init__(text)
         self.step = step
         self.status = result.status
         self.log_tail = result.log_tail

@@ -52,6 +52,7 @@ from state.model.judgement import (
 )
 from state.model.keys import INITIAL_KEY, JUDGES, PERSON_SLOT, EffectKey, Key, Role, draw_seed
 from state.model.learnt import About, LearntExperience, LearntSequence, LearntTechnique, Leg, Tags
+from state.model.scoring import ScoreConfig
 from state.model.search import (
     Attempt,
     BeamEntry,
@@ -134,6 +135,7 @@ __all__ = [
     "Role",
     "RunConfig",
     "RunStatus",
+    "ScoreConfig",
     "SearchConfig",
     "SlotAssignment",
     "Step",

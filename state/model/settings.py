@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 from state.model.base import Frozen
 from state.model.hosts import HostEntry, HostTag
 from state.model.judgement import Bounds, ProblemRef
+from state.model.scoring import ScoreConfig
 
 StrategyName = Literal["beam", "greedy", "best-of-n", "random", "evolution"]
 """How a run chooses whom to improve, and how; `agent_core.strategies` says what each does."""
@@ -210,6 +211,7 @@ class RunConfig(Frozen):
         default=(), description="where the run waits for `agentctl approve`"
     )
     llm: LlmConfig = LlmConfig()
+    score: ScoreConfig = ScoreConfig()
     search: SearchConfig = SearchConfig()
 
 

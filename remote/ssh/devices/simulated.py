@@ -11,11 +11,10 @@ from collections import OrderedDict
 from dataclasses import asdict
 
 from remote.asked import Run, ended_badly
-from remote.errors import InfrastructureError
 from remote.judge.job import Outcome, Ruled
 from remote.local import LocalEvaluator
 from remote.sandbox import JailResult
-from remote.ssh.errors import HostProtocolError
+from remote.ssh.errors import HostDisagreesError, HostProtocolError
 from remote.ssh.job import Reader
 from remote.ssh.measure import BadSamplesError, checked, protocol_for
 from remote.ssh.steps import LONG_S, SHORT_S, Answer, Compiled, Steps, artefact_key, calling, drawing_of
@@ -76,7 +75,7 @@ class Simulated:
         expected = outcome.benchmark.latency_ms
         if any(abs(sample - expected) > _SAME * expected for sample in samples):
             text = f"{steps.address} predicts {samples[0]:.6g} ms, the same model here {expected:.6g} ms"
-            raise InfrastructureError("host_disagrees", text)
+            raise HostDisagreesError(text)
         return outcome
 
     async def clock(self, steps: Steps, run: Run, compiled: Compiled) -> tuple[float, ...]:

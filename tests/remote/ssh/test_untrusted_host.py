@@ -73,8 +73,8 @@ def faster(answer):
 LIES = {
     "draws other inputs": ({"draw": other_inputs}, {}, "host_inputs"),
     "says nothing of a set": ({"execute": lambda _: {"sets": {}}}, {}, "host_protocol"),
-    "shows too little": ({}, {"compare": lambda data: data[:-1]}, "bad_pieces"),
-    "shows sketches out of range": ({}, {"compare": lambda data: b"\xff" * len(data)}, "bad_pieces"),
+    "shows too little": ({}, {"compare": lambda data: data[:-1]}, "host_protocol"),
+    "shows sketches out of range": ({}, {"compare": lambda data: b"\xff" * len(data)}, "host_protocol"),
     "is faster than its own model": ({"benchmark": faster}, {}, "host_disagrees"),
     "has too few samples": ({"benchmark": lambda _: {"samples_ms": [[1.0]]}}, {}, "host_protocol"),
     "probes nonsense": ({"probe": lambda _: {"device": "abacus"}}, {}, "host_protocol"),

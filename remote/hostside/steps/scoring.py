@@ -1,0 +1,74 @@
+"""Step `score`: runs a command of the user's with kernels swapped in, in turns; it judges nothing.
+
+Payload: `command` (arguments; `{kernel}` stands for a kernel's file), `folder` (null: the job's), `kernels`
+(sources), `runs`, `timeout_s`. Answer: per kernel its runs, each the command's `status` (null: it took too
+long), the end of its `output`, the end of its `errors`, and `wall_s`. The command runs with the rights of
+this user.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from remote.hostside.steps.task import Task
+
+_OUTPUT_BYTES = 64 << 10
+_ERROR_BYTES = 2 << 10
+
+
+def run(folder: Path) -> None:
+    """Run the command: turn by turn, kernel by kernel."""
+    task = Task(folder)
+    files = []
+    for number, source in enumerate(task.payload["kernels"]):
+        place = task.folder / ("kernel-%d" % number)
+        place.mkdir(exist_ok=True)
+        # Each in a folder of its own under one name, since programs may import it.
+        (place / "kernel.py").write_text(source, encoding="utf-8")
+        files.append(place / "kernel.py")
+    found: list[list[dict[str, Any]]] = [[] for _ in files]
+    for _ in range(task.payload["runs"]):
+        for path, runs in zip(files, found):
+            runs.append(_run(task, path))
+    task.answer({"runs": found})
+
+
+def _run(task: Task, kernel: Path) -> dict[str, Any]:
+    command = [argument.replace("{kernel}", str(kernel)) for argument in task.payload["command"]]
+    cwd = Path(task.payload["folder"] or task.folder).expanduser()
+    outputs = [task.folder / "score.out", task.folder / "score.err"]
+    started = time.monotonic()
+    with outputs[0].open("wb") as out, outputs[1].open("wb") as err:
+        try:
+            process = subprocess.Popen(
+                command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
+                env={**os.environ, "NKI_KERNEL": str(kernel)},
+            )  # fmt: skip
+        except OSError as error:
+            said = "%s: %s" % (command[0], error.strerror)
+            return {"status": 127, "output": "", "errors": said, "wall_s": 0.0}
+        status = _ended(process, task.payload["timeout_s"])
+    wall_s = time.monotonic() - started
+    told, said = _end_of(outputs[0], _OUTPUT_BYTES), _end_of(outputs[1], _ERROR_BYTES)
+    return {"status": status, "output": told, "errors": said, "wall_s": wall_s}
+
+
+def _ended(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
+    """The command's status; None where it took too long and was killed with all that it started."""
+    try:
+        return process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return None
+
+
+def _end_of(path: Path, most: int) -> str:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - most))
+        return file.read(most).decode("utf-8", "replace")

@@ -1,0 +1,212 @@
+"""The end-to-end score: what the user's own program makes of a kernel, beside what it makes of the first one.
+
+Candidate and baseline take turns on one host. Numbers are read at home from what the command printed. A gate
+holds where the candidate is as many times as good as the baseline as was asked for, or could be within the
+scatter of the runs; a gain on the kernel alone that the program does not see contradicts the kernel.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from statistics import median, quantiles
+from typing import Any
+
+from remote.asked import Run, rejection
+from remote.errors import InfrastructureError
+from remote.judge.job import Outcome
+from remote.ssh.errors import HostProtocolError
+from remote.ssh.steps import SHORT_S, Steps
+from state.model import Benchmark, ScoreConfig, Verdict
+
+_MOST_SAMPLES = 10_000
+_PERCENTILES = (50, 90, 99)
+
+
+class ScoreError(Exception):
+    """The command did not tell a number: it failed, took too long, or printed something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The metric's samples of a candidate and of the baseline, and how often the command ran for each."""
+
+    candidate: tuple[float, ...]
+    baseline: tuple[float, ...]
+    better: str
+
+    @property
+    def ratio(self) -> float:
+        """How many times as good as the baseline the candidate is, by the medians."""
+        ours, theirs = median(self.candidate), median(self.baseline)
+        return ours / theirs if self.better == "higher" else theirs / ours
+
+    @property
+    def noise_ratio(self) -> float:
+        """The scatter of the ratio: half the middle half of either side's samples, relative, together."""
+        return _scatter(self.candidate) + _scatter(self.baseline)
+
+    @property
+    def latency_ms(self) -> float:
+        """The candidate's median as a time: itself, or of a throughput the milliseconds per unit."""
+        value = median(self.candidate)
+        return value if self.better == "lower" else 1e3 / value
+
+    def holds(self, least_ratio: float) -> bool:
+        """Whether the candidate is, or within the scatter may be, as good as asked for."""
+        return self.ratio * (1 + self.noise_ratio) >= least_ratio
+
+    def told(self) -> dict[str, Any]:
+        """What a profile shows of it."""
+        return {
+            "ratio": self.ratio,
+            "noise_ratio": self.noise_ratio,
+            "better": self.better,
+            "candidate": percentiles(self.candidate),
+            "baseline": percentiles(self.baseline),
+        }
+
+
+def percentiles(samples: Sequence[float]) -> dict[str, float]:
+    """Return the percentiles of samples by name, `p50` and so on; of a single one, itself."""
+    if len(samples) == 1:
+        return {f"p{percent}": samples[0] for percent in _PERCENTILES}
+    cuts = quantiles(samples, n=100, method="inclusive")
+    return {f"p{percent}": cuts[percent - 1] for percent in _PERCENTILES}
+
+
+async def scored(steps: Steps, run: Run, config: ScoreConfig) -> Score:
+    """Have the command run on the host for a candidate and, in turns, for the problem's first kernel.
+
+    Raises:
+        ScoreError: the command told no number for the candidate.
+        InfrastructureError: it told none for the baseline, or the host could not be asked.
+    """
+    payload = {
+        "command": list(config.command),
+        "folder": config.folder,
+        "kernels": [run.source.decode(), run.problem.kernel],
+        "runs": config.runs,
+        "timeout_s": config.timeout_seconds,
+    }
+    deadline_s = 2 * config.runs * config.timeout_seconds + SHORT_S
+    answer = await steps.ask("score", payload, cores=1, deadline_s=deadline_s)
+    told = answer.fields.get("runs")
+    if (
+        not isinstance(told, list)
+        or [len(runs) for runs in told if isinstance(runs, list)] != [config.runs] * 2
+    ):
+        raise HostProtocolError(f"{steps.address}: step score has not the runs of two kernels")
+    try:
+        baseline = samples_of(told[1], config)
+    except ScoreError as error:
+        text = f"{steps.address}: the score's command does not work with the problem's own kernel: {error}"
+        raise InfrastructureError("score_command", text, retryable=False) from error
+    return Score(samples_of(told[0], config), baseline, config.better)
+
+
+def samples_of(runs: Sequence[Any], config: ScoreConfig) -> tuple[float, ...]:
+    """Return the metric's samples in the command's runs.
+
+    Raises:
+        ScoreError: a run failed, or told no positive number.
+    """
+    found: list[float] = []
+    for run in runs:
+        fields = run if isinstance(run, Mapping) else {}
+        if fields.get("status") is None:
+            raise ScoreError(f"the command did not end within {config.timeout_seconds:g} s")
+        if fields["status"] != 0:
+            last = (str(fields.get("errors")).strip().splitlines() or ["it printed no error"])[-1]
+            raise ScoreError(f"the command ended with status {fields['status']}: {last[:300]}")
+        found += _numbers(fields, config)
+    if not all(isfinite(value) and value > 0 for value in found):
+        raise ScoreError("the command told a number that is not positive")
+    return tuple(found[:_MOST_SAMPLES])
+
+
+def gate(outcome: Outcome, score: Score, config: ScoreConfig) -> Outcome:
+    """Return the outcome on a correct kernel with its score: no longer correct where that contradicts it."""
+    if score.holds(config.least_ratio):
+        return outcome
+    text = (
+        f"end to end the kernel is {score.ratio:.3g} times as good as the problem's first one, "
+        f"give or take {score.noise_ratio:.1%}; {config.least_ratio:g} times is asked for"
+    )
+    hint = "what is gained on the kernel alone is lost around it"
+    return rejection(Verdict.UNSTABLE, "score", "score_contradicts", text, hint=hint)
+
+
+def objective(outcome: Outcome, score: Score) -> Outcome:
+    """Return the outcome on a correct kernel with the score in the place of its latency."""
+    spread = score.noise_ratio / 2
+    middle = score.latency_ms
+    found = Benchmark(
+        latency_ms=middle,
+        lo_ms=middle / (1 + spread),
+        hi_ms=middle * (1 + spread),
+        predicted=False,
+        samples=len(score.candidate),
+    )
+    return outcome.model_copy(update={"benchmark": found})
+
+
+def failed(error: ScoreError) -> Outcome:
+    """Return the outcome on a kernel with which the command does not work."""
+    return rejection(Verdict.RUNTIME_ERROR, "score", "score_failed", str(error))
+
+
+def _numbers(fields: Mapping[str, Any], config: ScoreConfig) -> list[float]:
+    """The metric in one run's output."""
+    output = str(fields.get("output"))
+    if config.pattern is not None:
+        found = [match for match in re.findall(config.pattern, output) if match]
+        if not found:
+            raise ScoreError(f"nothing in its output matches {config.pattern!r}")
+        return [_number(text) for text in found[:_MOST_SAMPLES]]
+    if config.json_path is not None:
+        value = _at(_last_json(output), config.json_path)
+        return [_number(item) for item in (value if isinstance(value, list) else [value])[:_MOST_SAMPLES]]
+    return [_number(fields.get("wall_s")) * 1e3]
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ScoreError(f"{str(value)[:60]!r} is not a number")
+    try:
+        return float(value)
+    except ValueError as error:
+        raise ScoreError(f"{str(value)[:60]!r} is not a number") from error
+
+
+def _last_json(output: str) -> Any:
+    """The last line that is a JSON object, or all of the output."""
+    for text in (output, *reversed(output.splitlines())):
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(found, dict):
+            return found
+    raise ScoreError("its output has no JSON object")
+
+
+def _at(found: Any, path: str) -> Any:
+    for name in re.findall(r"[A-Za-z0-9_]+", path):
+        if isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+            found = found[int(name)]
+        elif isinstance(found, dict) and name in found:
+            found = found[name]
+        else:
+            raise ScoreError(f"its JSON has no {path}")
+    return found
+
+
+def _scatter(samples: Sequence[float]) -> float:
+    if len(samples) == 1:
+        return 0.0
+    first, _, third = quantiles(samples, n=4, method="inclusive")
+    return (third - first) / 2 / median(samples)

@@ -1,0 +1,76 @@
+"""How a run's kernels are scored end to end: by a command of the user's, with a kernel swapped in."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
+
+from state.model.base import Frozen
+
+KERNEL_PLACE = "{kernel}"
+"""In an argument of the command: the path of the file with the kernel that is swapped in."""
+
+Argument = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
+
+
+def _pattern(text: str) -> str:
+    try:
+        found = re.compile(text)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from error
+    if found.groups != 1:
+        raise ValueError("it must have one group, around the number")
+    return text
+
+
+Pattern = Annotated[str, StringConstraints(min_length=1, max_length=500), AfterValidator(_pattern)]
+JsonPath = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*((\.[A-Za-z0-9_]+)|(\[\d+\]))*$", max_length=200)
+]
+
+
+class ScoreConfig(Frozen):
+    """A command that tells how good a kernel is in the user's own program; without a command there is none.
+
+    It runs on the host with the user's rights, and with it the kernel's Python, outside of any jail: only
+    kernels that the judge found correct get there. The metric is what `pattern` (its one group, each match
+    a sample) or `json_path` (a number or a list of them, in the last JSON object printed) finds in its
+    output; with neither, the milliseconds that the command took.
+    """
+
+    command: tuple[Argument, ...] = Field(
+        default=(), max_length=64, description="program and arguments; {kernel} stands for the kernel's file"
+    )
+    folder: str | None = Field(
+        default=None, min_length=1, max_length=4096, description="folder on the host that the command runs in"
+    )
+    pattern: Pattern | None = Field(
+        default=None, description="regular expression whose one group is the number, in the command's output"
+    )
+    json_path: JsonPath | None = Field(
+        default=None,
+        description="where the number, or a list of them, is in the JSON that the command prints",
+    )
+    better: Literal["lower", "higher"] = Field(
+        default="lower", description="which numbers are better: a latency's are lower, a throughput's higher"
+    )
+    use: Literal["gate", "objective"] = Field(
+        default="gate", description="gate: the winner must hold it; objective: it takes the latency's place"
+    )
+    runs: int = Field(default=3, ge=1, le=100, description="runs of each kernel, in turns with the baseline")
+    least_ratio: float = Field(
+        default=1.0, gt=0, le=100, description="gate: how many times as good as the first kernel it must be"
+    )
+    timeout_seconds: float = Field(
+        default=600.0, gt=0, le=86_400, description="how long one run of the command may take"
+    )
+
+    @model_validator(mode="after")
+    def _one_metric(self) -> Self:
+        if self.pattern is not None and self.json_path is not None:
+            raise ValueError("set either pattern or json_path")
+        if self.command and not any(KERNEL_PLACE in argument for argument in self.command):
+            raise ValueError(f"no argument of command has {KERNEL_PLACE}: no kernel would be swapped in")
+        return self

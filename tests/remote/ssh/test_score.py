@@ -1,0 +1,174 @@
+"""The end-to-end score: what is read from a command's output, when a gate holds, what becomes of a kernel."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from pydantic import ValidationError
+
+import seeds
+from remote.errors import InfrastructureError
+from remote.local import LocalEvaluator
+from remote.pool import WorkerLimits
+from remote.ssh.evaluator import HostEvaluator
+from remote.ssh.score import Score, ScoreError, percentiles, samples_of
+from remote.walls import Limits
+from state.model import Level, RunConfig, ScoreConfig, Verdict
+from tests.remote.conftest import Bench
+from tests.support.hostside import LocalJobs
+
+COMMAND = ("bench", "{kernel}")
+
+
+def ran(output: str = "", *, status: int | None = 0, errors: str = "", wall_s: float = 1.5) -> dict:
+    return {"status": status, "output": output, "errors": errors, "wall_s": wall_s}
+
+
+@pytest.mark.parametrize(
+    ("fields", "output", "samples"),
+    [
+        ({"pattern": r"throughput: ([\d.]+) tokens/s"}, "warm\nthroughput: 12.5 tokens/s\n", (12.5,)),
+        ({"pattern": r"p50=(\S+)"}, "p50=1.0\np50=3e0", (1.0, 3.0)),
+        ({"json_path": "latency.p50"}, 'log line\n{"latency": {"p50": 7}}\n', (7.0,)),
+        ({"json_path": "runs[1].ms"}, '{\n "runs": [{"ms": 1}, {"ms": 2.5}]\n}', (2.5,)),
+        ({"json_path": "samples"}, '{"samples": [1, 2, "3"]}', (1.0, 2.0, 3.0)),
+        ({}, "whatever", (1500.0,)),
+    ],
+    ids=["pattern", "several matches", "json", "json over lines", "json list", "wall time"],
+)
+def test_the_metric_is_found(fields, output, samples):
+    assert samples_of([ran(output)], ScoreConfig(command=COMMAND, **fields)) == samples
+
+
+@pytest.mark.parametrize(
+    ("fields", "run", "why"),
+    [
+        (
+            {},
+            ran(status=3, errors="Traceback\nValueError: no such layer"),
+            "status 3: ValueError: no such layer",
+        ),
+        ({}, ran(status=None), "did not end within 600 s"),
+        ({"pattern": "x=(.)"}, ran("y=1"), "nothing in its output matches"),
+        ({"pattern": "x=(.)"}, ran("x=y"), "'y' is not a number"),
+        ({"json_path": "a.b"}, ran('{"a": 1}'), "no a.b"),
+        ({"json_path": "a"}, ran("no json"), "no JSON object"),
+        ({"json_path": "a"}, ran('{"a": true}'), "not a number"),
+        ({"json_path": "a"}, ran('{"a": -1}'), "not positive"),
+        ({"json_path": "a"}, ran('{"a": 1e999}'), "not positive"),
+        ({}, {}, "did not end"),
+    ],
+    ids=range(10),
+)
+def test_a_command_that_tells_no_number_is_named_with_why(fields, run, why):
+    with pytest.raises(ScoreError, match=why):
+        samples_of([run], ScoreConfig(command=COMMAND, **fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"command": ("bench",)}, "no kernel would be swapped in"),
+        ({"command": COMMAND, "pattern": "x" }, "one group"),
+        ({"command": COMMAND, "pattern": "(("}, "not a regular expression"),
+        ({"command": COMMAND, "pattern": "(x)", "json_path": "a"}, "either"),
+        ({"command": COMMAND, "json_path": "a..b"}, "pattern"),
+    ],
+    ids=range(5),
+)  # fmt: skip
+def test_a_configuration_that_cannot_work_is_refused(fields, why):
+    with pytest.raises(ValidationError, match=why):
+        ScoreConfig(**fields)
+
+
+def test_without_a_command_there_is_no_score():
+    assert RunConfig().score.command == ()
+
+
+def test_better_is_the_way_that_the_metric_points():
+    slower = Score(candidate=(12.0, 12.0), baseline=(10.0, 10.0), better="lower")
+    assert slower.ratio == pytest.approx(10 / 12)
+    assert not slower.holds(1.0)
+    assert Score((12.0, 12.0), (10.0, 10.0), "higher").holds(1.1)
+    assert Score((12.0, 12.0), (10.0, 10.0), "higher").latency_ms == pytest.approx(1000 / 12)
+
+
+def test_a_loss_within_the_scatter_contradicts_nothing():
+    scattered = Score(candidate=(9.0, 10.2, 11.0), baseline=(9.0, 10.0, 11.0), better="lower")
+    assert scattered.ratio < 1
+    assert scattered.holds(1.0)
+
+
+def test_percentiles_are_those_of_the_samples():
+    told = percentiles([float(value) for value in range(1, 101)])
+    assert (told["p50"], told["p90"], told["p99"]) == pytest.approx((50.5, 90.1, 99.01))
+    assert percentiles([7.0]) == {"p50": 7.0, "p90": 7.0, "p99": 7.0}
+
+
+PROGRAM = """
+import json, os, sys
+source = open(sys.argv[1]).read()
+assert os.environ["NKI_KERNEL"] == sys.argv[1]
+if "# crashes" in source:
+    raise SystemExit("the model does not load this kernel")
+print(json.dumps({"ms": 8.0 if "# good" in source else 12.0 if "# bad" in source else 10.0}))
+"""
+
+
+@pytest.fixture
+async def local(shared_home):
+    made = LocalEvaluator(
+        home=shared_home, slots=1, allow_weak_jail=True, secret="a secret of tests",
+        jail_limits=Limits(cpu_s=20, memory_bytes=1 << 30), worker_limits=WorkerLimits(memory_bytes=4 << 30),
+    )  # fmt: skip
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture
+def evaluator(local, tmp_path):
+    def make(**fields) -> HostEvaluator:
+        program = tmp_path / "program.py"
+        program.write_text(PROGRAM)
+        settings = {"command": (sys.executable, str(program), "{kernel}"), "json_path": "ms", "runs": 2}
+        config = ScoreConfig(**{**settings, **fields})
+        jobs = LocalJobs(tmp_path / "workdir")
+        return HostEvaluator(jobs, address="a host", local=local, allow_weak_jail=True, scoring=config)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("mark", "verdict", "code"),
+    [
+        ("# good", Verdict.CORRECT, None),
+        ("# bad", Verdict.UNSTABLE, "score_contradicts"),
+        ("# crashes", Verdict.RUNTIME_ERROR, "score_failed"),
+    ],
+    ids=["holds", "contradicts", "fails"],
+)
+async def test_a_gate_is_for_kernels_that_are_judged_on_everything(mark, verdict, code, evaluator):
+    silu = Bench(seeds.load("silu"))
+    request = silu.request(f"{mark}\n{silu.kernel}", level=Level.WHOLE)
+    found = (await evaluator().evaluate(request, silu.blobs)).evaluation
+    assert (found.verdict, found.error and found.error.code) == (verdict, code), found.error
+    assert (found.benchmark is None) == (verdict is not Verdict.CORRECT)
+
+
+async def test_as_the_objective_the_score_is_the_latency(evaluator):
+    silu = Bench(seeds.load("silu"))
+    request = silu.request(f"# good\n{silu.kernel}", level=Level.SLICES)
+    made = evaluator(use="objective")
+    found = (await made.evaluate(request, silu.blobs)).evaluation
+    assert found.benchmark.latency_ms == 8.0
+    assert not found.benchmark.predicted
+    assert "scored by" in made.toolchain()
+
+
+async def test_a_command_that_fails_with_the_first_kernel_too_is_nobodys_fault(evaluator):
+    silu = Bench(seeds.load("silu"))
+    made = evaluator(command=("/no/such/program", "{kernel}"))
+    with pytest.raises(InfrastructureError, match="No such file") as caught:
+        await made.evaluate(silu.request(f"# good\n{silu.kernel}", level=Level.WHOLE), silu.blobs)
+    assert caught.value.code == "score_command"
