@@ -359,7 +359,7 @@ class Till:
 
         What is used up has no room, whoever waited for it: a process before this one may have.
         """
-        used_up = any(one.spent >= one.cap for one in self.day_accounts())
+        used_up = any(one.spent >= one.cap > 0 for one in self.day_accounts())
         return not used_up and self._waiting.get(run) != (self.today, self._caps)
 
 

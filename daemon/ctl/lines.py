@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from daemon.ctl.purchases import PURCHASES
 from daemon.ctl.words import (
     LEVELS,
     brief,
@@ -260,5 +261,6 @@ _TELL: dict[type[Event], Callable[[Any], str]] = {
     ExperiencesLearnt: lambda event: origins(event.experiences),
     ExperiencesForgotten: lambda event: ", ".join(event.ids),
     ExperiencesGiven: lambda event: origins(event.experiences),
+    **PURCHASES,
     MemoryCurated: lambda event: f"round {event.round}, {count(len(event.memory), 'experience')}",
 }
