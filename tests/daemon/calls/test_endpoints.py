@@ -49,6 +49,12 @@ async def ask(found: Endpoints, asked: CompletionRequest, price) -> str:
         return (await endpoint.ask(asked)).text
 
 
+async def everybody_else() -> None:
+    """Let all others come as far as they get, however slow the machine is."""
+    for _ in range(200):
+        await asyncio.sleep(0)
+
+
 async def under_way(event_log, price, requests, script=None) -> list[int]:
     """Ask all at a time; return how many were under way when each was sent."""
     seen: list[int] = []
@@ -61,7 +67,7 @@ async def under_way(event_log, price, requests, script=None) -> list[int]:
         provider.under_way += 1
         seen.append(provider.under_way)
         try:
-            await asyncio.sleep(0.01)
+            await everybody_else()
             said = noting(asked, len(seen))
             if isinstance(said, Failure):
                 raise CallError(said)
@@ -171,7 +177,7 @@ async def test_what_is_warm_goes_cold_again():
     async def go(name: str) -> None:
         async with leaders.behind("a", wait_seconds=60):
             inside.append(name)
-            await asyncio.sleep(0.01)
+            await everybody_else()
             inside.append(name)
 
     await asyncio.gather(go("x"), go("y"))
