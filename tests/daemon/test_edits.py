@@ -240,7 +240,7 @@ async def test_an_owner_picks_edits_up(home, event_log):
     )
     await asyncio.sleep(0.05)
     write(home, "[run.search]\nbeam = 7\n")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not recorded(event_log):  # noqa: ASYNC110 - the log has no event to wait for
             await asyncio.sleep(0.05)
     stop.request()
