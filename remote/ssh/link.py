@@ -27,6 +27,8 @@ from remote.ssh.trust import options_for, read_with
 _OUTPUT_BYTES = 4 << 20
 _CHUNK_BYTES = 1 << 16
 _CLOSE_S = 5.0
+_OPENINGS = 6
+_OPENING_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,14 +135,7 @@ class Link:
             HostError: the host cannot be reached.
         """
         async with self._sessions:
-            connection = await self.connected()
-            try:
-                process: asyncssh.SSHClientProcess[Any] = await connection.create_process(
-                    shlex.join(argv), encoding=None
-                )
-            except (asyncssh.Error, OSError) as error:
-                connection.abort()
-                raise lost(self.host, error) from error
+            process = await self._begin(argv)
             try:
                 yield process
             except (asyncssh.Error, OSError) as error:
@@ -149,6 +144,25 @@ class Link:
                 raise lost(self.host, error) from error
             finally:
                 process.close()
+
+    async def _begin(self, argv: Sequence[str]) -> asyncssh.SSHClientProcess[bytes]:
+        """Start a command; a server that has not yet noticed the end of others is asked again later."""
+        for patience in range(_OPENINGS):
+            connection = await self.connected()
+            try:
+                process: asyncssh.SSHClientProcess[Any] = await connection.create_process(
+                    shlex.join(argv), encoding=None
+                )
+            except asyncssh.ChannelOpenError as error:
+                if patience + 1 == _OPENINGS or connection.is_closed():
+                    raise lost(self.host, error) from error
+                await asyncio.sleep(_OPENING_S * 2**patience)
+            except (asyncssh.Error, OSError) as error:
+                connection.abort()
+                raise lost(self.host, error) from error
+            else:
+                return process
+        raise AssertionError("the last attempt returns or raises")
 
     async def connected(self) -> asyncssh.SSHClientConnection:
         """Return the connection, made if there is none.

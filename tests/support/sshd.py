@@ -84,7 +84,10 @@ class Sshd:
             _PRIVILEGE_FOLDER.mkdir(mode=0o755, exist_ok=True)
         make_key(folder / "host_key")
         (folder / "authorized_keys").write_text(make_key(folder / "user_key"))
-        variables = {"NKI_KERNEL_AGENT_LEASES": str(self.leases), **(environment or {})}
+        # A home without the files that this user's shell would run at each login.
+        (folder / "user").mkdir(exist_ok=True)
+        own = {"NKI_KERNEL_AGENT_LEASES": str(self.leases), "HOME": str(folder / "user")}
+        variables = {**own, **(environment or {})}
         setting = " ".join(f'{name}="{value}"' for name, value in variables.items())
         self.config = folder / "sshd_config"
         self.config.write_text(
