@@ -19,7 +19,7 @@ from remote.ssh.link import Link
 from remote.ssh.named import host_of
 from state import board
 from state.board import HostStanding
-from state.model import EvaluationRequest
+from state.model import EvaluationRequest, ScoreConfig
 
 if TYPE_CHECKING:
     from remote.registry import Means, Wanted
@@ -38,14 +38,25 @@ class SshHost:
     """A member that is reached over SSH. Each time it is reached it is asked anew what it is."""
 
     def __init__(
-        self, jobs: Jobs, *, local: LocalEvaluator, allow_weak_jail: bool = False, silence_s: float = 20.0
+        self,
+        jobs: Jobs,
+        *,
+        local: LocalEvaluator,
+        allow_weak_jail: bool = False,
+        silence_s: float = 20.0,
+        scoring: ScoreConfig | None = None,
     ) -> None:
         """`silence_s`: a host without a connection for longer loses its evaluations to others."""
         self._jobs = jobs
         self._silence_s = silence_s
         self._left: set[asyncio.Task[EvaluationAnswer]] = set()
         self._make = partial(
-            HostEvaluator, jobs, address=self.address, local=local, allow_weak_jail=allow_weak_jail
+            HostEvaluator,
+            jobs,
+            address=self.address,
+            local=local,
+            allow_weak_jail=allow_weak_jail,
+            scoring=scoring,
         )
         self._evaluator = self._make()
 
@@ -120,6 +131,7 @@ def fleet_of(wanted: Wanted, means: Means, *, local: LocalEvaluator) -> Fleet:
             local=local,
             allow_weak_jail=means.allow_weak_jail,
             silence_s=means.host_silence_s,
+            scoring=wanted.score,
         )
         for one in wanted.hosts
     ]

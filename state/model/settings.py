@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from state.model.base import Frozen
 from state.model.hosts import HostEntry, HostTag
@@ -213,6 +213,12 @@ class RunConfig(Frozen):
     llm: LlmConfig = LlmConfig()
     score: ScoreConfig = ScoreConfig()
     search: SearchConfig = SearchConfig()
+
+    @model_validator(mode="after")
+    def _score_on_a_host(self) -> Self:
+        if self.score.command and not self.hosts:
+            raise ValueError("score.command is set, and hosts names no host to run it on")
+        return self
 
 
 class Rebase(Frozen):

@@ -11,6 +11,7 @@ import seeds
 from remote.errors import InfrastructureError
 from remote.local import LocalEvaluator
 from remote.pool import WorkerLimits
+from remote.registry import Wanted, create
 from remote.ssh.evaluator import HostEvaluator
 from remote.ssh.score import Score, ScoreError, percentiles, samples_of
 from remote.walls import Limits
@@ -84,6 +85,20 @@ def test_a_configuration_that_cannot_work_is_refused(fields, why):
 
 def test_without_a_command_there_is_no_score():
     assert RunConfig().score.command == ()
+
+
+def test_a_score_without_a_host_to_run_it_on_is_refused():
+    with pytest.raises(ValidationError, match="hosts names no host"):
+        RunConfig(score=ScoreConfig(command=COMMAND))
+    assert RunConfig(score=ScoreConfig(command=COMMAND), hosts=("a-host",)).score.command == COMMAND
+
+
+def test_hosts_get_the_score_of_the_configuration(home, monkeypatch):
+    made = []
+    monkeypatch.setattr("remote.fleet.hosts.HostEvaluator", lambda *_, **options: made.append(options))
+    config = RunConfig(evaluator="ssh", hosts=("a-host",), score=ScoreConfig(command=COMMAND))
+    create(Wanted.of(config), home=home)
+    assert [options["scoring"] for options in made] == [config.score]
 
 
 def test_better_is_the_way_that_the_metric_points():
