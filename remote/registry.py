@@ -69,7 +69,15 @@ def _ssh(wanted: Wanted, means: Means) -> Evaluator:
     return fleet if wanted.prefilter is None else Prefiltered(_sim(wanted, means), fleet)
 
 
-_EVALUATORS: dict[str, Callable[[Wanted, Means], Evaluator]] = {"sim": _sim, "ssh": _ssh}
+def _ray(_: Wanted, means: Means) -> Evaluator:
+    from remote.cluster.evaluator import RayEvaluator
+
+    return RayEvaluator(
+        home=means.home, address=means.ray_address, slots=means.slots, allow_weak_jail=means.allow_weak_jail
+    )
+
+
+_EVALUATORS: dict[str, Callable[[Wanted, Means], Evaluator]] = {"sim": _sim, "ssh": _ssh, "ray": _ray}
 
 ON_HOSTS = frozenset({"ssh"})
 """The kinds that use the hosts of a configuration."""

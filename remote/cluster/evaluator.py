@@ -1,0 +1,262 @@
+"""The evaluator that has kernels judged on a Ray cluster: an existing one by its address, or one made here.
+
+One actor per CPU of the cluster judges one kernel at a time, by the embedded evaluator and its jail.
+Cancelling reaches the actor and ends the jail there; an actor that dies is replaced, and its kernel is to be
+judged again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import nki_sim
+from remote.asked import read_blob
+from remote.cluster.judge import Failure, Judge, Setting
+from remote.errors import InfrastructureError, NotReadyError
+from remote.evaluator import Blobs, EvaluationAnswer, PredictionRequest
+from remote.local import LocalEvaluator
+from remote.secret import secret_of
+from state.model import Digest, EvaluationRequest, Predicted
+
+CONNECT_S = 60.0
+PROBE_S = 5.0
+CANCEL_S = 15.0
+"""How long a cancelled evaluation may take to end on its node, before its actor is killed."""
+
+PROBLEMS = 16
+"""Problems whose files are kept on the cluster."""
+
+PACKAGES = ("state", "seeds", "remote", "nki_sim")
+STORE_BYTES = 128 << 20
+
+_users = 0
+"""How many evaluators use this process's connection to Ray."""
+
+
+class RayEvaluator:
+    """Judges on a Ray cluster; predictions are made at home. `slots`: actors of a cluster that is made
+    here."""
+
+    name = "ray"
+
+    def __init__(
+        self,
+        *,
+        home: Path,
+        address: str | None = None,
+        slots: int | None = None,
+        allow_weak_jail: bool = False,
+    ) -> None:
+        self._home = home
+        self._address = address
+        self._count = slots or os.cpu_count() or 1
+        self._allow_weak_jail = allow_weak_jail
+        self._local = LocalEvaluator(home=home, slots=slots, allow_weak_jail=allow_weak_jail)
+        self._ray: Any = None
+        self._idle: asyncio.Queue[Any] = asyncio.Queue()
+        self._actors: list[Any] = []
+        self._files: dict[Digest, Any] = {}
+        self._preparing = asyncio.Lock()
+
+    @property
+    def slots(self) -> int:
+        """How many kernels are judged at a time."""
+        return len(self._actors)
+
+    def toolchain(self) -> str:
+        """Return the simulator's name and versions, once the cluster was found to have the same."""
+        if self._ray is None:
+            raise NotReadyError("the cluster was not reached yet")
+        return nki_sim.toolchain()
+
+    async def prepare(self) -> None:
+        """Reach the cluster, or make one, and start the actors.
+
+        Raises:
+            InfrastructureError: no_ray: the extra is not installed. cluster_unreachable, cluster_failed,
+                cluster_toolchain: the cluster does not answer, fails, or has another version of this program.
+        """
+        async with self._preparing:
+            if self._ray is not None:
+                return
+            ray = _imported()
+            await asyncio.to_thread(_probe, self._address)
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    await asyncio.to_thread(self._connect, ray)
+                    count = self._count if self._address is None else _cpus(ray)
+                    self._actors = [self._actor(ray) for _ in range(count)]
+                    there = await asyncio.gather(*(_get(one.toolchain.remote()) for one in self._actors[:1]))
+            except TimeoutError as error:
+                raise InfrastructureError(
+                    "cluster_unreachable", f"{self._where()} did not answer within {CONNECT_S:g} s"
+                ) from error
+            except (ray.exceptions.RayError, ConnectionError, RuntimeError, OSError) as error:
+                raise InfrastructureError("cluster_failed", f"{self._where()}: {error}") from error
+            if there != [nki_sim.toolchain()]:
+                text = f"{self._where()} has {there[0]}, this machine {nki_sim.toolchain()}"
+                raise InfrastructureError("cluster_toolchain", text, retryable=False)
+            for one in self._actors:
+                self._idle.put_nowait(one)
+            self._ray = ray
+
+    async def evaluate(self, request: EvaluationRequest, blobs: Blobs, /) -> EvaluationAnswer:
+        """Judge one candidate on the cluster; cancelling ends its jail there.
+
+        Raises:
+            InfrastructureError: no verdict could be reached, through no fault of the kernel.
+        """
+        await self.prepare()
+        problem = self._stored(request, blobs)
+        source = read_blob(blobs, request.source)
+        async with self._actor_for_one() as actor:
+            name = uuid4().hex
+            ref = actor.evaluate.remote(name, request.model_dump_json().encode(), problem, source)
+            answer, where = await self._result(ref, lambda: actor.cancel.remote(name))
+        if isinstance(answer, Failure):
+            raise InfrastructureError(answer.code, answer.message, retryable=answer.retryable)
+        return EvaluationAnswer(answer.evaluation, answer.artefacts, answer.stage_ms, where=where)
+
+    async def predict(self, request: PredictionRequest, blobs: Blobs, /) -> Sequence[Predicted]:
+        """Predict kernels at home.
+
+        Raises:
+            InfrastructureError: they could not be looked at.
+        """
+        return await self._local.predict(request, blobs)
+
+    async def aclose(self) -> None:
+        """End the actors with all that they run, and a cluster that was made here."""
+        ray, self._ray = self._ray, None
+        if ray is not None:
+            with contextlib.suppress(TimeoutError, ray.exceptions.RayError):
+                async with asyncio.timeout(CANCEL_S):
+                    await asyncio.gather(*(_get(one.aclose.remote()) for one in self._actors))
+            for one in self._actors:
+                ray.kill(one)
+            await asyncio.to_thread(_leave, ray)
+        self._actors, self._files, self._idle = [], {}, asyncio.Queue()
+        await self._local.aclose()
+
+    def _where(self) -> str:
+        return f"the Ray cluster at {self._address}" if self._address else "the Ray cluster on this machine"
+
+    def _connect(self, ray: Any) -> None:
+        """Join the cluster, or make one of this machine's CPUs."""
+        global _users  # noqa: PLW0603 - Ray itself has one connection per process
+        if not ray.is_initialized():
+            quiet = {"include_dashboard": False, "log_to_driver": False, "configure_logging": False}
+            if self._address is not None:
+                modules = [str(Path(sys.modules[name].__file__ or "").parent) for name in PACKAGES]
+                ray.init(address=self._address, log_to_driver=False, runtime_env={"py_modules": modules})
+            else:
+                ray.init(
+                    num_cpus=self._count,
+                    object_store_memory=STORE_BYTES,
+                    _node_ip_address="127.0.0.1",
+                    **quiet,
+                )
+        _users += 1
+
+    def _actor(self, ray: Any) -> Any:
+        key = bytes.fromhex(secret_of(self._home))
+        secret = hmac.digest(key, b"the secret of a cluster", "sha256").hex()
+        setting = Setting(secret, self._allow_weak_jail)
+        return ray.remote(Judge).options(num_cpus=1, max_concurrency=2).remote(setting)
+
+    @contextlib.asynccontextmanager
+    async def _actor_for_one(self) -> AsyncIterator[Any]:
+        """Take an actor; one that died while it was held is replaced.
+
+        Raises:
+            InfrastructureError: worker_died, cluster_failed.
+        """
+        actor = await self._idle.get()
+        idle, ray = self._idle, self._ray
+        try:
+            yield actor
+        except ray.exceptions.RayActorError as error:
+            self._actors.remove(actor)
+            actor = self._actor(ray)
+            self._actors.append(actor)
+            raise InfrastructureError("worker_died", f"a judge on the cluster died: {error}") from error
+        except ray.exceptions.RayError as error:
+            raise InfrastructureError("cluster_failed", f"{self._where()}: {error}") from error
+        finally:
+            idle.put_nowait(actor)
+
+    async def _result(self, ref: Any, cancel: Callable[[], Any]) -> Any:
+        """Wait for a result; when cancelled, until the work has ended on its node."""
+        waiting = asyncio.ensure_future(_get(ref))
+        try:
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            ending = asyncio.ensure_future(_get(cancel()))
+            await asyncio.wait({waiting, ending}, timeout=CANCEL_S, return_when=asyncio.ALL_COMPLETED)
+            for one in (waiting, ending):
+                one.add_done_callback(lambda done: done.cancelled() or done.exception())
+            raise
+
+    def _stored(self, request: EvaluationRequest, blobs: Blobs) -> Any:
+        """Return the problem's files as the cluster has them; they are sent once."""
+        key = request.problem.digest
+        if key not in self._files:
+            files = {digest: read_blob(blobs, digest) for digest in request.problem.files.values()}
+            while len(self._files) >= PROBLEMS:
+                self._files.pop(next(iter(self._files)))
+            self._files[key] = self._ray.put(files)
+        return self._files[key]
+
+
+def _imported() -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ImportError as error:
+        text = (
+            f"evaluating on a cluster needs Ray; install it: {sys.executable} -m pip install 'ray>=2.50,<3'"
+        )
+        raise InfrastructureError("no_ray", text, retryable=False) from error
+    return ray
+
+
+def _probe(address: str | None) -> None:
+    """Find out within seconds that nobody listens at an address; Ray itself tries for minutes.
+
+    Raises:
+        InfrastructureError: cluster_unreachable.
+    """
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not (host and port.isdecimal()):
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=PROBE_S).close()
+    except OSError as error:
+        text = f"the Ray cluster at {address} cannot be reached: {error.strerror or error}"
+        raise InfrastructureError("cluster_unreachable", text) from error
+
+
+def _cpus(ray: Any) -> int:
+    return max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+
+async def _get(ref: Any) -> Any:
+    return await ref
+
+
+def _leave(ray: Any) -> None:
+    """Leave the cluster when nobody in this process uses it any more; one that was made here ends then."""
+    global _users  # noqa: PLW0603 - Ray itself has one connection per process
+    _users -= 1
+    if _users == 0:
+        ray.shutdown()

@@ -1,0 +1,110 @@
+"""What runs on a node of the cluster: one slot of the embedded evaluator, in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from remote.errors import InfrastructureError
+from remote.evaluator import EvaluationAnswer
+from remote.local import LocalEvaluator
+from state.errors import BlobMissing
+from state.model import Digest, EvaluationRequest, Where
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How kernels are judged on a node. `secret` is the cluster's own, which tells nothing of the home's."""
+
+    secret: str
+    allow_weak_jail: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An InfrastructureError, as it crosses from a node to home."""
+
+    code: str
+    message: str
+    retryable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Blobs that came with a request."""
+
+    blobs: Mapping[Digest, bytes]
+
+    def get_blob(self, digest: Digest, /) -> bytes:
+        if digest not in self.blobs:
+            raise BlobMissing(f"no blob {digest}")
+        return self.blobs[digest]
+
+
+class Judge:
+    """Judges one kernel at a time; cancelling a call ends its jail and its worker, as at home."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._evaluator = LocalEvaluator(
+            home=_folder(setting.secret),
+            slots=1,
+            allow_weak_jail=setting.allow_weak_jail,
+            secret=setting.secret,
+        )
+        self._node = os.uname().nodename
+        self._under_way: dict[str, asyncio.Task[EvaluationAnswer]] = {}
+
+    def toolchain(self) -> str:
+        """Return the simulator that this node has."""
+        return self._evaluator.toolchain()
+
+    async def evaluate(
+        self, name: str, request: bytes, problem: Mapping[Digest, bytes], source: bytes
+    ) -> tuple[EvaluationAnswer | Failure, Where]:
+        """Judge a candidate; `problem` are the files of its problem, and `source` the kernel.
+
+        `name` is what `cancel` calls it by.
+        """
+        asked = EvaluationRequest.from_json(request)
+        where = Where(host=f"ray {self._node}", device="nki_sim")
+        blobs = Sent({**problem, asked.source: source})
+        work = self._under_way[name] = asyncio.create_task(self._evaluator.evaluate(asked, blobs))
+        try:
+            return await work, where
+        except InfrastructureError as error:
+            return Failure(error.code, error.message, error.retryable), where
+        except asyncio.CancelledError:
+            return Failure("cancelled", "it was cancelled", retryable=True), where
+        finally:
+            del self._under_way[name]
+
+    async def cancel(self, name: str) -> None:
+        """End an evaluation, and wait until its jail and its worker are gone."""
+        work = self._under_way.get(name)
+        if work is not None:
+            work.cancel()
+            await asyncio.wait({work})
+
+    async def aclose(self) -> None:
+        """End all processes."""
+        await self._evaluator.aclose()
+
+
+def _folder(secret: str) -> Path:
+    """Return the node's cache of reference outputs, of this user and this secret alone.
+
+    Raises:
+        OSError: it cannot be made, or is another user's.
+    """
+    name = hashlib.sha256(secret.encode()).hexdigest()[:16]
+    folder = Path(tempfile.gettempdir()) / f"nki-kernel-agent-{os.getuid()}-{name}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o077 or folder.is_symlink():
+        raise PermissionError(f"{folder} is not this user's alone")
+    return folder
