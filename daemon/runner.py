@@ -18,22 +18,17 @@ import structlog
 
 from agent_core.effects import (
     REQUESTS,
-    ImplementRequest,
     LookAheadRequest,
-    PlanRequest,
-    ReflectRequest,
-    SummarizeRequest,
 )
 from agent_core.ensemble import planner_of
 from agent_core.proposers import asks_models
 from agent_core.roles import RoleError
-from agent_core.roles.mechanical import reflection_of
 from daemon.calls.desk import Desk
 from daemon.calls.devices import Use, on_device
 from daemon.calls.errors import Held
 from daemon.calls.till import all_lost, settled
 from daemon.hosts import pause
-from daemon.profiles import counters_of
+from daemon.outcomes import Outcome, failed, internal, judged, profile_of, unjudged
 from daemon.workers import Workers
 from remote.cache import cache_key as evaluation_key
 from remote.cache import code_digest, serving
@@ -45,14 +40,10 @@ from state.events import (
     EffectEnded,
     EvaluationCompleted,
     EvaluationFailed,
-    Event,
-    ExecutionFailed,
     ExperienceRecorded,
     KernelProposed,
-    PlanFailed,
     PlanProposed,
     PredictionBatch,
-    ProfileRecorded,
     ReflectionRecorded,
 )
 from state.log import EventLog
@@ -60,7 +51,6 @@ from state.model import (
     JUDGES,
     EffectKey,
     ErrorInfo,
-    Evaluation,
     EvaluationRequest,
     Predicted,
     Role,
@@ -90,14 +80,6 @@ class RetryPolicy:
     def pause(self, tried: int) -> float:
         """Return the pause after the try number `tried`, counted from 1."""
         return self.first_pause * self.factor ** (tried - 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The events that end an effect, with the blobs that they name."""
-
-    events: tuple[Event, ...]
-    blobs: tuple[bytes, ...] = ()
 
 
 class Runner:
@@ -152,12 +134,12 @@ class Runner:
         try:
             return await self._roles[key.role](run, key, asked)
         except RoleError as error:
-            return _failed(key, asked, error.info, error.usage)
+            return failed(key, asked, error.info, error.usage)
         except (StateError, Held):
             raise
         except Exception as error:
             log.exception("role_failed", run=run, key=str(key))
-            return _failed(key, asked, _internal(error), Usage())
+            return failed(key, asked, internal(error), Usage())
 
     def _proposer(self, run: str, key: EffectKey) -> Any:
         """Return who answers for the effect's slot."""
@@ -252,11 +234,11 @@ class Runner:
                 try:
                     async with self._on_device(run, key, evaluator) as use:
                         judging = self._judge(key, evaluator, request, cache_key)
-                        judged = await use.within(judging, lambda error: _unjudged(key, error))
-                        told = Outcome(use.told(judged.events), judged.blobs)
+                        outcome = await use.within(judging, lambda error: unjudged(key, error))
+                        told = Outcome(use.told(outcome.events), outcome.blobs)
                         await self._record(run, told, beside=use.ending(told.events))
                 except RoleError as error:  # no time on devices is left
-                    await self._record(run, _unjudged(key, error))
+                    await self._record(run, unjudged(key, error))
 
     def _on_device(self, run: str, key: EffectKey, evaluator: Evaluator) -> AbstractAsyncContextManager[Use]:
         """Hold what an evaluation may take of a device: all its tries together."""
@@ -288,7 +270,7 @@ class Runner:
         completed = EvaluationCompleted(
             key=str(key), evaluation=evaluation, cache_key=cache_key, cached_from=known[place].place
         )
-        return Outcome((*_profile(key, evaluation, self._log.get_blob), completed))
+        return Outcome((*profile_of(key, evaluation, self._log.get_blob), completed))
 
     async def _judge(
         self, key: EffectKey, evaluator: Evaluator, request: EvaluationRequest, cache_key: str
@@ -301,7 +283,7 @@ class Runner:
         answer, tries = await self._persist(key, ask)
         if isinstance(answer, Trouble):
             return Outcome((EvaluationFailed(key=str(key), error=answer.error, tries=tries),))
-        return _judged(key, cache_key, answer)
+        return judged(key, cache_key, answer)
 
     async def _persist(self, key: EffectKey, ask: Callable[[], Awaitable[T]]) -> tuple[T | Trouble, int]:
         """Ask an evaluator, again when the infrastructure failed in a way that may pass; with the tries."""
@@ -329,7 +311,7 @@ class Runner:
             raise
         except Exception as error:
             log.exception("evaluator_failed", key=str(key))
-            return Trouble(_internal(error), retryable=False)
+            return Trouble(internal(error), retryable=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,68 +348,3 @@ def _as_asked(answer: EvaluationAnswer, request: EvaluationRequest) -> Evaluatio
         text = f"the evaluator answered at the level {level}, {request.level} or more was asked for"
         raise InfrastructureError("level_too_low", text, retryable=False)
     return replace(answer, evaluation=found[1])
-
-
-def _unjudged(key: EffectKey, error: RoleError) -> Outcome:
-    return Outcome((EvaluationFailed(key=str(key), error=error.info, tries=1),))
-
-
-def _judged(key: EffectKey, cache_key: str, answer: EvaluationAnswer) -> Outcome:
-    completed = EvaluationCompleted(
-        key=str(key),
-        evaluation=answer.evaluation,
-        cache_key=cache_key,
-        stage_ms=dict(answer.stage_ms),
-        predicted_ms=answer.predicted_ms,
-        where=answer.where,
-    )
-    profile = _profile(key, answer.evaluation, answer.artefacts.__getitem__)
-    return Outcome((*profile, completed), tuple(answer.artefacts.values()))
-
-
-def _profile(key: EffectKey, evaluation: Evaluation, read: Callable[[str], bytes]) -> tuple[Event, ...]:
-    """Return the event that shows a kernel's counters, when it has a profile: with its first verdict."""
-    if evaluation.profile is None or key.role is not Role.EVALUATOR:
-        return ()
-    counters = counters_of(read(evaluation.profile))
-    return (ProfileRecorded(key=str(key), profile=evaluation.profile, counters=counters),)
-
-
-def _internal(error: Exception) -> ErrorInfo:
-    """Describe a bug: it ends the effect, so that the run goes on, and its traceback is in our log."""
-    return ErrorInfo(code="internal", message=f"{type(error).__name__}: {error}")
-
-
-def _failed(key: EffectKey, asked: Any, error: ErrorInfo, usage: Usage) -> Outcome:
-    """Return how an effect ends whose role could not answer."""
-    return Outcome((_FAILED[key.role](key, asked, error, usage),))
-
-
-def _unseen(key: EffectKey, asked: LookAheadRequest, error: ErrorInfo, usage: Usage) -> Event:
-    return PredictionBatch(key=str(key), error=error, usage=usage)
-
-
-def _unplanned(key: EffectKey, asked: PlanRequest, error: ErrorInfo, usage: Usage) -> Event:
-    return PlanFailed(key=str(key), error=error, usage=usage)
-
-
-def _unproposed(key: EffectKey, asked: ImplementRequest, error: ErrorInfo, usage: Usage) -> Event:
-    return ExecutionFailed(key=str(key), error=error, usage=usage)
-
-
-def _unsummarized(key: EffectKey, asked: SummarizeRequest, error: ErrorInfo, usage: Usage) -> Event:
-    return ExperienceRecorded(key=str(key), experience=None, usage=usage)
-
-
-def _graded(key: EffectKey, asked: ReflectRequest, error: ErrorInfo, usage: Usage) -> Event:
-    """Fall back to the note that needs no model: the grade is arithmetic whoever reflects."""
-    return ReflectionRecorded(key=str(key), reflection=reflection_of(asked), usage=usage)
-
-
-_FAILED: dict[Role, Callable[[EffectKey, Any, ErrorInfo, Usage], Event]] = {
-    Role.PREDICTOR: _unseen,
-    Role.PLANNER: _unplanned,
-    Role.EXECUTOR: _unproposed,
-    Role.SUMMARIZER: _unsummarized,
-    Role.REFLECTOR: _graded,
-}

@@ -82,8 +82,8 @@ def hurried(monkeypatch) -> None:
 
 
 def test_an_effect_with_two_outcomes(monkeypatch, folding):
-    async def twice(self, run, outcome) -> None:
-        await record(self, run, outcome)
+    async def twice(self, run, outcome, **beside) -> None:
+        await record(self, run, outcome, **beside)
         await record(self, run, outcome)
 
     record = Runner._record

@@ -1,0 +1,107 @@
+"""How effects end: the events of each outcome, and the blobs that they name.
+
+Every way in which a role can fail has an outcome here, and so has every verdict of an evaluator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from agent_core.effects import (
+    ImplementRequest,
+    LookAheadRequest,
+    PlanRequest,
+    ReflectRequest,
+    SummarizeRequest,
+)
+from agent_core.roles import RoleError
+from agent_core.roles.mechanical import reflection_of
+from daemon.profiles import counters_of
+from remote.evaluator import EvaluationAnswer
+from state.events import (
+    EvaluationCompleted,
+    EvaluationFailed,
+    Event,
+    ExecutionFailed,
+    ExperienceRecorded,
+    PlanFailed,
+    PredictionBatch,
+    ProfileRecorded,
+    ReflectionRecorded,
+)
+from state.model import EffectKey, ErrorInfo, Evaluation, Role, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The events that end an effect, with the blobs that they name."""
+
+    events: tuple[Event, ...]
+    blobs: tuple[bytes, ...] = ()
+
+
+def unjudged(key: EffectKey, error: RoleError) -> Outcome:
+    return Outcome((EvaluationFailed(key=str(key), error=error.info, tries=1),))
+
+
+def judged(key: EffectKey, cache_key: str, answer: EvaluationAnswer) -> Outcome:
+    completed = EvaluationCompleted(
+        key=str(key),
+        evaluation=answer.evaluation,
+        cache_key=cache_key,
+        stage_ms=dict(answer.stage_ms),
+        predicted_ms=answer.predicted_ms,
+        where=answer.where,
+    )
+    profile = profile_of(key, answer.evaluation, answer.artefacts.__getitem__)
+    return Outcome((*profile, completed), tuple(answer.artefacts.values()))
+
+
+def profile_of(key: EffectKey, evaluation: Evaluation, read: Callable[[str], bytes]) -> tuple[Event, ...]:
+    """Return the event that shows a kernel's counters, when it has a profile: with its first verdict."""
+    if evaluation.profile is None or key.role is not Role.EVALUATOR:
+        return ()
+    counters = counters_of(read(evaluation.profile))
+    return (ProfileRecorded(key=str(key), profile=evaluation.profile, counters=counters),)
+
+
+def internal(error: Exception) -> ErrorInfo:
+    """Describe a bug: it ends the effect, so that the run goes on, and its traceback is in our log."""
+    return ErrorInfo(code="internal", message=f"{type(error).__name__}: {error}")
+
+
+def failed(key: EffectKey, asked: Any, error: ErrorInfo, usage: Usage) -> Outcome:
+    """Return how an effect ends whose role could not answer."""
+    return Outcome((_FAILED[key.role](key, asked, error, usage),))
+
+
+def _unseen(key: EffectKey, asked: LookAheadRequest, error: ErrorInfo, usage: Usage) -> Event:
+    return PredictionBatch(key=str(key), error=error, usage=usage)
+
+
+def _unplanned(key: EffectKey, asked: PlanRequest, error: ErrorInfo, usage: Usage) -> Event:
+    return PlanFailed(key=str(key), error=error, usage=usage)
+
+
+def _unproposed(key: EffectKey, asked: ImplementRequest, error: ErrorInfo, usage: Usage) -> Event:
+    return ExecutionFailed(key=str(key), error=error, usage=usage)
+
+
+def _unsummarized(key: EffectKey, asked: SummarizeRequest, error: ErrorInfo, usage: Usage) -> Event:
+    return ExperienceRecorded(key=str(key), experience=None, usage=usage)
+
+
+def _graded(key: EffectKey, asked: ReflectRequest, error: ErrorInfo, usage: Usage) -> Event:
+    """Fall back to the note that needs no model: the grade is arithmetic whoever reflects."""
+    return ReflectionRecorded(key=str(key), reflection=reflection_of(asked), usage=usage)
+
+
+_FAILED: dict[Role, Callable[[EffectKey, Any, ErrorInfo, Usage], Event]] = {
+    Role.PREDICTOR: _unseen,
+    Role.PLANNER: _unplanned,
+    Role.EXECUTOR: _unproposed,
+    Role.SUMMARIZER: _unsummarized,
+    Role.REFLECTOR: _graded,
+}
