@@ -124,7 +124,8 @@ def main() -> None:
     if not config["threads"]:
         # Libraries that start threads when they are loaded must not try: OpenBLAS takes failing for fatal.
         os.environ.update({"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
-    sys.path[:0] = config["paths"]
+    # Without -P, which Python 3.10 does not have, the folder it was started in is on the path.
+    sys.path[:] = [*config["paths"], *filter(None, sys.path)]
     sys.argv = [config["module"], *config["argv"]]
     module = importlib.import_module(config["module"]) if config["module"] else None
     os.write(int(config["answer_fd"]), STANDING)

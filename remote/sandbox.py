@@ -66,7 +66,7 @@ async def run_jailed(
             text = f"{program.module} did not end within {program.limits.wall_s} s"
             raise InfrastructureError("jail_deadline", text) from None
     (answer, truncated), (stderr, _) = output.result(), errors.result()
-    status, asleep = _normal_status(process.returncode), not watching.cancelled()
+    status, asleep = normal_status(process.returncode), not watching.cancelled()
     if not answer.startswith(STANDING):
         text = stderr.decode(errors="replace").strip()[-500:]
         raise InfrastructureError("jail_start", f"the {strength} jail did not start ({status}): {text}")
@@ -75,12 +75,12 @@ async def run_jailed(
         exit_status=status,
         stderr=stderr.decode(errors="replace"),
         truncated=truncated,
-        cpu_exhausted=not asleep and _cpu_exhausted(status, time.monotonic() - started, program.limits),
+        cpu_exhausted=not asleep and cpu_exhausted(status, time.monotonic() - started, program.limits),
         asleep=asleep,
     )
 
 
-def _cpu_exhausted(status: int, wall_s: float, limits: Limits) -> bool:
+def cpu_exhausted(status: int, wall_s: float, limits: Limits) -> bool:
     """Whether the CPU limit ended it: by its own signal, or by the kill that follows for who ignores that.
 
     A single thread cannot have used the CPU limit in less wall time, so an earlier kill came from elsewhere.
@@ -88,7 +88,7 @@ def _cpu_exhausted(status: int, wall_s: float, limits: Limits) -> bool:
     return status == -signal.SIGXCPU or (status == -signal.SIGKILL and wall_s >= limits.cpu_s)
 
 
-def _normal_status(status: int | None) -> int:
+def normal_status(status: int | None) -> int:
     """Shells and bubblewrap report a signal as 128 + its number."""
     assert status is not None
     return 128 - status if 128 < status < 128 + signal.NSIG else status

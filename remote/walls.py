@@ -22,7 +22,7 @@ import sys
 import sysconfig
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
+from enum import Enum
 from functools import cache
 from pathlib import Path
 
@@ -36,8 +36,10 @@ _KEPT = f"glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold={1 << 40}"
 _TMP = "/tmp"  # noqa: S108  a place in the jail, where it is empty and read-only
 
 
-class JailStrength(StrEnum):
+class JailStrength(str, Enum):  # noqa: UP042  hosts run this file under Python 3.10, too
     """What holds the jailed code; best first."""
+
+    __str__ = str.__str__
 
     BUBBLEWRAP = "bubblewrap"
     NAMESPACES = "namespaces"
@@ -140,7 +142,8 @@ def command(strength: JailStrength, program: JailedProgram, answer_fd: int) -> l
         "old_root": _OLD_ROOT if strength is JailStrength.NAMESPACES else "",
     }
     # -I would be -s -P and no look at the environment, which is ours and has the seed.
-    python = [_python(), "-s", "-P", "-S", "-B", "-c", _init_source(), json.dumps(config)]
+    apart = ("-P",) if sys.version_info >= (3, 11) else ()
+    python = [_python(), "-s", *apart, "-S", "-B", "-c", _init_source(), json.dumps(config)]
     return [*_WALLS[strength](program), *_repeating(program), *python]
 
 

@@ -48,8 +48,8 @@ def versions() -> dict[str, str]:
 
 
 def _strength() -> str:
-    """The strongest jail that works here; the worker's own modules need Python 3.11 to build one."""
-    if sys.version_info < (3, 11):
+    """The strongest jail that works here; the modules that build one need Python 3.10."""
+    if sys.version_info < (3, 10):
         return "none"
     from remote.walls import jail_strength
 

@@ -1,0 +1,67 @@
+"""What steps keep on a host: whole or not at all, found by key, and never more than there is room for."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from remote.hostside.steps.shelf import Shelf
+
+
+def put(shelf: Shelf, key: str, size: int = 1000):
+    draft = shelf.draft()
+    (draft / "file").write_bytes(b"x" * size)
+    return shelf.put(key, draft)
+
+
+def test_what_is_put_is_found(tmp_path):
+    shelf = Shelf(tmp_path / "shelf", 10_000)
+    assert shelf.find("one") is None
+    folder = put(shelf, "one")
+    assert shelf.find("one") == folder
+    assert (folder / "file").read_bytes() == b"x" * 1000
+
+
+def test_of_two_under_one_key_the_first_stays(tmp_path):
+    shelf = Shelf(tmp_path / "shelf", 10_000)
+    put(shelf, "one", 10)
+    assert (put(shelf, "one", 20) / "file").stat().st_size == 10
+    assert len(list((tmp_path / "shelf").iterdir())) == 1
+
+
+def test_what_was_used_longest_ago_is_thrown_away(tmp_path):
+    shelf = Shelf(tmp_path / "shelf", 2500)
+    for age, key in enumerate(("old", "older")):
+        os.utime(put(shelf, key), (1000 - age, 1000 - age))
+    shelf.find("older")  # which makes it the newest
+    put(shelf, "new")
+    assert shelf.find("old") is None
+    assert shelf.find("older") is not None
+    assert shelf.find("new") is not None
+
+
+def test_what_is_larger_than_the_shelf_stays_for_who_put_it(tmp_path):
+    shelf = Shelf(tmp_path / "shelf", 100)
+    put(shelf, "first", 50)
+    folder = put(shelf, "large", 1000)
+    assert folder.exists()
+    assert shelf.find("first") is None
+
+
+def test_drafts_that_are_under_way_stay_and_abandoned_ones_go(tmp_path):
+    shelf = Shelf(tmp_path / "shelf", 100)
+    draft, left = shelf.draft(), shelf.draft()
+    for folder in (draft, left):
+        (folder / "part").write_bytes(b"x" * 1000)
+    for path in (left / "part", left):
+        os.utime(path, (1000, 1000))
+    put(shelf, "new")
+    assert draft.exists()
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("key", ["", "..", "a/b", ".hidden", "x" * 200, "a\n"])
+def test_keys_that_lead_elsewhere_are_refused(key, tmp_path):
+    with pytest.raises(ValueError, match="no key of a shelf"):
+        Shelf(tmp_path / "shelf", 100).find(key)
