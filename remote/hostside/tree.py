@@ -64,7 +64,12 @@ def boot_id() -> str:
 def end_descendants(within_s: float = END_S) -> list[str]:
     """Kill all that descend from this process and reap them; return the names of those that stay."""
     me = os.getpid()
-    return _end(lambda: _below(me, living()), within_s)
+
+    def left() -> list[Process]:
+        reap()
+        return _below(me, living())
+
+    return _end(left, within_s)
 
 
 def end_marked(text: str, within_s: float = END_S) -> list[str]:
@@ -88,7 +93,6 @@ def _end(find: Callable[[], list[Process]], within_s: float) -> list[str]:
     while True:
         left = find()
         _send([p.pid for p in left], signal.SIGKILL)
-        reap()
         left = find()
         if not left or time.monotonic() > deadline:
             return [f"{p.name} (pid {p.pid})" for p in left]

@@ -36,6 +36,7 @@ from remote.ssh.link import Link
 from remote.ssh.shipping import Worker, worker
 
 _RENEWALS = 6  # within one lease
+_SIGN_S = 30.0  # the worker takes a home that says nothing for minutes for gone
 _CANCEL_S = 20.0
 _FORGET_S = 15.0
 _MARGIN_S = 120.0  # for what a job does besides its turn: laying out, ending, hashing
@@ -233,8 +234,9 @@ class Jobs:
             shortest = min(self._leases.values())
             with contextlib.suppress(HostError):
                 if (channel := self._caller.standing) is not None:
-                    await channel.ask("renew", within_s=shortest / 3, keys=list(self._leases))
-            await asyncio.sleep(shortest / _RENEWALS)
+                    within_s = min(shortest / 3, ANSWER_S)
+                    await channel.ask("renew", within_s=within_s, keys=list(self._leases))
+            await asyncio.sleep(min(shortest / _RENEWALS, _SIGN_S))
 
 
 async def _send(channel: Channel, digest: str, data: bytes) -> int:

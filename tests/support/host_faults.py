@@ -25,12 +25,14 @@ from remote.ssh.job import JobSpec
 from remote.ssh.jobs import Jobs
 from tests.support.netns import Machine
 from tests.support.proxy import Proxy
-from tests.support.sshd import QUICK, Sshd, steps_of_tests, trusted, until
+from tests.support.sshd import Sshd, steps_of_tests, trusted, until
 
 DAY_S = 86400.0
 VERBS = ("hello", "lacking", "put", "submit", "wait", "fetch", "forget")
 CUTS = ("before", "after")
-_MISSED_S = 61.0  # more than a lease
+LONGEST_S = 300.0
+LEASE_S = 1000.0  # longer than any test machine stands still
+_MISSED_S = LEASE_S + 1
 _INPUT = random.Random(1).randbytes(300_000)
 
 
@@ -66,7 +68,8 @@ class Rig:
             payload={"gate": str(self.gate), "tally": str(self.tally)},
             inputs={"input.bin": hashlib.sha256(_INPUT).hexdigest()},
             cores=1,
-            deadline_s=300,
+            deadline_s=LONGEST_S,
+            lease_s=LEASE_S,
         )
 
     def count(self, word: str) -> int:
@@ -148,14 +151,16 @@ async def live_through(there: Rig, inflict: Inflict) -> Outcome:
         await inflict(there)
         there.gate.touch()
         result = await running
-        files = await there.jobs.fetch(job.key, ["input.bin"])
+        files = await there.jobs.fetch(job.key, ["input.bin"]) if result.status == "done" else {}
+        status, right = result.status, result.answer == "through" and files == {"input.bin": _INPUT}
+    except HostError as error:
+        status, right = error.code, False
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     await there.jobs.forget(job.key)
-    right = result.answer == "through" and files == {"input.bin": _INPUT}
     return Outcome(
-        status=result.status,
+        status=status,
         right=right,
         begun=there.count("begin"),
         ended=there.count("end"),
@@ -297,6 +302,22 @@ FAULTS: dict[str, Fault] = {
 }
 
 
+async def _other_key(there: Rig) -> None:
+    there.sshd.change_key()
+
+
+async def _too_late(there: Rig) -> None:
+    there.set_clock(0, LONGEST_S + 1)
+    await until(there.result_there, "the deadline")
+
+
+# What ends a job in another way, and how home is told.
+ENDED_BY: dict[str, tuple[Fault, str]] = {
+    "host key changed while the job ran": (Fault(_other_key), "host_key_changed"),
+    "deadline passed": (Fault(_too_late), "deadline"),
+}
+
+
 @contextlib.contextmanager
 def cut_at(verb: str, when: str, sshd: Sshd):  # type: ignore[no-untyped-def]
     """Cut the connection once, before a question of this kind is sent or when its answer is on the way."""
@@ -320,17 +341,3 @@ def cut_at(verb: str, when: str, sshd: Sshd):  # type: ignore[no-untyped-def]
         yield done
     finally:
         Channel.ask = original  # type: ignore[method-assign]
-
-
-__all__ = [
-    "CUTS",
-    "FAULTS",
-    "QUICK",
-    "VERBS",
-    "Fault",
-    "HostError",
-    "Outcome",
-    "cut_at",
-    "live_through",
-    "rig",
-]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.host_faults import CUTS, FAULTS, VERBS, cut_at, live_through, rig
+from tests.support.host_faults import CUTS, ENDED_BY, FAULTS, VERBS, cut_at, live_through, rig
 
 pytestmark = [
     pytest.mark.needs("sshd", package="openssh-server"),
@@ -14,7 +14,7 @@ pytestmark = [
 
 
 # The benchmark prints all of them; these are what the others add nothing to.
-ALSO = {"nothing", "link cut", "300 ms of latency", "clock a day behind"}
+ALSO = {"nothing", "link cut", "300 ms of latency, link cut", "clock a day behind"}
 
 
 @pytest.mark.parametrize("name", sorted(FAULTS.keys() - ALSO))
@@ -24,6 +24,18 @@ async def test_a_job_lives_through(name, tmp_path):
         outcome = await live_through(there, fault.inflict)
     assert outcome.sound, outcome
     assert outcome.begun == fault.begins
+
+
+@pytest.mark.parametrize("name", ENDED_BY)
+async def test_a_job_is_ended_by(name, tmp_path):
+    fault, told = ENDED_BY[name]
+    async with rig(tmp_path, fault) as there:
+        outcome = await live_through(there, fault.inflict)
+    assert (outcome.status, outcome.begun, outcome.ended) == (
+        told,
+        fault.begins,
+        0 if told == "deadline" else 1,
+    )
 
 
 @pytest.mark.parametrize("when", CUTS)

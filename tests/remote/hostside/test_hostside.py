@@ -1,0 +1,304 @@
+"""The worker's parts by themselves: what they keep, what they let go, and that old Pythons read them."""
+
+from __future__ import annotations
+
+import ast
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remote.hostside import facts, leases, litter, place, tree
+from remote.hostside.errors import Refused
+from remote.hostside.frames import FrameError, pack, unpack
+from remote.hostside.jobs import Job, check, hand_in
+from remote.hostside.place import Place
+from remote.hostside.store import Store, hashed
+from remote.ssh.errors import HostProtocolError
+from remote.ssh.job import read_facts, read_result
+from remote.ssh.shipping import archive
+
+HOSTSIDE = Path(place.__file__).parent
+DAY_S = 86400.0
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Place:
+    monkeypatch.setenv(place.LEASES_VARIABLE, str(tmp_path / "leases"))
+    return Place(tmp_path / "host")
+
+
+@pytest.mark.parametrize("path", sorted(HOSTSIDE.rglob("*.py")), ids=lambda path: path.stem)
+def test_python_39_reads_it(path):
+    """By its grammar, and without the few calls of later versions that a grammar does not show."""
+    parsed = ast.parse(path.read_text(), feature_version=(3, 9))
+    for node in ast.walk(parsed):
+        assert not isinstance(node, ast.Match), f"{path}:{node.lineno}"
+        if isinstance(node, ast.Call):
+            keywords = {keyword.arg for keyword in node.keywords}
+            assert not keywords & {"slots", "kw_only", "strict"}, f"{path}:{node.lineno}"
+    for node in parsed.body:  # what a step needs of a package that travels with it, it imports when it runs
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        own = {name for name in names if name.startswith("remote.hostside") or name == "remote.hostside"}
+        assert {name.partition(".")[0] for name in set(names) - own} <= sys.stdlib_module_names, path
+
+
+def test_the_archive_is_the_same_every_time_and_says_what_it_does_not_know():
+    assert archive() == archive()
+    changed = archive({"remote/hostside/steps/__init__.py": "STEPS = {}"})
+    assert changed.digest != archive().digest
+
+
+def test_the_archive_runs_by_itself(tmp_path):
+    path = tmp_path / "worker.pyz"
+    path.write_bytes(archive({"remote/hostside/steps/__init__.py": "STEPS = {}"}).data)
+    command = [sys.executable, "-I", "-S", "-W", "error", str(path)]
+    ran = subprocess.run([*command, "dance"], capture_output=True, text=True, check=False)
+    assert (ran.returncode, "knows no ['dance']" in ran.stderr) == (64, True)
+    served = subprocess.run([*command, "serve", str(tmp_path / "w")], stdin=subprocess.DEVNULL, check=False)
+    assert served.returncode == 0
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_message_or_refused_or_not_all_there(data):
+    buffer = bytearray(data)
+    try:
+        while unpack(buffer) is not None:
+            pass
+    except FrameError:
+        return
+    assert len(buffer) <= len(data)
+
+
+@given(st.lists(st.tuples(st.dictionaries(st.text(), st.integers()), st.binary())), st.integers(1, 50))
+def test_messages_arrive_as_they_were_in_whatever_pieces(messages, size):
+    sent = b"".join(pack(header, payload) for header, payload in messages)
+    buffer, got = bytearray(), []
+    for begin in range(0, len(sent), size):
+        buffer += sent[begin : begin + size]
+        while (message := unpack(buffer)) is not None:
+            got.append(message)
+    assert got == messages
+
+
+def test_a_store_keeps_what_it_was_sent_and_nothing_else(here, tmp_path):
+    store = Store(here, "c1")
+    (tmp_path / "x").write_bytes(b"abc")
+    digest = hashed(tmp_path / "x")
+    store.add(digest, 0, b"ab", last=False)
+    assert store.lacking([digest]) == [digest]
+    store.add(digest, 2, b"c", last=True)
+    assert store.lacking([digest]) == []
+    store.copy(digest, tmp_path / "y")
+    assert (tmp_path / "y").read_bytes() == b"abc"
+    for offset, data, last in ((0, b"abd", True), (2, b"c", True), (7, b"c", False)):
+        with pytest.raises(Refused, match="arrived wrong"):
+            store.add(digest, offset, data, last=last)
+    assert [path.name for path in here.store.iterdir()] == [digest]
+
+
+def test_a_lease_is_had_once_and_ends_with_its_holder(here):
+    first = leases.take("core", [0, 1])
+    second = leases.take("core", [0, 1])
+    assert (first.index, second.index) == (0, 1)
+    assert leases.take("core", [0, 1]) is None
+    first.release()
+    assert leases.take("core", [0, 1]).index == 0
+    os.close(second.fd)  # a holder that was killed gives nothing back, and has it no more
+    assert leases.take("core", [1]).index == 1
+
+
+def test_leases_are_for_all_users_of_the_machine(here):
+    leases.take("core", [3]).release()
+    folder = place.leases_folder()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
+    assert stat.S_IMODE((folder / "core-3").stat().st_mode) == 0o666
+
+
+def test_a_link_in_place_of_the_leases_is_not_followed(here, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "leases").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PermissionError, match="must be a folder"):
+        leases.take("core", [0])
+
+
+def test_a_link_in_place_of_a_lease_is_not_followed(here, tmp_path):
+    (tmp_path / "precious").write_text("precious")
+    (place.leases_folder() / "core-0").symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="symbolic links"):
+        leases.take("core", [0])
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_what_a_killed_holder_left_running_is_ended_before_its_core_is_used(here):
+    left = subprocess.Popen(["sleep", "600"], env={tree.MARK_VARIABLE: "some-key"}, start_new_session=True)
+    lease = leases.take("core", [0])
+    lease.note(tree.mark("some-key", left.pid))
+    os.close(lease.fd)
+    assert leases.take("core", [0]).index == 0
+    assert left.wait() < 0
+
+
+def test_a_mark_of_another_boot_ends_nobody():
+    other = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    try:
+        assert tree.end_marked(f"key some-other-boot {other.pid}") == []
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+def job_of(here: Place, name: str = "0" * 64) -> dict[str, object]:
+    spans = {"deadline_s": 1, "queue_s": 1, "lease_s": 1}
+    return {"key": name, "step": "echo", "payload": None, "inputs": {}, "cores": 0, "allowed": None, **spans}
+
+
+def test_a_job_is_made_whole_and_its_lock_is_given_once(here):
+    job, lock = hand_in(here, Store(here, "c"), job_of(here), "c1")
+    again, other = hand_in(here, Store(here, "c"), job_of(here), "c2")
+    assert lock is not None
+    assert other is None
+    assert job.state() == "running"
+    os.close(lock)
+    assert job.state() == "vanished"
+    assert job.wanted() == ["c1", "c2"]
+    again.forget("c1")
+    assert job.exists()
+    again.forget("c2")
+    assert (job.exists(), job.state()) == (False, "unknown")
+    assert list(here.trash.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"key": "../../etc"},
+        {"key": 7},
+        {"step": "../x"},
+        {"inputs": {"../x": "0" * 64}},
+        {"inputs": {"x": "0"}},
+        {"inputs": []},
+        {"cores": 2},
+        {"deadline_s": -1},
+        {"lease_s": "long"},
+        {"allowed": "all"},
+    ],
+)
+def test_what_is_no_job_is_refused_and_leaves_nothing(here, change):
+    with pytest.raises(Refused):
+        hand_in(here, Store(here, "c"), {**job_of(here), **change}, "c1")
+    assert list(here.jobs.iterdir()) == list(here.trash.iterdir()) == []
+
+
+def test_a_check_names_the_field():
+    with pytest.raises(Refused, match="cores"):
+        check({"step": "x", "inputs": {}, "cores": 5, "deadline_s": 1, "queue_s": 1, "lease_s": 1})
+
+
+def aged(path: Path, days: float) -> None:
+    when = time.time() - days * DAY_S
+    for each in (path, path / "leases", path / "result.json"):
+        if each.exists():
+            os.utime(each, (when, when))
+
+
+def test_sweeping_takes_what_is_old_and_leaves_what_runs(here):
+    made = {}
+    for name, days in (("a", 30), ("b", 30), ("c", 2)):
+        job, lock = hand_in(here, Store(here, "c"), job_of(here, name * 64), "c1")
+        aged(job.path, days)
+        made[name] = lock
+    os.close(made["a"])
+    os.close(made["c"])
+    for digest, days in (("1" * 64, 30), ("2" * 64, 2)):
+        (here.store / digest).write_bytes(b"x")
+        aged(here.store / digest, days)
+    assert litter.sweep(here) == 2
+    assert sorted(path.name[0] for path in here.jobs.iterdir()) == ["b", "c"]
+    assert [path.name[0] for path in here.store.iterdir()] == ["2"]
+    os.close(made["b"])
+
+
+def test_sweeping_keeps_what_is_new_within_its_bytes(here, monkeypatch):
+    monkeypatch.setattr(litter, "STORE_BYTES", 2500)
+    for number in range(4):
+        path = here.store / (str(number) * 64)
+        path.write_bytes(bytes(1000))
+        aged(path, 4 - number)
+    litter.sweep(here)
+    assert sorted(path.name[0] for path in here.store.iterdir()) == ["2", "3"]
+
+
+@pytest.mark.parametrize(("kind", "chosen", "cores"), [("NCv2", "", 4), ("NCv3", "", 2), ("NCv3", "1", 4)])
+def test_neuron_cores_are_counted_as_the_run_time_numbers_them(tmp_path, monkeypatch, kind, chosen, cores):
+    for device in ("neuron0", "neuron1"):
+        (tmp_path / device / "info" / "architecture").mkdir(parents=True)
+        (tmp_path / device / "info" / "architecture" / "arch_type").write_text(f"{kind}\n")
+        for core in range(2):
+            (tmp_path / device / f"neuron_core{core}").mkdir()
+    monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", chosen)
+    assert facts.neuron_cores(tmp_path) == list(range(cores))
+    assert facts.neuron_cores(tmp_path / "none") == []
+
+
+RESULT = {
+    "status": "done",
+    "answer": 1,
+    "files": {"x": ["0" * 64, 1]},
+    "log_tail": "",
+    "core": None,
+    "exit_status": 0,
+    "queued_s": 0.0,
+    "ran_s": 1.0,
+    "attempts": 1,
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"status": "splendid"},
+        {"status": None},
+        {"files": {"../x": ["0" * 64, 1]}},
+        {"files": {"x": ["0" * 64, -1]}},
+        {"files": {"x": ["0" * 64, 1 << 60]}},
+        {"files": {str(n): ["0" * 64, 1] for n in range(1000)}},
+        {"files": []},
+        {"log_tail": "x" * (1 << 20)},
+        {"core": -1},
+        {"core": "0"},
+        {"ran_s": float("inf")},
+        {"ran_s": -1.0},
+        {"queued_s": True},
+        {"exit_status": 1 << 70},
+        {"attempts": 1.5},
+    ],
+)
+def test_a_result_that_is_none_is_not_believed(change):
+    assert read_result(RESULT, "host").files == {"x": ("0" * 64, 1)}
+    with pytest.raises(HostProtocolError, match="host: its worker answers"):
+        read_result({**RESULT, **change}, "host")
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_facts_are_facts_or_refused(answer):
+    with pytest.raises(HostProtocolError):
+        read_facts(answer if isinstance(answer, dict) else {}, "host")
+
+
+def test_a_job_that_is_not_there_has_no_state(here):
+    assert Job(here, "f" * 64).state() == "unknown"
+    assert Job(here, "f" * 64).wanted() == []
