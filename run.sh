@@ -8,6 +8,8 @@ venv=$root/.venv
 usage() {
     cat <<'TEXT'
 ./run.sh [FLAGS]               optimise a kernel; FLAGS go to `agentctl run` (see `./run.sh --problem silu`)
+./run.sh [USER@]HOST... [FLAGS]
+                               the same, with kernels run on these hosts, over SSH (see docs/hosts.md)
 ./run.sh --resume              carry on with the last run (further FLAGS go to `agentctl resume`)
 ./run.sh test [--require-all] [ARGS]
                                lint, types, architecture and tests; ARGS go to pytest.
@@ -74,6 +76,16 @@ pip_install() {
     "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-input "$@"
 }
 
+# A word is taken for a host when it names a user, a port or a domain, or when it is one that this machine
+# knows: else a mistyped command would be looked for in the network.
+is_host() {
+    local allowed='^[][A-Za-z0-9_.@:%-]+$' config=${HOME:-/}/.ssh/config
+    [[ $1 =~ $allowed ]] || return 1
+    [[ $1 == *[@:.]* ]] && return 0
+    grep -qisE "^[[:space:]]*Host[[:space:]](.*[[:space:]])?$1([[:space:]]|$)" "$config" && return 0
+    getent hosts -- "$1" >/dev/null 2>&1
+}
+
 failed=()
 
 # check NAME COMMAND...: runs one check under its heading and remembers whether it failed.
@@ -128,6 +140,14 @@ case ${1:-} in
         install requirements.lock
         exec "$venv/bin/agentctl" run "$@"
         ;;
-    *@*) fail "Trainium hosts over SSH are not there yet; without a host the simulator judges: ./run.sh" 2 ;;
-    *) fail "unknown command: $1 (see ./run.sh --help)" 2 ;;
+    *)
+        hosts=()
+        while [ $# -gt 0 ] && [[ $1 != -* ]]; do
+            is_host "$1" || fail "neither a command nor a host, [user@]host[:port]: $1 (see ./run.sh --help)" 2
+            hosts+=(--host "$1")
+            shift
+        done
+        install requirements.lock
+        exec "$venv/bin/agentctl" run "${hosts[@]}" "$@"
+        ;;
 esac

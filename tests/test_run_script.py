@@ -96,6 +96,17 @@ def test_a_failed_installation_stops_and_is_tried_again(checkout):
         assert result.stderr.endswith("run.sh: installation failed; the lines above say why\n")
 
 
+def test_hosts_with_and_without_a_user_go_to_the_run(checkout):
+    checkout.run("ubuntu@10.0.0.1", "trn2.lab", "[::1]:2222", "--problem", "silu")
+    assert checkout.called()[-1] == (
+        "agentctl run --host ubuntu@10.0.0.1 --host trn2.lab --host [::1]:2222 --problem silu"
+    )
+    (checkout.root / ".ssh").mkdir()
+    (checkout.root / ".ssh" / "config").write_text("Host other trn2-lab\n  User ubuntu\n")
+    checkout.run("trn2-lab", HOME=str(checkout.root))
+    assert checkout.called()[-1] == "agentctl run --host trn2-lab"
+
+
 def test_resume_means_the_last_run(checkout):
     checkout.run("--resume", "--json")
     assert checkout.called()[-1] == "agentctl resume --last --json"
@@ -132,8 +143,9 @@ def test_what_failed_beside_others_is_tried_once_more_alone(checkout, first, aga
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["ubuntu@10.0.0.1"], "Trainium hosts over SSH are not there yet"),
-        (["tset"], "unknown command: tset"),
+        (["tset"], "neither a command nor a host, [user@]host[:port]: tset"),
+        (["ubuntu@10.0.0.1", "a b"], "neither a command nor a host, [user@]host[:port]: a b"),
+        (["a@b;reboot"], "neither a command nor a host, [user@]host[:port]: a@b;reboot"),
     ],
 )
 def test_what_it_cannot_do_is_a_usage_error_that_runs_nothing(checkout, args, said):
