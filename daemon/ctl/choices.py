@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +12,8 @@ import click
 
 from daemon.config import FILE_NAME, FLAGS, Config, Effective, load
 from daemon.ctl.app import Session
-from daemon.errors import DaemonError, UnknownRun
+from daemon.errors import DaemonError
 from daemon.verbs import Submit
-from state.reader import LogReader
 
 if TYPE_CHECKING:
     from seeds import Problem
@@ -96,26 +94,6 @@ def assignments(settings: Iterable[str], said: str = "") -> dict[str, Any]:
     return given
 
 
-_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
-
-
-def event_number(text: str) -> int | None:
-    """Return the number that `text` spells as this program spells them, else None."""
-    return int(text) if _NUMBER.fullmatch(text) else None
-
-
-def numbered(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
-    """Read the number of an event, from 1 on: digits and nothing else, unlike click's own.
-
-    Raises:
-        click.BadParameter: it is none.
-    """
-    number = None if value is None else event_number(value)
-    if value is not None and not number:
-        raise click.BadParameter(f"{value!r} is not the number of an event: 1 or more")
-    return number
-
-
 def submission(wanted: Effective, kernel: Path | None) -> Submit:
     """Return the command that starts a run with a configuration.
 
@@ -159,30 +137,6 @@ def read_source(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise DaemonError(f"{path}: {reason}", code="unreadable_kernel") from error
-
-
-def known_run(reader: LogReader, run: str) -> dict[str, Any]:
-    """Return the row of `run`.
-
-    Raises:
-        UnknownRun: the log has no such run.
-    """
-    rows = reader.listed(run)
-    if not rows:
-        raise UnknownRun.among(run, reader.run_ids())
-    return rows[0]
-
-
-def last_run(reader: LogReader) -> str:
-    """Return the newest run that has not ended, else the newest.
-
-    Raises:
-        UnknownRun: there is none.
-    """
-    rows = reader.listed()
-    if not rows:
-        raise UnknownRun("there is no run in this home")
-    return str(next((row for row in rows if not row["ended"]), rows[0])["run"])
 
 
 def _value(text: str) -> Any:

@@ -13,7 +13,8 @@ import click
 
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
-from daemon.ctl.choices import configured, known_run, last_run
+from daemon.ctl.choices import configured
+from daemon.ctl.runs import known_run, last_run
 from daemon.ctl.words import count
 from state.output import check_output, write_output
 from state.reader import LogReader

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from daemon.amend import amended
+from daemon.amend import amended, changes
 from daemon.ctl import exits
 from daemon.ctl.answers import send, wait_for_answer
 from daemon.ctl.app import Session, common
-from daemon.ctl.choices import assignments, event_number, known_run
+from daemon.ctl.choices import assignments
+from daemon.ctl.runs import event_number, known_run
 from daemon.ctl.seek import event_at
 from daemon.ctl.steer import naming, queued
 from daemon.ctl.words import count, typed
 from daemon.names import unknown
 from daemon.verbs import Fork, run_id
 from state.reader import LogReader
+
+SAME = "nothing changes, the run has these settings already"
 
 set_option = click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting to change, e.g. search.beam=6."
@@ -38,8 +41,20 @@ def parse_place(place: str) -> tuple[str, int | None]:
     return run, run_seq
 
 
-def fork_of(session: Session, place: str, settings: tuple[str, ...], *, rewind: bool) -> tuple[Fork, str]:
-    """Return the command that forks the run at `place`, and the problem of the run that it will make.
+class Forking(NamedTuple):
+    """The command that forks a run, the problem of the run that it makes, and what that has another value of.
+
+    `changed` holds a setting's two values by its key; `same` says that settings were given that change none.
+    """
+
+    command: Fork
+    problem: str
+    changed: dict[str, tuple[Any, Any]]
+    same: bool
+
+
+def fork_of(session: Session, place: str, settings: tuple[str, ...], *, rewind: bool) -> Forking:
+    """Return what forks the run at `place`.
 
     Everything in it that can be known to be wrong is refused here, before it is sent.
 
@@ -55,7 +70,8 @@ def fork_of(session: Session, place: str, settings: tuple[str, ...], *, rewind: 
         if run_seq is not None:
             event_at(reader, run, run_seq)
         state = reader.state(run, run_seq)
-    amended(state.pending_config or state.config, changed, look_up=unknown)
+    before = state.pending_config or state.config
+    differs = changes(before, amended(before, changed, look_up=unknown))
     problem, files = str(row["problem"]), None
     for key in ("run.problem", "problem"):
         if key in changed:
@@ -63,7 +79,7 @@ def fork_of(session: Session, place: str, settings: tuple[str, ...], *, rewind: 
     command = Fork.model_construct(
         verb="fork", run=run, seq=run_seq, settings=changed, files=files, rewind=rewind
     )
-    return command, problem
+    return Forking(command, problem, differs, bool(settings) and not differs and files is None)
 
 
 def _files_of(name: str) -> tuple[str, dict[str, bytes]]:
@@ -83,9 +99,11 @@ def fork(session: Session, place: str, settings: tuple[str, ...]) -> None:
     Nothing is copied and the run itself goes on undisturbed. Changed settings count from the next round on;
     where the problem, size, target or evaluator changes, the kernels of the beam are judged anew first.
     """
-    command, problem = fork_of(session, place, settings, rewind=False)
-    sent = send(session.home, command)
-    child = run_id(sent.id, problem)
+    wanted = fork_of(session, place, settings, rewind=False)
+    if wanted.same:
+        click.echo(f"{SAME}: the fork goes on as its parent would", err=True)
+    sent = send(session.home, wanted.command)
+    child = run_id(sent.id, wanted.problem)
     with naming(child):
         answer = wait_for_answer(session.home, sent)
     if answer is None:
@@ -97,5 +115,6 @@ def fork(session: Session, place: str, settings: tuple[str, ...]) -> None:
         text.append(f"{count(result['abandoned'], 'effect')} in flight there abandoned")
     if result["rejudged"]:
         text.append("its kernels are judged anew first")
+    text += [f"{key} {old} -> {new}" for key, (old, new) in wanted.changed.items()]
     hint = f"follow it with: {typed('resume', *session.home_words, child)}"
     session.emit({"command": sent.id, "state": "done", **result}, ", ".join(text) + f"\n{hint}")

@@ -11,9 +11,9 @@ import click
 from daemon.amend import changes
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
-from daemon.ctl.choices import known_run, numbered
 from daemon.ctl.fork import parse_place
 from daemon.ctl.lines import SHORT
+from daemon.ctl.runs import known_run, numbered
 from daemon.ctl.seek import event_at
 from daemon.ctl.words import count, ms, standing, times
 from daemon.views import as_json

@@ -95,7 +95,7 @@ def home_view(session: Session, run: str | None, *, all_: bool = False) -> Overv
         with LogReader.open(session.home) as reader:
             reader.check_end()
             owner = process(session.home, refused=reader.system().refused)
-            return overview(reader, owner, now_us=now_us, run=run, all_=all_)
+            return overview(reader, owner, now_us=now_us, run=run, all_=all_, hashed=session.json)
     except NoLog:
         if run is not None or not session.home.exists():
             raise

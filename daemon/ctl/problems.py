@@ -11,8 +11,9 @@ import click
 
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
-from daemon.ctl.choices import configured, known_run
+from daemon.ctl.choices import configured
 from daemon.ctl.judge import evaluate
+from daemon.ctl.runs import known_run
 from daemon.ctl.words import count, ms, typed
 from daemon.views.run import percent
 from state.model import Level

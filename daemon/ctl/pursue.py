@@ -13,10 +13,11 @@ from daemon.config import DaemonConfig
 from daemon.ctl import exits
 from daemon.ctl.answers import Sent, queued_runs, send
 from daemon.ctl.app import Session, common
-from daemon.ctl.choices import configured, effective, known_run, last_run, run_options, submission
+from daemon.ctl.choices import configured, effective, run_options, submission
 from daemon.ctl.foresee import dry_run_option, foresee
-from daemon.ctl.fork import fork_of, set_option
+from daemon.ctl.fork import SAME, fork_of, set_option
 from daemon.ctl.report import as_json, as_text, write_best
+from daemon.ctl.runs import known_run, last_run
 from daemon.ctl.screen import Screen, screen_for
 from daemon.ctl.tracker import Tracker
 from daemon.ctl.words import standing, typed
@@ -69,10 +70,12 @@ def resume(
     if (run is None) == (not last):
         raise click.UsageError("name a RUN, or give --last")
     if run is not None and "@" in run:
-        command, problem = fork_of(session, run, settings, rewind=True)
+        wanted = fork_of(session, run, settings, rewind=True)
+        if wanted.same:
+            click.echo(SAME, err=True)
         config = configured(session, {}).daemon
-        sent = send(session.home, command)
-        return see_through(session, run_id(sent.id, problem), sent, config, output)
+        sent = send(session.home, wanted.command)
+        return see_through(session, run_id(sent.id, wanted.problem), sent, config, output)
     if settings:
         raise click.UsageError("--set goes with RUN@SEQ; for a run as it is there is `agentctl set`")
     waiting = _queued(session.home, run)

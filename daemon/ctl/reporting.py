@@ -13,7 +13,7 @@ import click
 
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
-from daemon.ctl.choices import known_run
+from daemon.ctl.runs import known_run
 from daemon.views import as_json
 from state.output import check_output, write_output
 from state.reader import LogReader

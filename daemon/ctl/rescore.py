@@ -15,7 +15,7 @@ import click
 
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
-from daemon.ctl.choices import known_run
+from daemon.ctl.runs import known_run
 from daemon.ctl.words import count, ms, percentage
 from daemon.errors import DaemonError
 from daemon.profiles import counters_of

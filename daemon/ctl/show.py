@@ -11,10 +11,10 @@ import click
 
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
-from daemon.ctl.choices import event_number, known_run
 from daemon.ctl.completing import complete_runs
 from daemon.ctl.kernels import NOTES, readable
 from daemon.ctl.paint import style
+from daemon.ctl.runs import event_number, known_run
 from daemon.ctl.seek import event_at
 from daemon.ctl.why import told
 from daemon.ctl.words import latency, times, took, usd

@@ -10,8 +10,8 @@ import click
 
 from daemon.ctl import exits, words
 from daemon.ctl.app import Session, common
-from daemon.ctl.choices import known_run
 from daemon.ctl.progress import tracked
+from daemon.ctl.runs import known_run
 from daemon.ctl.words import count, duration, percentage, times, took
 from daemon.stats import figures
 from daemon.stats.facts import facts

@@ -15,10 +15,10 @@ import click
 
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
-from daemon.ctl.choices import event_number
 from daemon.ctl.completing import complete_runs
 from daemon.ctl.lines import as_line
 from daemon.ctl.paint import FAMILY_STYLES, echo, style
+from daemon.ctl.runs import event_number
 from daemon.ctl.seek import event_at, seq_before
 from daemon.errors import UnknownRun
 from state.errors import HomeError, NoLog, StreamUnknown

@@ -10,9 +10,9 @@ import click
 
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
-from daemon.ctl.choices import known_run
 from daemon.ctl.completing import complete_runs
 from daemon.ctl.paint import style
+from daemon.ctl.runs import known_run
 from daemon.ctl.words import count, discarded, ms, times
 from daemon.views import as_json
 from daemon.views.tree import MEANING, Mark, Node, Tree
@@ -94,10 +94,15 @@ def _hidden(nodes: Sequence[Node], shown: set[str]) -> dict[str, str]:
     others = sorted((one for one in nodes if one.id not in shown), key=lambda one: one.parent or "")
     said = {}
     for parent, group in groupby(others, key=lambda one: one.parent or ""):
-        reasons = Counter(discarded(one.reason or one.verdict or "undecided") for one in group)
+        reasons = Counter(_became(one) for one in group)
         text = ", ".join(f"{number} {reason}" for reason, number in reasons.most_common())
         said[parent] = f"({count(reasons.total(), 'more')}: {text})".replace("mores", "more")
     return said
+
+
+def _became(node: Node) -> str:
+    """Return what became of a kernel that led nowhere, in words."""
+    return discarded(node.reason or node.verdict or ("no kernel" if node.error else "undecided"))
 
 
 def _last_children(nodes: Sequence[Node]) -> set[str]:
@@ -119,5 +124,5 @@ def _line(node: Node, place: str) -> str:
     if node.reason == "duplicate" and node.duplicate_of:
         said.append(style(f"= {node.duplicate_of}", "dim"))
     elif node.mark in _LOST:
-        said.append(style(discarded(node.reason or node.verdict or "no kernel"), "dim"))
+        said.append(style(_became(node), "dim"))
     return "  ".join(said).rstrip()

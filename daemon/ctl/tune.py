@@ -14,8 +14,9 @@ from daemon.config import DEFAULT, Config, Effective
 from daemon.ctl import exits
 from daemon.ctl.answers import send
 from daemon.ctl.app import Session, common
-from daemon.ctl.choices import configured, effective, known_run, search_options, submitted
+from daemon.ctl.choices import configured, effective, search_options, submitted
 from daemon.ctl.pursue import check_output_now, output_option, see_through
+from daemon.ctl.runs import known_run
 from daemon.ctl.screen import Screen
 from daemon.ctl.tracker import Tracker
 from daemon.ctl.words import ms, percentage, typed

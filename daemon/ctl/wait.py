@@ -12,8 +12,8 @@ import click
 
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
-from daemon.ctl.choices import known_run, last_run
 from daemon.ctl.completing import complete_runs
+from daemon.ctl.runs import known_run, last_run
 from daemon.ctl.tail import AGE, age
 from daemon.ctl.words import ms, percentage, times, typed, usd
 from daemon.errors import NotAnswered

@@ -10,9 +10,9 @@ import click
 
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
-from daemon.ctl.choices import known_run
 from daemon.ctl.completing import complete_runs
 from daemon.ctl.paint import style
+from daemon.ctl.runs import known_run
 from daemon.ctl.words import LEVELS, count, discarded, latency, percentage, times
 from daemon.views import as_json
 from daemon.views.candidate import CandidateView, Judgement, candidate

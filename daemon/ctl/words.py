@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from agent_core.proposers import looks_ahead
 from daemon.ctl.app import Session
 from daemon.ctl.tracker import Tracker
 from daemon.views.run import percent
@@ -297,6 +296,8 @@ def _paused(event: RunPaused, tracker: Tracker) -> str:
 def _sequences(event: SequencesGiven, tracker: Tracker) -> str:
     """Return what is done with sequences that paid: planners that look ahead begin with them."""
     planners = tracker.state.config.planner if tracker.state is not None else ()
+    from agent_core.proposers import looks_ahead
+
     use = "tries first" if any(map(looks_ahead, planners)) else "told"
     return f"{use} what paid in {'; '.join(map(origin, event.sequences))}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from daemon.ctl.choices import event_number
+from daemon.ctl.runs import event_number
 from daemon.errors import DaemonError
 from state.events import EVENT_TYPES, FAMILIES
 

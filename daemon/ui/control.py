@@ -18,7 +18,8 @@ from starlette.routing import Route
 
 from daemon.amend import amended, run_keys
 from daemon.ctl.answers import Sent, answer_to, refuse_early, send
-from daemon.ctl.choices import assignments, event_number, known_run
+from daemon.ctl.choices import assignments
+from daemon.ctl.runs import event_number, known_run
 from daemon.ctl.seek import event_at
 from daemon.errors import CommandRefused, DaemonError
 from daemon.names import unknown

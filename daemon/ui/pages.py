@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from daemon.amend import changes
 from daemon.ctl.answers import queued_runs
-from daemon.ctl.choices import known_run
+from daemon.ctl.runs import known_run
 from daemon.ctl.seek import event_at
 from daemon.ctl.words import typed
 from daemon.ui import asked

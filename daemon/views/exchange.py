@@ -96,7 +96,7 @@ def _asked(reader: LogReader, request: str) -> tuple[str | None, str | None]:
 
     try:
         found = restored(reader.blob(request), reader.blob)
-    except BlobMissing:
+    except (BlobMissing, ValueError):  # taken out of the log, or written by another version
         return None, None
     return "".join(part.text for part in found.guide), "".join(part.text for part in found.case)
 

@@ -17,11 +17,11 @@ from state.reader import LogReader
 from state.recent import Asked, Lately
 from state.system import SystemState
 
-SHOWN = 20
+SHOWN = 12
 """Runs that are shown unless all are asked for: those that have not ended, then the newest."""
 
-LAST = 1000
-"""Events of a run that are looked at for how fast it is, and what went wrong lately."""
+LAST, LAST_OF_OTHERS = 1000, 100
+"""Events of a run that are looked at for how fast it is, and what went wrong lately; fewer where it rests."""
 
 CALLS = 100
 """Attempts at answers, of each run, that say how a provider stands."""
@@ -95,9 +95,17 @@ class Overview:
 
 
 def overview(
-    reader: LogReader | None, process: Process, *, now_us: float, run: str | None = None, all_: bool = False
+    reader: LogReader | None,
+    process: Process,
+    *,
+    now_us: float,
+    run: str | None = None,
+    all_: bool = False,
+    hashed: bool = True,
 ) -> Overview:
     """Return how a home stands, with one run, the newest, or all of them; `reader` None: it has no log.
+
+    `hashed` as in `run_view`.
 
     Raises:
         UnknownRun: there is no such run.
@@ -109,7 +117,7 @@ def overview(
     if run is not None and not rows:
         raise UnknownRun.among(run, reader.run_ids())
     shown = rows if all_ else _shown(rows)
-    lines = tuple(_line(reader, row, owned=process.running, now_us=now_us) for row in shown)
+    lines = tuple(_line(reader, row, owned=process.running, now_us=now_us, hashed=hashed) for row in shown)
     system = reader.system()
     return Overview(
         daemon=process,
@@ -128,11 +136,11 @@ def _shown(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if not row["ended"] or row["run"] in ended]
 
 
-def _line(reader: LogReader, row: dict[str, Any], *, owned: bool, now_us: float) -> RunLine:
+def _line(reader: LogReader, row: dict[str, Any], *, owned: bool, now_us: float, hashed: bool) -> RunLine:
     run = str(row["run"])
-    found = run_view(run, reader.state(run), owned=owned)
-    happened = reader.lately(run, LAST)
+    found = run_view(run, reader.state(run), owned=owned, hashed=hashed)
     running = found.state == "running"
+    happened = reader.lately(run, LAST if running else LAST_OF_OTHERS)
     return RunLine(
         **{one.name: getattr(found, one.name) for one in fields(found)},
         created=iso(row["created_us"]),

@@ -105,7 +105,7 @@ BLANKS = (
         re.compile(r"(?<=hash )[0-9a-f]{12,16}|(?<=prompts )[0-9a-f]{12}|(?<=SHA-256 )\w+|\([0-9a-f]{12}\)"),
         "HASH",
     ),
-    (re.compile(r"\bsilu-[0-9a-f]{6}\b"), "silu-NEW"),
+    (re.compile(r"\b(toy|silu)-(?!5eed01)[0-9a-f]{6}\b"), r"\1-NEW"),
     (re.compile(r"\b\d{20}-[0-9a-f]{8}\b"), "COMMAND"),
     (re.compile(r"\b\d+:\d\d since it began"), "0:00 since it began"),
     (re.compile(r'("(?:elapsed_seconds|events_per_second|size|bytes)": )[\d.e+-]+'), r"\1 0"),
@@ -118,6 +118,13 @@ def blanked(text: str) -> str:
     for pattern, instead in BLANKS:
         text = pattern.sub(instead, text)
     return text
+
+
+def outlined(value: object) -> object:
+    """Return an event's line without what the event has: that is held where events are."""
+    if not isinstance(value, dict) or "event" not in value:
+        return value
+    return value | {"event": "EVENT"} | ({"blobs": len(value["blobs"])} if "blobs" in value else {})
 
 
 def compare(name: str, text: str) -> None:
@@ -153,7 +160,7 @@ def test_what_a_reading_command_prints(ctl, recorded, name):
     arguments = READING[name]
     compare(f"{name}.txt", said(ctl(*arguments, home=recorded)))
     lines = ctl(*arguments, "--json", home=recorded).out.splitlines()
-    parsed = [json.loads(line) for line in lines]
+    parsed = [outlined(json.loads(line)) for line in lines]
     compare(f"{name}.json", "".join(f"{json.dumps(one, indent=1)}\n" for one in parsed))
 
 
@@ -190,3 +197,19 @@ def test_every_snapshot_is_some_commands():
     names = {f"{name}.{kind}" for name in READING for kind in ("txt", "json")}
     names |= {f"{name}.txt" for name in (*STEERING, *WRONG)}
     assert {path.name for path in FOLDER.iterdir()} == names
+
+
+def test_the_page_on_looking_has_what_is_printed():
+    page = Path(__file__).parents[3] / "docs" / "looking.md"
+    marked = re.compile(r"<!-- snapshot: (\S+) -->\n(?:```text\n.*?```\n)?", re.DOTALL)
+
+    def shown(found: re.Match[str]) -> str:
+        text = (FOLDER / found[1]).read_text(encoding="utf-8").partition("--- status ")[0]
+        return f"<!-- snapshot: {found[1]} -->\n```text\n{text}```\n"
+
+    text = page.read_text(encoding="utf-8")
+    wanted = marked.sub(shown, text)
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        page.write_text(wanted, encoding="utf-8")
+    assert wanted == page.read_text(encoding="utf-8")
+    assert len(marked.findall(text)) >= 5
