@@ -3,14 +3,15 @@
 There are two modes. A *sweep* turns one knob of a good point, the one that the bottleneck implicates first.
 *Joint* points have all knobs drawn: some anywhere, some by several turns of a good point, mended by the hints
 of the validity report. A mode goes on while it pays; a plateau flips it. Of what either finds, the points
-that a static estimate puts first are looked at, and none that it says cannot be faster than the best. What
-is a program that was seen is not looked at again: different knobs often mean the same loops (`program.py`).
+that a static estimate puts first are looked at, and none that it says cannot be faster than the best. The
+last points of a batch are *strangers*, drawn anywhere and not ranked. What is a program that was seen is not
+looked at again: different knobs often mean the same loops (`program.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
 from math import inf, log
@@ -38,6 +39,10 @@ ANYWHERE_RATIO = 0.25
 
 MOST_TURNS = 4
 """Turns of a good point at most, for a joint one."""
+
+STRANGERS = 0.25
+"""Share of a batch, in either mode, that is drawn anywhere and looked at as it comes. The estimate is blind
+to what engines wait for, and all that is near a good point may be as slow."""
 
 WIDER = 3
 """How many points are found for each that is wanted: the estimate chooses among them."""
@@ -126,13 +131,19 @@ def next_batch(graph: Graph, rng: Random, history: Sequence[Tried], feedback: Fe
     if not best:
         points = _promising(_start(graph, rng), known, count, _TRIES * count)
         return Batch(Mode.JOINT, points, "nothing is known yet: the default, and points near it and anywhere")
+    good = [trial.ir for trial in best]
+    strangers = _strangers(good[0], rng, known, int(STRANGERS * count))
+    known = known.with_programs(strangers)
+    rest = count - len(strangers)
     for mode in _modes(history):
         if mode is Mode.JOINT:
-            batch = _joint([trial.ir for trial in best], rng, known, count)
+            batch = _joint(good, rng, known, rest)
         else:
-            batch = _sweep([trial.ir for trial in best], rng, known, _knobs(feedback, history), count)
+            batch = _sweep(good, rng, known, _knobs(feedback, history), rest)
         if batch.points:
-            return batch
+            return replace(batch, points=(*batch.points, *strangers))
+    if strangers:
+        return Batch(Mode.JOINT, strangers, "only points drawn anywhere were programs that were not seen")
     return Batch(Mode.JOINT, (), "no draw led to a program that was not seen")
 
 
@@ -201,6 +212,14 @@ class _Known:
     programs: frozenset[str]
     best_ms: float
 
+    def allows(self, ir: KernelIR, cost: float) -> bool:
+        """Whether a point is worth a look: it may be faster, and nobody saw it."""
+        return cost < self.best_ms * NS_PER_MS and program_of(ir) not in self.programs
+
+    def with_programs(self, points: Sequence[KernelIR]) -> _Known:
+        """The same when these have been seen too."""
+        return replace(self, programs=self.programs | {program_of(ir) for ir in points})
+
 
 def _start(graph: Graph, rng: Random) -> Iterator[KernelIR]:
     first = default(graph)
@@ -227,6 +246,18 @@ def _turned(best: list[KernelIR], knob: str, rng: Random) -> Iterator[KernelIR]:
 def _joint(best: list[KernelIR], rng: Random, known: _Known, count: int) -> Batch:
     points = _promising(_drawn(best, rng), known, count, _TRIES * count)
     return Batch(Mode.JOINT, points, "a plateau: all knobs drawn, anywhere and near good points")
+
+
+def _strangers(first: KernelIR, rng: Random, known: _Known, count: int) -> tuple[KernelIR, ...]:
+    """Points drawn anywhere, as they come."""
+    found: dict[str, KernelIR] = {}
+    for _ in range(_TRIES * count):
+        ir = sample(first, rng)
+        if known.allows(ir, cost_ns(ir, placed(ir))):
+            found.setdefault(program_of(ir), ir)
+        if len(found) == count:
+            break
+    return tuple(found.values())
 
 
 def _drawn(best: list[KernelIR], rng: Random) -> Iterator[KernelIR]:
@@ -267,8 +298,8 @@ def _promising(
         if len(points) == WIDER * count:
             break
         cost = cost_ns(ir, placed(ir))
-        if cost < known.best_ms * NS_PER_MS and (key := program_of(ir)) not in known.programs:
-            points.setdefault(key, (_step(cost), ir))
+        if known.allows(ir, cost):
+            points.setdefault(program_of(ir), (_step(cost), ir))
     ranked = sorted(points.values(), key=lambda item: item[0])
     return tuple(ir for _, ir in ranked[:count])
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from remote.judge.honest import in_float32
+from remote.judge.honest import in_float32, in_narrow
 from remote.judge.tiles import Box, Tile, floors, worst
 from seeds.expressions import evaluate
 from seeds.faults import REDUCED
@@ -40,6 +40,7 @@ _PARTS = ((0.3, 0.6), (0.0, 0.1), (0.9, 1.0))
 _SHARED = 16
 """Elements, at the reduced size, of the longest axis whose inputs may share theirs: each is tried out."""
 
+_NARROW_BYTES = 2
 _SAME = 1e-6
 
 
@@ -86,6 +87,19 @@ class Excerpts:
             return inf
         found = replace(self, reference=_shuffled(self.reference)).evaluate(inputs, tiles)
         return worst(found, truth, bottom, range(len(tiles)))
+
+    def narrow_error(self, inputs: Sequence[Array], tiles: Sequence[Tile], truth: Sequence[Array]) -> float:
+        """Return the error of keeping all that is computed in the inputs' type of two bytes, worst tile.
+
+        Where the reference takes the largest of nearly equal numbers, say, the answer is one of chance then;
+        in float16 it may not be finite. 0 where all inputs are wider.
+        """
+        narrow = [array.dtype for array in inputs if array.dtype.itemsize == _NARROW_BYTES]
+        floats = [dtype for dtype in narrow if dtype.kind not in "iub"]
+        if not floats:
+            return 0.0
+        found = replace(self, reference=_kept(self.reference, floats[0])).evaluate(inputs, tiles)
+        return worst(found, truth, floors(tiles, truth), range(len(tiles)))
 
     def cut(self, inputs: Sequence[Array], tile: Tile) -> Array:
         """Return one tile, from the parts of the inputs that go with it."""
@@ -145,6 +159,10 @@ def outputs_of(found: Any, spec: ProblemSpec) -> list[Array]:
 
 def _shuffled(reference: Reference) -> Reference:
     return lambda *arrays: in_float32(reference, arrays, seed=1)
+
+
+def _kept(reference: Reference, dtype: Any) -> Reference:
+    return lambda *arrays: in_narrow(reference, arrays, dtype)
 
 
 def _taken(array: Array, axis: int, first: int, end: int) -> Array:

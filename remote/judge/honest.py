@@ -25,10 +25,20 @@ def in_float32(reference: Callable[..., Any], inputs: Sequence[Array], seed: int
         return reference(*(array.view(Reordered) for array in inputs))
 
 
+def in_narrow(reference: Callable[..., Any], inputs: Sequence[Array], dtype: Any) -> Any:
+    """Return what the reference gives when all that it computes is kept in a type of two bytes."""
+    Reordered.kept = np.dtype(dtype)
+    try:
+        return in_float32(reference, inputs, seed=2)
+    finally:
+        Reordered.kept = None
+
+
 class Reordered(np.ndarray[Any, Any]):
-    """An array of at most float32 whose sums are made in shuffled order."""
+    """An array of at most float32 whose sums are made in shuffled order; elements are rounded to `kept`."""
 
     order = np.random.default_rng(0)
+    kept: np.dtype[Any] | None = None
 
     def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
         """Cast as NumPy does, to float32 where float64 is asked for."""
@@ -69,7 +79,10 @@ def _wrapped(result: Any) -> Any:
     if isinstance(result, tuple | list):
         return type(result)(_wrapped(item) for item in result)
     if isinstance(result, np.ndarray | np.floating):
-        return np.asarray(_plain(result)).view(Reordered)
+        array = np.asarray(_plain(result))
+        if Reordered.kept is not None and array.dtype == np.float32:
+            array = array.astype(Reordered.kept).astype(np.float32)
+        return array.view(Reordered)
     return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,8 +12,9 @@ import seeds
 from remote.judge import excerpts as parts
 from remote.judge import suite, tiles
 from remote.judge.excerpts import Axis, excerpts
-from remote.judge.honest import in_float32
+from remote.judge.honest import in_float32, in_narrow
 from seeds.inputs import draw
+from seeds.spec import ProblemSpec, parse
 
 ADAMW = seeds.load("adamw").spec
 
@@ -186,3 +188,74 @@ def test_orders_of_addition_differ():
     x = np.random.default_rng(0).standard_normal((1, 4096)).astype(np.float32) * 1e3
     sums = {float(in_float32(lambda x: x.sum(axis=1), [x], seed)[0]) for seed in range(8)}
     assert len(sums) > 1
+
+
+# --- types of two bytes ---
+
+SCORES = """
+name = "scores"
+formula = "softmax(x @ y.T)"
+rel_l2 = 0.02
+seeds = [0, 1]
+shape_generic = false
+[sizes.full]
+M = 128
+K = 64
+N = 512
+[[inputs]]
+name = "x"
+shape = ["M", "K"]
+dtype = "DTYPE"
+[[inputs]]
+name = "y"
+shape = ["N", "K"]
+dtype = "DTYPE"
+[[outputs]]
+name = "out"
+shape = ["M", "N"]
+dtype = "float32"
+[work]
+matmul_flops = "2 * M * K * N"
+other_flops = "0"
+activation_elements = "0"
+elementwise_elements = "M * N"
+matmul_dtype = "float32"
+"""
+
+
+def products(x, y):
+    return x.astype(np.float32) @ y.astype(np.float32).T
+
+
+def weights(x, y):
+    scores = products(x, y)
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def gated(x, y):
+    product = products(x, y)
+    return product / (1 + np.exp(-product))
+
+
+@pytest.mark.parametrize(("dtype", "function", "name", "is_lost"), [
+    ("bfloat16", weights, "huge", True), ("bfloat16", products, "huge", False),
+    ("bfloat16", weights, "one_hot", False), ("float32", weights, "huge", False),
+    ("float16", products, "outliers", False), ("float16", lambda x, y: gated(x * 4, y * 4), "outliers", True),
+])  # fmt: skip
+def test_what_a_type_of_two_bytes_loses_is_no_set_to_judge_by(dtype, function, name, is_lost):
+    spec, faults = parse(SCORES.replace("DTYPE", dtype).encode())
+    assert isinstance(spec, ProblemSpec), faults
+    found, pool = excerpts(function, spec, "full"), tiles.pool(spec, "full", "")
+    inputs = suite.inputs(spec, "full", name)
+    with np.errstate(all="ignore"):
+        error = found.narrow_error(inputs, pool, found.evaluate(inputs, pool))
+    assert (error > spec.rel_l2) == is_lost
+    assert (error == 0) == (dtype == "float32")
+
+
+def test_what_is_computed_in_a_narrow_type_is_rounded_after_each_step():
+    one, small = (np.array([value], dtype=np.float32) for value in (1.0, 2.0**-10))
+    found = in_narrow(lambda x, y: (x + y) - x, [one, small], ml_dtypes.bfloat16)
+    assert found.tolist() == [0.0]
+    assert in_float32(lambda x, y: (x + y) - x, [one, small], 0).tolist() == [2.0**-10]

@@ -79,6 +79,26 @@ async def test_the_judge_finds_attention_in_rounds_right(evaluator: LocalEvaluat
     await _check(problem, source, evaluator, size="full")
 
 
+NARROW = """
+import numpy as np
+
+
+def reference(q, k, v):
+    q, k, v = (item.astype(np.float32) for item in (q, k, v))
+    scores = q @ k.T * np.float32(0.125)
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True) @ v
+"""
+
+
+async def test_the_judge_finds_attention_in_bfloat16_right(evaluator: LocalEvaluator) -> None:
+    """Also beside inputs for which the largest score of a row is one of chance."""
+    shapes = {"q": (128, 64), "k": (512, 64), "v": (512, 64)}
+    graph = trace(WORKLOADS["attention"].function, {key: (item, "bfloat16") for key, item in shapes.items()})
+    problem = seeds.from_files(files(graph, NARROW))
+    await _check(problem, render(default(graph)), evaluator, size="full")
+
+
 async def _check(
     problem: seeds.Problem, source: str, evaluator: LocalEvaluator, size: str = "reduced"
 ) -> None:

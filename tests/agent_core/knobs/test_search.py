@@ -93,7 +93,8 @@ def test_the_bottleneck_says_which_knob_is_swept_first(bottleneck: str, knob: st
     batch = next_batch(MATMUL.graph, Random(0), [_tried(MATMUL.default)], Feedback(bottleneck), 4)
     assert (batch.mode, batch.knob) == (Mode.SWEEP, knob)
     others = [name for name in (LOOP_ORDER, LTILES, SCOPES) if name != knob]
-    for ir in batch.points:
+    assert len(batch.points) > 2
+    for ir in batch.points[:-1]:  # the last is drawn anywhere
         assert all(getattr(ir, name) == getattr(MATMUL.default, name) for name in others)
 
 
@@ -155,7 +156,7 @@ def test_no_point_is_looked_at_that_cannot_be_faster() -> None:
 
 def test_of_what_is_found_the_cheapest_by_estimate_are_looked_at() -> None:
     history = [_tried(MATMUL.default, ms=1.0)]
-    chosen = next_batch(MATMUL.graph, Random(0), history, Feedback("dma"), 3).points
+    chosen = next_batch(MATMUL.graph, Random(0), history, Feedback("dma"), 4).points[:3]
     every = [cost_ns(ir, placed(ir)) for ir in swept(MATMUL.default, SCOPES)]
     least = sorted(every)[len(every) // 2] * EQUAL_RATIO
     assert max(cost_ns(ir, placed(ir)) for ir in chosen) <= least
@@ -166,3 +167,21 @@ def test_points_near_a_good_one_are_valid_and_mostly_others() -> None:
     found = [near(MATMUL.default, rng) for _ in range(12)]
     assert all(validity_report(ir) == [] for ir in found)
     assert len(set(found)) > 6
+
+
+def test_one_of_four_points_is_drawn_anywhere_while_others_are_turned() -> None:
+    history = [_tried(MATMUL.default, ms=1.0)]
+    known = {program_of(MATMUL.default)}
+    for number in range(3):
+        batch = next_batch(MATMUL.graph, Random(number), history, Feedback("dma"), 8)
+        *rest, one, other = batch.points
+        near_default = {program_of(ir) for knob in KNOBS for ir in swept(MATMUL.default, knob)}
+        assert {program_of(one), program_of(other)}.isdisjoint(near_default | known)
+        assert {program_of(ir) for ir in rest} <= near_default
+        assert validity_report(one) == validity_report(other) == []
+
+
+def test_of_fewer_than_four_points_none_is_drawn_anywhere() -> None:
+    batch = next_batch(MATMUL.graph, Random(0), [_tried(MATMUL.default, ms=1.0)], Feedback("dma"), 3)
+    assert {ir.ltiles_per_block for ir in batch.points} == {MATMUL.default.ltiles_per_block}
+    assert {ir.loop_order for ir in batch.points} == {MATMUL.default.loop_order}
