@@ -29,6 +29,7 @@ class Process(NamedTuple):
     pid: int
     parent: int
     session: int
+    began: int  # in the kernel's ticks since its start
     name: str
 
 
@@ -50,8 +51,12 @@ def _prctl(option: int, value: int) -> None:
 
 
 def mark(key: str, session: int) -> str:
-    """Return what the processes of a job are known by later: its key, this boot, the step's session."""
-    return f"{key} {boot_id()} {session}"
+    """Return what the processes of a job are known by later: its key, this boot, the step's session.
+
+    A session's number is given again when all of it are gone, so the time at which its leader began is in it.
+    """
+    began = next((process.began for process in living() if process.pid == session), 0)
+    return f"{key} {boot_id()} {session}.{began}"
 
 
 def boot_id() -> str:
@@ -76,9 +81,16 @@ def end_marked(text: str, within_s: float = END_S) -> list[str]:
     """Kill what a dead runner's step left, by its mark; return the names of those that stay."""
     key, _, rest = text.partition(" ")
     boot, _, session = rest.partition(" ")
-    if not key or boot != boot_id() or not session.isdigit():
+    if not key or boot != boot_id():
         return []
-    return _end(lambda: [p for p in living() if p.session == int(session) or _marked(p.pid, key)], within_s)
+    return _end(lambda: _left_of(key, session), within_s)
+
+
+def _left_of(key: str, session: str) -> list[Process]:
+    """The processes that have the variable, and those of the session while its leader lives."""
+    everyone = living()
+    leaders = {p.pid for p in everyone if f"{p.pid}.{p.began}" == session}
+    return [p for p in everyone if p.session in leaders or _marked(p.pid, key)]
 
 
 def _end(find: Callable[[], list[Process]], within_s: float) -> list[str]:
@@ -129,7 +141,7 @@ def living() -> list[Process]:
                     text[text.rindex(")") + 2 :].split(),
                 )
                 if fields[0] not in "ZX":
-                    found.append(Process(int(entry), int(fields[1]), int(fields[3]), name))
+                    found.append(Process(int(entry), int(fields[1]), int(fields[3]), int(fields[19]), name))
     return found
 
 

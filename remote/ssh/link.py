@@ -51,7 +51,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """How a command on a host ended: minus the signal's number if one ended it."""
+    """How a command on a host ended; a status of -1 is that a signal ended it."""
 
     status: int
     stdout: bytes

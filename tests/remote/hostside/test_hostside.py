@@ -146,11 +146,15 @@ def test_what_a_killed_holder_left_running_is_ended_before_its_core_is_used(here
     assert left.wait() < 0
 
 
-def test_a_mark_of_another_boot_ends_nobody():
+def test_a_mark_ends_the_session_that_it_means_and_no_other():
     other = subprocess.Popen(["sleep", "600"], start_new_session=True)
     try:
-        assert tree.end_marked(f"key some-other-boot {other.pid}") == []
+        session = tree.mark("key", other.pid).split()[2]
+        assert tree.end_marked(f"key some-other-boot {session}") == []
+        assert tree.end_marked(f"key {tree.boot_id()} {other.pid}.1") == []  # the number was given again
         assert other.poll() is None
+        assert tree.end_marked(f"key {tree.boot_id()} {session}") == []
+        assert other.wait() < 0
     finally:
         other.kill()
         other.wait()
