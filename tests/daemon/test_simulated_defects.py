@@ -114,9 +114,9 @@ def test_an_outcome_that_is_lost(monkeypatch, folding):
         after = rightly(state, event)
         return evolve(after, open={key: one for key, one in after.open.items() if Role.PLANNER not in key})
 
-    async def careless(self, run, outcome) -> None:
+    async def careless(self, run, outcome, **beside) -> None:
         with suppress(EventRefused):
-            await record(self, run, outcome)
+            await record(self, run, outcome, **beside)
 
     record = Runner._record
     folding(RoundDeadlinePassed, forgetting)
