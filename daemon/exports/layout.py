@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from agent_core.sequences import setting
+from agent_core.sequences import operators, setting
 from daemon import rewrites
 from daemon.profiles import counters_of
 from daemon.views.path import Improvement, Path, path_of
@@ -135,8 +135,14 @@ def _memory(reader: LogReader, run: str, state: RunState) -> str:
 
 
 def _tags(reader: LogReader, state: RunState) -> Tags:
+    """Return what the experiences are found by; of a problem that cannot be read, what its kernel calls."""
     import seeds
 
-    problem = seeds.from_files({path: reader.blob(digest) for path, digest in state.problem.files.items()})
     kernel = reader.blob(state.kernel).decode(errors="replace")
-    return setting(problem.spec, state.config.size, state.config.target, kernel).tags
+    files = {path: reader.blob(digest) for path, digest in state.problem.files.items()}
+    try:
+        spec = seeds.from_files(files).spec
+    except seeds.SeedsError:
+        called = tuple(sorted(operators(kernel)))
+        return Tags(target=state.config.target, operators=called, dtypes=(), extents=())
+    return setting(spec, state.config.size, state.config.target, kernel).tags

@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from daemon.reports.reproduction import Reproduction, changed_settings, reproduction
+from daemon.reports.reproduction import NOTHING, Reproduction, changed_settings, reproduction
 from daemon.stats import figures
 from daemon.stats.facts import facts
 from daemon.views.candidate import candidate
@@ -77,7 +78,7 @@ class Problem:
     dims: dict[str, int]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    rel_l2: float
+    rel_l2: float | None
     seeds: tuple[int, ...]
     builtin: bool
     digest: str
@@ -146,21 +147,26 @@ def document(reader: LogReader, run: str, *, version: str, now: str) -> Document
 
     Raises:
         StreamUnknown: there is no such run.
-        seeds.SeedsError: its problem is one that this program cannot read.
     """
     import seeds
 
     state = reader.state(run)
     (row,) = reader.listed(run)
     files = {path: reader.blob(digest) for path, digest in state.problem.files.items()}
-    problem = seeds.from_files(files)
-    known = problem.name in seeds.problems() and seeds.load(problem.name).digest == problem.digest
+    problem = None
+    with suppress(seeds.SeedsError):  # of another version's form: there is a report nevertheless
+        problem = seeds.from_files(files)
+    known = (
+        problem is not None
+        and problem.name in seeds.problems()
+        and seeds.load(problem.name).digest == problem.digest
+    )
     initial, best = (_kernel(reader, run, one) for one in (state.initial, state.best))
     view, found = run_view(run, state), figures.of_run(facts(reader, row), figures.FAST_AT)
     return Document(
         format=FORMAT,
         run=view,
-        problem=_problem(problem, state, builtin=known),
+        problem=_problem(problem, state, builtin=known) if problem else _unread(state),
         initial=initial,
         best=best,
         path=path_of(reader, run),
@@ -168,7 +174,9 @@ def document(reader: LogReader, run: str, *, version: str, now: str) -> Document
         tried=_tried(reader, run, found),
         figures=found,
         spending=spending_of(reader, run),
-        reproduction=reproduction(run, state, problem, builtin=known, forked=row["parent"] is not None),
+        reproduction=reproduction(run, state, problem, builtin=known, forked=row["parent"] is not None)
+        if problem
+        else NOTHING,
         environment=_environment(reader, state, view, version=version, now=now),
     )
 
@@ -249,6 +257,24 @@ def _problem(problem: Any, state: RunState, *, builtin: bool) -> Problem:
             "matmul_tflops": peaks.matmul_tflops,
             "other_gflops": peaks.other_gflops,
         },
+    )
+
+
+def _unread(state: RunState) -> Problem:
+    """Return what a run knows of a problem whose files this program cannot read."""
+    return Problem(
+        name=state.problem.name,
+        formula="",
+        size=state.config.size,
+        dims={},
+        inputs=(),
+        outputs=(),
+        rel_l2=None,
+        seeds=(),
+        builtin=False,
+        digest=state.problem.digest,
+        work={},
+        peaks={},
     )
 
 

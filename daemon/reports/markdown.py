@@ -75,6 +75,9 @@ def _top(found: Document) -> Iterator[str]:
 def _problem(found: Document) -> Iterator[str]:
     problem = found.problem
     yield "## What was optimised"
+    if not problem.work:
+        yield f"{quoted(problem.name)}, whose files this program cannot read."
+        return
     dims = ", ".join(f"{name} = {value}" for name, value in problem.dims.items())
     yield "\n".join([
         f"- {quoted(problem.name)} ({problem.size}: {dims})",

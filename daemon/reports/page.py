@@ -104,6 +104,10 @@ def _proof(kernel: Kernel) -> str:
 def _problem(found: Document) -> Html:
     problem = found.problem
     work = problem.work
+    if not work:
+        return section(
+            "What was optimised", el("p", f"{problem.name}, whose files this program cannot read.")
+        )
     products = f"{work['matmul_flops']:,} FLOPs of {work['matmul_dtype']} products"
     least = f"{work['bytes']:,} bytes, {products}, {work['other_flops']:,} others"
     rows = [

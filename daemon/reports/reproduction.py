@@ -42,6 +42,9 @@ class Reproduction:
     files: dict[str, str]
 
 
+NOTHING = Reproduction((), (), (), ("this program cannot read the problem's files",), {})
+
+
 def reproduction(run: str, state: RunState, problem: Problem, *, builtin: bool, forked: bool) -> Reproduction:
     """Return the commands for a run of `problem`, which comes with the program or not."""
     named = problem.name if builtin else FOLDER

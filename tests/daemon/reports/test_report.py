@@ -13,6 +13,7 @@ from state.model import RunConfig
 from state.reader import LogReader
 from tests.daemon import fakes
 from tests.daemon.fakes import FAKE
+from tests.support.recorded import record, world_of
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,17 @@ def test_a_run_that_has_just_begun_can_be_reported_on(ctl, home, tmp_path):
     called = ctl("report", run, "-o", tmp_path / "r.html")
     assert called.status == 0, called.err
     assert "no correct kernel" in (tmp_path / "r.html").read_text()
+
+
+def test_a_run_whose_problem_cannot_be_read_has_a_report_and_files(ctl, home, tmp_path):
+    """Logs of other versions hold problems in other forms."""
+    record(home, {"toy-5eed01": world_of().finish()})
+    for name in ("r.html", "r.md"):
+        called = ctl("report", "toy-5eed01", "-o", tmp_path / name)
+        assert called.status == 0, called.err
+        assert "cannot read" in (tmp_path / name).read_text()
+    called = ctl("export", "toy-5eed01", "--layout", "nki-kernel-agent", "-o", tmp_path / "out")
+    assert called.status == 0, called.err
 
 
 def test_a_report_names_no_hosts_and_no_home(made, home, ctl, finished):
