@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from agent_core.sequences import ANY_TARGET, Setting, gained, nearest
 from state.events import Event, ExperienceRecorded, RunForked
 from state.fold import RunState
-from state.model import About, Experience, LearntExperience, Tags
+from state.model import Experience, LearntExperience, Tags
 from state.records import Recorded
+from state.remembered import handed_on
 
 GIVEN = 8
 """Experiences of others that a run is given at most."""
@@ -37,22 +38,7 @@ def taught(
         return ()
     own = _made_here(history)
     return tuple(
-        LearntExperience(
-            origin=run,
-            about=About(
-                tags=where.tags,
-                kind=one.kind,
-                technique=one.technique,
-                speedup=one.speedup,
-                predicted=state.best.benchmark.predicted,
-                toolchain=state.toolchain,
-                problem=state.problem.name,
-            ),
-            slow=one.slow,
-            fast=one.fast,
-            summary=told(one.summary),
-            cites=one.cites,
-        )
+        handed_on(one, state, origin=run, tags=where.tags).model_copy(update={"summary": told(one.summary)})
         for one in state.memory
         if one.summary.strip() and one in own
     )

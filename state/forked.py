@@ -7,12 +7,12 @@ from state.events import (
     effect_key,
 )
 from state.model import (
-    About,
     LearntExperience,
     Rebase,
     RunStatus,
     Tags,
 )
+from state.remembered import handed_on
 from state.run import RunState, by_person, evolve
 
 
@@ -73,26 +73,8 @@ def rebased(state: RunState, rebase: Rebase) -> RunState:
 
 def _elsewhere(state: RunState) -> tuple[LearntExperience, ...]:
     """Return the optimisation memory with what it was found under; `origin` is empty: the run itself."""
-    best, tags = state.best, Tags(target=state.config.target, operators=(), dtypes=(), extents=())
-    return tuple(
-        LearntExperience(
-            origin="",
-            about=About(
-                tags=tags,
-                kind=one.kind,
-                technique=one.technique,
-                speedup=one.speedup,
-                predicted=best.benchmark.predicted if best is not None else None,
-                toolchain=state.toolchain,
-                problem=state.problem.name,
-            ),
-            slow=one.slow,
-            fast=one.fast,
-            summary=one.summary,
-            cites=one.cites,
-        )
-        for one in state.memory
-    )
+    tags = Tags(target=state.config.target, operators=(), dtypes=(), extents=())
+    return tuple(handed_on(one, state, origin="", tags=tags) for one in state.memory)
 
 
 def _waits_for_round(outcome: EffectEnded, round_: int) -> bool:

@@ -210,10 +210,11 @@ def proves(shell: Shell) -> None:
 
     told = json.loads(agentctl("report", run, "--json"))
     commands = told["reproduction"]
-    for line in (*commands["extract"], *commands["judge"], *commands["again"]):
+    for line in (*commands["extract"], *commands["again"]):
         shell.type(Step(line, []))
     assert (shell.folder / "best.py").read_text() == told["best"]["source"]
-    judged = json.loads(agentctl("try", *shlex.split(commands["judge"][0])[2:], "--json").splitlines()[-1])
+    (judge,) = commands["judge"]
+    judged = json.loads(agentctl(*shlex.split(judge)[1:], "--json").splitlines()[-1])
     assert judged["benchmark"]["latency_ms"] == told["run"]["best_ms"]
     (again,) = json.loads(agentctl("--home", "again", "status", "--json"))["runs"]
     assert again["best_ms"] == told["run"]["best_ms"]

@@ -24,6 +24,13 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "lineage": ("agentctl lineage",),
     "replay": ("agentctl replay silu-4bc179 --to 61",),
     "stats": ("agentctl stats", "agentctl stats silu-4bc179 --fast-at 1,1.5,2"),
+    "report": ("agentctl report silu-4bc179 -o report.html", "agentctl report silu-4bc179 -o report.md"),
+    "export": (
+        "agentctl export silu-4bc179 --trace -o kernels.json",
+        "agentctl export silu-4bc179 --layout nki-kernel-agent -o exported",
+        "agentctl export silu-4bc179 --git -o kernels",
+        "agentctl export silu-4bc179 --otlp http://127.0.0.1:4318",
+    ),
     "status": ("agentctl status", "agentctl status silu-4bc179 --watch", "agentctl status --json"),
     "tail": (
         "agentctl tail -f",

@@ -71,12 +71,6 @@ def export(
     """Write a RUN (default: the last) in a form that other tools read; the first four options say which.
 
     Everything is made from the log, and the same each time; export again as a run goes on.
-
-    \b
-    agentctl export RUN --trace -o kernels.json            open it at ui.perfetto.dev
-    agentctl export RUN --layout nki-kernel-agent -o DIR   checkpoints/, experiments.jsonl, ...
-    agentctl export RUN --git -o REPOSITORY                git -C REPOSITORY log -p kernels/RUN
-    agentctl export RUN --otlp http://127.0.0.1:4318       Jaeger, SigNoz, Logfire, ...
     """
     asked = [name for name in _FORMS if flags[name]]
     if len(asked) != 1:

@@ -61,10 +61,6 @@ def report(session: Session, run: str, output: Path | None) -> None:
 
     As HTML it is one file that asks nothing of a network. It holds the best kernel's source and what models
     wrote, no prompts, and neither keys nor hosts. A run that goes on can be reported on, too.
-
-    \b
-    agentctl report RUN -o report.html
-    agentctl report RUN | gh pr comment 7 --body-file -
     """
     from daemon.reports.document import document
 

@@ -20,8 +20,9 @@ from daemon.profiles import counters_of
 from daemon.views.path import Improvement, Path, path_of
 from state.errors import BlobMissing
 from state.fold import RunState
-from state.model import METRICS, About, LearntExperience, Tags, Verdict
+from state.model import METRICS, Tags, Verdict
 from state.reader import LogReader
+from state.remembered import handed_on
 
 NAME = "nki-kernel-agent"
 
@@ -110,26 +111,8 @@ def _profile(reader: LogReader, digest: str | None) -> dict[str, float]:
 def _memory(reader: LogReader, run: str, state: RunState) -> str:
     """Return the run's optimisation memory; each entry has a title beside what `rewrites` writes."""
     tags = _tags(reader, state)
-    told = [
-        LearntExperience(
-            origin=run,
-            about=About(
-                tags=tags,
-                kind=one.kind,
-                technique=one.technique,
-                speedup=one.speedup,
-                predicted=state.best.benchmark.predicted if state.best else None,
-                toolchain=state.toolchain,
-                problem=state.problem.name,
-            ),
-            slow=one.slow,
-            fast=one.fast,
-            summary=one.summary,
-            cites=one.cites,
-        )
-        for one in state.memory
-        if one.summary.strip()
-    ]
+    found = [one for one in state.memory if one.summary.strip()]
+    told = [handed_on(one, state, origin=run, tags=tags) for one in found]
     rows = [{"title": row["summary"][:_TITLE], **row} for row in json.loads(rewrites.written(told, reader))]
     return json.dumps(rows, indent=2) + "\n"
 

@@ -6,7 +6,7 @@ import difflib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from daemon.reports.reproduction import NOTHING, Reproduction, changed_settings, reproduction
@@ -20,7 +20,7 @@ from daemon.views.spending import Spending, spending_of
 from daemon.views.timeline import Timeline, timeline
 from state.events import RunCreated
 from state.fold import RunState
-from state.model import INITIAL_KEY, Candidate
+from state.model import INITIAL_KEY, Candidate, StopReason
 from state.reader import LogReader
 
 FORMAT = 1
@@ -162,7 +162,7 @@ def document(reader: LogReader, run: str, *, version: str, now: str) -> Document
         and seeds.load(problem.name).digest == problem.digest
     )
     initial, best = (_kernel(reader, run, one) for one in (state.initial, state.best))
-    view, found = run_view(run, state), figures.of_run(facts(reader, row), figures.FAST_AT)
+    view, found = _public(run_view(run, state)), figures.of_run(facts(reader, row), figures.FAST_AT)
     return Document(
         format=FORMAT,
         run=view,
@@ -179,6 +179,11 @@ def document(reader: LogReader, run: str, *, version: str, now: str) -> Document
         else NOTHING,
         environment=_environment(reader, state, view, version=version, now=now),
     )
+
+
+def _public(view: RunView) -> RunView:
+    """Return a run's numbers without what people and providers said of it: that may name machines."""
+    return replace(view, reason=view.reason if view.reason in set(StopReason) else None)
 
 
 def _kernel(reader: LogReader, run: str, one: Candidate | None) -> Kernel | None:
@@ -302,7 +307,8 @@ def _failures(rows: Sequence[Json]) -> Iterable[Failure]:
         if row["error_code"] is not None and row["verdict"] != "correct":
             groups[row["error_code"], row["stage"] or "proposal"].append(row)
     for (code, stage), failed in sorted(groups.items(), key=lambda pair: (-len(pair[1]), pair[0])):
-        messages = list(dict.fromkeys(str(row["error_message"]) for row in failed))
+        told = [row["error_message"] for row in failed if row["verdict"] is not None]  # others name machines
+        messages = list(dict.fromkeys(map(str, told)))
         techniques = sorted({row["technique"] for row in failed if row["technique"]})
         yield Failure(code, stage, len(failed), tuple(techniques), tuple(messages[:EXAMPLES]))
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from daemon.ctl.words import REASONS, percentage, times
 from daemon.reports.document import Document
 from daemon.views.run import Timed
-from state.model import StopReason
 
 SOURCES: dict[bool | None, str] = {
     True: "All latencies are predicted: a model of the target gave them, and no device has confirmed them.",
@@ -29,8 +28,7 @@ def ending(found: Document) -> str:
     """Return how the run stands, and why if it ended."""
     run = found.run
     reasons = {reason.value: text for reason, text in REASONS.items()}
-    why = reasons.get(run.reason, run.reason) if run.reason in set(StopReason) else run.reason
-    return f"{run.state}, {why}" if why else run.state
+    return f"{run.state}, {reasons[run.reason]}" if run.reason else run.state
 
 
 def how(one: Timed) -> str:

@@ -89,9 +89,9 @@ ELSEWHERE = {
     "service": "tests/daemon/test_service.py",
     "try": "tests/daemon/test_kernels.py",
     "tune": "tests/daemon/tuned",
-    "export": "tests/daemon",
+    "export": "tests/daemon/exports",
     "host": "tests/daemon",
-    "report": "tests/daemon",
+    "report": "tests/daemon/reports",
     "ui": "tests/daemon",
 }
 """Verbs whose output is held by other tests: it depends on the machine, or takes the simulator."""

@@ -9,6 +9,7 @@ import pytest
 
 from daemon.reports.reproduction import changed_settings
 from daemon.views import as_json
+from remote.errors import InfrastructureError
 from state.model import RunConfig
 from state.reader import LogReader
 from tests.daemon import fakes
@@ -53,6 +54,25 @@ def test_a_run_that_has_just_begun_can_be_reported_on(ctl, home, tmp_path):
     called = ctl("report", run, "-o", tmp_path / "r.html")
     assert called.status == 0, called.err
     assert "no correct kernel" in (tmp_path / "r.html").read_text()
+
+
+def test_what_machines_are_called_is_in_no_report(ctl, home, monkeypatch):
+    """A host's and a provider's troubles name them: a report has the code of the trouble, and no more."""
+    secret = "ubuntu@10.0.0.7"
+    run = fakes.submit(home)
+    judging = fakes.FakeEvaluator()
+    real = judging.evaluate
+
+    async def fails(request, blobs, /):
+        if request.candidate.startswith("r1"):
+            raise InfrastructureError("host_unreachable", f"{secret} does not answer", retryable=False)
+        return await real(request, blobs)
+
+    monkeypatch.setattr(judging, "evaluate", fails)
+    fakes.finish(home, run, workers=fakes.fake_workers(judging))
+    told = ctl("report", run, "--json")
+    assert "host_unreachable" in told.out
+    assert secret not in told.out + ctl("report", run).out
 
 
 def test_a_run_whose_problem_cannot_be_read_has_a_report_and_files(ctl, home, tmp_path):
