@@ -16,6 +16,7 @@ import click
 from daemon.ctl import exits
 from daemon.ctl.examples import EXAMPLES, HEADING, examples
 from daemon.ctl.paint import coloured, say
+from daemon.ctl.sections import SECTIONS
 from daemon.places import resolve_home
 
 VERBS = {
@@ -164,6 +165,12 @@ class Lazy(click.Group):
             session = ctx.find_object(Session)
             error.home_words = session.home_words if session else ()  # type: ignore[attr-defined]
             raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the verbs by what they are for."""
+        for title, verbs in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(verbs.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -104,3 +104,15 @@ def test_to_the_journal_a_line_says_its_priority_first(monkeypatch, tmp_path):
     structlog.reset_defaults()
     assert (first[:3], json.loads(first[3:])["event"]) == ("<3>", "broken")
     assert (second[:3], json.loads(second[3:])["event"]) == ("<6>", "said")
+
+
+def test_where_a_person_started_it_lines_are_words_wherever_they_go(stderr):
+    configure("warning", people=True)
+    structlog.get_logger("test").warning("kernel_refuted", run="silu-1", code="incorrect")
+    logging.getLogger("a.library").warning("something is odd")
+    for line in stderr.getvalue().splitlines():
+        assert not line.startswith("{")
+    assert "kernel_refuted" in stderr.getvalue()
+    assert "something is odd" in stderr.getvalue()
+    if not stderr.isatty():
+        assert "\x1b" not in stderr.getvalue()

@@ -14,6 +14,7 @@ from daemon.ctl.app import VERBS, agentctl
 from daemon.ctl.completing import complete_runs
 from daemon.ctl.completion import INSTALL
 from daemon.ctl.examples import EXAMPLES
+from daemon.ctl.sections import SECTIONS
 
 PROGRAM = Path(sys.executable).with_name("agentctl")
 
@@ -78,6 +79,15 @@ def test_every_example_is_a_command_line(line):
         pass  # it parses: every option is there, and takes what it was given
 
 
-def test_help_names_each_verb(ctl):
+def test_help_names_each_verb_once_and_imports_none(ctl):
+    listed = [verb for verbs in SECTIONS.values() for verb in verbs]
+    assert sorted(listed) == sorted(VERBS)
     text = ctl("--help").out
     assert [verb for verb in VERBS if f"\n  {verb} " not in text] == []
+    script = "import sys; from daemon.ctl.app import agentctl; agentctl(['--help'], standalone_mode=False)"
+    loaded = (
+        "; print(sorted(m for m in sys.modules if m.startswith(('state', 'daemon.ctl.'))), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script + loaded], capture_output=True, text=True, check=True)
+    assert "state" not in done.stderr
+    assert "daemon.ctl.look" not in done.stderr
