@@ -10,7 +10,6 @@ from agent_core.builtin.transforms.block import BlockLoop
 from agent_core.builtin.transforms.coalesce import Coalesce
 from agent_core.builtin.transforms.distribute import Distribute
 from agent_core.builtin.transforms.engine import Engine
-from agent_core.builtin.transforms.forward import Forward
 from agent_core.builtin.transforms.fuse import Fuse
 from agent_core.builtin.transforms.fuse_reduction import FuseReduction
 from agent_core.builtin.transforms.hoist import Hoist
@@ -42,7 +41,6 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         Fuse(),
         FuseReduction(),
         SplitReduction(),
-        Forward(),
         Intrinsic(),
         Peel(),
         Stack(),

@@ -287,28 +287,6 @@ def test_fuse_says_why_not(change: tuple[str, str], reason: str):
     assert refusal(source, "fuse", "tensor_scalar to half with activation") == reason
 
 
-def test_forward_reads_the_source_of_a_copy():
-    source = rows(f"""
-        {tile("z")}
-        nisa.tensor_copy(dst=z, src=x)
-        {tile("y")}
-        nisa.activation(dst=y, op=nl.tanh, data=z)
-    """)
-    found = sites(source, "forward")["copy to z"]
-    assert any("data=x)" in item and "tensor_copy" not in item for item in found)
-
-
-def test_forward_refuses_a_source_that_changes():
-    source = rows(f"""
-        {tile("z")}
-        nisa.tensor_copy(dst=z, src=x)
-        nisa.memset(dst=x, value=0.0)
-        {tile("y")}
-        nisa.tensor_tensor(dst=y, data1=z, data2=x, op=nl.add)
-    """)
-    assert "does not stay as it is" in refusal(source, "forward", "copy to z")
-
-
 LOGISTIC = [
     "activation(dst={0}, op=nl.exp, data=x, scale=-1.0)",
     "tensor_scalar(dst={1}, data={0}, op0=nl.add, operand0=1.0)",
