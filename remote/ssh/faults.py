@@ -40,7 +40,7 @@ def told(host: Host, acquaintance: _Refuses) -> Iterator[None]:
     except asyncssh.PermissionDenied as error:
         raise HostAuthError(
             f"{host.address}: it refuses our keys ({error}); check the user's name, and that "
-            f"`ssh {host.address}` logs in without a question"
+            f"`{host.login}` logs in without a question"
         ) from error
     except (asyncssh.ConfigParseError, asyncssh.KeyImportError) as error:
         raise SshConfigError(f"{host.address}: the SSH configuration cannot be used: {error}") from error

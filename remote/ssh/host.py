@@ -53,6 +53,12 @@ class Host:
         user = f"{self.user}@" if self.user else ""
         return user + name + (f":{self.port}" if self.port else "")
 
+    @property
+    def login(self) -> str:
+        """The command by which a person logs in there."""
+        port = f"-p {self.port} " if self.port else ""
+        return f"ssh {port}{self.user}@{self.name}" if self.user else f"ssh {port}{self.name}"
+
     @classmethod
     def parse(cls, text: str, **options: object) -> Host:
         """Return the host that `[user@]host[:port]` names; `options` are the other fields.
