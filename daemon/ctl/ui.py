@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import sys
+from contextlib import suppress
 
 import click
 
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.errors import DaemonError
-from state.home import require_directory
+from state.home import missing, require_directory
 
 _OPEN = """warning: this page is not on loopback, and speaks plain HTTP: whoever is on the way can read its
 token; better leave it on 127.0.0.1 and reach it with: ssh -L PORT:127.0.0.1:PORT HOST"""
@@ -33,6 +34,8 @@ def ui(session: Session, host: str, port: int | None, names: tuple[str, ...], *,
     from daemon.ui.source import Source
 
     require_directory(session.home)
+    if not session.home.exists():
+        raise missing(session.home)
     try:
         bound = listening(host, port)
     except OSError as error:
@@ -49,7 +52,7 @@ def ui(session: Session, host: str, port: int | None, names: tuple[str, ...], *,
     session.emit({"url": url, "home": str(home), "control": control}, f"{text}Ctrl-C ends it.")
     sys.stdout.flush()
     site = Site.of(Source(home, session.home_words, control=control), gate)
-    with bound:
+    with bound, suppress(KeyboardInterrupt):  # which is how a page ends
         Server(site).run(sockets=[bound])
 
 

@@ -125,6 +125,7 @@ def listening(host: str, port: int | None) -> socket.socket:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             made.bind((host, wanted))
+            made.listen()  # before the address is told to anybody
         except OSError:
             made.close()
             if port is not None or wanted == 0:

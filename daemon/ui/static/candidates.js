@@ -3,7 +3,7 @@
 import { fill, h } from "./dom.js";
 import { runPath } from "./runs.js";
 import { competes } from "./series.js";
-import { count, fate, ms, times } from "./text.js";
+import { brief, count, fate, ms, times } from "./text.js";
 
 const PAGE = 50;
 const KEEPS = {
@@ -67,8 +67,8 @@ export class Candidates {
       h("th", { scope: "row" }, h("a", { href: kernelPath(this.run, row.candidate), "data-key": row.candidate }, row.candidate)),
       h("td", { class: "num" }, ms(row.latency_ms)),
       h("td", { class: "num" }, times(this.series.speedup(row))),
-      h("td", {}, fate(row)),
-      h("td", {}, row.title ?? (row.author === "person" ? "by hand" : "")),
+      h("td", { class: "num" }, fate(row)),
+      h("td", { title: row.title }, row.title ? brief(row.title) : row.author === "person" ? "by hand" : ""),
       h("td", { class: "soft" }, row.technique ?? "")));
     const more = rows.length > this.shown ? h("button", {
       type: "button", "data-key": "more", click: () => {

@@ -39,7 +39,7 @@ export function lanes(own, parent) {
     kinds.map(([title, timeline]) => h("div", {},
       h("h4", {}, `${title}: ${ms(timeline.span_ms)} ${kind}`),
       names.map((name) => lane(name, timeline, span)))),
-    h("figcaption", { class: "soft" }, `0 to ${ms(span)}; the stronger the colour, the more of that moment the queue is busy`));
+    h("figcaption", { class: "soft" }, `0 to ${ms(span)}, without the fixed overhead of any kernel; the stronger the colour, the more of that moment the queue is busy`));
 }
 
 function lane(name, timeline, span) {
@@ -92,7 +92,9 @@ export function roof(kernels) {
         s("line", { class: "grid", x1: ROOF.left, x2: ROOF.width - ROOF.right, y1: y(value), y2: y(value) }),
         s("text", { x: ROOF.left - 6, y: y(value) + 4, "text-anchor": "end" }, scaled(value, "")))),
       s("polyline", { class: "limit", points: line }),
-      points.map(([name, one, kind]) => s("circle", { class: `dot ${kind}`, cx: x(one.intensity), cy: y(one.attained_flops), r: 6 }, s("title", {}, name))),
+      points.map(([name, one, kind]) => s("circle", {
+        class: `dot ${kind}`, cx: x(one.intensity), cy: y(one.attained_flops), r: kind === "own" ? 5 : 9,
+      }, s("title", {}, name))),
       s("text", { x: (ROOF.left + ROOF.width) / 2, y: ROOF.height - 6, "text-anchor": "middle" }, "operations per byte of HBM"),
       s("text", { x: 4, y: ROOF.top }, "flop/s")),
     h("figcaption", {}, h("ul", { class: "legend" },

@@ -36,7 +36,8 @@ function plan(one) {
   const said = one.expected;
   const counterSaid = said?.counter ? `; ${said.counter} ${said.direction < 0 ? "falls" : "rises"}` : "";
   return h("section", {}, h("h3", {}, "Plan, prediction, outcome"),
-    h("p", {}, one.title ?? one.note, one.technique ? [" ", h("code", {}, one.technique)] : null, one.site ? ` at ${one.site}` : null),
+    h("p", {}, one.steps.length > 1 ? `${one.steps.length} rewrites together, ` : `${one.title ?? one.note} `,
+      one.technique ? h("code", {}, one.technique) : null, one.site && one.steps.length < 2 ? ` at ${one.site}` : null),
     one.steps.length > 1 ? h("ol", {}, one.steps.map((step) => h("li", {}, `${step.title} (${words(step.technique)}, ${times(step.speedup)} predicted)`))) : null,
     said ? h("p", {}, `Predicted before it was tried: ${times(said.speedup)}${counterSaid}. `, h("span", { class: "soft" }, said.reason)) : null,
     one.lesson ? h("p", {}, `The prediction was ${one.lesson.grade}: expected ${times(one.lesson.predicted_speedup)}, got ${

@@ -2,7 +2,7 @@
 
 import { kernelPath } from "./candidates.js";
 import { fill, h, pill, table } from "./dom.js";
-import { latency, times, usd, words } from "./text.js";
+import { brief, latency, times, usd, words } from "./text.js";
 
 const notes = (title, items, empty) => h("section", {}, h("h3", {}, title), items.length
   ? h("ul", { class: "notes" }, items.map((one) => h("li", {}, pill(one.kind, one.kind === "negative" || one.kind === "refuted" || one.kind === "failed" ? "bad" : "good"),
@@ -19,7 +19,7 @@ export class Learnt {
     if (!moment) return this.node;
     const link = (name) => h("a", { href: kernelPath(this.run, name), "data-key": `beam ${name}` }, name);
     const beam = moment.beam.map((one) => [
-      link(one.candidate), one.role, latency(one.latency), times(one.gain), words(one.level), one.title]);
+      link(one.candidate), one.role, latency(one.latency), times(one.gain), words(one.level), brief(one.title)]);
     const flights = moment.in_flight.map((one) => [
       one.candidate, one.role, one.model ?? "", String(one.delivery), one.reserved_usd ? usd(one.reserved_usd) : ""]);
     fill(this.node,

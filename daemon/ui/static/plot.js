@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { competes } from "./series.js";
 import { fate, ms, number, times } from "./text.js";
 
-const PAD = { left: 58, right: 14, top: 14, bottom: 40 };
+const PAD = { left: 58, right: 14, top: 22, bottom: 40 };
 const NEAR = 18;
 const COLOURS = ["text", "soft", "line", "accent", "kept", "other", "beam", "bad", "panel", "bound"];
 
@@ -170,7 +170,8 @@ export class Plot {
     }
     pen.fillText("candidates, in the order in which they were proposed", (width + PAD.left) / 2, height - 17);
     pen.textAlign = "left";
-    pen.fillText("ms", 4, PAD.top - 6);
+    pen.textAlign = "right";
+    pen.fillText("ms", PAD.left - 6, 0);
     const tight = this.bounds.tight_ms;
     this.node.querySelector(".key-bound").hidden = !(tight >= scale.low);
     if (tight && tight >= scale.low) {

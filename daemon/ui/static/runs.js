@@ -53,7 +53,7 @@ function inFlight(runs) {
   const busy = runs.filter((run) => run.in_flight);
   if (!busy.length) return h("p", { class: "soft" }, "Nothing is in flight.");
   return h("ul", {}, busy.map((run) => h("li", {}, `${run.id}: `,
-    Object.entries(run.in_flight_roles).map(([role, number]) => `${number} ${role}`).join(", "))));
+    Object.entries(run.in_flight_roles).map(([role, number]) => count(number, role)).join(", "))));
 }
 
 function standing(title, items, tell) {
@@ -95,7 +95,7 @@ export function figures(moment) {
   const run = moment.run;
   const kind = run.predicted ? "predicted" : "measured";
   const between = run.best_ms === null ? "" : `${ms(run.best_lo_ms)} to ${ms(run.best_hi_ms)}`;
-  const sure = run.best_wins_percent === null ? "" : `faster in ${percent(run.best_wins_percent)} of draws that differ`;
+  const sure = run.best_wins_percent === null || run.speedup === 1 ? "" : `faster in ${percent(run.best_wins_percent)} of draws that differ`;
   const cap = run.caps.usd ? `of ${usd(run.caps.usd)}` : "no model is paid";
   const cards = [
     ["best", run.best_ms === null ? "none yet" : `${ms(run.best_ms)} ${kind}`, between],

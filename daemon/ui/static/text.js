@@ -52,6 +52,12 @@ export function counter(name, value) {
 /** UTC to the second, without its date's T. */
 export const when = (iso) => (iso ? `${iso.slice(0, 10)} ${iso.slice(11, 19)}Z` : NONE);
 
+/** A change in a line: of several rewrites, how many they are and the first. */
+export function brief(title) {
+  const parts = (title ?? "").split("; ");
+  return parts.length > 1 ? `${parts.length} rewrites: ${parts[0]}, ...` : parts[0];
+}
+
 const ENDED = {
   rounds: "all rounds done", target: "target reached", plateau: "no more gains", near_bound: "near the tight bound",
   budget: "budget spent", initial_rejected: "the initial kernel was rejected", no_proposals: "nothing left to try",

@@ -3,7 +3,7 @@
 import { fill, h } from "./dom.js";
 import { kernelPath } from "./candidates.js";
 import { competes } from "./series.js";
-import { count, fate, ms, times } from "./text.js";
+import { brief, count, fate, ms, times } from "./text.js";
 
 const MOST = 200;
 
@@ -76,7 +76,7 @@ export class Tree {
       h("a", { href: kernelPath(this.run, row.candidate), "data-key": `tree ${row.candidate}` }, row.candidate), " ",
       competes(row) ? h("span", { class: "num" }, `${ms(row.latency_ms)} `) : null,
       this.series.speedup(row) === null ? null : h("span", { class: "soft" }, `${times(this.series.speedup(row))} `),
-      h("span", { class: "soft" }, [row.candidate === this.best ? "the best" : fate(row), row.title].filter(Boolean).join(" · ")),
+      h("span", { class: "soft" }, [row.candidate === this.best ? "the best" : fate(row), brief(row.title)].filter(Boolean).join(" · ")),
     ];
     if (!children) return h("div", { class: "leaf" }, line);
     const open = !this.closed.has(row.candidate);
