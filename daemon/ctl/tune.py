@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -57,17 +58,26 @@ def tune(session: Session, /, workload: Path | None, again: str | None, **flags:
     check_output_now(session, flags["output"])
     wanted = effective(session, flags)
     started = _read(workload, wanted.config)
-    if started.workload.hosts and not flags["sim"]:
-        raise click.UsageError(
-            f"{workload} names HOSTS ({', '.join(started.workload.hosts)}); "
-            "hosts over SSH are not there yet. --sim tunes on the simulator"
-        )
+    wanted = _placed(session, wanted, started.workload.hosts, flags)
     root = flags["into"] or Path(started.workload.cache_root)
     wanted, note = _aimed(wanted, started)
     click.echo(note, err=True)
     sent = send(session.home, submitted(wanted, started.problem, None))
     run = run_id(sent.id, started.problem.name)
     return see_through(session, run, sent, wanted.config.daemon, flags["output"], beside=Files(session, root))
+
+
+def _placed(session: Session, wanted: Effective, hosts: Sequence[str], flags: dict[str, Any]) -> Effective:
+    """Return the configuration with where kernels run: on the workload's hosts, unless others are named.
+
+    `--sim` keeps to the simulator, whatever names hosts.
+    """
+    if flags["sim"]:
+        at_home = (*flags["settings"], "run.evaluator=sim")
+        return effective(session, {**flags, "settings": at_home}) if wanted.config.run.hosts else wanted
+    if hosts and not wanted.config.run.hosts:
+        return effective(session, {**flags, "host": tuple(hosts)})
+    return wanted
 
 
 @dataclass(frozen=True, slots=True)

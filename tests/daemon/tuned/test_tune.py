@@ -217,12 +217,13 @@ def test_the_small_size_is_a_problem_of_its_own(ctl, home, judge, workload):
     assert "full" not in told.out
 
 
-def test_hosts_are_refused_unless_the_simulator_is_asked_for(ctl, home, judge, workload, text):
-    workload.write_text(text.replace("HOSTS = []", 'HOSTS = ["trn2-1", "trn2-2"]'))
-    called = ctl("tune", workload, *FEW)
-    assert called.status == 2
-    assert "names HOSTS (trn2-1, trn2-2); hosts over SSH are not there yet" in called.err
-    assert not home.exists()
+def test_hosts_of_the_workload_are_the_run_s_unless_others_are_named_or_the_simulator_is(
+    ctl, home, judge, workload, text
+):
+    workload.write_text(text.replace("HOSTS = []", 'HOSTS = ["127.0.0.1:1"]'))
+    refused = ctl("tune", workload, "--size", "full", *KNOBS)
+    assert refused.status == 1
+    assert "no host can be used: 127.0.0.1:1: " in refused.err
     place = workload.with_name("file")
     place.write_text("where no folder can be does not end a run")
     called = ctl("tune", workload, *FEW, *KNOBS, "--rounds", "1", "--sim", "--into", place)
