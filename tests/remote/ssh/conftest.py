@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from remote.local import LocalEvaluator
+from remote.pool import WorkerLimits
 from remote.ssh.job import JobSpec
 from remote.ssh.jobs import Jobs
+from remote.walls import Limits
 from tests.support.sshd import Sshd, steps_of_tests, trusted
 
 
@@ -24,6 +27,21 @@ def sshd(tmp_path) -> Iterator[Sshd]:
 async def jobs(sshd, home) -> AsyncIterator[Jobs]:
     """Jobs on that server."""
     made = Jobs(await trusted(sshd.link(home), home), worker=steps_of_tests())
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture
+async def local(shared_home) -> AsyncIterator[LocalEvaluator]:
+    """What evaluations on hosts compute here: references, judgements, predictions."""
+    made = LocalEvaluator(
+        home=shared_home,
+        slots=1,
+        allow_weak_jail=True,
+        secret="a secret of tests",
+        jail_limits=Limits(cpu_s=20, memory_bytes=1 << 30),
+        worker_limits=WorkerLimits(memory_bytes=4 << 30),
+    )
     yield made
     await made.aclose()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +59,16 @@ def kernels(good: str) -> dict[str, tuple[Verdict, str]]:
     }
 
 
+def hostile(escaped: Path) -> list[str]:
+    """Kernels that would leave something behind, or start something, were there no walls."""
+    return [
+        body("import os", "os.fork()", "os._exit(0)"),
+        body("import os", f"os.system('touch {escaped}')", "raise SystemExit(3)"),
+        body(f"open({str(escaped)!r}, 'w')"),
+        body("import socket", "socket.create_connection(('127.0.0.1', 22))"),
+    ]
+
+
 @pytest.fixture
 async def local(home):
     """What is computed here, for both evaluators; no process may be left of it."""
@@ -74,7 +85,7 @@ async def local(home):
 
 
 @pytest.mark.needs("sshd", package="openssh-server")
-async def test_a_host_gives_the_verdicts_that_are_given_here(sshd, home, local):
+async def test_a_host_gives_the_verdicts_that_are_given_here(sshd, home, local, monkeypatch, tmp_path):
     silu = Bench(seeds.load("silu"))
     jobs = Jobs(await trusted(sshd.link(home), home))
     evaluator = HostEvaluator(jobs, address="a host", local=local, allow_weak_jail=True)
@@ -99,6 +110,16 @@ async def test_a_host_gives_the_verdicts_that_are_given_here(sshd, home, local):
             assert there.artefacts == here.artefacts
             for seed, error in own.rel_l2.items():
                 assert said.rel_l2[seed] == pytest.approx(error, rel=1.0)
+        # Without the rules' first look, so that the jail there has to hold what the jail here holds.
+        monkeypatch.setattr("remote.ssh.evaluator.lint", lambda _: None)
+        monkeypatch.setattr("remote.local.lint", lambda _: None)
+        for source in hostile(tmp_path / "escaped"):
+            request = silu.request(source, level=Level.SLICES)
+            said = (await evaluator.evaluate(request, silu.blobs)).evaluation
+            own = (await local.evaluate(request, silu.blobs)).evaluation
+            assert said.verdict is not Verdict.CORRECT
+            assert (said.verdict, said.stage, said.error.code) == (own.verdict, own.stage, own.error.code)
+        assert not (tmp_path / "escaped").exists()
         facts = await evaluator.facts()
         assert (facts.device, facts.predicted) == (STAND_IN, True)
         assert "on a host" in evaluator.toolchain()

@@ -13,17 +13,14 @@ import shutil
 import stat
 import sysconfig
 import venv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-import seeds
 from remote.errors import InfrastructureError
-from remote.local import LocalEvaluator
-from remote.pool import WorkerLimits
 from remote.ssh.evaluator import HostEvaluator
 from remote.ssh.measure import Protocol
-from remote.walls import Limits
 from state.model import Level, Verdict
 from tests.remote.conftest import Bench
 from tests.support.hostside import LocalJobs
@@ -75,23 +72,8 @@ def jobs(python, tmp_path):
 
 
 @pytest.fixture
-async def local(shared_home):
-    made = LocalEvaluator(
-        home=shared_home, slots=1, allow_weak_jail=True, secret="a secret of tests",
-        jail_limits=Limits(cpu_s=20, memory_bytes=1 << 30), worker_limits=WorkerLimits(memory_bytes=4 << 30),
-    )  # fmt: skip
-    yield made
-    await made.aclose()
-
-
-@pytest.fixture
 def evaluator(jobs, local) -> HostEvaluator:
     return HostEvaluator(jobs, address="a host", local=local, allow_weak_jail=True)
-
-
-@pytest.fixture
-def silu() -> Bench:
-    return Bench(seeds.load("silu"))
 
 
 def kernel(bench: Bench, computes: str = RIGHT, takes: str = "0.5 0.501") -> str:
@@ -167,6 +149,32 @@ async def test_a_kernel_gets_what_it_deserves(case, evaluator, jobs, silu, monke
     rounds = [job.prefer for job in jobs.asked if job.step == "benchmark"]
     if verdict is Verdict.UNSTABLE:
         assert rounds == [1, 2, 3]
+
+
+class Hanging(LocalJobs):
+    """A host on whose device the first kernel never ends: its job is ended at its deadline."""
+
+    async def run(self, job):
+        result = await super().run(job)
+        hangs = job.step == "execute" and [item.step for item in self.asked].count("execute") == 1
+        return replace(result, status="deadline", answer=None) if hangs else result
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["the kernel's fault", "the device's fault"])
+async def test_a_kernel_that_hangs_the_device_is_timed_out_where_another_still_runs(
+    broken, jobs, local, silu, monkeypatch
+):
+    calibration = silu.kernel if broken else kernel(silu)
+    monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda _: calibration.encode())
+    hanging = Hanging(jobs.workdir, python=Path(jobs._python), environment=jobs._environment)
+    evaluator = HostEvaluator(hanging, address="a host", local=local, allow_weak_jail=True)
+    if broken:
+        with pytest.raises(InfrastructureError) as caught:
+            await judged(evaluator, silu, kernel(silu))
+        assert caught.value.code == "host_calibration"
+    else:
+        found = (await judged(evaluator, silu, kernel(silu))).evaluation
+        assert (found.verdict, found.error.code) == (Verdict.TIMEOUT, "device_hang")
 
 
 async def test_a_crash_on_a_broken_device_is_no_verdict(evaluator, silu):

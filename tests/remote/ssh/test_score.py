@@ -9,12 +9,9 @@ from pydantic import ValidationError
 
 import seeds
 from remote.errors import InfrastructureError
-from remote.local import LocalEvaluator
-from remote.pool import WorkerLimits
 from remote.registry import Wanted, create
 from remote.ssh.evaluator import HostEvaluator
 from remote.ssh.score import Score, ScoreError, percentiles, samples_of
-from remote.walls import Limits
 from state.model import Level, RunConfig, ScoreConfig, Verdict
 from tests.remote.conftest import Bench
 from tests.support.hostside import LocalJobs
@@ -129,16 +126,6 @@ if "# crashes" in source:
     raise SystemExit("the model does not load this kernel")
 print(json.dumps({"ms": 8.0 if "# good" in source else 12.0 if "# bad" in source else 10.0}))
 """
-
-
-@pytest.fixture
-async def local(shared_home):
-    made = LocalEvaluator(
-        home=shared_home, slots=1, allow_weak_jail=True, secret="a secret of tests",
-        jail_limits=Limits(cpu_s=20, memory_bytes=1 << 30), worker_limits=WorkerLimits(memory_bytes=4 << 30),
-    )  # fmt: skip
-    yield made
-    await made.aclose()
 
 
 @pytest.fixture

@@ -7,14 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-import seeds
 from remote.errors import InfrastructureError
-from remote.local import LocalEvaluator
-from remote.pool import WorkerLimits
 from remote.ssh.evaluator import HostEvaluator
-from remote.walls import Limits
 from state.model import Level
-from tests.remote.conftest import Bench
 from tests.support.hostside import LocalJobs
 
 
@@ -36,21 +31,6 @@ class Tampering(LocalJobs):
         found = await super().fetch(key, names)
         change = self._files.get(self._steps[key])
         return {name: change(data) for name, data in found.items()} if change else found
-
-
-@pytest.fixture
-async def local(shared_home):
-    made = LocalEvaluator(
-        home=shared_home, slots=1, allow_weak_jail=True, secret="a secret of tests",
-        jail_limits=Limits(cpu_s=20, memory_bytes=1 << 30), worker_limits=WorkerLimits(memory_bytes=4 << 30),
-    )  # fmt: skip
-    yield made
-    await made.aclose()
-
-
-@pytest.fixture
-def silu() -> Bench:
-    return Bench(seeds.load("silu"))
 
 
 def on(jobs, local) -> HostEvaluator:
