@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from shlex import quote
 from shutil import which
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from daemon.ctl.app import Session
-from daemon.ctl.tracker import Tracker
 from daemon.views.run import percent
 from state.events import (
     BeamSelected,
@@ -47,6 +46,9 @@ from state.model import (
     RunConfig,
     StopReason,
 )
+
+if TYPE_CHECKING:
+    from daemon.ctl.tracker import Tracker
 
 SECOND_MS = 1000.0
 
