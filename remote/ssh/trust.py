@@ -22,6 +22,14 @@ from remote.ssh.faults import told
 from remote.ssh.host import Host
 
 _PORT = 22
+# What an ssh_config may ask for, and a worker must not have: the agent, variables, a terminal, X11.
+_NOTHING_ALONG: dict[str, Any] = {
+    "agent_forwarding": False,
+    "send_env": [],
+    "env": {},
+    "request_pty": False,
+    "x11_forwarding": False,
+}
 
 
 def known_hosts_file(home: Path) -> Path:
@@ -146,7 +154,7 @@ async def options_for(
             known_hosts=acquaintance.lookup,
             client_factory=acquaintance.client,
             server_host_key_algs=acquaintance.kinds(plain),
-            agent_forwarding=False,
+            **_NOTHING_ALONG,
         )
     except (asyncssh.ConfigParseError, asyncssh.KeyImportError, ValueError, OSError) as error:
         raise SshConfigError(f"{host.address}: the SSH configuration cannot be used: {error}") from error

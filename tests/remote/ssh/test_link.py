@@ -36,6 +36,18 @@ async def test_arguments_arrive_as_they_are(link):
     assert ran.stdout.decode() == "".join(f"<{word}>" for word in words)
 
 
+async def test_nothing_that_ssh_config_asks_for_goes_along(link, sshd, monkeypatch):
+    monkeypatch.setenv("SECRET_OF_HOME", "secret")
+    sshd.config.write_text(f"{sshd.config.read_text()}AcceptEnv *\n")
+    sshd.restart()
+    asks = "SendEnv SECRET_*\nSetEnv ALSO=secret\nRequestTTY force\nForwardAgent yes\nRemoteCommand id\n"
+    sshd.ssh_config.write_text(f"{sshd.ssh_config.read_text()}{asks}")
+    ran = await link.run(["sh", "-c", "env; tty"], deadline_s=60)
+    assert b"secret" not in ran.stdout
+    assert b"SSH_AUTH_SOCK" not in ran.stdout
+    assert ran.stdout.endswith(b"not a tty\n")
+
+
 async def test_a_command_reads_its_input_and_tells_its_status(link):
     data = bytes(range(256)) * 5000
     ran = await link.run(["sh", "-c", "cat; echo no >&2; exit 3"], stdin=data, deadline_s=60)
