@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,10 +23,17 @@ class LogBlobs:
 
 
 async def timelines(
-    home: Path, config: DaemonConfig, reader: LogReader, run: str, candidates: Sequence[str]
+    home: Path,
+    config: DaemonConfig,
+    reader: LogReader,
+    run: str,
+    candidates: Sequence[str],
+    *,
+    seen: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> dict[str, bytes]:
     """Return Chrome trace events (JSON) of kernels of a run by id; see `nki_sim.timing.chrome`.
 
+    `seen` is told how many are done, and of how many.
     A kernel that has none, as one that breaks a rule, is left out, unless no other has one. Names in the
     traces are the kernels' own.
 
@@ -43,7 +50,8 @@ async def timelines(
     found: dict[str, bytes] = {}
     refused: list[NoTimelineError] = []
     try:
-        for request in requests:
+        for number, request in enumerate(requests):
+            seen(number, len(requests))
             try:
                 found[request.candidate] = await evaluator.timeline(request, LogBlobs(reader))
             except NoTimelineError as error:

@@ -14,6 +14,7 @@ import click
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.ctl.choices import configured
+from daemon.ctl.progress import Bar
 from daemon.ctl.runs import known_run, last_run
 from daemon.ctl.words import count
 from state.output import check_output, write_output
@@ -92,7 +93,9 @@ def _trace(session: Session, reader: LogReader, wanted: Wanted) -> Told:
     state = reader.state(wanted.run)
     names = [named(state, name) for name in wanted.kernels or ("initial", "best")]
     config = configured(session, {}).daemon
-    made = asyncio.run(timelines(session.home, config, reader, wanted.run, list(dict.fromkeys(names))))
+    wanted_names = list(dict.fromkeys(names))
+    with Bar("tracing kernels") as bar:
+        made = asyncio.run(timelines(session.home, config, reader, wanted.run, wanted_names, seen=bar))
     data = together(wanted.run, made)
     write_output(session.home, output, data)
     said = f"wrote the predicted timelines of {', '.join(made)} to {output}; open it at ui.perfetto.dev"

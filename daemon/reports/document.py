@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any
 
 from daemon.reports.reproduction import NOTHING, Reproduction, changed_settings, reproduction
@@ -25,6 +26,9 @@ from state.reader import LogReader
 
 FORMAT = 1
 """Of the JSON form; raised when a key changes its meaning or goes."""
+
+PARTS = 3
+"""Walks through a run's history."""
 
 EXAMPLES = 3
 """Of each way to fail, so many messages are shown."""
@@ -142,8 +146,17 @@ class Document:
     environment: Environment
 
 
-def document(reader: LogReader, run: str, *, version: str, now: str) -> Document:
+def document(
+    reader: LogReader,
+    run: str,
+    *,
+    version: str,
+    now: str,
+    seen: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Document:
     """Gather the report of a run; `version` is this program's, `now` the time that it is written, in UTC.
+
+    `seen` is told how many of its parts are done, and of how many: each walks through the run's history.
 
     Raises:
         StreamUnknown: there is no such run.
@@ -162,18 +175,23 @@ def document(reader: LogReader, run: str, *, version: str, now: str) -> Document
         and seeds.load(problem.name).digest == problem.digest
     )
     initial, best = (_kernel(reader, run, one) for one in (state.initial, state.best))
+    seen(0, PARTS)
     view, found = _public(run_view(run, state)), figures.of_run(facts(reader, row), figures.FAST_AT)
+    seen(1, PARTS)
+    path = path_of(reader, run)
+    seen(2, PARTS)
+    spending = spending_of(reader, run)
     return Document(
         format=FORMAT,
         run=view,
         problem=_problem(problem, state, builtin=known) if problem else _unread(state),
         initial=initial,
         best=best,
-        path=path_of(reader, run),
+        path=path,
         diff=_diff(initial, best),
         tried=_tried(reader, run, found),
         figures=found,
-        spending=spending_of(reader, run),
+        spending=spending,
         reproduction=reproduction(run, state, problem, builtin=known, forked=row["parent"] is not None)
         if problem
         else NOTHING,
@@ -204,10 +222,10 @@ def _kernel(reader: LogReader, run: str, one: Candidate | None) -> Kernel | None
         latency=latency,
         level=one.level.value,
         bottleneck=one.bottleneck,
-        counters=found.counters,
+        counters=_numbers(found.counters),
         busy_ms=_numbers(profile.get("busy_ms")),
         timeline=timeline(profile),
-        roofline=roofline(found.counters),
+        roofline=roofline(_numbers(found.counters)),
         lines=tuple(_lines(profile.get("top_lines"))),
         memory=_tables(profile.get("memory")),
         rel_l2=judged.rel_l2 if judged else {},
@@ -218,7 +236,9 @@ def _kernel(reader: LogReader, run: str, one: Candidate | None) -> Kernel | None
 
 def _numbers(found: object) -> dict[str, float]:
     items = found.items() if isinstance(found, dict) else ()
-    return {str(name): float(value) for name, value in items if type(value) in (int, float)}
+    return {
+        str(name): float(value) for name, value in items if type(value) in (int, float) and isfinite(value)
+    }
 
 
 def _tables(found: object) -> dict[str, Json]:

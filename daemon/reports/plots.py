@@ -214,7 +214,7 @@ def _lane(
     across, y, height, kind = place
     yield el("text", name, class_="dim end", x=across.begin - 10, y=y + height - 4)
     yield el("rect", class_="lane", x=across.begin, y=y, width=across.at(span) - across.begin, height=height)
-    shades = [round(LEVELS * part / 100) for part in parts]
+    shades = [round(LEVELS * min(100, max(0, part)) / 100) for part in parts]
     begin = 0
     for end in range(1, len(shades) + 1):
         if end < len(shades) and shades[end] == shades[begin]:
