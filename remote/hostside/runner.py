@@ -258,6 +258,8 @@ def _files(folder: Path) -> tuple[dict[str, list[Any]], str]:
     """Return name to [sha256, bytes] of the regular files, and what is wrong with them as a whole."""
     found: dict[str, list[Any]] = {}
     total = 0
+    if folder.is_symlink() or not folder.is_dir():
+        return {}, "the step made something else of its folder out"
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.is_file(follow_symlinks=False):

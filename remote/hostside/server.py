@@ -177,6 +177,9 @@ class Server:
         job, name = Job(self._place, header["key"]), str(header["name"])
         if not _NAME.fullmatch(name):
             raise Refused("bad_request", "no name of a file")
+        result = job.result() or {}
+        if name not in result.get("files", {}):
+            raise Refused("unknown_job", f"job {job.key[:12]} has left no {name}")
         try:
             fd = os.open(job.work / "out" / name, os.O_RDONLY | os.O_NOFOLLOW)
         except FileNotFoundError:

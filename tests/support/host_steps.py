@@ -115,6 +115,9 @@ def odd(folder: Path) -> None:
         (folder / "answer.json").symlink_to("/etc/passwd")
     else:
         _answer(folder, "fine")
+    if job.get("out") == "link":
+        (folder / "out").rename(folder / "was out")
+        (folder / "out").symlink_to("/etc")
 
 
 STEPS: dict[str, Callable[[Path], None]] = {

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import pwd
+import random
 import signal
 import socket
 import subprocess
@@ -50,9 +51,12 @@ QUICK = Timing(
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A loopback port that nobody listens on, of those that no outgoing connection is given meanwhile."""
+    while True:
+        port = random.randrange(15_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def make_key(path: Path, kind: str = "ed25519") -> str:

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remote.hostside import facts, leases, litter, place, tree
@@ -77,6 +77,7 @@ def test_any_bytes_are_a_message_or_refused_or_not_all_there(data):
     assert len(buffer) <= len(data)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.dictionaries(st.text(), st.integers()), st.binary())), st.integers(1, 50))
 def test_messages_arrive_as_they_were_in_whatever_pieces(messages, size):
     sent = b"".join(pack(header, payload) for header, payload in messages)

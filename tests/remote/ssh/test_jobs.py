@@ -92,6 +92,12 @@ async def test_an_answer_that_cannot_be_sent_is_a_failure(jobs, answer):
     assert (result.status, result.answer, result.files) == ("failed", None, {})
 
 
+async def test_a_step_that_points_its_folder_elsewhere_shows_nothing_of_that(jobs):
+    result = await jobs.run(spec("odd", {"out": "link"}))
+    assert (result.status, result.answer, result.files) == ("failed", None, {})
+    assert "something else of its folder" in result.log_tail
+
+
 async def test_of_what_a_step_leaves_only_plain_files_are_taken(jobs):
     result = await jobs.run(spec("odd"))
     assert (result.status, list(result.files)) == ("done", ["plain"])
