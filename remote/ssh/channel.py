@@ -23,7 +23,7 @@ from remote.ssh.link import Link
 _READ_BYTES = 1 << 20
 _CHATTER_BYTES = 64 << 10  # what a login may print before the worker speaks
 _SAID_BYTES = 4 << 10
-_SPEAK_S = 60.0
+_SPEAK_S = 45.0
 _REFUSALS: dict[str, type[HostError]] = {
     "full": HostFullError,
     "lacks": HostLacksError,

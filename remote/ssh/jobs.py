@@ -41,7 +41,7 @@ _CANCEL_S = 20.0
 _FORGET_S = 15.0
 _MARGIN_S = 120.0  # for what a job does besides its turn: laying out, ending, hashing
 _RESTARTS = 3
-_PATIENCE_S = 60.0  # how long transfers wait for a link to come back
+_PATIENCE_S = 120.0  # how long greetings and transfers wait for a link to come back
 _DIGESTS = 1000  # in one question
 
 
