@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from remote.asked import Run
 from remote.errors import InfrastructureError
 from remote.ssh import shipped
-from remote.ssh.errors import HostProtocolError, HostStepError
+from remote.ssh.errors import HostLacksError, HostProtocolError, HostStepError
 from remote.ssh.job import HostFacts, JobResult, JobSpec
 from remote.ssh.shipped import Archive
+from remote.together import together
 from seeds.spec import ProblemSpec
 from state.model import canonical_json
 
@@ -88,6 +90,7 @@ class Steps:
     device: str
     nonce: str = field(default_factory=lambda: uuid.uuid4().hex)
     keys: list[str] = field(default_factory=list)
+    sent: bool = False
 
     async def ask(
         self, step: str, payload: Mapping[str, Any], *, cores: int = 0, prefer: int | None = None,
@@ -107,14 +110,23 @@ class Steps:
             key=hashlib.sha256(told).hexdigest(), step=step, payload=asked, inputs=inputs, cores=cores,
             prefer=prefer, deadline_s=deadline_s,
         )  # fmt: skip
-        self.keys.append(spec.key)
-        await self.jobs.put({item.digest: item.data for item in sent})
-        result = await self.jobs.run(spec)
+        result = await self._run(spec, {item.digest: item.data for item in sent})
         if result.status != "done":
             raise StepEndedError(step, self.address, result)
         if not isinstance(result.answer, Mapping):
             raise HostProtocolError(f"{self.address}: step {step} did not answer with an object")
         return Answer(spec.key, result.answer, result)
+
+    async def _run(self, spec: JobSpec, blobs: Mapping[str, bytes]) -> JobResult:
+        self.keys.append(spec.key)
+        if not self.sent:
+            await self.jobs.put(blobs)
+            self.sent = True
+        try:
+            return await self.jobs.run(spec)
+        except HostLacksError:  # it was tidied there since
+            await self.jobs.put(blobs)
+            return await self.jobs.run(spec)
 
     async def fetch(self, answer: Answer, name: str) -> bytes:
         """Return a file that a step left.
@@ -128,12 +140,9 @@ class Steps:
 
     async def done(self) -> None:
         """Have the host put away what these steps left, as far as it can be reached."""
-        for key in self.keys:
-            try:
-                await self.jobs.forget(key)
-            except InfrastructureError:
-                return  # it removes what is old by itself
-        self.keys.clear()
+        keys, self.keys = self.keys, []
+        with suppress(InfrastructureError):  # it removes what is old by itself
+            await together([self.jobs.forget(key) for key in keys])
 
     def archives(self) -> tuple[Archive, ...]:
         return (shipped.judge(), shipped.simulator()) if self.device == "nki_sim" else (shipped.judge(),)

@@ -6,10 +6,12 @@ import asyncio
 import hashlib
 import json
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
 
+from remote.ssh.errors import HostLacksError
 from remote.ssh.job import HostFacts, JobResult, JobSpec
 from remote.ssh.shipping import archive
 
@@ -45,6 +47,10 @@ class LocalJobs:
             walls=(), workdir=str(self.workdir),
         )  # fmt: skip
 
+    def tidy(self) -> None:
+        """Throw away what was sent."""
+        self._store.clear()
+
     async def put(self, blobs) -> int:
         lacking = {digest: data for digest, data in blobs.items() if digest not in self._store}
         assert all(hashlib.sha256(data).hexdigest() == digest for digest, data in lacking.items())
@@ -56,6 +62,9 @@ class LocalJobs:
         self.asked.append(job)
         folder = self.workdir / "jobs" / job.key / "work"
         (folder / "inputs").mkdir(parents=True)
+        if not self._store.keys() >= set(job.inputs.values()):
+            shutil.rmtree(folder)
+            raise HostLacksError("an input is not in the store")
         for name, digest in job.inputs.items():
             (folder / "inputs" / name).write_bytes(self._store[digest])
         told = {"key": job.key, "step": job.step, "payload": job.payload, "core": job.prefer or 0}

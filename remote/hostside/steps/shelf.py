@@ -13,6 +13,8 @@ import shutil
 import uuid
 from pathlib import Path
 
+_CLOCK = ".clock"
+_ABANDONED_S = 24 * 3600
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
@@ -64,7 +66,7 @@ class Shelf:
         for _, size, path in sorted(found):
             if total <= self._max_bytes:
                 return
-            if path != keep and not _fresh_draft(path):
+            if path not in (keep, self._root / _CLOCK) and not _fresh_draft(path):
                 shutil.rmtree(path, ignore_errors=True)
                 total -= size
 
@@ -73,9 +75,12 @@ def _fresh_draft(path: Path) -> bool:
     """Whether a draft may still be under way: younger than any step may run."""
     if not path.name.startswith(".new-"):
         return False
-    newest = max((entry.stat().st_mtime for entry in path.iterdir()), default=path.stat().st_mtime)
-    with path.parent.joinpath(".clock").open("w") as clock:  # the file system's clock, whatever ours says
-        return os.fstat(clock.fileno()).st_mtime - newest < 24 * 3600
+    try:
+        newest = max((entry.stat().st_mtime for entry in path.iterdir()), default=path.stat().st_mtime)
+    except OSError:
+        return True  # it is being put on the shelf, or thrown away, at this moment
+    with (path.parent / _CLOCK).open("w") as clock:  # the file system's clock, whatever ours says
+        return os.fstat(clock.fileno()).st_mtime - newest < _ABANDONED_S
 
 
 def _size(path: Path) -> int:

@@ -89,6 +89,19 @@ async def test_where_a_sketch_does_not_tell_the_outputs_come_home(local, silu, t
     assert in_full[0] < in_full[1]
 
 
+async def test_what_a_host_threw_away_is_sent_again(local, silu, tmp_path):
+    class Tidied(LocalJobs):
+        async def run(self, job):
+            if job.step == "execute" and len(self.asked) == 3:
+                self.tidy()
+            return await super().run(job)
+
+    jobs = Tidied(tmp_path / "workdir")
+    found = await judged(jobs, local, silu)
+    assert found.correct
+    assert [job.step for job in jobs.asked].count("execute") == 2
+
+
 async def test_a_candidate_that_comes_again_costs_little_on_the_link(local, silu, tmp_path):
     jobs = LocalJobs(tmp_path / "workdir")
     evaluator = on(jobs, local)
