@@ -180,7 +180,7 @@ def plan(session: Session, hosts: tuple[str, ...]) -> None:
 _PLANNED = {
     "setup": "agentctl host setup: the script that is given to bash, and what it runs to change something",
     "runs": "runs: find an interpreter, put the worker there once, start it; PYTHON is the interpreter found",
-    "device": "the worker, for each kernel; the first on CPUs, the others one at a time on each NeuronCore",
+    "device": "the worker, of the SDK's tools; PROFILER is neuron-explorer, else neuron-profile",
 }
 
 

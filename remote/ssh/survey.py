@@ -22,6 +22,14 @@ SCRIPT = Path(__file__).parents[2] / "deploy" / "setup_trn2.sh"
 CHECK_S = 120.0
 SETUP_S = 1800.0
 
+VENDOR = (
+    ("neuron-ls", "--json-output"),
+    ("PROFILER", "--version"),
+    ("PROFILER", "capture", "-n", "KERNEL", "-s", "TRACE", "--profile-nth-exec=2"),
+    ("PROFILER", "view", "-n", "KERNEL", "-s", "TRACE", "--output-format", "summary-json"),
+)
+"""What the worker runs of the vendor's, besides the SDK's Python (`remote/hostside/devices/neuron.py`)."""
+
 _NO_BASH = frozenset({126, 127})
 _Line = Annotated[str, StringConstraints(max_length=2000)]
 _Lines = Annotated[tuple[_Line, ...], Field(max_length=64)]
@@ -100,6 +108,7 @@ def planned(host: Host) -> dict[str, list[str]]:
     return {
         "setup": [f"{join(script_command(host, change=True))} < {SCRIPT}", *changes()],
         "runs": [join(command) for command in jobs.commands(host)],
+        "device": [" ".join(command) for command in VENDOR],
     }
 
 

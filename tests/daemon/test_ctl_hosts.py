@@ -167,6 +167,11 @@ def test_a_plan_names_every_command_and_asks_no_host(ctl, home):
     assert 'mkdir -p -m 700 -- "$workdir"' in said.out
     assert ".pyz serve .cache/nki-kernel-agent" in said.out
     found = ctl("host", "plan", "ubuntu@192.0.2.1", "--json").json["ubuntu@192.0.2.1"]
+    source = (SCRIPT.parents[1] / "remote" / "hostside" / "devices" / "neuron.py").read_text()
+    assert found["device"]
+    for command in found["device"]:
+        fixed = [word for word in command.split()[1:] if not word.isupper()]
+        assert all(f'"{word}"' in source for word in fixed), command
     text = SCRIPT.read_text()
     assert len(found["setup"]) == 1 + text.count(" act ") - text.count("# act ")
 
