@@ -90,9 +90,9 @@ ELSEWHERE = {
     "try": "tests/daemon/test_kernels.py",
     "tune": "tests/daemon/tuned",
     "export": "tests/daemon/exports",
-    "host": "tests/daemon",
+    "host": "tests/daemon/test_ctl_hosts.py",
     "report": "tests/daemon/reports",
-    "ui": "tests/daemon",
+    "ui": "tests/daemon/ui",
 }
 """Verbs whose output is held by other tests: it depends on the machine, or takes the simulator."""
 
