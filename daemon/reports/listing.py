@@ -30,7 +30,7 @@ def listing(source: str, costs: Mapping[int, Line]) -> Html:
                 class_=heat,
             )
         )
-    return el("div", el("table", el("tbody", rows), class_="code"), class_="scroll")
+    return el("div", el("table", el("tbody", rows), class_="code"), class_="scroll", tabindex=0)
 
 
 def diff_table(diff: str) -> Html:
@@ -45,4 +45,4 @@ def diff_table(diff: str) -> Html:
         )
         for line in lines
     ]
-    return el("div", el("table", el("tbody", rows), class_="code"), class_="scroll")
+    return el("div", el("table", el("tbody", rows), class_="code"), class_="scroll", tabindex=0)

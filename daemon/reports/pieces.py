@@ -18,13 +18,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Child]], *, numbers: Sequ
     body = [
         el("tr", [el("td", cell, class_=kind) for cell, kind in zip(row, kinds, strict=True)]) for row in rows
     ]
-    return el("div", el("table", el("thead", top), el("tbody", body)), class_="scroll")
+    return el("div", el("table", el("thead", top), el("tbody", body)), class_="scroll", tabindex=0)
 
 
 def facts(rows: Sequence[tuple[str, Child]]) -> Html:
     body = [el("tr", el("th", name, scope="row"), el("td", value)) for name, value in rows]
-    return el("div", el("table", el("tbody", body)), class_="scroll")
+    return el("div", el("table", el("tbody", body)), class_="scroll", tabindex=0)
 
 
 def figure(drawn: Html | None, caption: str) -> Html | None:
-    return None if drawn is None else el("figure", drawn, el("figcaption", caption))
+    return None if drawn is None else el("figure", drawn, el("figcaption", caption), tabindex=0)
