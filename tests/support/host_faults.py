@@ -201,6 +201,7 @@ async def _nothing(there: Rig) -> None:
 
 async def _cut(there: Rig) -> None:
     there.sshd.cut()
+    assert there.sshd.cuts
 
 
 async def _restart(there: Rig) -> None:
@@ -238,7 +239,9 @@ async def _loss(there: Rig) -> None:
 
 
 async def _kill_worker(there: Rig) -> None:
-    for pid in filter(_serves, there.sshd.connections()):
+    workers = [pid for pid in there.sshd.connections() if _serves(pid)]
+    assert workers
+    for pid in workers:
         os.kill(pid, signal.SIGKILL)
 
 

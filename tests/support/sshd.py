@@ -80,6 +80,7 @@ class Sshd:
     ) -> None:
         self.folder = folder
         self.port = free_port()
+        self.cuts = 0
         self.inside = inside
         self.workdir = folder / "host"
         self.leases = folder / "leases"
@@ -196,6 +197,7 @@ class Sshd:
         """Kill the processes that serve connections: home sees its connections end."""
         for pid in self.connections():
             _signal(pid, signal.SIGKILL)
+            self.cuts += 1
 
     def freeze(self) -> None:
         """Stop the server and its connections: home sees nothing at all."""
