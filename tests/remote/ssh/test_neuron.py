@@ -190,7 +190,7 @@ async def test_a_crash_on_a_broken_device_is_no_verdict(evaluator, silu):
         (lambda bench: bench.kernel, "vendor_compiler"),
         (lambda bench: kernel(bench).replace("import nki\n", "import neuronxcc.nki as nki\n"),
          "unsupported_namespace"),
-        (lambda bench: kernel(bench).replace("def kernel(x)", "def kernel()"), "arguments"),
+        (lambda bench: kernel(bench).replace("def silu(x)", "def silu()"), "arguments"),
     ],
     ids=["refused by the compiler", "legacy", "too few arguments"],
 )  # fmt: skip
