@@ -93,7 +93,7 @@ class Server(UvicornServer):
     def __init__(self, site: Site) -> None:
         super().__init__(
             Config(
-                site.app,  # type: ignore[arg-type]  # an ASGI application is any callable of this shape
+                site.app,
                 access_log=False,  # it would write the token down
                 log_level="warning",
                 server_header=False,
