@@ -87,9 +87,17 @@ def end_marked(text: str, within_s: float = END_S) -> list[str]:
 
 
 def _left_of(key: str, session: str) -> list[Process]:
-    """The processes that have the variable, and those of the session while its leader lives."""
+    """The processes that have the variable, and those of the session while its leader lives.
+
+    Any user may have written the mark, so a leader of ours must have the variable: no other session of ours
+    is ended. Another user's, which we can neither look at nor end, is still at work.
+    """
     everyone = living()
-    leaders = {p.pid for p in everyone if f"{p.pid}.{p.began}" == session}
+    leaders = {
+        p.pid
+        for p in everyone
+        if f"{p.pid}.{p.began}" == session and (_marked(p.pid, key) or _foreign(p.pid))
+    }
     return [p for p in everyone if p.session in leaders or _marked(p.pid, key)]
 
 
@@ -155,6 +163,17 @@ def _below(root: int, processes: list[Process]) -> list[Process]:
             found.append(process)
             frontier.append(process.pid)
     return found
+
+
+def _foreign(pid: int) -> bool:
+    """Whether a process is another user's, and we are not allowed to look into it."""
+    if os.geteuid() == 0:
+        return False
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in (_PROC / str(pid) / "status").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("Uid:"):
+                return int(line.split()[1]) != os.geteuid()
+    return False
 
 
 def _marked(pid: int, key: str) -> bool:

@@ -147,12 +147,26 @@ def test_what_a_killed_holder_left_running_is_ended_before_its_core_is_used(here
     assert left.wait() < 0
 
 
+def test_a_mark_that_somebody_forged_ends_nothing_of_ours(here):
+    """Files of leases may be written by every user of the machine."""
+    login = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    try:
+        lease = leases.take("core", [0])
+        lease.note(tree.mark("f" * 64, login.pid))
+        os.close(lease.fd)
+        assert leases.take("core", [0]).index == 0
+        assert login.poll() is None
+    finally:
+        login.kill()
+        login.wait()
+
+
 def test_a_mark_ends_the_session_that_it_means_and_no_other():
-    other = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    other = subprocess.Popen(["sleep", "600"], env={tree.MARK_VARIABLE: "key"}, start_new_session=True)
     try:
         session = tree.mark("key", other.pid).split()[2]
         assert tree.end_marked(f"key some-other-boot {session}") == []
-        assert tree.end_marked(f"key {tree.boot_id()} {other.pid}.1") == []  # the number was given again
+        assert tree.end_marked(f"another {tree.boot_id()} {other.pid}.1") == []  # the number was given again
         assert other.poll() is None
         assert tree.end_marked(f"key {tree.boot_id()} {session}") == []
         assert other.wait() < 0
