@@ -175,6 +175,8 @@ class _Git:
             "GIT_CEILING_DIRECTORIES": str(self._ceiling),
             "GIT_OPTIONAL_LOCKS": "0",
             "GIT_NO_REPLACE_OBJECTS": "1",
+            "GIT_NO_LAZY_FETCH": "1",  # what a partial clone lacks is not fetched, which could run programs
+            "GIT_ALLOW_PROTOCOL": "none",
             "LC_ALL": "C",
             "HOME": os.devnull,
         }

@@ -188,3 +188,21 @@ def test_a_run_without_a_kernel_and_a_home_are_refused(ctl, home, finished, tmp_
     assert not (tmp_path / "new").exists()
     with EventLog.open(home):
         pass
+
+
+def test_a_repository_that_fetches_what_it_lacks_runs_none_of_its_programs(
+    ctl, finished, repository, tmp_path
+):
+    """A partial clone, whose settings say by which program its other half comes."""
+    ran = tmp_path / "ran"
+    for key, value in {
+        "core.repositoryformatversion": "1",
+        "extensions.partialClone": "origin",
+        "remote.origin.promisor": "true",
+        "remote.origin.url": f"ext::touch {ran}",
+        "protocol.ext.allow": "always",
+    }.items():
+        git(repository, "config", key, value)
+    (repository / ".git" / "refs" / "heads" / "lost").write_text("1" * 40 + "\n")
+    called = ctl("export", finished, "--git", "-o", repository, "--branch", "lost")
+    assert not ran.exists(), called.err
