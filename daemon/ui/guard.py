@@ -72,7 +72,7 @@ class Gate:
         if request.method not in SAFE:
             return self._steering(request, origin)
         given = (request.cookies.get(self.cookie), self.opened_with(request))
-        known = any(self.fits(one) for one in given)
+        known = self.passes(given[0]) or self.fits(given[1])
         return None if known else "the token is missing; open the address that agentctl ui printed"
 
     def _steering(self, request: Request, origin: str | None) -> str | None:
@@ -85,6 +85,18 @@ class Gate:
     def opened_with(self, request: Request) -> str | None:
         """Return the token that stands in the address: only where the page is opened."""
         return request.query_params.get("token") if request.url.path == "/" else None
+
+    @property
+    def passport(self) -> str:
+        """What the cookie says: enough to look, not to steer, and nothing that the token follows from.
+
+        Browsers send a cookie to every port of a machine, so to other programs on it, too.
+        """
+        return hmac.new(self.token.encode(), b"the cookie", "sha256").hexdigest()
+
+    def passes(self, given: str | None) -> bool:
+        """Return whether a cookie is the right one, in a time that does not tell how much of it is."""
+        return given is not None and hmac.compare_digest(given.encode(), self.passport.encode())
 
     def fits(self, given: str | None) -> bool:
         """Return whether a token is the right one, in a time that does not tell how much of it is."""
@@ -122,7 +134,7 @@ class Guard:
         await app(scope, receive, answering)
 
     def _cookie(self) -> str:
-        return f"{self._gate.cookie}={self._gate.token}; Path=/; HttpOnly; SameSite=Strict"
+        return f"{self._gate.cookie}={self._gate.passport}; Path=/; HttpOnly; SameSite=Strict"
 
 
 def _refused(why: str) -> Response:

@@ -56,7 +56,7 @@ class Served:
     @property
     def known(self) -> dict[str, str]:
         """The headers of a browser that has opened the page."""
-        return {"cookie": f"{self.gate.cookie}={self.gate.token}"}
+        return {"cookie": f"{self.gate.cookie}={self.gate.passport}"}
 
     def ask(
         self, path: str, headers: dict[str, str] | None = None, *, method: str = "GET", body=None
