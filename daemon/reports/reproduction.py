@@ -19,7 +19,7 @@ KERNEL, START, FOLDER, HOME = "best.py", "start.py", "problem", "again"
 """The names that the commands give: the best kernel, the first one, the problem's folder, a new home."""
 
 _PROGRAM = "agentctl"
-_PRIVATE = ("run.hosts", "run.score.command")
+_PRIVATE = ("run.hosts", "run.score.command", "run.score.folder")
 """Settings that are not handed on: somebody's machines, and what is run there."""
 _OF_FLAGS = {"run.problem", "run.size", "run.target", "run.seed"}
 _MOST_BYTES = 256 << 10
