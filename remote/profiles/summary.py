@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from math import isclose, isfinite
+from math import isclose
 from typing import Any
 
 from state.model import canonical_json
@@ -28,6 +28,7 @@ _PERCENT = "_percent"
 _ACTIVE = "_active_time"
 _DEPTH = 4
 _MOST_COUNTERS = 512
+_MOST = 1e30  # whatever is reckoned from such numbers is finite
 _TRIES = 16
 ENGINES = {
     "tensor": "tensor_engine",
@@ -132,7 +133,7 @@ def _numbers(found: Mapping[str, Any]) -> dict[str, float]:
     return {
         str(name)[:100]: float(value)
         for name, value in items
-        if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST
     }
 
 

@@ -164,7 +164,7 @@ def _fault(told: Any) -> tuple[Verdict, ErrorInfo]:
     fields = told if isinstance(told, Mapping) else {}
     code, message, hint = (str(fields.get(name, ""))[:4000] for name in ("code", "message", "hint"))
     line = fields.get("line")
-    place = line if isinstance(line, int) and line > 0 else 0
+    place = line if isinstance(line, int) and 0 < line < 1 << 31 else 0
     if fields.get("type") == InputError.__name__:
         rejected = RejectedError(Verdict.RUNTIME_ERROR, code, message)
     else:
@@ -190,4 +190,4 @@ async def _pieces(run: Run, steps: Steps, ran: _Ran, seed: str, pieces: Sequence
         ],
     }  # fmt: skip
     answer = await steps.ask("compare", payload, deadline_s=LONG_S)
-    return await steps.fetch(answer, "pieces.bin")
+    return await steps.fetch(answer, "pieces.bin", most=sum(piece.nbytes for piece in pieces))

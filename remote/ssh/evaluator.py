@@ -149,8 +149,8 @@ class HostEvaluator:
         """
         await self.prepare()
         _, facts, device = self._prepared()
-        steps = Steps(self._jobs, self._address, facts.device_kind)
         run = _calibration(facts.architecture or "trn2")
+        steps = self._steps(run)
         try:
             compiled = await device.compile(steps, run)
             if isinstance(compiled, Outcome):
@@ -168,9 +168,16 @@ class HostEvaluator:
             raise InfrastructureError("host_unprepared", f"{self._address} has not been looked at yet")
         return self._found
 
+    def _steps(self, run: Run) -> Steps:
+        kind, author = self._prepared()[1].device_kind, run.request.author
+        return Steps(self._jobs, self._address, kind, weak_jail=self._weak_jail_will_do(author))
+
+    def _weak_jail_will_do(self, author: str) -> bool:
+        return author in TRUSTED_AUTHORS or self._allow_weak_jail
+
     def _admit(self, author: str) -> None:
         strong = self._prepared()[1].jail in {"bubblewrap", "namespaces"}
-        if not strong and author not in TRUSTED_AUTHORS and not self._allow_weak_jail:
+        if not strong and not self._weak_jail_will_do(author):
             text = (
                 f"{self._address}: only a weak jail works there, so kernels written by {author} are not "
                 "compiled; install bubblewrap there or set daemon.allow_weak_jail"
@@ -178,8 +185,8 @@ class HostEvaluator:
             raise InfrastructureError("weak_jail", text, retryable=False)
 
     async def _judge(self, run: Run) -> Outcome:
-        _, facts, device = self._prepared()
-        steps = Steps(self._jobs, self._address, facts.device_kind)
+        device = self._prepared()[2]
+        steps = self._steps(run)
         try:
             async with run.at("compile"):
                 compiled = await device.compile(steps, run)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, StringConstraints, ValidationError
 
 import nki_sim
 from remote.ssh.errors import HostProtocolError
 from state.model import Frozen
+
+_Name = Annotated[str, StringConstraints(max_length=100)]
+_Line = Annotated[str, StringConstraints(max_length=500)]
 
 STAND_IN = "nki_sim (no Neuron SDK on host)"
 
@@ -22,14 +25,14 @@ class DeviceFacts(Frozen):
     """
 
     device_kind: Literal["nki_sim", "neuron"] = Field(alias="device")
-    lacking: tuple[str, ...] = ()
+    lacking: tuple[_Line, ...] = Field(default=(), max_length=16)
     python: str = Field(max_length=64)
-    packages: dict[str, str] = Field(default_factory=dict, max_length=64)
+    packages: dict[_Name, _Name] = Field(default_factory=dict, max_length=64)
     jail: Literal["bubblewrap", "namespaces", "weak", "none"]
     instance_type: str = Field(default="", max_length=64)
     architecture: str = Field(default="", max_length=64)
     cores: int = Field(default=0, ge=0, le=4096)
-    routes: tuple[str, ...] = Field(default=(), max_length=16)
+    routes: tuple[_Line, ...] = Field(default=(), max_length=64)
     profiler: str = Field(default="", max_length=200)
 
     @property

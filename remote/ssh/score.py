@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from statistics import median, quantiles
 from typing import Any
 
@@ -23,6 +22,7 @@ from remote.ssh.steps import SHORT_S, Steps
 from state.model import Benchmark, ScoreConfig, Verdict
 
 _MOST_SAMPLES = 10_000
+_MOST = 1e100  # ratios of such numbers are numbers
 _PERCENTILES = (50, 90, 99)
 
 
@@ -123,8 +123,8 @@ def samples_of(runs: Sequence[Any], config: ScoreConfig) -> tuple[float, ...]:
             last = (str(fields.get("errors")).strip().splitlines() or ["it printed no error"])[-1]
             raise ScoreError(f"the command ended with status {fields['status']}: {last[:300]}")
         found += _numbers(fields, config)
-    if not all(isfinite(value) and value > 0 for value in found):
-        raise ScoreError("the command told a number that is not positive")
+    if not all(1 / _MOST < value < _MOST for value in found):
+        raise ScoreError("the command told a number that is not positive, or no measurement")
     return tuple(found[:_MOST_SAMPLES])
 
 
@@ -178,7 +178,7 @@ def _number(value: Any) -> float:
         raise ScoreError(f"{str(value)[:60]!r} is not a number")
     try:
         return float(value)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise ScoreError(f"{str(value)[:60]!r} is not a number") from error
 
 

@@ -83,14 +83,23 @@ class Compiled:
 
 @dataclass
 class Steps:
-    """Steps asked for together: one evaluation's. `done` puts away what they left."""
+    """Steps asked for together: one evaluation's. `done` puts away what they left.
+
+    `weak_jail`: whether a weak jail may hold the kernel.
+    """
 
     jobs: JobsLike
     address: str
     device: str
+    weak_jail: bool = False
     nonce: str = field(default_factory=lambda: uuid.uuid4().hex)
     keys: list[str] = field(default_factory=list)
     sent: bool = False
+
+    @property
+    def strength(self) -> str:
+        """The weakest jail that the host may use: what it was probed for may be gone by now."""
+        return "weak" if self.weak_jail else "namespaces"
 
     async def ask(
         self, step: str, payload: Mapping[str, Any], *, cores: int = 0, prefer: int | None = None,
@@ -128,14 +137,17 @@ class Steps:
             await self.jobs.put(blobs)
             return await self.jobs.run(spec)
 
-    async def fetch(self, answer: Answer, name: str) -> bytes:
-        """Return a file that a step left.
+    async def fetch(self, answer: Answer, name: str, *, most: int) -> bytes:
+        """Return a file of at most so many bytes that a step left.
 
         Raises:
             InfrastructureError: it could not be fetched.
         """
         if name not in answer.result.files:
             raise HostProtocolError(f"{self.address}: a step left no {name}")
+        size = answer.result.files[name][1]
+        if size > most:
+            raise HostProtocolError(f"{self.address}: {name} has {size} bytes, and may have {most}")
         return (await self.jobs.fetch(answer.key, [name]))[name]
 
     async def done(self) -> None:

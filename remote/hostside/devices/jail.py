@@ -23,12 +23,23 @@ WATCHED = (3, 11)
 _STDERR_BYTES = 16 << 10
 
 
-def jailed(program: JailedProgram, request: bytes) -> JailResult:
-    """Return how a program ended; one that waits for what never comes gets a second try."""
+def jailed(program: JailedProgram, request: bytes, weakest: object) -> JailResult:
+    """Return how a program ended; one that waits for what never comes gets a second try.
+
+    `weakest`: "weak" where limits and a system-call filter will do; whatever else asks for walls, which may
+    be gone since the host was probed.
+
+    Raises:
+        InfrastructureError: weak_jail; jail_start, jail_deadline.
+    """
+    from remote.errors import InfrastructureError
     from remote.sandbox import run_jailed
-    from remote.walls import jail_strength
+    from remote.walls import JailStrength, jail_strength
 
     strength = jail_strength()
+    if strength is JailStrength.WEAK and weakest != JailStrength.WEAK.value:
+        text = "only a weak jail works here now, and this kernel's author is not trusted with one"
+        raise InfrastructureError("weak_jail", text)
     if sys.version_info < WATCHED:
         return run_plainly(program, request, strength)
     result = asyncio.run(run_jailed(program, request, strength=strength))

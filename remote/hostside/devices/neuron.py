@@ -75,7 +75,7 @@ def compile_kernel(task: Task, libraries: Mapping[str, Path], to: Path) -> dict[
         limits=Limits(**task.payload["limits"]),
     )
     request = {**task.payload["request"], "folder": str(scratch)}
-    result = jailed(program, json.dumps(request).encode())
+    result = jailed(program, json.dumps(request).encode(), task.payload.get("strength"))
     ended = told(result)
     ended["told"] = _told(result.answer)
     neff = scratch / "file.neff"

@@ -26,7 +26,7 @@ def compile_kernel(task: Task, libraries: Mapping[str, Path], to: Path) -> dict[
         fills_memory=True,
         limits=Limits(**task.payload["limits"]),
     )
-    result = jailed(program, task.payload["request"].encode())
+    result = jailed(program, task.payload["request"].encode(), task.payload.get("strength"))
     to.write_bytes(result.answer)
     return told(result)
 

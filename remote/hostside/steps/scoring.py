@@ -8,7 +8,9 @@ this user.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -24,18 +26,28 @@ _ERROR_BYTES = 2 << 10
 def run(folder: Path) -> None:
     """Run the command: turn by turn, kernel by kernel."""
     task = Task(folder)
-    files = []
-    for number, source in enumerate(task.payload["kernels"]):
-        place = task.folder / ("kernel-%d" % number)
-        place.mkdir(exist_ok=True)
-        # Each in a folder of its own under one name, since programs may import it.
-        (place / "kernel.py").write_text(source, encoding="utf-8")
-        files.append(place / "kernel.py")
-    found: list[list[dict[str, Any]]] = [[] for _ in files]
+    kernels = task.payload["kernels"]
+    found: list[list[dict[str, Any]]] = [[] for _ in kernels]
     for _ in range(task.payload["runs"]):
-        for path, runs in zip(files, found):
-            runs.append(_run(task, path))
+        for number, (source, runs) in enumerate(zip(kernels, found)):
+            runs.append(_run(task, _placed(task, number, source)))
     task.answer({"runs": found})
+
+
+def _placed(task: Task, number: int, source: str) -> Path:
+    """Write a kernel's file anew, since the command ran another kernel before: in a folder of its own.
+
+    The name is always the same, since programs may import it.
+    """
+    place = task.folder / ("kernel-%d" % number)
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            place.unlink()
+    place.mkdir()
+    (place / "kernel.py").write_text(source, encoding="utf-8")
+    return place / "kernel.py"
 
 
 def _run(task: Task, kernel: Path) -> dict[str, Any]:

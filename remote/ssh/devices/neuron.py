@@ -53,8 +53,8 @@ COMPILING = Limits(
 )  # fmt: skip
 """What the compiler with the kernel's Python in it may use."""
 
-
 _REMEMBERED = 1024
+_SUMMARY_BYTES = 16 << 20
 
 
 class Neuron:
@@ -70,7 +70,12 @@ class Neuron:
         """Have the kernel compiled there and traced here; the verdict where it does not compile."""
         request = _asked(run)
         key = artefact_key(steps, repr(request), self._facts.toolchain)
-        payload = {"artefact": key, "request": request, "limits": asdict(COMPILING)}
+        payload = {
+            "artefact": key,
+            "request": request,
+            "limits": asdict(COMPILING),
+            "strength": steps.strength,
+        }
         answer, program = await asyncio.gather(
             steps.ask("compile", payload, deadline_s=COMPILING.wall_s + SHORT_S), self._local.trace(run)
         )
@@ -160,7 +165,7 @@ class Neuron:
             if error.status == "failed":
                 return {}
             raise
-        text = (await steps.fetch(answer, "summary.json")).decode(errors="replace")
+        text = (await steps.fetch(answer, "summary.json", most=_SUMMARY_BYTES)).decode(errors="replace")
         try:
             found = summary.read(text, str(answer.fields.get("tool")))
         except summary.SummaryError:

@@ -53,7 +53,12 @@ class Simulated:
         dims = run.problem.spec.dims(run.request.size)
         asked = trace_request(run.source.decode(), run.problem, dims, run.request.target).decode()
         key = artefact_key(steps, asked, str(self._limits))
-        payload = {"artefact": key, "request": asked, "limits": asdict(self._limits)}
+        payload = {
+            "artefact": key,
+            "request": asked,
+            "limits": asdict(self._limits),
+            "strength": steps.strength,
+        }
         answer = await steps.ask("compile", payload, deadline_s=2 * self._limits.wall_s + SHORT_S)
         program = await self._program(steps, answer)
         ended = ended_badly(_jail_result(steps, answer, program))
@@ -96,7 +101,7 @@ class Simulated:
     async def _program(self, steps: Steps, answer: Answer) -> bytes:
         known = self._programs.get(str(answer.fields.get("digest")))
         if known is None:
-            known = await steps.fetch(answer, "artefact")
+            known = await steps.fetch(answer, "artefact", most=self._limits.answer_bytes)
             self._programs.keep(hashlib.sha256(known).hexdigest(), known)
         return known
 

@@ -55,9 +55,11 @@ def test_the_metric_is_found(fields, output, samples):
         ({"json_path": "a"}, ran('{"a": true}'), "not a number"),
         ({"json_path": "a"}, ran('{"a": -1}'), "not positive"),
         ({"json_path": "a"}, ran('{"a": 1e999}'), "not positive"),
+        ({"json_path": "a"}, ran(f'{{"a": {10**400}}}'), "not a number"),
+        ({"json_path": "a"}, ran('{"a": 1e-320}'), "no measurement"),
         ({}, {}, "did not end"),
     ],
-    ids=range(10),
+    ids=range(12),
 )
 def test_a_command_that_tells_no_number_is_named_with_why(fields, run, why):
     with pytest.raises(ScoreError, match=why):
@@ -119,11 +121,15 @@ def test_percentiles_are_those_of_the_samples():
 
 
 PROGRAM = """
-import json, os, sys
+import glob, json, os, sys
 source = open(sys.argv[1]).read()
 assert os.environ["NKI_KERNEL"] == sys.argv[1]
 if "# crashes" in source:
     raise SystemExit("the model does not load this kernel")
+if "# spoils" in source:
+    for path in glob.glob(os.path.join(os.path.dirname(sys.argv[1]), "..", "kernel-*", "kernel.py")):
+        if not os.path.samefile(path, sys.argv[1]):
+            open(path, "a").write("# bad")
 print(json.dumps({"ms": 8.0 if "# good" in source else 12.0 if "# bad" in source else 10.0}))
 """
 
@@ -156,6 +162,13 @@ async def test_a_gate_is_for_kernels_that_are_judged_on_everything(mark, verdict
     found = (await evaluator().evaluate(request, silu.blobs)).evaluation
     assert (found.verdict, found.error and found.error.code) == (verdict, code), found.error
     assert (found.benchmark is None) == (verdict is not Verdict.CORRECT)
+
+
+async def test_a_kernel_that_spoils_the_others_file_gains_nothing(evaluator):
+    silu = Bench(seeds.load("silu"))
+    request = silu.request(f"# spoils\n{silu.kernel}", level=Level.WHOLE)
+    found = (await evaluator(least_ratio=1.1).evaluate(request, silu.blobs)).evaluation
+    assert (found.verdict, found.error and found.error.code) == (Verdict.UNSTABLE, "score_contradicts")
 
 
 async def test_as_the_objective_the_score_is_the_latency(evaluator):

@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 
 from remote.errors import InfrastructureError
+from remote.hostside.limits import ANSWER_BYTES
 from remote.ssh.evaluator import HostEvaluator
-from state.model import Level
+from remote.ssh.job import Reader
+from state.model import PERSON, Level
 from tests.support.hostside import LocalJobs
 
 
@@ -57,6 +59,12 @@ LIES = {
     "shows sketches out of range": ({}, {"compare": lambda data: b"\xff" * len(data)}, "host_protocol"),
     "is faster than its own model": ({"benchmark": faster}, {}, "host_disagrees"),
     "has too few samples": ({"benchmark": lambda _: {"samples_ms": [[1.0]]}}, {}, "host_protocol"),
+    "has a time that no float can be": (
+        {"benchmark": lambda _: {"samples_ms": [[10**400] * 10]}}, {}, "host_protocol"
+    ),
+    "has packages whose names fill the log": (
+        {"probe": lambda answer: {**answer, "packages": {"x" * (1 << 20): "1"}}}, {}, "host_protocol"
+    ),
     "probes nonsense": ({"probe": lambda _: {"device": "abacus"}}, {}, "host_protocol"),
 }  # fmt: skip
 
@@ -134,3 +142,40 @@ async def test_a_host_with_a_weak_jail_compiles_no_kernel_of_a_model(local, silu
         await evaluator.evaluate(silu.request(author="a model"), silu.blobs)
     assert caught.value.code == "weak_jail"
     assert [job.step for job in jobs.asked] == ["probe"]
+
+
+@pytest.mark.parametrize(("step", "name"), [("compile", "artefact"), ("compare", "pieces.bin")])
+async def test_a_file_larger_than_it_can_be_is_not_even_asked_for(step, name, local, silu, tmp_path):
+    class Announcing(LocalJobs):
+        async def run(self, job):
+            result = await super().run(job)
+            files = {**result.files, name: ("0" * 64, ANSWER_BYTES)} if job.step == step else result.files
+            return replace(result, files=files)
+
+        async def fetch(self, key, names):
+            assert name not in names
+            return await super().fetch(key, names)
+
+    with pytest.raises(InfrastructureError, match=f"{name} has {ANSWER_BYTES} bytes"):
+        await judged(Announcing(tmp_path / "workdir"), local, silu)
+
+
+def test_a_duration_that_no_float_can_be_is_refused():
+    with pytest.raises(InfrastructureError, match="ran_s"):
+        Reader({"ran_s": 10**400}, "a host").span("ran_s")
+
+
+@pytest.mark.parametrize(("author", "held"), [("a model", False), (PERSON, True)])
+async def test_a_host_whose_walls_are_gone_since_it_was_probed_compiles_no_kernel_of_a_model(
+    author, held, local, silu, tmp_path
+):
+    jobs = Tampering(tmp_path / "workdir", {"probe": lambda answer: {**answer, "jail": "bubblewrap"}})
+    jobs._environment["PATH"] = str(tmp_path)  # nothing that builds walls is found there
+    evaluating = HostEvaluator(jobs, address="a host", local=local).evaluate(
+        silu.request(author=author, level=Level.SLICES), silu.blobs
+    )
+    if held:
+        assert (await evaluating).evaluation.correct
+    else:
+        with pytest.raises(InfrastructureError, match="only a weak jail works here now"):
+            await evaluating
