@@ -294,6 +294,10 @@ class Fleet:
                 seat, InfrastructureError("host_deadline", "the calibration kernel took too long")
             )
             return
+        except Exception as error:  # else nobody would look after the host any more
+            log.exception("host_failed", host=seat.address)
+            self._fault_idle(seat, InfrastructureError("internal", f"{type(error).__name__}: {error}"))
+            return
         self._weigh()
 
     def _fault_idle(self, seat: Seat, error: InfrastructureError) -> None:

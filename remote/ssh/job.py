@@ -132,13 +132,15 @@ def read_facts(answer: Mapping[str, Any], address: str) -> HostFacts:
     )
 
 
-def read_result(answer: Mapping[str, Any], address: str) -> JobResult:
+def read_result(answer: Any, address: str) -> JobResult:
     """Return the result that a host tells.
 
     Raises:
         HostProtocolError: it is not one.
     """
     reader = Reader(answer, address)
+    if not isinstance(answer, Mapping):
+        raise reader.wrong("result")
     status = reader.text("status")
     if status not in STATUSES:
         raise reader.wrong("status")

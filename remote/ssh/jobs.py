@@ -116,7 +116,7 @@ class Jobs:
                 for _ in range(_RESTARTS):
                     answer = await self._caller.persist(partial(self._attempt, job), job.lease_s)
                     if answer.get("state") == "over":
-                        result = read_result(answer.get("result") or {}, self.host.address)
+                        result = read_result(answer.get("result"), self.host.address)
                         if result.status != "lease_lost":
                             self._files[job.key] = result.files
                             return self._told(job, result)

@@ -257,6 +257,19 @@ async def test_a_host_that_drifts_is_quarantined_after_a_second_reading_and_rele
         await until(lambda: stands(made, "c").state == "up")
 
 
+async def test_a_host_with_which_we_fail_ourselves_is_still_looked_after():
+    class Odd(FakeMember):
+        async def calibrate(self) -> float:
+            found = await super().calibrate()
+            if found < 0:
+                raise OverflowError("int too large to convert to float")
+            return found
+
+    one = Odd("b", readings=[1.0, -1.0, 1.0])
+    async with prepared(FakeMember("a"), one, policy=replace(QUICK, calibrate_s=0.02)) as made:
+        await until(lambda: one.prepared > 1 and stands(made, "b").state == "up")
+
+
 async def test_one_reading_that_is_off_is_no_drift():
     often = replace(QUICK, calibrate_s=0.02)
     one = FakeMember("c", readings=[1.0, 1.5, 1.0])

@@ -10,7 +10,7 @@ import pytest
 from remote.errors import InfrastructureError
 from remote.hostside.limits import ANSWER_BYTES
 from remote.ssh.evaluator import HostEvaluator
-from remote.ssh.job import Reader
+from remote.ssh.job import Reader, read_result
 from state.model import PERSON, Level
 from tests.support.hostside import LocalJobs
 
@@ -158,6 +158,12 @@ async def test_a_file_larger_than_it_can_be_is_not_even_asked_for(step, name, lo
 
     with pytest.raises(InfrastructureError, match=f"{name} has {ANSWER_BYTES} bytes"):
         await judged(Announcing(tmp_path / "workdir"), local, silu)
+
+
+@pytest.mark.parametrize("result", [None, "done", ["done"], 7])
+def test_a_result_that_is_no_object_is_the_hosts_fault(result):
+    with pytest.raises(InfrastructureError, match="'result' that is none"):
+        read_result(result, "a host")
 
 
 def test_a_duration_that_no_float_can_be_is_refused():
