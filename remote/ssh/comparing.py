@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -136,6 +137,7 @@ async def _execute(run: Run, steps: Steps, compiled: Compiled, sets: Sequence[st
         **drawing_of(run.problem.spec, run.request.size),
         **compiled.call,
         "sets": list(sets),
+        "sizes": _sizes(run),
         "work": effort.most_work(run.problem.spec, run.request.size),
     }
     deadline_s = DEVICE_S if compiled.device else LONG_S
@@ -153,6 +155,14 @@ async def _execute(run: Run, steps: Steps, compiled: Compiled, sets: Sequence[st
             raise HostProtocolError(f"{steps.address}: outputs of input set {name} have no digests")
         outputs[name] = digests
     return _Ran(outputs, {})
+
+
+def _sizes(run: Run) -> list[int]:
+    """The bytes of each output."""
+    from seeds.inputs import dtype_of
+
+    spec, dims = run.problem.spec, run.problem.spec.dims(run.request.size)
+    return [dtype_of(item.dtype).itemsize * prod(item.resolve(dims)) for item in spec.outputs]
 
 
 def _is_digest(text: Any) -> bool:

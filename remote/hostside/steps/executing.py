@@ -1,9 +1,9 @@
 """Step `execute`: runs a compiled kernel on input sets, on one NeuronCore; no Python of the kernel's is here.
 
 Payload: `artefact` (key of the compiled kernel), `key`, `spec` and `sets` as for `draw`, `shapes` (those
-under which the kernel gets its inputs), `work` (what the simulator may compute). Answer: per set, in order,
-the sha256 of each output, or the kernel's error, with which it ends. Outputs stay here under their digest
-until they are the oldest.
+under which the kernel gets its inputs), `sizes` (bytes of each output), `work` (what the simulator may
+compute). Answer: per set, in order, the sha256 of each output, or the kernel's error, with which it ends.
+Outputs stay here under their digest until they are the oldest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Sequence
 
 from remote.hostside import devices
 from remote.hostside.steps import compiling, drawing, libraries
@@ -38,11 +38,26 @@ def run(folder: Path) -> None:
             shaped = [array.reshape(shape) for array, shape in zip(inputs, task.payload["shapes"])]
             try:
                 outputs = device.run(shaped)
+                _measure(outputs, task.payload["sizes"])
             except devices.KernelFaultError as fault:
                 found[name] = {"error": fault.told}
                 break
             found[name] = {"outputs": [_kept(task, array) for array in outputs]}
     task.answer({"sets": found})
+
+
+def _measure(outputs: Sequence[Any], sizes: Sequence[int]) -> None:
+    """See that outputs have the bytes that they must have: later nobody could tell whose fault it is.
+
+    Raises:
+        devices.KernelFaultError: they have not.
+    """
+    found = [int(array.nbytes) for array in outputs]
+    if found != list(sizes):
+        message = "the kernel's outputs have %s bytes, they must have %s" % (found, list(sizes))
+        raise devices.KernelFaultError(
+            {"type": "RuntimeError", "code": "output_size", "message": message, "line": 0, "hint": ""}
+        )
 
 
 def output_file(task: Task, digest: str) -> Path:

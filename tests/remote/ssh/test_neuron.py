@@ -93,6 +93,11 @@ async def test_the_probe_names_device_toolchain_and_routes(evaluator):
     assert evaluator.toolchain() == "trn2 (trn2.48xlarge) neuronx-cc 2.31.1 nki 0.5.0"
 
 
+async def test_outputs_of_another_size_are_the_kernels_fault_and_not_the_hosts(evaluator, silu):
+    found = (await judged(evaluator, silu, f"# stores: float16\n{kernel(silu)}")).evaluation
+    assert (found.verdict, found.error and found.error.code) == (Verdict.RUNTIME_ERROR, "output_size")
+
+
 async def test_a_right_kernel_is_measured_and_profiled(evaluator, jobs, silu):
     answer = await judged(evaluator, silu, kernel(silu))
     found = answer.evaluation

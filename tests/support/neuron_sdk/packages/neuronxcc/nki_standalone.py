@@ -1,7 +1,8 @@
 """Stands in for the vendor's standalone compiler: its entry point, and JSON in the place of a NEFF.
 
 What "hardware" will compute is a line of the kernel's file, `# computes: EXPRESSION`, over the names of its
-arguments; `# takes: MS [MS ...]` are the latencies that it will have, again and again.
+arguments; `# takes: MS [MS ...]` are the latencies that it will have, again
+and again; `# stores: DTYPE` is what its outputs are, whatever was asked for.
 """
 
 import enum
@@ -31,7 +32,7 @@ def compile_nki_ir_kernel_to_neff(
     source = Path(inspect.getsourcefile(kernel_func.func)).read_text()
     # The vendor's compiler starts programs of its own.
     subprocess.run([sys.executable, "-S", "-c", "pass"], check=True)
-    told = dict(re.findall(r"^# (computes|takes): (.*)$", source, re.MULTILINE))
+    told = dict(re.findall(r"^# (computes|takes|stores): (.*)$", source, re.MULTILINE))
     if "computes" not in told:
         raise RuntimeError("error: cannot lower this kernel")
     neff = {
@@ -40,7 +41,9 @@ def compile_nki_ir_kernel_to_neff(
             for name, value in kernel_inputs_dict.items()
             if hasattr(value, "shape")
         },
-        "outputs": [[item.name, list(item.shape), str(item.dtype)] for item in kernel_outputs],
+        "outputs": [
+            [item.name, list(item.shape), told.get("stores", str(item.dtype))] for item in kernel_outputs
+        ],
         "computes": told["computes"],
         "takes": [float(text) for text in told.get("takes", "1.0").split()],
         "target": platform_target,
