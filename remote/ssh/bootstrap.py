@@ -19,10 +19,12 @@ _NO_PYTHON = 9
 _FULL = 28
 NOT_FOUND = frozenset({126, 127})
 
-# The SDK's own, then the one that setting a host up makes, then the system's.
+# The SDK's own, then the one that setting a host up makes, then the system's. Commands start in the user's
+# home, where a work folder without an absolute path is; an interpreter found there is named whole.
 _FIND = """
 for python in /opt/aws_neuronx_venv*/bin/python "$1"/venv/bin/python "$(command -v python3)"; do
   if [ -x "$python" ] && "$python" -I -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
+    case $python in /*) ;; *) python=$PWD/$python ;; esac
     printf 'python=%s\\n' "$python"
     exit 0
   fi
