@@ -174,7 +174,11 @@ def describe(error: Exception) -> str:
     """
     hint = getattr(error, "hint", None)
     text = f"{error} ({hint})" if hint else str(error)
-    home = getattr(error, "home_words", ())
+    return at_home(text, getattr(error, "home_words", ()))
+
+
+def at_home(text: str, home: Sequence[str]) -> str:
+    """Return the text with the home, as it was named if it was, in the commands that it names."""
     if not home:
         return text
     words = " ".join(map(quote, home))

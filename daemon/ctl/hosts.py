@@ -122,7 +122,7 @@ def _surveyed(session: Session, hosts: list[Host], *, change: bool) -> int:
         if isinstance(answer, InfrastructureError):
             good = False
             rows.append({"address": one.address, "error": {"code": answer.code, "message": answer.message}})
-            lines.append(answer.message)
+            lines.append(exits.at_home(answer.message, session.home_words))
         else:
             good = good and answer.usable
             missing = [{"what": what, "remedy": remedy} for what, remedy in answer.missing]

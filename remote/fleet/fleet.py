@@ -198,7 +198,9 @@ class Fleet:
     def _said(self, target: str | None = None) -> str:
         """Return why no host can be used, with each one's reason."""
         what = "no host can be used" if target is None else f"no host is left for {target}"
-        return f"{what}: " + "; ".join(f"{seat.address}: {_why(seat, target)}" for seat in self._seats)
+        return f"{what}: " + "; ".join(
+            f"{seat.address}: {_why(seat, target).removeprefix(f'{seat.address}: ')}" for seat in self._seats
+        )
 
     # --- hosts -------------------------------------------------------------------------------------
 

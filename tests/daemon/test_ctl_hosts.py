@@ -63,7 +63,7 @@ def trusted(ctl, user):
 def test_a_host_is_trusted_only_by_its_fingerprint(ctl, user, home):
     before = ctl("host", "check", user)
     assert before.status == exits.FAILURE
-    assert f"agentctl host trust {user}" in before.out
+    assert f"agentctl host --home {home} trust {user}" in before.out
     fingerprint = shown(ctl, user)
     assert fingerprint.startswith("SHA256:")
     other = ctl("host", "trust", user, "--yes", "SHA256:another")

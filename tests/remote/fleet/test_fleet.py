@@ -96,7 +96,10 @@ async def test_a_host_that_rested_comes_back_and_is_used_again():
 
 
 async def test_when_no_host_is_left_the_error_names_each_with_its_reason():
-    gone, refusing = FakeMember("a"), FakeMember("ubuntu@b", failures=[HostAuthError("it refuses our keys")])
+    gone, refusing = (
+        FakeMember("a"),
+        FakeMember("ubuntu@b", failures=[HostAuthError("ubuntu@b: it refuses our keys")]),
+    )
     async with prepared(gone, refusing) as made:
         gone.job_failures, gone.failures = [lost()], [unreachable()]
         with pytest.raises(NoHostError) as caught:
