@@ -143,6 +143,9 @@ case ${1:-} in
     *)
         hosts=()
         while [ $# -gt 0 ] && [[ $1 != -* ]]; do
+            if [[ $1 == *.py && -f $1 ]]; then
+                fail "$1 is no host; to start from it as a kernel: ./run.sh --kernel $1 --problem NAME" 2
+            fi
             is_host "$1" || fail "neither a command nor a host, [user@]host[:port]: $1 (see ./run.sh --help)" 2
             hosts+=(--host "$1")
             shift

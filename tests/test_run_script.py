@@ -140,6 +140,15 @@ def test_what_failed_beside_others_is_tried_once_more_alone(checkout, first, aga
     assert all(line.endswith("-k x") for line in called)
 
 
+def test_a_kernel_in_the_place_of_a_host_is_no_host(checkout, tmp_path):
+    kernel = tmp_path / "mine.py"
+    kernel.write_text("")
+    result = checkout.run(str(kernel))
+    assert result.returncode == 2
+    assert f"{kernel} is no host; to start from it as a kernel: ./run.sh --kernel {kernel}" in result.stderr
+    assert checkout.called() == []
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
