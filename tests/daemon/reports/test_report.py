@@ -87,8 +87,9 @@ def test_a_run_whose_problem_cannot_be_read_has_a_report_and_files(ctl, home, tm
 
 
 def test_a_report_names_no_hosts_and_no_home(made, home, ctl, finished):
-    config = RunConfig.model_validate({"problem": "silu", "hosts": ["ubuntu@10.0.0.7"]})
-    assert changed_settings(config) == {"run.problem": "silu"}
+    score = {"command": ["/home/me/bench", "{kernel}"], "folder": "/home/me", "runs": 5}
+    config = RunConfig.model_validate({"problem": "silu", "hosts": ["ubuntu@10.0.0.7"], "score": score})
+    assert changed_settings(config) == {"run.problem": "silu", "run.score.runs": 5}
     assert str(home) not in json.dumps(as_json(made))
 
 
