@@ -27,7 +27,8 @@ from agent_core.knobs.narrowing import default  # noqa: E402
 from agent_core.knobs.sampling import sample  # noqa: E402
 from agent_core.knobs.tracing import Specs, trace  # noqa: E402
 from agent_core.knobs.variants import IDENTITY, Variant, variants  # noqa: E402
-from benchmarks.knobs import attention, matmul, predicted, rmsnorm_matmul  # noqa: E402
+from benchmarks.surface.programs import predicted  # noqa: E402
+from benchmarks.surface.workloads import attention, matmul, rmsnorm_matmul  # noqa: E402
 
 
 def softmax_matmul(x: Any, v: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import seeds
@@ -67,7 +69,9 @@ def test_an_unknown_problem_is_bad_input_with_the_nearest_name(ctl):
 def test_a_new_problem_is_written_once_and_can_be_shown(ctl, tmp_path):
     called = ctl("problems", "new", "mine", "--into", tmp_path / "deep")
     assert called.status == 0
-    assert f"try --problem {tmp_path}/deep/mine" in called.out
+    assert re.search(
+        rf"agentctl try .*--problem {re.escape(str(tmp_path))}/deep/mine$", called.out, re.MULTILINE
+    )
     shown = ctl("problems", "show", tmp_path / "deep" / "mine", "--json").json
     assert shown["name"] == "mine"
     again = ctl("problems", "new", "mine", "--into", tmp_path / "deep")

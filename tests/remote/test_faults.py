@@ -9,10 +9,10 @@ import signal
 import numpy as np
 import pytest
 
-import remote.local
 import seeds
 from remote.errors import InfrastructureError
 from remote.judge import rules, suite
+from remote.judge.job import Job
 from remote.pool import WorkerLimits
 from remote.references import ReferenceStore
 from remote.walls import JailStrength, jail_strength
@@ -108,7 +108,7 @@ async def test_closing_ends_workers(silu, make_evaluator, processes):
 async def test_a_defect_in_the_worker_is_no_verdict(silu, make_evaluator):
     evaluator = make_evaluator()
     spec = silu.problem.spec
-    job = remote.local.Job(spec=spec, problem="x", size="nowhere", target="trn2", references={})
+    job = Job(spec=spec, problem="x", size="nowhere", target="trn2", references={})
     with pytest.raises(InfrastructureError) as caught:
         await evaluator._workers.judge(job, await traced(silu))
     assert caught.value.code == "worker_failed"
