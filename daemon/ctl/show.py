@@ -17,13 +17,14 @@ from daemon.ctl.paint import style
 from daemon.ctl.runs import event_number, known_run
 from daemon.ctl.seek import event_at
 from daemon.ctl.why import told
-from daemon.ctl.words import latency, times, took, usd
+from daemon.ctl.words import LEVELS, latency, times, took, usd
 from daemon.errors import DaemonError
 from daemon.views import as_json
 from daemon.views.candidate import CandidateView, candidate
 from daemon.views.exchange import Exchange, exchanges
 from state.errors import BlobMissing, BlobPruned
 from state.fold import semantic
+from state.model import Level
 from state.reader import LogReader
 
 PROMPTS = "prompts"
@@ -151,7 +152,8 @@ def _judge(found: CandidateView) -> Iterator[str]:
     for one in found.judgements:
         reused = f", as {one.cached_from} had found" if one.cached_from else ""
         verdict = style(one.verdict, "good" if one.verdict == "correct" else "bad")
-        yield f"{one.role} ({one.place}): {verdict} at {one.level}, stage {one.stage}{reused}"
+        how = f"judged on {LEVELS[Level(one.level)]}, up to stage {one.stage}"
+        yield f"{one.role} ({one.place}): {verdict}, {how}{reused}"
         if one.error is not None:
             at = f"line {one.error.line}: " if one.error.line is not None else ""
             yield f"  {at}{one.error.message} [{one.error.code}]"
