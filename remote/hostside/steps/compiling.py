@@ -32,15 +32,11 @@ def run(folder: Path) -> None:
     kept = shelf.find(task.payload["artefact"])
     cached = kept is not None
     if kept is None:
-        draft = shelf.draft()
-        try:
+        with shelf.draft() as draft:
             ended = devices.compile_kernel(task, found, draft / ARTEFACT)
             data = (draft / ARTEFACT).read_bytes()
             ended.update(digest=hashlib.sha256(data).hexdigest(), size=len(data))
             (draft / _ENDED).write_text(json.dumps(ended), encoding="utf-8")
-        except BaseException:
-            shutil.rmtree(draft, ignore_errors=True)
-            raise
         # What was killed from outside says nothing of the kernel, so the next one begins anew.
         kept = draft if ended["killed"] else shelf.put(task.payload["artefact"], draft)
     ended = _read(kept)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -70,16 +69,12 @@ def drawn(task: Task, spec: Spec, name: str) -> Path:
 
     from remote.judge import suite
 
-    draft = shelves.draft()
-    try:
+    with shelves.draft() as draft:
         digests = []
         for number, array in enumerate(suite.inputs(spec, "", name)):  # type: ignore[arg-type]
             np.save(draft / ("%d.npy" % number), array, allow_pickle=False)
             digests.append(hashlib.sha256(array.tobytes()).hexdigest())
         (draft / _DIGESTS).write_text(json.dumps(digests), encoding="utf-8")
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
     return shelves.put(key, draft)
 
 

@@ -9,7 +9,6 @@ Outputs stay here under their digest until they are the oldest.
 from __future__ import annotations
 
 import hashlib
-import shutil
 from pathlib import Path
 from typing import Any, Sequence
 
@@ -80,15 +79,11 @@ def _kept(task: Task, array: Any) -> str:
     import numpy as np
 
     shelf = _shelf(task)
-    draft = shelf.draft()
-    try:
+    with shelf.draft() as draft:
         # Written as bytes without a type of their own, since files of NumPy do not know them all.
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         digest = hashlib.sha256(raw.tobytes()).hexdigest()
         np.save(draft / "output.npy", raw, allow_pickle=False)
         (draft / "output.npy").chmod(0o400)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
     shelf.put(digest, draft)
     return digest

@@ -40,7 +40,6 @@ def _unpacked(shelf: Shelf, archive: Path) -> Path:
     found = shelf.find(key)
     if found is not None:
         return found
-    draft = shelf.draft()
-    with zipfile.ZipFile(archive) as file:
+    with shelf.draft() as draft, zipfile.ZipFile(archive) as file:
         file.extractall(draft)
     return shelf.put(key, draft)

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 _CLOCK = ".clock"
@@ -35,11 +36,16 @@ class Shelf:
             return None
         return path
 
-    def draft(self) -> Path:
-        """Return a new empty folder, to be filled and given to `put`, or removed."""
+    @contextlib.contextmanager
+    def draft(self) -> Iterator[Path]:
+        """Give a new empty folder, to be filled and then `put` or removed; what fails leaves none."""
         path = self._root / (".new-" + uuid.uuid4().hex)
         path.mkdir(mode=0o700)
-        return path
+        try:
+            yield path
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
 
     def put(self, key: str, draft: Path) -> Path:
         """Put a filled folder on the shelf; of two under one key the first one stays."""

@@ -10,8 +10,8 @@ from remote.hostside.steps.shelf import Shelf
 
 
 def put(shelf: Shelf, key: str, size: int = 1000):
-    draft = shelf.draft()
-    (draft / "file").write_bytes(b"x" * size)
+    with shelf.draft() as draft:
+        (draft / "file").write_bytes(b"x" * size)
     return shelf.put(key, draft)
 
 
@@ -51,14 +51,25 @@ def test_what_is_larger_than_the_shelf_stays_for_who_put_it(tmp_path):
 
 def test_drafts_that_are_under_way_stay_and_abandoned_ones_go(tmp_path):
     shelf = Shelf(tmp_path / "shelf", 100)
-    draft, left = shelf.draft(), shelf.draft()
-    for folder in (draft, left):
-        (folder / "part").write_bytes(b"x" * 1000)
-    for path in (left / "part", left):
-        os.utime(path, (1000, 1000))
-    put(shelf, "new")
-    assert draft.exists()
-    assert not left.exists()
+    with shelf.draft() as draft, shelf.draft() as left:
+        for folder in (draft, left):
+            (folder / "part").write_bytes(b"x" * 1000)
+        for path in (left / "part", left):
+            os.utime(path, (1000, 1000))
+        put(shelf, "new")
+        assert draft.exists()
+        assert not left.exists()
+
+
+def test_of_a_draft_that_fails_nothing_is_left(tmp_path):
+    def failing(shelf: Shelf) -> None:
+        with shelf.draft() as draft:
+            (draft / "part").write_bytes(b"x")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        failing(Shelf(tmp_path / "shelf", 100))
+    assert list((tmp_path / "shelf").iterdir()) == []
 
 
 @pytest.mark.parametrize("key", ["", "..", "a/b", ".hidden", "x" * 200, "a\n"])
