@@ -26,7 +26,7 @@ class Day(Frozen):
     """
 
     date: str
-    spent: Amount = Amount()
+    spent: Amount = Field(default_factory=Amount)
     held: dict[str, Hold] = Field(default_factory=dict)
     warned: dict[Resource, int] = Field(default_factory=dict)
 

@@ -7,6 +7,7 @@ undisturbed twin.
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from typing import Any
 
 from state.model import RunConfig, canonical_json
@@ -20,7 +21,7 @@ def semantic(state: RunState) -> dict[str, Any]:
     data["open"] = {key: value["request"] for key, value in data["open"].items()}
     for config in (data["config"], data["pending_config"] or {"search": {}}):
         for name in _NOT_OF_OLD:
-            if name in config and config[name] == _PLAIN[name]:
+            if name in config and config[name] == _as_before()[name]:
                 del config[name]
         for name in ("hosts", "host_tags"):  # where kernels ran, not how the run goes
             config.pop(name, None)
@@ -41,6 +42,11 @@ def semantic(state: RunState) -> dict[str, Any]:
 def state_hash(state: RunState) -> str:
     """Return the SHA-256 of the semantic state, in hexadecimal."""
     return hashlib.sha256(canonical_json(semantic(state))).hexdigest()
+
+
+@cache
+def _as_before() -> dict[str, Any]:
+    return RunConfig().model_dump(mode="json", include=set(_NOT_OF_OLD))
 
 
 _NOT_SEMANTIC = {
@@ -64,8 +70,6 @@ _ONLY_IF_SET = ("prompts", "pending_prompts", "sequences", "experiences", "techn
 
 _NOT_OF_OLD = ("llm", "cap_tokens", "cap_calls", "cap_seconds", "cap_device_seconds", "prefilter", "score")
 """Settings that runs of before did not have, left out where they are what they would have been."""
-
-_PLAIN = RunConfig().model_dump(mode="json", include=set(_NOT_OF_OLD))
 
 _OF_THE_MACHINE = (
     "usage", "cached_from", "stage_ms", "device_seconds", "tries", "predicted_ms", "where",

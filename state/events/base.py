@@ -28,4 +28,4 @@ class EffectEnded(Event):
     """Base of all terminal outcomes."""
 
     key: Key
-    usage: Usage = Usage()
+    usage: Usage = Field(default_factory=Usage)

@@ -9,7 +9,6 @@ Units: latency in milliseconds (`*_ms`), sizes in bytes (`*_bytes`), ratios as f
 """
 
 from state.model.base import (
-    JSON_VALUE,
     SYSTEM_STREAM,
     Digest,
     ErrorInfo,
@@ -77,7 +76,6 @@ from state.model.settings import METRICS, ApprovalPoint, LlmConfig, Rebase, RunC
 
 __all__ = [
     "INITIAL_KEY",
-    "JSON_VALUE",
     "JUDGES",
     "METRICS",
     "NOBODY",

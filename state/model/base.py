@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 """SHA-256 of a blob's bytes, in hexadecimal."""
@@ -53,6 +53,3 @@ class Usage(Frozen):
     cost_usd: float | None = Field(default=0.0, ge=0, allow_inf_nan=False)
     input_tokens: int = Field(default=0, ge=0)
     output_tokens: int = Field(default=0, ge=0)
-
-
-JSON_VALUE: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)

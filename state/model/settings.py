@@ -210,9 +210,9 @@ class RunConfig(Frozen):
     approval: tuple[ApprovalPoint, ...] = Field(
         default=(), description="where the run waits for `agentctl approve`"
     )
-    llm: LlmConfig = LlmConfig()
-    score: ScoreConfig = ScoreConfig()
-    search: SearchConfig = SearchConfig()
+    llm: LlmConfig = Field(default_factory=LlmConfig)
+    score: ScoreConfig = Field(default_factory=ScoreConfig)
+    search: SearchConfig = Field(default_factory=SearchConfig)
 
     @model_validator(mode="after")
     def _score_on_a_host(self) -> Self:

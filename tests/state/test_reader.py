@@ -171,7 +171,7 @@ def test_read_models_of_another_version_are_not_read(
 # --- however the owner left it ---
 
 READ = """
-import os, sys
+import importlib.metadata, os, sys  # which pydantic imports when it builds its first model
 from pathlib import Path
 import sqlite_utils
 from state.reader import LogReader

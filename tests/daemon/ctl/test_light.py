@@ -48,3 +48,15 @@ def test_looking_loads_no_heavy_library_and_no_room_that_works(home, finished, c
     assert tops & HEAVY == set()
     assert tops & ROOMS == set()
     assert "daemon.config" not in modules  # every setting there is
+
+
+def test_no_model_is_built_before_it_is_used():
+    """A model's validator takes long to build; a default that is an instance of one builds it at import."""
+    script = (
+        "import daemon.ctl.look, daemon.ctl.tail\n"
+        "from state.model import Frozen\n"
+        "def below(kind): return {kind}.union(*map(below, kind.__subclasses__()))\n"
+        "print(*sorted(kind.__name__ for kind in below(Frozen) - {Frozen} if kind.__pydantic_complete__))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
