@@ -113,14 +113,15 @@ def candidates(connection: sqlite3.Connection, run: str) -> Rows:
     return sorted(correct, key=lambda row: (row["latency_ms"] or 0.0, row["seq"]))
 
 
-def spend(connection: sqlite3.Connection, run: str) -> Rows:
+def spend(connection: sqlite3.Connection, run: str, upto: int | None = None) -> Rows:
     """Return what a run's paid calls cost, by role and model; `unknown` counts calls without a known price.
 
     `calls` are attempts at an answer, of which `answered` got one; `endpoint` and `model` are None where no
-    model was asked.
+    model was asked. With `upto`, all is as it was after that event of the run.
     """
     found: dict[tuple[str, str], dict[str, Any]] = {}
-    for segment in lineage(connection, run):
+    segments = lineage(connection, run)
+    for segment in segments if upto is None else past.cut(segments, upto):
         for row in _rows(connection, "spend", segment):
             place = {"run": run, **{name: row[name] for name in ("role", "endpoint", "model")}}
             entry = found.setdefault((row["role"], row["model"] or ""), {**place, "calls": 0, "answered": 0})

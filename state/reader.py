@@ -119,13 +119,17 @@ class LogReader:
             rows = queries.select(connection, wanted, limit=limit, newest=newest)
         return [recorded(row, decode(row)) for row in rows]
 
-    def history(self, stream: str, types: Sequence[str], *, after: int = 0) -> Iterator[Recorded]:
+    def history(
+        self, stream: str, types: Sequence[str], *, after: int = 0, upto: int | None = None
+    ) -> Iterator[Recorded]:
         """Yield all events of some types of a run and its ancestors, in order, a page at a time.
+
+        `after` and `upto` are global seqs, as those of `read`.
 
         Raises:
             StreamUnknown: there is no such stream.
         """
-        while page := self.read(stream=stream, after=after, types=types, limit=PAGE):
+        while page := self.read(stream=stream, after=after, types=types, limit=PAGE, upto=upto):
             after = page[-1].seq
             yield from page
 
@@ -148,10 +152,13 @@ class LogReader:
             row = queries.row_in(connection, stream, run_seq)
         return None if row is None else recorded(row, decode(row))
 
-    def by_key(self, stream: str, idem: str) -> Recorded | None:
-        """Return the event of a run, or of what it continues, that holds this idempotency key, if any."""
+    def by_key(self, stream: str, idem: str, upto: int | None = None) -> Recorded | None:
+        """Return the event of a run, or of what it continues, that holds this idempotency key, if any.
+
+        With `upto`, as it was after that event of the run.
+        """
         with self._mutex, sqlite_errors():
-            row = recent.by_key(self._handle.connection(), stream, idem)
+            row = recent.by_key(self._handle.connection(), stream, idem, upto)
         return None if row is None else recorded(row, decode(row))
 
     def lately(self, stream: str, last: int) -> dict[str, recent.Lately]:
@@ -231,10 +238,18 @@ class LogReader:
             raise StreamUnknown(f"no event {run}@{run_seq}")
         return link[1].hex()
 
-    def system(self) -> SystemState:
-        """Return the system stream's state."""
+    def system(self, upto: int | None = None) -> SystemState:
+        """Return the system stream's state; with `upto`, as it was after the event of that global seq."""
+        last = None
+        if upto is not None:
+            if not self.run_seq(SYSTEM_STREAM):
+                return SystemState()
+            newest = self.read(stream=SYSTEM_STREAM, limit=1, newest=True, upto=upto)
+            if not newest:
+                return SystemState()
+            last = newest[0].run_seq
         with self._mutex, sqlite_errors():
-            tip = snapshots.load(self._handle.connection(), SYSTEM_STREAM)
+            tip = snapshots.load(self._handle.connection(), SYSTEM_STREAM, upto=last)
         return tip.state if tip is not None and isinstance(tip.state, SystemState) else SystemState()
 
     def known_evaluations(self, cache_key: str) -> list[Recorded]:
@@ -293,9 +308,12 @@ class LogReader:
             projections.require_current(connection)
             return tuple(row[0] for row in connection.execute(query).fetchall())
 
-    def spend(self, run: str) -> list[dict[str, Any]]:
-        """Return what a run's paid calls cost, by role; `unknown` counts calls without a known price."""
-        return self._of_family(family.spend, run)
+    def spend(self, run: str, *, upto: int | None = None) -> list[dict[str, Any]]:
+        """Return what a run's paid calls cost, by role; `unknown` counts calls without a known price.
+
+        With `upto`, as it was after that event of the run.
+        """
+        return self._of_family(lambda connection, name: family.spend(connection, name, upto), run)
 
     def _of_family(self, read: Callable[[sqlite3.Connection, str], family.Rows], run: str) -> family.Rows:
         with self._mutex, sqlite_errors():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import NamedTuple
 
+from state.past import cut
 from state.queries import lineage, row_by_key
 from state.records import Row
 
@@ -47,9 +48,13 @@ def asked(connection: sqlite3.Connection, run: str, last: int) -> list[Asked]:
     return [Asked._make(row) for row in connection.execute(_CALLS, (run, last)).fetchall()]
 
 
-def by_key(connection: sqlite3.Connection, stream: str, idem: str) -> Row | None:
-    """Return the row of a stream or its ancestors that holds an idempotency key: the last one, if several."""
-    for segment in reversed(lineage(connection, stream)):
+def by_key(connection: sqlite3.Connection, stream: str, idem: str, upto: int | None = None) -> Row | None:
+    """Return the row of a stream or its ancestors that holds an idempotency key: the last one, if several.
+
+    With `upto`, the last one up to that event of the stream.
+    """
+    segments = lineage(connection, stream)
+    for segment in reversed(segments if upto is None else cut(segments, upto)):
         row = row_by_key(connection, segment.stream, idem)
         if row is not None and row.run_seq <= segment.upto:
             return row

@@ -12,13 +12,15 @@ from typing import Any
 
 from daemon.reports.reproduction import NOTHING, Reproduction, changed_settings, reproduction
 from daemon.stats import figures
-from daemon.stats.facts import facts
+from daemon.stats.facts import FactsWalk
 from daemon.views.candidate import candidate
-from daemon.views.path import Path, path_of
+from daemon.views.path import Path, PathWalk
 from daemon.views.roofline import Roofline, roofline
 from daemon.views.run import RunView, Timed, run_view, timed
-from daemon.views.spending import Spending, spending_of
+from daemon.views.series import last_of
+from daemon.views.spending import Spending, SpendingWalk
 from daemon.views.timeline import Timeline, timeline
+from daemon.views.walk import walk
 from state.events import RunCreated
 from state.fold import RunState
 from state.model import INITIAL_KEY, Candidate, StopReason
@@ -27,8 +29,8 @@ from state.reader import LogReader
 FORMAT = 1
 """Of the JSON form; raised when a key changes its meaning or goes."""
 
-PARTS = 3
-"""Walks through a run's history."""
+STEP = 1000
+"""Events after which it is told how far the report is."""
 
 EXAMPLES = 3
 """Of each way to fail, so many messages are shown."""
@@ -156,7 +158,7 @@ def document(
 ) -> Document:
     """Gather the report of a run; `version` is this program's, `now` the time that it is written, in UTC.
 
-    `seen` is told how many of its parts are done, and of how many: each walks through the run's history.
+    `seen` is told how many of the run's events are read, and of how many. They are read once.
 
     Raises:
         StreamUnknown: there is no such run.
@@ -175,23 +177,25 @@ def document(
         and seeds.load(problem.name).digest == problem.digest
     )
     initial, best = (_kernel(reader, run, one) for one in (state.initial, state.best))
-    seen(0, PARTS)
-    view, found = _public(run_view(run, state)), figures.of_run(facts(reader, row), figures.FAST_AT)
-    seen(1, PARTS)
-    path = path_of(reader, run)
-    seen(2, PARTS)
-    spending = spending_of(reader, run)
+    view, attempts = _public(run_view(run, state)), reader.attempts(run)
+    facts, path, spending = FactsWalk(reader.blob), PathWalk(), SpendingWalk(run)
+    last = last_of(reader, run)
+    seen(0, last)
+    for number, item in enumerate(walk(reader, run, facts, path, spending), 1):
+        if number % STEP == 0:
+            seen(item.run_seq, last)
+    found = figures.of_run(facts.facts(row, attempts), figures.FAST_AT)
     return Document(
         format=FORMAT,
         run=view,
         problem=_problem(problem, state, builtin=known) if problem else _unread(state),
         initial=initial,
         best=best,
-        path=path,
+        path=path.path(run),
         diff=_diff(initial, best),
-        tried=_tried(reader, run, found),
+        tried=_tried(attempts, found),
         figures=found,
-        spending=spending,
+        spending=spending.spending(reader),
         reproduction=reproduction(run, state, problem, builtin=known, forked=row["parent"] is not None)
         if problem
         else NOTHING,
@@ -310,8 +314,8 @@ def _diff(initial: Kernel | None, best: Kernel | None) -> str:
     return "\n".join(difflib.unified_diff(old, new, initial.candidate, best.candidate, lineterm=""))
 
 
-def _tried(reader: LogReader, run: str, found: Json) -> Tried:
-    rows = [row for row in reader.attempts(run) if row["candidate"] != INITIAL_KEY.candidate]
+def _tried(attempts: Sequence[Json], found: Json) -> Tried:
+    rows = [row for row in attempts if row["candidate"] != INITIAL_KEY.candidate]
     discarded = Counter(
         str(row["reason"])
         for row in rows

@@ -12,6 +12,7 @@ from typing import Any
 
 from agent_core.effects import ReflectRequest
 from agent_core.roles.mechanical import reflection_of
+from daemon.views.walk import walk
 from state.errors import BlobMissing
 from state.events import (
     BudgetSpent,
@@ -37,12 +38,6 @@ from state.spend import NANO
 
 ANSWERED = "answered"
 LOST = "lost"
-
-TYPES = (
-    "RunForked", "RoundCompleted", "CallStarted", "CallCompleted", "CallFailed", "CallLost", "BudgetSpent",
-    "PlanProposed", "PlanFailed", "KernelProposed", "ExecutionFailed", "ExperienceRecorded",
-    "ReflectionStarted", "ReflectionRecorded", "PredictionBatch", "EvaluationCompleted", "EvaluationFailed",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,21 +116,13 @@ def together(runs: Sequence[Facts]) -> tuple[tuple[Charge, ...], tuple[Kernel, .
 def facts(reader: LogReader, row: dict[str, Any]) -> Facts:
     """Return the facts of the run that the read models list as `row`."""
     run = str(row["run"])
-    pass_ = _Pass(reader.blob)
-    for item in reader.history(run, TYPES):
-        pass_.take(item)
-    first, best = row["initial_ms"], row["best_ms"]
-    return Facts(
-        run=run,
-        task=(row["problem"], row["size"], row["target"]),
-        predicted=None if row["predicted"] is None else bool(row["predicted"]),
-        speedup=first / best if first and best else None,
-        charges=tuple(pass_.charges),
-        kernels=tuple(_kernels(reader.attempts(run), pass_, first)),
-    )
+    found = FactsWalk(reader.blob)
+    for _ in walk(reader, run, found):
+        pass
+    return found.facts(row, reader.attempts(run))
 
 
-def _kernels(rows: Sequence[dict[str, Any]], pass_: _Pass, initial_ms: float | None) -> Iterator[Kernel]:
+def _kernels(rows: Sequence[dict[str, Any]], pass_: FactsWalk, initial_ms: float | None) -> Iterator[Kernel]:
     """Yield a run's attempts at kernels; the one that it started from is none.
 
     A copy of a kernel that was refuted is as wrong, though nobody judged it further.
@@ -180,8 +167,15 @@ class _Effect:
     answers: list[tuple[int, int]] = field(default_factory=list)
 
 
-class _Pass:
-    """One pass over a run's events, its ancestors' first."""
+class FactsWalk:
+    """One pass over a run's events, its ancestors' first, for its facts."""
+
+    types = (
+        "RunForked", "RoundCompleted", "CallStarted", "CallCompleted", "CallFailed", "CallLost",
+        "BudgetSpent", "PlanProposed", "PlanFailed", "KernelProposed", "ExecutionFailed",
+        "ExperienceRecorded", "ReflectionStarted", "ReflectionRecorded", "PredictionBatch",
+        "EvaluationCompleted", "EvaluationFailed",
+    )  # fmt: skip
 
     def __init__(self, blob: Callable[[str], bytes]) -> None:
         self._blob = blob
@@ -209,6 +203,18 @@ class _Pass:
                 self.charges.append(Charge(item.seq, EffectKey.parse(key).role.value, round(amount * NANO)))
             case EffectEnded() as event:
                 self._ended(item.seq, event)
+
+    def facts(self, row: dict[str, Any], attempts: Sequence[dict[str, Any]]) -> Facts:
+        """Return what was found of the run that the read models list as `row`, with its attempts."""
+        first, best = row["initial_ms"], row["best_ms"]
+        return Facts(
+            run=str(row["run"]),
+            task=(row["problem"], row["size"], row["target"]),
+            predicted=None if row["predicted"] is None else bool(row["predicted"]),
+            speedup=first / best if first and best else None,
+            charges=tuple(self.charges),
+            kernels=tuple(_kernels(attempts, self, first)),
+        )
 
     def _effect(self, key: str) -> _Effect:
         return self._open.setdefault(key, _Effect())

@@ -55,14 +55,14 @@ class Comparison:
     lines: tuple[Changed, ...]
 
 
-def kernel(reader: LogReader, run: str, name: str) -> KernelPage:
-    """Return a candidate's page.
+def kernel(reader: LogReader, run: str, name: str, *, at: int | None = None) -> KernelPage:
+    """Return a candidate's page; with `at`, as it was after that event of the run.
 
     Raises:
-        DaemonError: the run has no such candidate.
+        DaemonError: the run has no such candidate (yet), or no such event.
         StreamUnknown: there is no such run.
     """
-    found = candidate(reader, run, name)
+    found = candidate(reader, run, name, at=at)
     return KernelPage(
         candidate=found,
         lines=tuple(map(tuple, highlighted(found.source or ""))),
@@ -71,14 +71,14 @@ def kernel(reader: LogReader, run: str, name: str) -> KernelPage:
     )
 
 
-def comparison(reader: LogReader, run: str, a: str, b: str) -> Comparison:
-    """Return what changed from candidate `a` to `b`.
+def comparison(reader: LogReader, run: str, a: str, b: str, *, at: int | None = None) -> Comparison:
+    """Return what changed from candidate `a` to `b`; `best` is that of after the run's event `at`.
 
     Raises:
-        DaemonError: the run has no such candidate.
+        DaemonError: the run has no such candidate (yet), or no such event.
         StreamUnknown: there is no such run.
     """
-    old, new = candidate(reader, run, a), candidate(reader, run, b)
+    old, new = (candidate(reader, run, name, at=at) for name in (a, b))
     lines = tuple(_shortened(list(_changes(old.source or "", new.source or ""))))
     return Comparison(
         run=run,

@@ -22,6 +22,7 @@ from daemon.ui.answers import answered
 from daemon.ui.kernels import Comparison, KernelPage, comparison, kernel
 from daemon.ui.source import Source
 from daemon.ui.stream import Lines, Sought, line, lines
+from daemon.views.health import Health, health
 from daemon.views.moment import Moment, moment
 from daemon.views.overview import Overview, overview
 from daemon.views.process import process
@@ -81,6 +82,7 @@ class Pages:
             "/api/runs/{run}/series": self.series,
             "/api/runs/{run}/moment": self.moment,
             "/api/runs/{run}/spending": self.spending,
+            "/api/runs/{run}/health": self.health,
             "/api/runs/{run}/kernels/{name}": self.kernel,
             "/api/runs/{run}/diff": self.diff,
             "/api/events": self.events,
@@ -126,13 +128,17 @@ class Pages:
         return moment(reader, run, at=asked.number(request, "at"), owned=self._source.owned)
 
     def spending(self, request: Request) -> Spending:
-        return spending_of(*self._run(request))
+        return spending_of(*self._run(request), at=asked.number(request, "at"))
+
+    def health(self, request: Request) -> Health:
+        return health(*self._run(request), at=asked.number(request, "at"))
 
     def kernel(self, request: Request) -> KernelPage:
-        return kernel(*self._run(request), request.path_params["name"])
+        return kernel(*self._run(request), request.path_params["name"], at=asked.number(request, "at"))
 
     def diff(self, request: Request) -> Comparison:
-        return comparison(*self._run(request), asked.text(request, "a"), asked.text(request, "b"))
+        a, b = (asked.text(request, name) for name in "ab")
+        return comparison(*self._run(request), a, b, at=asked.number(request, "at"))
 
     def events(self, request: Request) -> Lines:
         sought = Sought(

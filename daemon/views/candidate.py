@@ -9,6 +9,7 @@ from typing import Any
 from daemon.errors import DaemonError
 from daemon.profiles import counters_of
 from daemon.views.run import Timed, timed
+from daemon.views.series import event_at
 from state.errors import BlobMissing
 from state.events import (
     EvaluationCompleted,
@@ -186,28 +187,28 @@ def named(state: RunState, name: str) -> str:
     return state.best.id
 
 
-def candidate(reader: LogReader, run: str, name: str) -> CandidateView:
+def candidate(reader: LogReader, run: str, name: str, *, at: int | None = None) -> CandidateView:
     """Return what there is of one candidate of a run, by its id, or as `initial` or `best`.
 
+    With `at`, as it was after that event of the run.
+
     Raises:
-        DaemonError: the run has none of that name (yet).
+        DaemonError: the run has none of that name (yet), or no such event.
         state.errors.StreamUnknown: there is no such run.
     """
-    state = reader.state(run)
-    wanted = named(state, name)
-    rows = {str(row["candidate"]): row for row in reader.attempts(run)}
-    if wanted not in rows and wanted != INITIAL_KEY.candidate:
-        raise DaemonError.near("candidate", wanted, (*rows, INITIAL, BEST), code="unknown_candidate")
-    return _Told(reader, run, state, rows, wanted).view()
+    return _Told(reader, run, name, at).view()
 
 
 class _Told:
     """What the log says of one candidate, event by event."""
 
-    def __init__(
-        self, reader: LogReader, run: str, state: RunState, rows: dict[str, dict[str, Any]], name: str
-    ) -> None:
-        self.reader, self.run, self.state, self.rows, self.name = reader, run, state, rows, name
+    def __init__(self, reader: LogReader, run: str, name: str, at: int | None) -> None:
+        self.reader, self.run, self.at = reader, run, at
+        self.state = reader.state(run, None if at is None else event_at(reader, run, at).run_seq)
+        self.name = name = named(self.state, name)
+        self.rows = rows = {str(row["candidate"]): row for row in reader.attempts(run, upto=at)}
+        if name not in rows and name != INITIAL_KEY.candidate:
+            raise DaemonError.near("candidate", name, (*rows, INITIAL, BEST), code="unknown_candidate")
         self.row = rows.get(name, {})
         self.key = EffectKey.parse(f"{name}.{Role.EXECUTOR}")
         self.places: dict[str, str] = {}
@@ -274,7 +275,7 @@ class _Told:
 
     def _outcome(self, key: EffectKey, what: str) -> Any:
         """Return the outcome of an effect, noting where it is; None where there is none."""
-        item = self.reader.by_key(self.run, f"{key}#outcome")
+        item = self.reader.by_key(self.run, f"{key}#outcome", self.at)
         return None if item is None else self._noted(item, what)
 
     def _noted(self, item: Recorded, what: str) -> Any:
@@ -303,7 +304,7 @@ class _Told:
 
     def _benchmark(self, name: str) -> Benchmark | None:
         """Return the latency of a candidate with its draws, as its first verdict has it."""
-        item = self.reader.by_key(self.run, f"{name}.{Role.EVALUATOR}#outcome")
+        item = self.reader.by_key(self.run, f"{name}.{Role.EVALUATOR}#outcome", self.at)
         event = item.event if item else None
         return event.evaluation.benchmark if isinstance(event, EvaluationCompleted) else None
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from daemon.errors import UnknownEvent
 from daemon.views.run import RunView, Timed, run_view, timed
-from daemon.views.series import last_of
+from daemon.views.series import event_at, last_of
 from state.fold import RunState
 from state.model import BeamEntry
 from state.reader import LogReader
@@ -77,9 +76,7 @@ def moment(reader: LogReader, run: str, *, at: int | None = None, owned: bool | 
     """
     of = last_of(reader, run)
     here = of if at is None else at
-    item = reader.event_of(run, here)
-    if item is None:
-        raise UnknownEvent.beyond(run, here, of)
+    item = event_at(reader, run, here)
     past = here < of
     state = reader.state(run, here if past else None)
     return Moment(

@@ -181,10 +181,11 @@ def _providers(reader: LogReader, runs: Sequence[RunLine], system: SystemState) 
     for run in runs:
         for one in reader.asked(run.id, CALLS) if run.spent_calls else ():
             asked.setdefault(one.endpoint, []).append(one)
-    return tuple(_provider(name, asked[name], system.breakers.get(name)) for name in sorted(asked))
+    return tuple(provider(name, asked[name], system.breakers.get(name)) for name in sorted(asked))
 
 
-def _provider(name: str, asked: Sequence[Asked], resting: str | None) -> Provider:
+def provider(name: str, asked: Sequence[Asked], resting: str | None) -> Provider:
+    """Return how an endpoint stands by its last attempts at answers; `resting` is why it is left alone."""
     took = [one.ms for one in asked if one.ms is not None]
     failed = sum(one.outcome != "answered" for one in asked)
     return Provider(

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from daemon.views.run import Timed, timed
+from daemon.views.walk import walk
 from state.events import (
     BudgetSpent,
     CallEnded,
@@ -30,12 +31,6 @@ from state.events import (
 from state.model import Candidate, EffectKey, Plan, Reflection, Role
 from state.reader import LogReader
 from state.records import Recorded
-
-_TYPES = (
-    "RunCreated", "RunForked", "PlanProposed", "KernelProposed", "EvaluationCompleted", "KernelKept",
-    "KernelReverted", "KernelRefuted", "ReflectionRecorded", "CallCompleted", "CallFailed", "CallLost",
-    "BudgetSpent",
-)  # fmt: skip
 
 STEPS = "; "
 """Between the rewrites in the title of a sequence."""
@@ -134,15 +129,21 @@ def path_of(reader: LogReader, run: str) -> Path:
     Raises:
         StreamUnknown: there is no such run.
     """
-    walk = _Walk()
-    for item in reader.history(run, _TYPES):
-        walk.take(item)
-    return walk.path(run)
+    found = PathWalk()
+    for _ in walk(reader, run, found):
+        pass
+    return found.path(run)
 
 
 @dataclass(slots=True)
-class _Walk:
-    """One pass over a run's events."""
+class PathWalk:
+    """One pass over a run's events for its path."""
+
+    types: ClassVar[tuple[str, ...]] = (
+        "RunCreated", "RunForked", "PlanProposed", "KernelProposed", "EvaluationCompleted", "KernelKept",
+        "KernelReverted", "KernelRefuted", "ReflectionRecorded", "CallCompleted", "CallFailed", "CallLost",
+        "BudgetSpent",
+    )  # fmt: skip
 
     began_us: int = 0
     spent_usd: float | None = 0.0

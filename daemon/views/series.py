@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from daemon.errors import UnknownEvent
 from state.events import BeamSelected
 from state.reader import LogReader
+from state.records import Recorded
 
 COLUMNS = (
     "candidate", "parent", "round", "run_seq", "judged_at", "decided_at", "verdict", "latency_ms", "lo_ms",
@@ -68,6 +70,19 @@ def series(reader: LogReader, run: str, *, at: int | None = None, since: int = 0
     )
 
 
+def event_at(reader: LogReader, run: str, at: int) -> Recorded:
+    """Return a run's event `at`, or that of the ancestor that it has it from.
+
+    Raises:
+        StreamUnknown: there is no such run.
+        UnknownEvent: it has no such event.
+    """
+    item = reader.event_of(run, at)
+    if item is None:
+        raise UnknownEvent.beyond(run, at, last_of(reader, run))
+    return item
+
+
 def last_of(reader: LogReader, run: str) -> int:
     """Return the number of a run's last event, its ancestors' included.
 
@@ -88,10 +103,11 @@ def _beams(reader: LogReader, run: str, *, since: int, upto: int) -> list[Beam]:
     found: list[Beam] = []
     after = 0
     if since:
-        item = reader.event_of(run, since)
-        after = item.seq if item else 0
-    for item in reader.history(run, ("BeamSelected",), after=after):
-        if item.run_seq <= upto and isinstance(item.event, BeamSelected):
+        first = reader.event_of(run, since)
+        after = first.seq if first else 0
+    last = reader.event_of(run, upto)
+    for item in reader.history(run, ("BeamSelected",), after=after, upto=last.seq if last else None):
+        if isinstance(item.event, BeamSelected):
             members = tuple((one.candidate.id, one.role.value) for one in item.event.beam)
             found.append(Beam(item.run_seq, item.event.round, members))
     return found

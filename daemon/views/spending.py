@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from daemon.views.series import event_at, last_of
+from daemon.views.walk import walk
 from state.events import (
     BudgetSpent,
     CallEnded,
@@ -34,15 +36,6 @@ COMPILING = frozenset({"lint", "jail", "draw", "trace", "compile", "rules", "tra
 
 POINTS = 400
 """Of a curve, at most."""
-
-_TYPES = (
-    "RunCreated", "RunForked", "RunPaused", "RunResumed", "RunCancelled", "RunCompleted",
-    "RoundStarted", "RoundCompleted",
-    "PredictionStarted", "PredictionBatch", "PlanStarted", "PlanProposed", "PlanFailed", "ExecutionStarted",
-    "KernelProposed", "ExecutionFailed", "EvaluationStarted", "EvaluationCompleted", "EvaluationFailed",
-    "SummaryStarted", "ExperienceRecorded", "ReflectionStarted", "ReflectionRecorded",
-    "CallStarted", "CallCompleted", "CallFailed", "CallLost", "BudgetSpent",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,36 +83,68 @@ class Spending:
     stage_seconds: dict[str, float]
 
 
-def spending_of(reader: LogReader, run: str) -> Spending:
-    """Return what a run cost and where its time went.
+def spending_of(reader: LogReader, run: str, *, at: int | None = None) -> Spending:
+    """Return what a run cost and where its time went; with `at`, as it was after that event of the run.
 
     Raises:
         StreamUnknown: there is no such run.
+        UnknownEvent: it has no such event.
     """
-    clock, curve = _Clock(), list[Paid]()
-    for item in reader.history(run, _TYPES):
-        if item.stream == run:
-            clock.take(item)
+    found = SpendingWalk(run)
+    for _ in walk(reader, run, found, upto=None if at is None else event_at(reader, run, at).seq):
+        pass
+    return found.spending(reader, at=at)
+
+
+class SpendingWalk:
+    """One pass over a run's events for what it cost and where its time went."""
+
+    types = (
+        "RunCreated", "RunForked", "RunPaused", "RunResumed", "RunCancelled", "RunCompleted",
+        "RoundStarted", "RoundCompleted",
+        "PredictionStarted", "PredictionBatch", "PlanStarted", "PlanProposed", "PlanFailed",
+        "ExecutionStarted", "KernelProposed", "ExecutionFailed", "EvaluationStarted", "EvaluationCompleted",
+        "EvaluationFailed", "SummaryStarted", "ExperienceRecorded", "ReflectionStarted",
+        "ReflectionRecorded", "CallStarted", "CallCompleted", "CallFailed", "CallLost", "BudgetSpent",
+    )  # fmt: skip
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._clock = _Clock()
+        self._curve: list[Paid] = []
+
+    def take(self, item: Recorded) -> None:
+        """Take the next event in; an ancestor's costs money and no time."""
+        if item.stream == self._run:
+            self._clock.take(item)
         usd = _cost(item.event)
         if usd:
-            curve.append(Paid(clock.seconds(item.ts_us), (curve[-1].usd if curve else 0.0) + usd))
-    spent = tuple(_spent(row) for row in reader.spend(run))
-    rows = reader.spend(run)
-    priced = sum(row["cost_nano_usd"] for row in rows) / 1e9
-    unpriced = sum(row["unknown"] for row in rows)
-    return Spending(
-        run=run,
-        usd=None if unpriced else priced,
-        priced_usd=priced,
-        unpriced=unpriced,
-        calls=sum(one.calls for one in spent if one.model is not None),
-        tokens=sum(one.input_tokens + one.output_tokens for one in spent),
-        spent=spent,
-        curve=_thinned(curve),
-        seconds=clock.total_seconds,
-        split=clock.split(),
-        stage_seconds={name: ms / 1e3 for name, ms in sorted(clock.stages.items())},
-    )
+            before = self._curve[-1].usd if self._curve else 0.0
+            self._curve.append(Paid(self._clock.seconds(item.ts_us), before + usd))
+
+    def spending(self, reader: LogReader, *, at: int | None = None) -> Spending:
+        """Return what was found, with the sums that the read models have; `at` as in `spending_of`."""
+        last = event_at(reader, self._run, last_of(reader, self._run) if at is None else at)
+        if last.stream == self._run:
+            self._clock.end(last)
+        rows = reader.spend(self._run, upto=at)
+        spent = tuple(_spent(row) for row in rows)
+        priced = sum(row["cost_nano_usd"] for row in rows) / 1e9
+        unpriced = sum(row["unknown"] for row in rows)
+        clock = self._clock
+        return Spending(
+            run=self._run,
+            usd=None if unpriced else priced,
+            priced_usd=priced,
+            unpriced=unpriced,
+            calls=sum(one.calls for one in spent if one.model is not None),
+            tokens=sum(one.input_tokens + one.output_tokens for one in spent),
+            spent=spent,
+            curve=_thinned(self._curve),
+            seconds=clock.total_seconds,
+            split=clock.split(),
+            stage_seconds={name: ms / 1e3 for name, ms in sorted(clock.stages.items())},
+        )
 
 
 def _spent(row: Mapping[str, object]) -> Spent:
@@ -174,7 +199,7 @@ class _Clock:
     def take(self, item: Recorded) -> None:
         """Take the run's next event in."""
         self.began_us = self.began_us or item.ts_us
-        now = max(item.ts_us, self.latest_us or item.ts_us)  # clocks are set back now and then
+        now = self._now(item)
         match item.event:
             case RunPaused() if self.paused_us is None:
                 self.paused_us = now
@@ -197,6 +222,14 @@ class _Clock:
             case EffectEnded(key=key):
                 self._end(key, now)
         self.latest_us = now
+
+    def end(self, item: Recorded) -> None:
+        """Let time pass up to an event of which nothing else is known."""
+        self.began_us = self.began_us or item.ts_us
+        self.latest_us = self._now(item)
+
+    def _now(self, item: Recorded) -> int:
+        return max(item.ts_us, self.latest_us or item.ts_us)  # clocks are set back now and then
 
     def _begin(self, name: str, now: int, kind: str) -> None:
         """Something begins; what was under way by that name was lost, at the latest event before."""

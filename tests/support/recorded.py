@@ -11,9 +11,19 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from state.events import EvaluationCompleted, Event, ProfileRecorded
+from state.events import (
+    CallCompleted,
+    CallFailed,
+    CallStarted,
+    EvaluationCompleted,
+    Event,
+    PlanStarted,
+    ProfileRecorded,
+    RunForked,
+)
 from state.log import EventLog
-from state.model import Bounds, Evaluation, RunConfig
+from state.model import Amount, Bounds, ErrorInfo, Evaluation, RunConfig, Tokens, Where, digest_of
+from state.reader import LogReader
 from state.records import NewEvent
 from tests.support.world import CONSTANT, Judge, World, judge_constants, small
 
@@ -139,3 +149,48 @@ def store(
             for number, event in enumerate(events[first : first + size])
         ]
         log.append_now(page, blobs=blobs if first == 0 else ())
+
+
+def asking(world: World, *, model: str = "house/planner-1", host: str = "trn-a") -> list[Event]:
+    """Return a world's events as those of a run whose plans models made, and that judged on two hosts.
+
+    Of the question for a round's first plan the first attempt fails; what is answered costs 2 cents.
+    """
+    found: list[Event] = []
+    places = [Where(host=host, device="trn2.3xlarge"), Where(host=f"{host}-b", device="trn2.48xlarge")]
+    for event in events_of(world):
+        judged = isinstance(event, EvaluationCompleted)
+        found.append(event.model_copy(update={"where": places[len(found) % 2]}) if judged else event)
+        if isinstance(event, PlanStarted):
+            found += _asked(event.key, model)
+    return found
+
+
+def _asked(key: str, model: str) -> list[Event]:
+    text = digest_of(b"asked")
+    told = {"key": key, "call": 0, "role": "planner", "model": model}
+    fails = ".b0.p0." in key
+    failed = ErrorInfo(code="overloaded", message=f"the endpoint is overloaded {HOSTILE}")
+    events: list[Event] = []
+    if fails:
+        events += [
+            CallStarted(**told, attempt=1, request=text, reserved=Amount()),
+            CallFailed(**told, attempt=1, cost_usd=0.0, kind="overloaded", error=failed, ms=150.0),
+        ]
+    attempt = 2 if fails else 1
+    tokens = Tokens(input=2000, cached=1500, output=300)
+    return [
+        *events,
+        CallStarted(**told, attempt=attempt, request=text, reserved=Amount()),
+        CallCompleted(
+            **told, attempt=attempt, cost_usd=0.02, tokens=tokens, charged_tokens=tokens.total,
+            answer=digest_of(b"answered"), answered_by=model, stop_reason="end", ms=2500.0,
+        ),
+    ]  # fmt: skip
+
+
+def fork(log: EventLog, child: str, parent: str, at: int) -> None:
+    """Let a run continue another from its event `at`."""
+    with LogReader.open(log.home) as reader:
+        digest = reader.hash_at(parent, at)
+    log.append_now([NewEvent(child, RunForked(parent=parent, parent_seq=at, parent_hash=digest))])

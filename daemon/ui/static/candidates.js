@@ -18,7 +18,11 @@ const ORDERS = {
   oldest: (rows) => rows,
 };
 
-export const kernelPath = (run, name) => `${runPath(run)}/kernel/${encodeURIComponent(name)}`;
+/** A kernel's address: as it was after event `at` (null: as it is), to go back from to the tab `tab`. */
+export function kernelPath(run, name, at = null, tab = null) {
+  const query = new URLSearchParams(Object.entries({ at, tab }).filter(([, value]) => value !== null)).toString();
+  return `${runPath(run)}/kernel/${encodeURIComponent(name)}${query ? `?${query}` : ""}`;
+}
 
 /** A select with a label. */
 export function choice(id, label, values, chosen, changed) {
@@ -52,8 +56,9 @@ export class Candidates {
       })));
   }
 
-  show(series) {
+  show(series, at) {
     this.series = series;
+    this.at = at;
     if (series) this.draw();
     return this.node;
   }
@@ -64,7 +69,7 @@ export class Candidates {
     const rows = ORDERS[this.order](this.series.rows.filter(KEEPS[this.which]))
       .filter((row) => !wanted || said(row).includes(wanted));
     const body = rows.slice(0, this.shown).map((row) => h("tr", {},
-      h("th", { scope: "row" }, h("a", { href: kernelPath(this.run, row.candidate), "data-key": row.candidate }, row.candidate)),
+      h("th", { scope: "row" }, h("a", { href: kernelPath(this.run, row.candidate, this.at), "data-key": row.candidate }, row.candidate)),
       h("td", { class: "num" }, ms(row.latency_ms)),
       h("td", { class: "num" }, times(this.series.speedup(row))),
       h("td", { class: "num" }, fate(row)),

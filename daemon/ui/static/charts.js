@@ -63,7 +63,7 @@ function lane(name, timeline, span) {
     h("div", { class: "lane-drawn" }, canvas), h("span", { class: "num soft" }, percent(mean)));
 }
 
-const ROOF = { width: 560, height: 270, left: 66, right: 16, top: 14, bottom: 44 };
+const ROOF = { width: 560, height: 270, left: 80, right: 16, top: 14, bottom: 44 };
 
 /** The roofline, with a point for each of `kernels`: [name, roofline, class]. */
 export function roof(kernels) {
@@ -90,7 +90,7 @@ export function roof(kernels) {
         s("text", { x: x(value), y: ROOF.height - ROOF.bottom + 16, "text-anchor": "middle" }, number(value, 3)))),
       decades(low, high).map((value) => s("g", {},
         s("line", { class: "grid", x1: ROOF.left, x2: ROOF.width - ROOF.right, y1: y(value), y2: y(value) }),
-        s("text", { x: ROOF.left - 6, y: y(value) + 4, "text-anchor": "end" }, scaled(value, "")))),
+        s("text", { x: ROOF.left - 6, y: y(value) + 4, "text-anchor": "end" }, scaled(value, "").replace(".0", "")))),
       s("polyline", { class: "limit", points: line }),
       points.map(([name, one, kind]) => s("circle", {
         class: `dot ${kind}`, cx: x(one.intensity), cy: y(one.attained_flops), r: kind === "own" ? 5 : 9,
@@ -117,11 +117,11 @@ export function curve(points, names, label) {
   if (points.length < 2) return null;
   const [wide, tall] = [560, 160];
   const [right, top] = [points.at(-1)[0] || 1, Math.max(...points.map(([, value]) => value)) || 1];
-  const line = points.map(([one, other]) => `${50 + (one / right) * (wide - 60)},${tall - 30 - (other / top) * (tall - 44)}`).join(" ");
+  const line = points.map(([one, other]) => `${70 + (one / right) * (wide - 80)},${tall - 30 - (other / top) * (tall - 44)}`).join(" ");
   return s("svg", { viewBox: `0 0 ${wide} ${tall}`, role: "img", "aria-label": label, class: "curve" },
     s("polyline", { class: "run", points: line }),
-    s("text", { x: 44, y: 18, "text-anchor": "end" }, names.high), s("text", { x: 44, y: tall - 28, "text-anchor": "end" }, names.low),
-    s("text", { x: 50, y: tall - 10 }, names.first), s("text", { x: wide - 10, y: tall - 10, "text-anchor": "end" }, names.last));
+    s("text", { x: 64, y: 18, "text-anchor": "end" }, names.high), s("text", { x: 64, y: tall - 28, "text-anchor": "end" }, names.low),
+    s("text", { x: 70, y: tall - 10 }, names.first), s("text", { x: wide - 10, y: tall - 10, "text-anchor": "end" }, names.last));
 }
 
 /** Shares of a whole: a bar in pieces, and each by name. `parts` are [name, value, text]. */

@@ -8,7 +8,7 @@ import { runPath, state } from "./runs.js";
 import { competes, Series } from "./series.js";
 import { latency, ms, number, percent, times, usd } from "./text.js";
 
-const [WIDE, TALL, LEFT, BOTTOM] = [560, 220, 58, 40];
+const [WIDE, TALL, LEFT, BOTTOM] = [560, 232, 58, 52];
 
 /** The best latency after each candidate: [place, ms], where it changes. */
 export function progress(series) {
@@ -36,6 +36,7 @@ function ways(runs) {
       ticks(low, high, false).map((value) => s("g", {},
         s("line", { class: "grid", x1: LEFT, x2: WIDE - 10, y1: y(value), y2: y(value) }),
         s("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, number(value, 3)))),
+      ticks(0, last, false).filter(Number.isInteger).map((place) => s("text", { x: x(place), y: TALL - BOTTOM + 18, "text-anchor": "middle" }, String(place))),
       told.map((one, place) => s("path", { class: place ? "way other" : "way own", d: path(one) })),
       s("text", { x: (LEFT + WIDE) / 2, y: TALL - 8, "text-anchor": "middle" }, "candidates proposed"),
       s("text", { x: 4, y: 12 }, "ms")),

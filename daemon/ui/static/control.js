@@ -70,22 +70,26 @@ export class Control {
     this.node = h("section", { class: "control", "aria-label": "Steer this run" }, this.bar, this.form);
   }
 
+  /** Show the verbs that a run's state allows; of the past (`at` is an event) there is only a fork. */
   show(view, at) {
+    const seq = this.form.querySelector("[name=seq]");
+    if (seq && at !== this.at) seq.value = at ?? "";
     this.at = at;
+    const offered = VERBS.filter((one) => (at === null ? one.allowed(view) : one.verb === "fork"));
     if (!maySteer()) {
       fill(this.bar, h("p", { class: "soft" }, "To steer from this tab, open the address that agentctl ui printed."));
       return;
     }
-    fill(this.bar, VERBS.filter((one) => one.allowed(view)).map((one) => h("button", {
+    fill(this.bar, offered.map((one) => h("button", {
       type: "button", "data-key": `verb ${one.verb}`, class: one.grave ? "grave" : null, "aria-expanded": String(this.open === one.verb),
       click: () => this.choose(this.open === one.verb ? null : one),
-    }, one.name)));
-    if (this.open && !VERBS.some((one) => one.verb === this.open && one.allowed(view))) this.open = null;
+    }, one.name)), at === null ? null : h("p", { class: "soft" }, "From the past a run can only be forked; the rest is done from now."));
+    if (this.open && !offered.some((one) => one.verb === this.open)) this.open = null;
   }
 
   choose(one) {
     this.open = one?.verb ?? null;
-    for (const button of this.bar.children) button.setAttribute("aria-expanded", String(button.dataset.key === `verb ${this.open}`));
+    for (const button of this.bar.querySelectorAll("button")) button.setAttribute("aria-expanded", String(button.dataset.key === `verb ${this.open}`));
     if (!one) {
       fill(this.form);
       return;

@@ -43,9 +43,10 @@ export class Events {
   }
 
   /** Show what there is up to an event's number in the log; null is the newest. */
-  show(upto) {
+  show(upto, at) {
     if (!this.lines.length || upto !== this.upto) {
       this.upto = upto;
+      this.at = at;
       this.again();
     }
     return this.node;
@@ -112,7 +113,7 @@ export class Events {
     const found = await get(["events", line.run, line.run_seq]);
     const isKernel = line.candidate && line.run !== "system";
     fill(detail,
-      isKernel ? h("p", {}, h("a", { href: kernelPath(line.run, line.candidate) }, `kernel ${line.candidate}`)) : null,
+      isKernel ? h("p", {}, h("a", { href: kernelPath(line.run, line.candidate, line.run === this.run ? this.at : null, "events") }, `kernel ${line.candidate}`)) : null,
       h("pre", { class: "raw", tabindex: "0" }, JSON.stringify(found.event, null, 2)),
       Object.entries(found.blobs).map(([digest, text]) => h("details", {}, h("summary", {}, `blob ${digest.slice(0, 12)}`),
         h("pre", { class: "raw", tabindex: "0" }, text))));

@@ -10,12 +10,12 @@ import { counter, count, duration, fate, latency, ms, number, percent, times, wo
 
 const AGAINST = { parent: "its parent", initial: "the initial kernel", best: "the best" };
 
-function facts(one) {
-  const link = (name) => (name ? h("a", { href: kernelPath(one.run, name) }, name) : null);
+function facts(one, at, tab) {
+  const link = (name) => (name ? h("a", { href: kernelPath(one.run, name, at, tab) }, name) : null);
   const rows = [
     ["latency", latency(one.latency)],
     ["over its parent", one.speedup === null ? null : `${times(one.speedup)}${one.wins_percent === null ? "" : `, faster in ${percent(one.wins_percent)} of draws that differ`}`],
-    ["over the initial kernel", one.gain === null ? null : times(one.gain)],
+    ["over the initial kernel", one.gain === null || !one.parent ? null : times(one.gain)],
     ["verdict", one.verdict ? words(one.verdict) + (one.refuted ? ", though it was correct at first" : "") : null],
     ["fate", fate({ ...one, error_code: one.failure?.code ?? null })],
     ["against", one.against ? [link(one.against), `, faster in only ${percent(one.against_wins_percent)} of draws that differ`] : null],
@@ -70,8 +70,8 @@ function profile(own, parent) {
   if (!held) return h("p", { class: "soft" }, "No profile was recorded.");
   const lines = (held.top_lines ?? []).map((part) => [part.line ? `line ${part.line}` : "any kernel", words(part.op), ms(part.ms)]);
   const memory = Object.entries(held.memory ?? {}).map(([name, use]) => [name.toUpperCase(), `${use.peak} of ${use.capacity} ${use.unit}`, percent((100 * use.peak) / use.capacity)]);
-  const counters = Object.entries(own.candidate.counters).map(([name, value]) => [
-    h("code", {}, name), counter(name, value), parent?.candidate.counters[name] === undefined ? "" : counter(name, parent.candidate.counters[name])]);
+  const former = parent ? (name) => [parent.candidate.counters[name] === undefined ? "" : counter(name, parent.candidate.counters[name])] : () => [];
+  const counters = Object.entries(own.candidate.counters).map(([name, value]) => [h("code", {}, name), counter(name, value), ...former(name)]);
   return h("div", {},
     h("h4", {}, "Engines"), engines(own.candidate.counters, parent?.candidate.counters),
     h("h4", {}, "Roofline"), roof([["this kernel", own.roofline, "own"], ...(parent ? [["its parent", parent.roofline, "former"]] : [])]),
@@ -79,33 +79,42 @@ function profile(own, parent) {
     lines.length ? table("Costliest on the critical path", ["where", "what", "time"], lines) : null,
     memory.length ? table("Memory in use at the worst moment", ["memory", "in use", "share"], memory) : null,
     h("details", {}, h("summary", {}, `All ${count(counters.length, "counter")}`),
-      table("Counters", ["counter", "this kernel", "its parent"], counters)));
+      table("Counters", ["counter", "this kernel", ...(parent ? ["its parent"] : [])], counters)));
 }
 
-/** The page of a candidate; `at` is the moment that the run is looked at, to go back to. */
+/** The page of a candidate after event `at` of its run (null: now); `tab` is the one to go back to. */
 export class KernelView {
-  constructor(run, name, back) {
+  constructor(run, name, { at, tab, back }) {
     this.run = run;
     this.name = name;
+    this.at = at;
+    this.tab = tab;
     this.against = "parent";
     this.node = h("article", { class: "kernel" }, h("p", { class: "soft" }, "loading ..."));
     this.back = back;
   }
 
   async load(signal) {
-    const own = await get(["runs", this.run, "kernels", this.name], {}, { signal });
+    const own = await get(["runs", this.run, "kernels", this.name], { at: this.at }, { signal });
     const one = own.candidate;
     const parent = one.parent && one.parent !== one.id
-      ? await get(["runs", this.run, "kernels", one.parent], {}, { signal }) : null;
+      ? await get(["runs", this.run, "kernels", one.parent], { at: this.at }, { signal }) : null;
     const changes = h("div");
     fill(this.node,
       h("p", {}, h("a", { href: `${runPath(this.run)}${this.back}`, "data-key": "back" }, `← ${this.run}`)),
-      h("h2", { tabindex: "-1" }, `Kernel ${one.id}`), facts(one), plan(one),
+      h("h2", { tabindex: "-1" }, `Kernel ${one.id}`), this.moment(), facts(one, this.at, this.tab), plan(one),
       h("section", {}, h("h3", {}, "What changed"), this.choice(one, changes), changes),
       h("section", {}, h("h3", {}, "The judge's report"), judged(one)),
       h("section", {}, h("h3", {}, own.candidate.profile?.predicted ? "Profile (predicted)" : "Profile"), profile(own, parent)),
       h("section", {}, h("h3", {}, "Source"), one.source === null ? h("p", { class: "soft" }, "There is none.") : source(own.lines)));
     await this.compare(one, changes, signal);
+  }
+
+  /** Says that this is the past, and leads to now. */
+  moment() {
+    if (this.at === null) return null;
+    return h("p", { class: "then", role: "status" }, `As it was after event ${this.at.toLocaleString("en")}. `,
+      h("a", { href: kernelPath(this.run, this.name, null, this.tab) }, "As it is now"));
   }
 
   choice(one, changes) {
@@ -124,6 +133,6 @@ export class KernelView {
       fill(changes, h("p", { class: "soft" }, "This is where the run began."));
       return;
     }
-    fill(changes, diff(await get(["runs", this.run, "diff"], { a: other, b: one.id }, { signal })));
+    fill(changes, diff(await get(["runs", this.run, "diff"], { a: other, b: one.id, at: this.at }, { signal })));
   }
 }

@@ -15,9 +15,9 @@ export class Learnt {
     this.node = h("div");
   }
 
-  show(moment) {
+  show(moment, at) {
     if (!moment) return this.node;
-    const link = (name) => h("a", { href: kernelPath(this.run, name), "data-key": `beam ${name}` }, name);
+    const link = (name) => h("a", { href: kernelPath(this.run, name, at, "beam"), "data-key": `beam ${name}` }, name);
     const beam = moment.beam.map((one) => [
       link(one.candidate), one.role, latency(one.latency), times(one.gain), words(one.level), brief(one.title)]);
     const flights = moment.in_flight.map((one) => [

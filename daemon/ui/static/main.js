@@ -78,7 +78,7 @@ function made(wanted) {
   const [one, other, third] = wanted.parts;
   const runs = home.overview.runs.map((run) => run.id);
   if (wanted.kind === "compare") return new Compare(one, other, runs, go);
-  if (wanted.kind === "kernel") return new KernelView(one, third, query(wanted));
+  if (wanted.kind === "kernel") return new KernelView(one, third, { at: wanted.at, tab: wanted.tab, back: query(wanted) });
   const run = wanted.kind === "run" ? one : runs[0];
   if (!run) return null;
   shown = { ...wanted, parts: [run] };

@@ -8,17 +8,20 @@ import { count, duration, usd } from "./text.js";
 export class Money {
   constructor(run) {
     this.run = run;
-    this.body = h("div", {}, h("p", { class: "soft" }, "loading ..."));
-    this.node = h("div", {}, this.body);
+    this.asked = 0;
+    this.node = h("div", {}, h("p", { class: "soft" }, "loading ..."));
   }
 
-  show() {
-    this.refresh();
+  show(at) {
+    this.refresh(at);
     return this.node;
   }
 
-  async refresh() {
-    const found = await get(["runs", this.run, "spending"]);
+  /** Show what was spent by event `at`; null is now. Of answers that overtake each other the last asked for counts. */
+  async refresh(at) {
+    const asked = (this.asked += 1);
+    const found = await get(["runs", this.run, "spending"], { at });
+    if (asked !== this.asked) return;
     const rows = found.spent.map((one) => [
       one.role, one.model ?? "none asked", one.calls.toLocaleString("en"), one.answered.toLocaleString("en"),
       one.input_tokens.toLocaleString("en"), one.cached_tokens.toLocaleString("en"), one.output_tokens.toLocaleString("en"), usd(one.usd),
@@ -26,15 +29,14 @@ export class Money {
     const split = Object.entries(found.split).map(([name, seconds]) => [name, seconds, duration(seconds)]);
     const stages = Object.entries(found.stage_seconds).sort(([, one], [, other]) => other - one);
     const spent = found.usd === null ? `${usd(found.priced_usd)} at known prices, and ${count(found.unpriced, "call")} without one` : usd(found.usd);
-    fill(this.body,
-      h("p", { class: "soft" }, "Of the whole run so far, whatever moment is looked at."),
+    fill(this.node,
       h("h3", {}, "Cost"), h("p", {}, `${spent}; ${count(found.calls, "call")}, ${count(found.tokens, "token")}`),
       curve(found.curve.map((one) => [one.seconds, one.usd]), {
         high: usd(found.curve.at(-1)?.usd ?? 0), low: "$0", first: "0:00", last: duration(found.curve.at(-1)?.seconds ?? 0),
       }, "What was spent, over the time since the run began"),
       rows.length ? table("By role and model", ["role", "model", "calls", "answered", "tokens in", "of these cached", "tokens out", "cost"], rows)
         : h("p", { class: "soft" }, "No call was paid for."),
-      h("h3", {}, "Time"), h("p", {}, `${duration(found.seconds)} from the run's first event to its latest`),
+      h("h3", {}, "Time"), h("p", {}, `${duration(found.seconds)} from the run's first event to ${at === null ? "its latest" : "this one"}`),
       shares(split, "Where the time went"),
       stages.length ? table("Evaluations, by stage", ["stage", "in all"], stages.map(([name, seconds]) => [name, duration(seconds)])) : null);
   }

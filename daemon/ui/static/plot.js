@@ -6,6 +6,7 @@ import { fate, ms, number, times } from "./text.js";
 
 const PAD = { left: 58, right: 14, top: 22, bottom: 40 };
 const NEAR = 18;
+const BEAM_LEAST = 6;
 const COLOURS = ["text", "soft", "line", "accent", "kept", "other", "beam", "bad", "panel", "bound"];
 
 /** Round values between two ends, on a logarithmic or linear scale. */
@@ -168,8 +169,8 @@ export class Plot {
     for (const place of ticks(0, scale.last, false, width < 500 ? 4 : 8)) {
       if (Number.isInteger(place)) pen.fillText(String(place), scale.x(place), height - PAD.bottom + 4);
     }
-    pen.fillText("candidates, in the order in which they were proposed", (width + PAD.left) / 2, height - 17);
-    pen.textAlign = "left";
+    const names = width < 500 ? "candidates, as proposed" : "candidates, in the order in which they were proposed";
+    pen.fillText(names, (width + PAD.left) / 2, height - 17);
     pen.textAlign = "right";
     pen.fillText("ms", PAD.left - 6, 0);
     const tight = this.bounds.tight_ms;
@@ -185,7 +186,7 @@ export class Plot {
     }
   }
 
-  /** From each round's end to the next, between the fastest and the slowest kernel of its beam. */
+  /** From each round's end to the next, between the fastest and the slowest kernel of its beam; the last one's has a stub. */
   beam(pen, ink, scale) {
     const { rows, beams } = this.series;
     pen.fillStyle = ink.beam;
@@ -199,7 +200,8 @@ export class Plot {
       const end = number + 1 < spans.length ? spans[number + 1].place : rows.length - 1;
       const [left, right] = [scale.x(span.place), scale.x(Math.max(end, span.place))];
       const [top, bottom] = [scale.y(span.high), scale.y(span.low)];
-      pen.fillRect(left, top - 1, Math.max(1, right - left), Math.max(3, bottom - top + 2));
+      const wide = Math.max(BEAM_LEAST, right - left);
+      pen.fillRect(Math.min(left, scale.x(scale.last) + BEAM_LEAST / 2 - wide), top - 1, wide, Math.max(3, bottom - top + 2));
     });
   }
 

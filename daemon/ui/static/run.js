@@ -5,6 +5,7 @@ import { Candidates, kernelPath } from "./candidates.js";
 import { Control } from "./control.js";
 import { fill, h } from "./dom.js";
 import { Events } from "./events.js";
+import { Health } from "./health.js";
 import { Learnt } from "./learnt.js";
 import { Money } from "./money.js";
 import { Plot } from "./plot.js";
@@ -15,6 +16,7 @@ import { Tree } from "./tree.js";
 import { when } from "./text.js";
 
 const SETTLED = 150;
+const FETCHING = new Set(["events", "cost", "health"]);
 
 export class RunView {
   /** `at` is the event to look at, null for now; `moved` hears of another, and of the tab. */
@@ -31,11 +33,12 @@ export class RunView {
     this.head = h("header", { class: "run-head" });
     this.figures = h("div");
     this.control = control ? new Control(run) : null;
-    this.plot = new Plot((name) => go(kernelPath(run, name)));
+    this.plot = new Plot((name) => go(kernelPath(run, name, this.at, this.tabs?.current ?? null)));
     this.candidates = new Candidates(run);
     this.tree = new Tree(run);
     this.events = new Events(run);
     this.money = new Money(run);
+    this.health = new Health(run);
     this.learnt = new Learnt(run);
     this.tabs = null;
     this.node = h("article", { class: "run" }, this.head, this.figures, this.control?.node, this.slider(), this.plot.node,
@@ -58,11 +61,12 @@ export class RunView {
 
   parts() {
     return [
-      { key: "candidates", name: "Candidates", show: () => this.candidates.show(this.seen) },
-      { key: "lineage", name: "Lineage", show: () => this.tree.show(this.seen, this.moment?.run.best) },
-      { key: "beam", name: "Beam and memory", show: () => this.learnt.show(this.moment) },
-      { key: "events", name: "Events", show: () => this.events.show(this.at === null ? null : this.moment?.seq ?? null) },
-      { key: "cost", name: "Cost and time", show: () => this.money.show() },
+      { key: "candidates", name: "Candidates", show: () => this.candidates.show(this.seen, this.at) },
+      { key: "lineage", name: "Lineage", show: () => this.tree.show(this.seen, this.moment?.run.best, this.at) },
+      { key: "beam", name: "Beam and memory", show: () => this.learnt.show(this.moment, this.at) },
+      { key: "events", name: "Events", show: () => this.events.show(this.at === null ? null : this.moment?.seq ?? null, this.at) },
+      { key: "cost", name: "Cost and time", show: () => this.money.show(this.at) },
+      { key: "health", name: "Health", show: () => this.health.show(this.at) },
     ];
   }
 
@@ -92,8 +96,7 @@ export class RunView {
       if (asked !== this.asked || moment === null) return;
       this.moment = moment;
       this.draw();
-      if (this.tabs.current === "events") await this.events.refresh();
-      if (this.tabs.current === "cost") await this.money.refresh();
+      await this.renew();
     } else {
       this.place();
     }
@@ -118,6 +121,7 @@ export class RunView {
       if (exact) this.seen = new Series(this.run).merge(exact);
       this.moved({ at: this.at });
       this.draw();
+      await this.renew();
     }, SETTLED);
   }
 
@@ -135,9 +139,16 @@ export class RunView {
     this.control?.show(run, this.at);
     this.place();
     this.plot.show(this.seen, this.bounds);
-    const part = this.tabs.part;
-    const byItself = part.key === "cost" || (part.key === "events" && this.at === null && this.events.upto === null);
-    if (!byItself) part.show();
+    if (!FETCHING.has(this.tabs.current)) this.tabs.part.show();
+  }
+
+  /** Let the tab that shows ask for the moment, where it asks for itself. */
+  async renew() {
+    const { current } = this.tabs;
+    if (current === "cost") await this.money.refresh(this.at);
+    else if (current === "health") await this.health.refresh(this.at);
+    else if (current === "events" && this.at === null && this.events.upto === null) await this.events.refresh();
+    else if (current === "events") this.tabs.part.show();
   }
 
   place() {

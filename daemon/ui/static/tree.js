@@ -23,8 +23,9 @@ export class Tree {
       this.list);
   }
 
-  show(series, best) {
+  show(series, best, at) {
     this.series = series;
+    this.at = at;
     this.best = best;
     if (series) this.draw();
     return this.node;
@@ -73,7 +74,7 @@ export class Tree {
     const sign = row.candidate === this.best ? "★" : row.decision === "kept" ? "●" : "↩";
     const line = [
       h("span", { "aria-hidden": "true", class: `sign ${row.decision === "kept" ? "kept" : "other"}` }, sign), " ",
-      h("a", { href: kernelPath(this.run, row.candidate), "data-key": `tree ${row.candidate}` }, row.candidate), " ",
+      h("a", { href: kernelPath(this.run, row.candidate, this.at, "lineage"), "data-key": `tree ${row.candidate}` }, row.candidate), " ",
       competes(row) ? h("span", { class: "num" }, `${ms(row.latency_ms)} `) : null,
       this.series.speedup(row) === null ? null : h("span", { class: "soft" }, `${times(this.series.speedup(row))} `),
       h("span", { class: "soft" }, [row.candidate === this.best ? "the best" : fate(row), brief(row.title)].filter(Boolean).join(" · ")),

@@ -19,6 +19,18 @@ CONTRASTS = (Path(__file__).parent / "contrasts.js").read_text()
 """The contrast of all text that shows against what is behind it, by WCAG 2.1's definitions; AA asks for 4.5,
 of large text for 3."""
 
+EDGES = """() => {
+  const outside = [];
+  for (const node of document.querySelectorAll("main *, header *, nav *")) {
+    if (!node.checkVisibility() || node.closest(".wide, .code, pre, .unseen, .skip, svg")) continue;
+    const box = node.getBoundingClientRect();
+    const reaches = box.right > innerWidth + 1 || box.left < -1;
+    if (box.width && reaches) outside.push(`${node.tagName}.${node.className}`);
+  }
+  return outside;
+}"""
+"""What reaches beyond the window, but for what scrolls by itself."""
+
 PAINTED = """(canvas) => {
   const { width, height } = canvas;
   const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
