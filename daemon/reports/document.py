@@ -15,7 +15,7 @@ from daemon.stats import figures
 from daemon.stats.facts import FactsWalk
 from daemon.views.candidate import candidate
 from daemon.views.path import Path, PathWalk
-from daemon.views.roofline import Roofline, roofline
+from daemon.views.roofline import Roofline, roofline, target_of
 from daemon.views.run import RunView, Timed, run_view, timed
 from daemon.views.series import last_of
 from daemon.views.spending import Spending, SpendingWalk
@@ -229,7 +229,7 @@ def _kernel(reader: LogReader, run: str, one: Candidate | None) -> Kernel | None
         counters=_numbers(found.counters),
         busy_ms=_numbers(profile.get("busy_ms")),
         timeline=timeline(profile),
-        roofline=roofline(_numbers(found.counters)),
+        roofline=roofline(_numbers(found.counters), target_of(profile)),
         lines=tuple(_lines(profile.get("top_lines"))),
         memory=_tables(profile.get("memory")),
         rel_l2=judged.rel_l2 if judged else {},

@@ -16,6 +16,11 @@ from daemon.reports.words import how, moved
 from daemon.views.path import Improvement
 from daemon.views.roofline import Roofline
 
+ENGINE_ROOFS = (
+    "Vector (V), scalar (S) and GpSimd engine (G) under their roofs. Left of 1 the HBM's bandwidth bounds an "
+    "engine, right of it the engine itself; on the roof it cannot be faster without less work or fewer bytes."
+)
+
 COUNTERS = 24
 """Of a profile that are compared, those that moved most."""
 
@@ -54,19 +59,21 @@ def _small(diff: str) -> bool:
 
 
 def profiles(found: Document, initial: Kernel, best: Kernel) -> Html:
-    names = f"Grey is the initial kernel, blue the best. All figures are {how(best.latency)}."
-    content: list[Child] = [el("p", names, class_="dim"), _bottleneck(initial, best)]
+    drawn: list[Child] = []
     bars = plots.engines(initial.busy_ms, best.busy_ms, (initial.latency.ms, best.latency.ms))
-    content.append(figure(bars, "How long each engine works, and what part of the kernel's time that is."))
+    drawn.append(figure(bars, "How long each engine works, and what part of the kernel's time that is."))
     lanes = [(name, one.timeline) for name, one in (("initial", initial), ("best", best)) if one.timeline]
-    content.append(
+    drawn.append(
         figure(plots.timelines(lanes), "Which engine or queue is busy when; the darker, the busier.")
     )
     roofs = [(name, one.roofline) for name, one in (("initial", initial), ("best", best)) if one.roofline]
-    content.append(
+    drawn.append(
         figure(plots.roofline(roofs), "Operations of matrix products per second, over those per byte moved.")
     )
-    content.append(_bandwidth(roofs))
+    drawn.append(figure(plots.engine_roofs(roofs), ENGINE_ROOFS))
+    names = f"Grey is the initial kernel, blue the best. All figures are {how(best.latency)}."
+    legend = el("p", names if any(drawn) else "No profile was recorded of them.", class_="dim")
+    content: list[Child] = [legend, _bottleneck(initial, best), *drawn, _bandwidth(roofs)]
     rows = [
         (f"{name} ({NOTES[name]})" if name in NOTES else name, readable(name, was), readable(name, now))
         for name, (was, now) in moved(initial.counters, best.counters)[:COUNTERS]

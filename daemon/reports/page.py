@@ -155,8 +155,13 @@ def _again(found: Document) -> Html:
         "Do it again",
         content,
         [el("p", "The problem's files, for a folder of that name:"), el("ul", files)] if files else None,
-        el("ul", [el("li", f"{note}.", class_="dim") for note in steps.notes]),
+        el("ul", [el("li", _coded(f"{note}."), class_="dim") for note in steps.notes]),
     )
+
+
+def _coded(text: str) -> list[Child]:
+    """Return a sentence of ours in which what stands between backticks is code, as it is in Markdown."""
+    return [el("code", part) if place % 2 else part for place, part in enumerate(text.split("`"))]
 
 
 def _environment(found: Document) -> Html:

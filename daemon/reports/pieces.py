@@ -18,7 +18,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Child]], *, numbers: Sequ
     body = [
         el("tr", [el("td", cell, class_=kind) for cell, kind in zip(row, kinds, strict=True)]) for row in rows
     ]
-    return el("div", el("table", el("thead", top), el("tbody", body)), class_="scroll", tabindex=0)
+    return el(
+        "div", el("table", el("thead", top), el("tbody", body), class_="data"), class_="scroll", tabindex=0
+    )
 
 
 def facts(rows: Sequence[tuple[str, Child]]) -> Html:

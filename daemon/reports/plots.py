@@ -267,6 +267,41 @@ def roofline(shown: Sequence[tuple[str, Roofline]]) -> Html | None:
     return _plot(height, "kernels under the roofline", _axes(across, up, names), marks)
 
 
+def engine_roofs(shown: Sequence[tuple[str, Roofline]]) -> Html | None:
+    """Return the engines that work element by element under their roofs: each by its letter.
+
+    Both axes are relative, so that engines of different peaks have one roof: up, the share of an engine's
+    peak; across, how long it works over how long the bytes take, which is 1 at the ridge.
+    """
+    points = [
+        (kind, title, engine, engine.intensity / engine.ridge)
+        for kind, (title, one) in zip(("old", "new"), shown, strict=False)
+        for engine in one.engines
+    ]
+    if not points:
+        return None
+    least = min(1.0, *(across for *_, across in points)) / 3
+    most = max(1.0, *(across for *_, across in points)) * 3
+    low = min(engine.active_percent for _, _, engine, _ in points) / 3
+    height = 320
+    across = Scale(least, most, LEFT, WIDTH - RIGHT, log=True)
+    up = Scale(low, 170.0, height - BOTTOM, TOP + 8, log=True)
+    start = max(least, low / 100.0)
+    roof = f"M{across.at(start)} {up.at(100.0 * start)}L{across.at(1.0)} {up.at(100.0)}H{across.end}"
+    marks: list[Html] = [
+        el("path", class_="roof", d=roof),
+        el("text", "the engine's peak", class_="dim end", x=across.end - 4, y=up.at(100.0) - 7),
+    ]
+    for kind, title, engine, place in points:
+        name = f"{engine.engine} engine, {title}: {engine.active_percent:.3g} % of its peak"
+        x, y = across.at(place), up.at(engine.active_percent)
+        marks.append(el("circle", el("title", name), class_=kind, cx=x, cy=y, r=9))
+        marks.append(el("text", engine.engine[0].upper(), class_="mid letter", x=x, y=y + 4))
+    names = ("time at work over the time that the bytes take", "% of the engine's peak")
+    label = "vector, scalar and GpSimd engine under their roofs, before and after"
+    return _plot(height, label, _axes(across, up, names), marks)
+
+
 # --- time and money --------------------------------------------------------------------------------
 
 

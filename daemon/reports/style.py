@@ -44,13 +44,20 @@ svg .roof { stroke: var(--dim); stroke-width: 2; fill: none; }
 svg .best { stroke: var(--new); stroke-width: 2.5; fill: none; stroke-linejoin: round; }
 svg .dot { fill: var(--old); fill-opacity: .55; } svg .miss { stroke: var(--bad); stroke-width: 1.5; }
 svg .mark { fill: var(--back); stroke: var(--new); stroke-width: 2; } svg .in { font-weight: 650; }
+svg .letter { fill: var(--back); font-weight: 700; font-size: 11px; }
 svg .old { fill: var(--old); } svg .new { fill: var(--new); } svg .lane { fill: var(--panel); }
 svg .k0 { fill: #7a5195; } svg .k1 { fill: #3a78c2; } svg .k2 { fill: #2f9e8f; } svg .k3 { fill: #d08c2c; }
 svg .k4 { fill: #9aa3ae; } svg .k5 { fill: #cfd5dc; }
-.scroll { overflow-x: auto; }
+.scroll { overflow-x: auto; background:
+  linear-gradient(to right, var(--back) 40%, transparent) left / 2.5rem 100% local no-repeat,
+  linear-gradient(to left, var(--back) 40%, transparent) right / 2.5rem 100% local no-repeat,
+  linear-gradient(to right, var(--rule), transparent) left / .8rem 100% no-repeat,
+  linear-gradient(to left, var(--rule), transparent) right / .8rem 100% no-repeat; }
 table { border-collapse: collapse; width: 100%; font-size: .92rem; margin: .75rem 0; }
 th, td { text-align: left; padding: .35rem .6rem; border-bottom: 1px solid var(--rule); vertical-align: top; }
 th { color: var(--dim); font-weight: 600; overflow-wrap: normal; }
+.data td { overflow-wrap: break-word; } .data td code { overflow-wrap: normal; white-space: nowrap; }
+.data .said { min-width: 14rem; overflow-wrap: anywhere; }
 .n { text-align: right; font-variant-numeric: tabular-nums;
   white-space: nowrap; }
 ol.path { padding-left: 1.4rem; } ol.path > li { margin: 1rem 0; } ol.path ul { margin: .2rem 0; }

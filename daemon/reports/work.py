@@ -46,7 +46,7 @@ def tried(found: Document) -> Html:
                 one.stage,
                 str(one.count),
                 ", ".join(one.techniques),
-                [el("div", text) for text in one.examples],
+                el("div", [el("div", text) for text in one.examples], class_="said"),
             )
             for one in tries.failures
         ]

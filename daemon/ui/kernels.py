@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 
 from daemon.views.candidate import CandidateView, candidate
 from daemon.views.highlight import Piece, highlighted
-from daemon.views.roofline import Roofline, roofline
+from daemon.views.roofline import Roofline, roofline, target_of
 from daemon.views.timeline import Timeline, timeline
 from state.reader import LogReader
 
@@ -66,7 +66,7 @@ def kernel(reader: LogReader, run: str, name: str, *, at: int | None = None) -> 
     return KernelPage(
         candidate=found,
         lines=tuple(map(tuple, highlighted(found.source or ""))),
-        roofline=roofline(found.counters),
+        roofline=roofline(found.counters, target_of(found.profile)),
         timeline=timeline(found.profile),
     )
 

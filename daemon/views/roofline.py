@@ -1,15 +1,43 @@
-"""A kernel under the roofline of its device, from its profile's counters alone.
+"""A kernel under the roofline of its device, from its profile's counters and the target's table.
 
 The plain model: a kernel with I operations of its matrix products per byte of HBM traffic attains at most
 min(peak, I x bandwidth) (Williams, Waterman, Patterson 2009). Peaks are those that the counters' own shares
 divide by: hfu_estimated_percent is flops done over peak and time, mbu_estimated_percent bytes moved over
 bandwidth and time.
+
+The engines that work element by element have roofs of their own: at most 100 % of their cycles can be at
+work, and no more of them than the bytes allow that are moved meanwhile. Their work is counted in lane cycles
+(a lane takes an element a cycle), those of a lane that has nothing to do in a busy engine included: profiles
+do not tell these apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from agent_core.peaks import lane_peaks
+
+LEAST_PERCENT = 0.1
+"""An engine that is at work for less of the time is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRoof:
+    """An engine that works element by element, and the share of its peak (lane cycles/s) that is reached.
+
+    `intensity` is in lane cycles per byte of HBM traffic, `ridge` where engine and memory take as long.
+    `ceiling_percent` is what the memory allows at this intensity, `side` what bounds: `memory` or `compute`.
+    """
+
+    engine: str
+    peak: float
+    active_percent: float
+    intensity: float
+    ridge: float
+    ceiling_percent: float
+    side: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +46,8 @@ class Roofline:
 
     `attained_flops` are useful ones: products without transposes. `ceiling_flops` is what the roofline allows
     at this intensity, `attained_percent` the share of it that is reached, and `bandwidth_percent` that of the
-    HBM's bandwidth. `side` is `memory` or `compute`: what of the two bounds it.
+    HBM's bandwidth. `side` is `memory`, or `compute` if any engine takes longer than the bytes. `engines` are
+    those that work element by element, the busiest first; none where the target has no table.
     """
 
     peak_flops: float
@@ -32,10 +61,11 @@ class Roofline:
     attained_bytes: float
     bandwidth_percent: float
     side: str
+    engines: tuple[EngineRoof, ...] = ()
 
 
-def roofline(counters: Mapping[str, float]) -> Roofline | None:
-    """Return where counters place a kernel; None where they do not say enough."""
+def roofline(counters: Mapping[str, float], target: str = "") -> Roofline | None:
+    """Return where counters place a kernel of a target; None where they do not say enough."""
     total_s = counters.get("total_time", 0.0)
     moved = counters.get("hbm_read_bytes", 0.0) + counters.get("hbm_write_bytes", 0.0)
     ridge = counters.get("peak_flops_bandwidth_ratio", 0.0)
@@ -47,6 +77,8 @@ def roofline(counters: Mapping[str, float]) -> Roofline | None:
     intensity = useful / moved if useful > 0.0 else None
     ceiling = None if intensity is None else min(ridge, intensity) * bandwidth
     attained = useful / total_s if intensity is not None else None
+    engines = _engines(counters, lane_peaks(target), bandwidth)
+    by_products = intensity is not None and intensity > ridge
     return Roofline(
         peak_flops=ridge * bandwidth,
         bandwidth_bytes=bandwidth,
@@ -58,5 +90,28 @@ def roofline(counters: Mapping[str, float]) -> Roofline | None:
         moved_bytes=moved,
         attained_bytes=moved / total_s,
         bandwidth_percent=share,
-        side="compute" if intensity is not None and intensity > ridge else "memory",
+        side="compute" if by_products or any(one.side == "compute" for one in engines) else "memory",
+        engines=engines,
     )
+
+
+def target_of(profile: Mapping[str, Any] | None) -> str:
+    """Return the target that a profile (the JSON of its blob) names, "" where it names none."""
+    return str(profile.get("target", "")) if profile else ""
+
+
+def _engines(
+    counters: Mapping[str, float], peaks: Mapping[str, float], bandwidth: float
+) -> tuple[EngineRoof, ...]:
+    moved = counters["mbu_estimated_percent"]
+    found = []
+    for engine, peak in peaks.items():
+        active = min(100.0, counters.get(f"{engine}_engine_active_time_percent", 0.0))
+        if active < LEAST_PERCENT:
+            continue
+        relative = active / moved  # of the ridge: how long the engine works over how long the bytes take
+        ridge = peak / bandwidth
+        ceiling = 100.0 * min(1.0, relative)
+        side = "compute" if relative > 1.0 else "memory"
+        found.append(EngineRoof(engine, peak, active, relative * ridge, ridge, ceiling, side))
+    return tuple(sorted(found, key=lambda one: -one.active_percent))

@@ -69,10 +69,13 @@ const ROOF = { width: 560, height: 270, left: 80, right: 16, top: 14, bottom: 44
 export function roof(kernels) {
   const [, own] = kernels[0];
   if (!own) return h("p", { class: "soft" }, "The profile does not say enough for a roofline.");
-  if (own.intensity === null) {
-    return h("p", {}, `A kernel without matrix products: only the HBM's bandwidth bounds it. It moves ${
-      scaled(own.moved_bytes, "B")} at ${scaled(own.attained_bytes, "B/s")}, ${percent(own.bandwidth_percent)} of the bandwidth.`);
-  }
+  return h("div", {}, own.intensity === null ? null : products(kernels), engineRoofs(kernels),
+    h("p", {}, `It moves ${scaled(own.moved_bytes, "B")} at ${scaled(own.attained_bytes, "B/s")}, ${percent(own.bandwidth_percent)} of the HBM's bandwidth.`));
+}
+
+/** Matrix products under the roofline: operations per second over operations per byte. */
+function products(kernels) {
+  const [, own] = kernels[0];
   const points = kernels.filter(([, one]) => one && one.intensity !== null);
   const [left, right] = ends(points.map(([, one]) => one.intensity).concat(own.ridge));
   const [low, high] = [Math.min(...points.map(([, one]) => one.attained_flops)) / 3, own.peak_flops * 2];
@@ -99,7 +102,43 @@ export function roof(kernels) {
       s("text", { x: 4, y: ROOF.top }, "flop/s")),
     h("figcaption", {}, h("ul", { class: "legend" },
       points.map(([, , kind], place) => h("li", { class: `key-${kind}` }, said[place])),
-      h("li", { class: "key-bound" }, `the roof: ${scaled(own.peak_flops, "flop/s")}, ${scaled(own.bandwidth_bytes, "B/s")}`))));
+      h("li", { class: "key-limit" }, `the roof: ${scaled(own.peak_flops, "flop/s")}, ${scaled(own.bandwidth_bytes, "B/s")}`))));
+}
+
+const ENGINE_NAMES = { vector: "Vector", scalar: "Scalar", gpsimd: "GpSimd" };
+
+/**
+ * The engines that work element by element under their roofs, each by its letter. Both axes are relative, so that engines
+ * of different peaks have one roof: up, the share of the peak; across, time at work over the time that the bytes take.
+ */
+function engineRoofs(kernels) {
+  const points = kernels.flatMap(([name, one, kind]) => (one?.engines ?? []).map((engine) => (
+    { name, kind, engine, across: engine.intensity / engine.ridge, up: engine.active_percent }))).reverse();
+  if (!points.length) return null;
+  const [left, right] = ends([1, ...points.map((one) => one.across)]);
+  const low = Math.min(...points.map((one) => one.up)) / 3;
+  const x = scale(left, right, ROOF.left, ROOF.width - ROOF.right);
+  const y = scale(low, 170, ROOF.height - ROOF.bottom, ROOF.top);
+  const first = Math.max(left, low / 100);
+  const line = [[first, 100 * first], [1, 100], [right, 100]].map(([one, other]) => `${x(one)},${y(other)}`).join(" ");
+  const told = ({ name, engine }) => `${ENGINE_NAMES[engine.engine]} engine, ${name}: ${percent(engine.active_percent)} of ${
+    scaled(engine.peak, "")} lane cycles/s; ${engine.side === "memory" ? "the memory" : "the engine"} would bound it first`;
+  return h("figure", { class: "roof" },
+    s("svg", { viewBox: `0 0 ${ROOF.width} ${ROOF.height}`, role: "img", "aria-label": `Engines under their roofs. ${points.map(told).join(". ")}` },
+      ticks(left, right, true).map((value) => s("g", {},
+        s("line", { class: "grid", x1: x(value), x2: x(value), y1: ROOF.top, y2: ROOF.height - ROOF.bottom }),
+        s("text", { x: x(value), y: ROOF.height - ROOF.bottom + 16, "text-anchor": "middle" }, number(value, 3)))),
+      decades(low, 170).map((value) => s("g", {},
+        s("line", { class: "grid", x1: ROOF.left, x2: ROOF.width - ROOF.right, y1: y(value), y2: y(value) }),
+        s("text", { x: ROOF.left - 6, y: y(value) + 4, "text-anchor": "end" }, `${number(value, 3)} %`))),
+      s("polyline", { class: "limit", points: line }),
+      points.map((one) => s("g", {}, s("title", {}, told(one)),
+        s("circle", { class: `disc ${one.kind}`, cx: x(one.across), cy: y(one.up), r: 9 }),
+        s("text", { class: "letter", x: x(one.across), y: y(one.up) + 4, "text-anchor": "middle" }, ENGINE_NAMES[one.engine.engine][0]))),
+      s("text", { x: (ROOF.left + ROOF.width) / 2, y: ROOF.height - 6, "text-anchor": "middle" }, "time at work over the bytes' time")),
+    h("figcaption", {}, h("ul", { class: "legend stacked" },
+      [...points].reverse().map((one) => h("li", { class: `key-${one.kind}` }, told(one))),
+      h("li", { class: "key-limit" }, "the roof: left of 1 what the HBM's bandwidth allows, right of it the engine's peak"))));
 }
 
 function ends(values) {

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from daemon.reports.document import Document, Failure, Line, document
-from daemon.views.roofline import Roofline
+from daemon.views.roofline import EngineRoof, Roofline
 from daemon.views.timeline import Timeline
 from state.reader import LogReader
 
@@ -19,6 +19,7 @@ ROOFLINE = Roofline(
     peak_flops=8e13, bandwidth_bytes=7e11, ridge=110.0, intensity=55.0, attained_flops=1.8e13,
     ceiling_flops=3.8e13, attained_percent=47.0, moved_bytes=5e7, attained_bytes=3e11, bandwidth_percent=43.0,
     side="memory",
+    engines=(EngineRoof("vector", 1.2e11, 30.0, 0.5, 0.17, 100.0, "compute"),),
 )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from daemon.reports.page import page
 from daemon.reports.style import SHEET
+from tests.daemon.reports.conftest import ROOFLINE
 
 TAGS = {
     "html", "head", "meta", "title", "style", "body", "header", "main", "section", "footer", "h1", "h2", "h3",
@@ -78,6 +79,30 @@ def test_nothing_that_was_written_by_others_is_markup(hostile):
     assert "\u202e" not in text
     assert "\x1b" not in text
     assert "\\u202e" in found.text
+
+
+@pytest.mark.parametrize("products", [True, False])
+def test_a_roofline_is_drawn_with_and_without_products(hostile, products):
+    """A kernel that the vector engine or the bandwidth bounds has its place under a roof, too."""
+    plain = replace(ROOFLINE, intensity=None, attained_flops=None, ceiling_flops=None, attained_percent=None)
+    kernels = {
+        name: replace(getattr(hostile, name), roofline=ROOFLINE if products else plain)
+        for name in ("initial", "best")
+    }
+    text = page(replace(hostile, **kernels))
+    assert ("Operations of matrix products" in text) is products
+    assert "vector engine, best: 30 % of its peak" in text
+    assert "under their roofs" in text
+
+
+def test_without_profiles_nothing_is_said_of_colours(made):
+    bare = {
+        name: replace(getattr(made, name), busy_ms={}, timeline=None, roofline=None)
+        for name in ("initial", "best")
+    }
+    text = page(replace(made, **bare))
+    assert "Grey is the initial kernel" not in text
+    assert "No profile was recorded" in text
 
 
 def test_the_kernel_can_be_saved_from_the_report(made):

@@ -9,7 +9,7 @@ import pytest
 from daemon.errors import UnknownEvent
 from daemon.views import as_json
 from daemon.views.moment import moment
-from daemon.views.roofline import roofline
+from daemon.views.roofline import roofline, target_of
 from daemon.views.series import COLUMNS, series
 from daemon.views.timeline import timeline
 from state.events import BeamSelected
@@ -107,6 +107,28 @@ def test_a_kernel_without_products_has_a_share_of_the_bandwidth_only():
     found = roofline({**counters, "hardware_flops": 0, "transpose_flops": 0})
     assert (found.intensity, found.attained_flops, found.side) == (None, None, "memory")
     assert found.bandwidth_percent == pytest.approx(counters["mbu_estimated_percent"])
+
+
+def test_engines_that_work_by_elements_have_roofs_of_their_own():
+    """By the target's table: 128 lanes, a vector engine of 0.96 GHz, a scalar one of 1.2 GHz."""
+    counters = {
+        "total_time": 1e-3, "hbm_read_bytes": 71.6e6, "hbm_write_bytes": 71.6e6,
+        "mbu_estimated_percent": 20.0, "peak_flops_bandwidth_ratio": 110.0,
+        "vector_engine_active_time_percent": 60.0,
+        "scalar_engine_active_time_percent": 5.0, "gpsimd_engine_active_time_percent": 0.0,
+    }  # fmt: skip
+    found = roofline(counters, "trn2")
+    vector, scalar = found.engines
+    assert (vector.engine, scalar.engine) == ("vector", "scalar")
+    assert vector.peak == pytest.approx(128 * 0.96e9)
+    assert scalar.peak == pytest.approx(128 * 1.2e9)
+    assert vector.intensity == pytest.approx(0.6 * 1e-3 * vector.peak / 143.2e6)
+    assert vector.intensity / vector.ridge == pytest.approx(60 / 20)
+    assert (vector.side, vector.ceiling_percent, found.side) == ("compute", 100.0, "compute")
+    assert (scalar.side, scalar.ceiling_percent) == ("memory", pytest.approx(25.0))
+    assert roofline(counters, "unheard of").engines == ()
+    assert target_of({"target": "trn2"}) == "trn2"
+    assert target_of(None) == ""
 
 
 def test_timelines_are_read_and_those_that_are_none_are_not():
