@@ -53,7 +53,7 @@ export function fill(node, ...children) {
 export function table(caption, headings, rows, attributes = {}) {
   return h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": caption },
     h("table", {},
-      h("caption", { class: attributes.unseen ? "unseen" : null }, caption),
+      h("caption", { class: attributes.unseen ? "unseen" : null }, h("span", {}, caption)),
       h("thead", {}, h("tr", {}, headings.map((one) => h("th", { scope: "col" }, one)))),
       h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell, place) =>
         place === 0 ? h("th", { scope: "row" }, cell) : h("td", {}, cell)))))));

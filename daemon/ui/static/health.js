@@ -27,7 +27,7 @@ export class Health {
       one.name, h("span", {}, pill(one.state, one.state === "up" ? "good" : "warn"), one.resting ? ` ${one.resting}` : ""),
       `${one.calls - one.failed} of ${one.calls}`, one.median_ms === null ? "-" : duration(one.median_ms / 1e3), one.models.join(", ")]);
     const hosts = found.hosts.map((one) => [one.host, one.device, `${one.verdicts} of ${found.of_verdicts}`, time(one.latest)]);
-    const troubles = found.troubles.map((one) => [h("span", { class: "num" }, one.place), time(one.time), one.type, one.text]);
+    const troubles = found.troubles.map((one) => [h("span", { class: "num" }, one.place), time(one.time), one.type, h("span", { class: "told" }, one.text)]);
     fill(this.node,
       providers.length ? table("Endpoints of models, by their last attempts at answers", ["endpoint", "state", "answered", "median time", "models"], providers)
         : h("p", { class: "soft" }, "No model was asked."),

@@ -68,6 +68,8 @@ async function refreshHome() {
   at("owner").textContent = daemon.state === "running" ? `${daemon.home}, driven by ${daemon.kind} since ${when(daemon.since)}` : `${daemon.home}, driven by nobody`;
   showRuns(at("runs"), home, shown?.parts[0]);
   showNow(at("now"), home);
+  const line = home.overview.runs.find((run) => run.id === view?.run);
+  if (line && view instanceof RunView) await view.agree(line.state);
 }
 
 function go(hash) {
@@ -103,7 +105,7 @@ async function open() {
     const other = home.overview.runs.find((run) => run.id !== shown.parts[0]);
     const beside = other && view instanceof RunView
       ? h("p", { class: "soft" }, h("a", { href: `#/compare/${encodeURIComponent(shown.parts[0])}/${encodeURIComponent(other.id)}` }, "Compare with another run")) : null;
-    fill(at("main"), beside, view?.node ?? h("p", { class: "soft" }, "No run yet. Start one with agentctl run, or agentctl submit."));
+    fill(at("main"), beside, view?.node ?? h("p", { class: "soft" }, "No run yet. Start one with ", h("code", {}, "agentctl run"), ", or ", h("code", {}, "agentctl submit"), "; it shows here as it begins."));
     showRuns(at("runs"), home, shown.parts[0]);
     document.title = `${shown.parts[0] ?? "no runs"} · nki-kernel-agent`;
     await view?.load(leaving.signal);

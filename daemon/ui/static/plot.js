@@ -99,9 +99,9 @@ export class Plot {
       ["kept", "kept"], ["other", "correct, not kept"], ["best", "best so far"], ["beam", "the beam"],
       ["bad", "no latency (below)"], ["bound", "tight bound"],
     ];
-    const legend = h("ul", { class: "legend" },
+    this.legend = h("ul", { class: "legend" },
       names.map(([key, name]) => h("li", { class: `key-${key}` }, name)));
-    this.node = h("figure", { class: "plot" }, h("div", { class: "canvas" }, this.canvas), legend, this.said);
+    this.node = h("figure", { class: "plot" }, h("div", { class: "canvas" }, this.canvas), this.legend, this.said);
     this.redraw = sharp(this.canvas, 300, (pen, width, height) => this.draw(pen, width, height));
   }
 
@@ -140,9 +140,17 @@ export class Plot {
   draw(pen, width, height) {
     if (!this.series) return;
     const ink = colours();
-    const scale = this.scale(width, height);
     pen.clearRect(0, 0, width, height);
     pen.font = "12px system-ui, sans-serif";
+    const empty = !this.series.rows.length;
+    this.legend.hidden = empty;
+    if (empty) {
+      pen.fillStyle = ink.soft;
+      pen.textAlign = "center";
+      pen.fillText("No kernel was proposed yet.", width / 2, height / 2);
+      return;
+    }
+    const scale = this.scale(width, height);
     this.axes(pen, ink, scale, width, height);
     this.beam(pen, ink, scale);
     this.dots(pen, ink, scale, height);

@@ -102,10 +102,20 @@ export class RunView {
     }
   }
 
-  /** Go to an event; null is now. A preview is shown at once, what was so exactly as soon as it is there. */
+  /** Ask again where the list of runs has another state: whether anybody drives a run is in no event. */
+  async agree(state_) {
+    if (!this.tabs || this.at !== null || this.moment.run.state === state_) return;
+    const asked = this.asked;
+    const moment = await get(["runs", this.run, "moment"]);
+    if (asked !== this.asked) return;
+    this.moment = moment;
+    this.draw();
+  }
+
+  /** Go to an event; null is now, and so is the last one. A preview is shown at once, what was so exactly as soon as it is there. */
   travel(at) {
     const last = this.now.at;
-    this.at = at === null || at > last ? null : Math.max(1, at);
+    this.at = at === null || at >= last ? null : Math.max(1, at);
     this.asked += 1;
     const asked = this.asked;
     this.seen = this.at === null ? this.now : this.now.until(this.at);

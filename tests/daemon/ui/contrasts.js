@@ -24,7 +24,8 @@
     const text = [...node.childNodes].filter((one) => one.nodeType === 3).map((one) => one.data.trim()).join("");
     const style = getComputedStyle(node);
     if (!text || node.disabled || !node.checkVisibility({ visibilityProperty: true }) || node.closest("noscript")) continue;
-    const below = background(node);
+    const shape = node.parentElement instanceof SVGGElement && node.parentElement.querySelector("circle");
+    const below = shape ? over(parsed(getComputedStyle(shape).fill), background(node)) : background(node);
     const ink = over(parsed(node instanceof SVGElement ? style.fill : style.color), below);
     const [one, other] = [light(ink), light(below)].sort((a, b) => b - a);
     const ratio = (one + 0.05) / (other + 0.05);

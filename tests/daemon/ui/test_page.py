@@ -126,7 +126,8 @@ def test_a_kernel_is_explained_and_its_markup_is_text(browser, served, reader):
     )
     expect(page.get_by_role("heading", name="Predicted engine timeline")).to_be_visible()
     assert page.evaluate(PAINTED, page.query_selector(".lane canvas")) > 3
-    assert page.locator(".roof circle").count() == 2
+    assert page.locator(".roof .dot").count() == 2
+    assert page.locator(".roof .disc").count() == 2
     expect(page.locator(".bars tbody tr")).to_have_count(5)
     expect(page.locator("table", has_text="before the end")).to_contain_text("whole")
     found.clean()
