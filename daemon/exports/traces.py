@@ -36,14 +36,14 @@ def together(run: str, made: Mapping[str, bytes]) -> bytes:
 
 def _of(name: str, number: int, events: list[Event]) -> Iterator[Event]:
     """Yield a kernel's events as those of processes of its own."""
-    first = 1 + number * CORES
+    first = number * CORES
     for event in events:
         told = {**event, "pid": first + event["pid"]}
         if event["ph"] == "M" and event["name"] == "process_name":
             title = " ".join(visible(str(event["args"]["name"])).split())
             told["args"] = {"name": f"{name}: {title}"}
             yield {
-                "ph": "M", "name": "process_sort_index", "pid": told["pid"], "tid": 0,
+                "ph": "M", "name": "process_sort_index", "pid": told["pid"], "tid": event["tid"],
                 "args": {"sort_index": told["pid"]},
             }  # fmt: skip
         yield told

@@ -3,6 +3,8 @@
 One process per core; in it the critical path, one track per engine and DMA queue, and how much of SBUF and
 PSUM is in use. Transfers of one queue that overlap take further tracks of it. Times are microseconds from
 the kernel's start, all of them predicted. The format is Google's "Trace Event Format" (JSON object format).
+Processes and tracks are numbered from 1: Perfetto has taken a thread 0 for thread 1, and names a process 0
+its own way.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ Event = dict[str, Any]
 Track = tuple[int, int]
 """A core and a track of it: what the format calls process and thread."""
 
-_PATH_TRACK = 0
+_PATH_TRACK = 1
 _TRACKS_PER_QUEUE = 1000
 _GPSIMD = QUEUES.index("gpsimd")
 _NAMES = {
@@ -83,7 +85,7 @@ def _lanes(timeline: Timeline) -> list[int]:
 
 
 def _track(queue: int, lane: int) -> int:
-    return 1 + queue * _TRACKS_PER_QUEUE + min(lane, _TRACKS_PER_QUEUE - 1)
+    return 2 + queue * _TRACKS_PER_QUEUE + min(lane, _TRACKS_PER_QUEUE - 1)
 
 
 def _names(forecast: Forecast, lanes: list[int]) -> Iterator[Event]:
@@ -91,9 +93,9 @@ def _names(forecast: Forecast, lanes: list[int]) -> Iterator[Event]:
     tracks = set(zip(timeline.core.tolist(), timeline.queue.tolist(), lanes, strict=True))
     made = np.flatnonzero(timeline.descriptor_ns > 0.0)
     used = sorted(tracks | {(core, _GPSIMD, 0) for core in timeline.core[made].tolist()})
-    for core in sorted({core for core, _, _ in used}):
+    for core in sorted({0, *(core for core, _, _ in used)}):
         title = f"{forecast.target.name} core {core}: {forecast.traced.kernel} (predicted)"
-        yield _meta("process_name", core, 0, name=title)
+        yield _meta("process_name", core, _PATH_TRACK, name=title)
         yield from _named_track(core, _PATH_TRACK, "critical path")
     for core, queue, lane in used:
         name = _NAMES.get(QUEUES[queue], QUEUES[queue].capitalize())
@@ -106,13 +108,13 @@ def _named_track(core: int, track: int, name: str) -> Iterator[Event]:
 
 
 def _meta(kind: str, core: int, track: int, **args: Any) -> Event:
-    return {"ph": "M", "name": kind, "pid": core, "tid": track, "args": args}
+    return {"ph": "M", "name": kind, "pid": 1 + core, "tid": track, "args": args}
 
 
 def _complete(name: str, track: Track, begin_ns: float, end_ns: float, args: Event) -> Event:
     begin, (core, number) = round(begin_ns / 1e3, 6), track
     return {
-        "ph": "X", "name": name, "cat": "predicted", "pid": core, "tid": number,
+        "ph": "X", "name": name, "cat": "predicted", "pid": 1 + core, "tid": number,
         "ts": begin, "dur": round(end_ns / 1e3 - begin, 6), "args": args,
     }  # fmt: skip
 
@@ -201,4 +203,7 @@ def _memory(forecast: Forecast) -> Iterator[Event]:
         name = f"{use.memory.upper()} in use ({use.unit} of {use.capacity})"
         for at_ms, used in zip(use.at_ms, use.used, strict=True):
             ts = round(at_ms * 1e3, 6)
-            yield {"ph": "C", "name": name, "pid": use.core, "tid": 0, "ts": ts, "args": {"used": used}}
+            yield {
+                "ph": "C", "name": name, "pid": 1 + use.core, "tid": _PATH_TRACK, "ts": ts,
+                "args": {"used": used},
+            }  # fmt: skip

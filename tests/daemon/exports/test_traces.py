@@ -23,19 +23,19 @@ HOSTILE = "</script>\u202e\n"
 
 def traced(latency_ms: float, kernel: str = "silu") -> bytes:
     events = [
-        {"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "args": {"name": f"trn2 core 0: {kernel}"}},
-        {"ph": "M", "name": "thread_name", "pid": 0, "tid": 1, "args": {"name": "Tensor"}},
+        {"ph": "M", "name": "process_name", "pid": 1, "tid": 1, "args": {"name": f"trn2 core 0: {kernel}"}},
+        {"ph": "M", "name": "thread_name", "pid": 1, "tid": 2, "args": {"name": "Tensor"}},
         {
             "ph": "X",
             "name": "matmul",
             "cat": "predicted",
-            "pid": 0,
-            "tid": 1,
+            "pid": 1,
+            "tid": 2,
             "ts": 0.0,
             "dur": 2.5,
             "args": {},
         },
-        {"ph": "C", "name": "SBUF", "pid": 0, "tid": 0, "ts": 0.0, "args": {"used": 3}},
+        {"ph": "C", "name": "SBUF", "pid": 1, "tid": 1, "ts": 0.0, "args": {"used": 3}},
     ]
     about = {"predicted": True, "kernel": kernel, "latency_ms": latency_ms}
     return json.dumps({"otherData": about, "traceEvents": events}).encode()
