@@ -19,7 +19,7 @@ from remote.local import LocalEvaluator
 from remote.references import References
 from remote.ssh.draws import DrawnInputs
 from remote.ssh.errors import HostProtocolError
-from remote.ssh.steps import DEVICE_S, LONG_S, Compiled, Steps, drawing_of
+from remote.ssh.steps import DEVICE_S, LONG_S, Compiled, KernelFailedError, Steps, drawing_of
 from state.model import ErrorInfo, Verdict
 
 _DIGEST_CHARS = 64
@@ -44,7 +44,8 @@ class Comparer:
         """Run the kernel on the host as its level asks for, and judge what the host shows.
 
         Raises:
-            InfrastructureError: no verdict could be reached.
+            KernelFailedError: the device did not load the kernel.
+        InfrastructureError: no verdict could be reached.
         """
         wholes, sets = compared(run)
         async with run.at("references"):
@@ -142,6 +143,8 @@ async def _execute(run: Run, steps: Steps, compiled: Compiled, sets: Sequence[st
     }
     deadline_s = DEVICE_S if compiled.device else LONG_S
     answer = await steps.ask("execute", payload, cores=1, deadline_s=deadline_s)
+    if compiled.device and "error" in answer.fields:
+        raise KernelFailedError("execute", answer)
     told = answer.fields.get("sets")
     outputs: dict[str, list[str]] = {}
     for name in sets:
@@ -149,7 +152,7 @@ async def _execute(run: Run, steps: Steps, compiled: Compiled, sets: Sequence[st
         if not isinstance(item, Mapping):
             raise HostProtocolError(f"{steps.address}: it says nothing of input set {name}")
         if "error" in item:
-            return _Ran(outputs, {name: _fault(item["error"])})
+            return _Ran(outputs, {name: fault(item["error"])})
         digests = item.get("outputs")
         if not isinstance(digests, list) or not all(_is_digest(digest) for digest in digests):
             raise HostProtocolError(f"{steps.address}: outputs of input set {name} have no digests")
@@ -169,7 +172,7 @@ def _is_digest(text: Any) -> bool:
     return isinstance(text, str) and len(text) == _DIGEST_CHARS
 
 
-def _fault(told: Any) -> tuple[Verdict, ErrorInfo]:
+def fault(told: Any) -> tuple[Verdict, ErrorInfo]:
     """The verdict on a kernel that failed while it ran, as the judge words it."""
     fields = told if isinstance(told, Mapping) else {}
     code, message, hint = (str(fields.get(name, ""))[:4000] for name in ("code", "message", "hint"))

@@ -18,9 +18,8 @@ InfrastructureError
     |-- HostInputsError       host_inputs        it draws other inputs than this machine
     |-- HostDisagreesError    host_disagrees     the model there says something else than the same one here
     |-- HostStepError         host_step          a step of an evaluation ended there without an answer
-    |-- HostInputsError       host_inputs        it draws other inputs than this machine
-    |-- HostDisagreesError    host_disagrees     the model there says something else than the same one here
-    |-- HostStepError         host_step          a step of an evaluation ended there without an answer
+    |-- HostCalibrationError  host_calibration   the kernel that hosts are compared by does not run there
+    |-- HostJailError         weak_jail          no jail works there that may hold the kernel
     `-- HostWorkerError       host_worker        the worker there failed
 """
 
@@ -149,6 +148,19 @@ class HostDisagreesError(HostError):
     """The performance model says something else on the host than here."""
 
     kind = "host_disagrees"
+
+
+class HostCalibrationError(HostError):
+    """The kernel that hosts are compared by does not compile or run there: it is the host, and no kernel."""
+
+    kind = "host_calibration"
+
+
+class HostJailError(HostError):
+    """No jail works on the host that may hold a kernel of this author."""
+
+    kind = "weak_jail"
+    permanent = True
 
 
 class HostStepError(HostError):

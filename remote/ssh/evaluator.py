@@ -21,11 +21,20 @@ from remote.evaluator import Blobs, EvaluationAnswer, PredictionRequest
 from remote.judge.job import Outcome
 from remote.local import LocalEvaluator
 from remote.ssh import devices, score
-from remote.ssh.comparing import Comparer
+from remote.ssh.comparing import Comparer, fault
 from remote.ssh.devices import Device
+from remote.ssh.errors import HostCalibrationError, HostJailError
 from remote.ssh.facts import DeviceFacts, read
 from remote.ssh.job import HostFacts
-from remote.ssh.steps import DEVICE_S, SHORT_S, JobsLike, StepEndedError, Steps
+from remote.ssh.steps import (
+    DEVICE_S,
+    SHORT_S,
+    Compiled,
+    JobsLike,
+    KernelFailedError,
+    StepEndedError,
+    Steps,
+)
 from seeds.faults import REDUCED
 from state.model import (
     PERSON,
@@ -41,6 +50,9 @@ from state.model import (
 
 _EXTRA = 4
 """Evaluations under way beyond the host's CPUs: some wait for home, others for a NeuronCore."""
+
+DEVICE_ERROR = "device_error"
+"""The code with which a worker tells that the device's run time refused a run."""
 
 CALIBRATION = "silu"
 """The problem whose kernel is timed again and again, to tell a host that drifts."""
@@ -141,11 +153,12 @@ class HostEvaluator:
         """
         return await self._local.predict(request, blobs)
 
-    async def calibrate(self) -> float:
-        """Return how many milliseconds a kernel that is always the same takes on the host.
+    async def calibrate(self, core: int | None = None) -> float:
+        """Return how many milliseconds a kernel that is always the same takes on the host, on `core` if free.
 
         Raises:
-            InfrastructureError: the host could not run it.
+            HostCalibrationError: the host cannot run it.
+            InfrastructureError: the host could not be asked.
         """
         await self.prepare()
         _, facts, device = self._prepared()
@@ -155,8 +168,11 @@ class HostEvaluator:
             compiled = await device.compile(steps, run)
             if isinstance(compiled, Outcome):
                 text = "does not compile the kernel that hosts are compared by"
-                raise InfrastructureError("host_calibration", f"{self._address} {text}: {compiled.error}")
-            return median(await device.clock(steps, run, compiled))
+                raise HostCalibrationError(f"{self._address} {text}: {compiled.error}")
+            return median(await device.clock(steps, run, compiled, core=core))
+        except KernelFailedError as error:
+            text = "does not run the kernel that hosts are compared by"
+            raise HostCalibrationError(f"{self._address} {text}: {error.told.get('message')}") from error
         finally:
             await steps.done()
 
@@ -182,7 +198,7 @@ class HostEvaluator:
                 f"{self._address}: only a weak jail works there, so kernels written by {author} are not "
                 "compiled; install bubblewrap there or set daemon.allow_weak_jail"
             )
-            raise InfrastructureError("weak_jail", text, retryable=False)
+            raise HostJailError(text)
 
     async def _judge(self, run: Run) -> Outcome:
         device = self._prepared()[2]
@@ -192,12 +208,12 @@ class HostEvaluator:
                 compiled = await device.compile(steps, run)
             if isinstance(compiled, Outcome):
                 return compiled
-            outcome = await self._comparer.judge(run, steps, compiled)
+            outcome = await self._compared(run, steps, compiled)
             outcome = await device.timed(steps, run, compiled, outcome)
             wanted = needed(run.request, outcome.benchmark)
             if wanted is not run.level:
                 run.level = wanted
-                again = await self._comparer.judge(run, steps, compiled)
+                again = await self._compared(run, steps, compiled)
                 if again.error or again.benchmark:
                     outcome = again
                 else:
@@ -205,8 +221,18 @@ class HostEvaluator:
             return await self._scored(run, steps, outcome)
         except StepEndedError as error:
             return await self._ended_by_kernel(error)
+        except KernelFailedError as error:
+            await self.calibrate(error.core)
+            verdict, found = fault(error.told)
+            return Outcome(verdict=verdict, stage=error.step, error=found)
         finally:
             await steps.done()
+
+    async def _compared(self, run: Run, steps: Steps, compiled: Compiled) -> Outcome:
+        outcome = await self._comparer.judge(run, steps, compiled)
+        if outcome.error is not None and outcome.error.code == DEVICE_ERROR:
+            await self.calibrate()  # on a device that lost its mind every kernel fails
+        return outcome
 
     async def _scored(self, run: Run, steps: Steps, outcome: Outcome) -> Outcome:
         """Score a correct kernel end to end: as the objective each one, for the gate those judged on all."""
@@ -237,7 +263,7 @@ class HostEvaluator:
         on_device = error.step in {"execute", "benchmark"} and not self._prepared()[1].predicted
         if not on_device or not (hung or error.killed):
             raise error
-        await self.calibrate()
+        await self.calibrate(error.core)
         if hung:
             text = f"the device did not answer within {DEVICE_S:g} s"
             return rejection(Verdict.TIMEOUT, error.step, "device_hang", text)

@@ -52,8 +52,23 @@ class StepEndedError(HostStepError):
         super().__init__(text)
         self.step = step
         self.status = result.status
+        self.core = result.core
         self.log_tail = result.log_tail
         self.killed = result.exit_status is not None and result.exit_status < 0
+
+
+class KernelFailedError(Exception):
+    """A step answers that the device did not take a kernel, or failed at it; whose fault that is stays open.
+
+    `told` is the host's account of it, `core` where it was tried.
+    """
+
+    def __init__(self, step: str, answer: Answer) -> None:
+        told = answer.fields["error"]
+        super().__init__(f"step {step}: the kernel failed")
+        self.step = step
+        self.told: Mapping[str, Any] = told if isinstance(told, Mapping) else {}
+        self.core = answer.result.core
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 from remote.hostside.devices import Device, KernelFaultError, neuron_compiler
 from remote.hostside.devices.jail import jailed, told
@@ -104,7 +104,8 @@ class _Loaded(Device):
         own = folder / ("%s.neff" % neff.parent.name)
         shutil.copyfile(neff, own)
         self._tensor = spike.SpikeTensor
-        self._model = spike.SpikeModel.load_from_neff(str(own))
+        with _blamed("device_load", "the runtime does not load what was compiled: "):
+            self._model = spike.SpikeModel.load_from_neff(str(own))
         self._names = list(names)
         self._inputs: dict[str, Any] = {}
 
@@ -117,31 +118,36 @@ class _Loaded(Device):
             name: self._tensor.from_numpy(np.ascontiguousarray(array), name)
             for name, array in zip(names, inputs)
         }
-        try:
+        with _blamed("device_error"):
             outputs = self._model(inputs=self._inputs)
-        except Exception as error:
-            message = "%s: %s" % (type(error).__name__, error)
-            raise KernelFaultError(
-                {
-                    "type": "RuntimeError",
-                    "code": "device_error",
-                    "message": message[-4000:],
-                    "line": 0,
-                    "hint": "",
-                }
-            ) from error
         return [tensor.numpy() for tensor in outputs.values()]
 
     def times(self, warmups: int, runs: int) -> list[float]:
-        if not runs:
-            for _ in range(warmups):
-                self._model(inputs=self._inputs)
-            return []
-        result = self._model.benchmark(inputs=self._inputs, warmup_iter=warmups, benchmark_iter=runs)
+        with _blamed("device_error"):
+            if not runs:
+                for _ in range(warmups):
+                    self._model(inputs=self._inputs)
+                return []
+            result = self._model.benchmark(inputs=self._inputs, warmup_iter=warmups, benchmark_iter=runs)
         found = getattr(result, "durations_ms", None)
         if not found:  # releases before device-side durations were kept
             found = [result.mean_ms] if runs == 1 else []
         return [float(value) for value in found]
+
+
+@contextlib.contextmanager
+def _blamed(code: str, said: str = "") -> Iterator[None]:
+    """Take what the runtime raises for the kernel's failure; home sees whether another kernel still runs.
+
+    Raises:
+        KernelFaultError: the runtime raised something.
+    """
+    try:
+        yield
+    except Exception as error:
+        message = "%s%s: %s" % (said, type(error).__name__, str(error)[-4000:])
+        told = {"type": "RuntimeError", "code": code, "message": message, "line": 0, "hint": ""}
+        raise KernelFaultError(told) from error
 
 
 def profile(task: Task, artefact: Path) -> tuple[str, str]:

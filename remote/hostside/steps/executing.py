@@ -2,7 +2,8 @@
 
 Payload: `artefact` (key of the compiled kernel), `key`, `spec` and `sets` as for `draw`, `shapes` (those
 under which the kernel gets its inputs), `sizes` (bytes of each output), `work` (what the simulator may
-compute). Answer: per set, in order, the sha256 of each output, or the kernel's error, with which it ends.
+compute). Answer: per set, in order, the sha256 of each output, or the kernel's error, with which it ends; or
+that `error` alone where the kernel could not be loaded.
 Outputs stay here under their digest until they are the oldest.
 """
 
@@ -29,20 +30,28 @@ def run(folder: Path) -> None:
     task = Task(folder)
     libraries.use(task)
     artefact = compiling.artefact(task)
+    try:
+        with devices.opened(task, artefact) as device:
+            task.answer({"sets": _outputs(task, device)})
+    except devices.KernelFaultError as fault:  # it was not even loaded
+        task.answer({"error": fault.told})
+
+
+def _outputs(task: Task, device: devices.Device) -> dict[str, Any]:
+    """Return what came of each set, until one fails."""
     spec = drawing.Spec(task.payload["spec"])
     found: dict[str, Any] = {}
-    with devices.opened(task, artefact) as device:
-        for name in task.payload["sets"]:
-            inputs = drawing.load(drawing.drawn(task, spec, name), spec)
-            shaped = [array.reshape(shape) for array, shape in zip(inputs, task.payload["shapes"])]
-            try:
-                outputs = device.run(shaped)
-                _measure(outputs, task.payload["sizes"])
-            except devices.KernelFaultError as fault:
-                found[name] = {"error": fault.told}
-                break
-            found[name] = {"outputs": [_kept(task, array) for array in outputs]}
-    task.answer({"sets": found})
+    for name in task.payload["sets"]:
+        inputs = drawing.load(drawing.drawn(task, spec, name), spec)
+        shaped = [array.reshape(shape) for array, shape in zip(inputs, task.payload["shapes"])]
+        try:
+            outputs = device.run(shaped)
+            _measure(outputs, task.payload["sizes"])
+        except devices.KernelFaultError as fault:
+            found[name] = {"error": fault.told}
+            break
+        found[name] = {"outputs": [_kept(task, array) for array in outputs]}
+    return found
 
 
 def _measure(outputs: Sequence[Any], sizes: Sequence[int]) -> None:

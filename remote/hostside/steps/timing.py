@@ -2,13 +2,15 @@
 
 Payload: `artefacts` (keys of compiled kernels; a candidate and what it is compared with), `key`, `spec`,
 `set` and `shapes` as for `execute`, `warmups`, `runs`. Answer: per kernel its samples in milliseconds, in
-the order in which they were taken. Nothing is summed up here: home does that.
+the order in which they were taken; or the `error` of a kernel that failed. Nothing is summed up here: home
+does that.
 """
 
 from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import Any, Sequence
 
 from remote.hostside import devices
 from remote.hostside.steps import compiling, drawing, libraries
@@ -22,6 +24,19 @@ def run(folder: Path) -> None:
     payload, spec = task.payload, drawing.Spec(task.payload["spec"])
     dry = bool(payload.get("dry"))
     inputs = [] if dry else drawing.load(drawing.drawn(task, spec, payload["set"]), spec)
+    try:
+        task.answer({"samples_ms": _samples(task, inputs, dry=dry), "core": task.core})
+    except devices.KernelFaultError as fault:
+        task.answer({"error": fault.told})
+
+
+def _samples(task: Task, inputs: Sequence[Any], *, dry: bool) -> list[list[float]]:
+    """Return the samples of each kernel.
+
+    Raises:
+        devices.KernelFaultError: one of them failed.
+    """
+    payload = task.payload
     samples: list[list[float]] = [[] for _ in payload["artefacts"]]
     with contextlib.ExitStack() as stack:
         loaded = [
@@ -34,4 +49,4 @@ def run(folder: Path) -> None:
         for _ in range(payload["runs"]):
             for device, own in zip(loaded, samples):
                 own.extend(device.times(0, 1))
-    task.answer({"samples_ms": samples, "core": task.core})
+    return samples

@@ -26,8 +26,14 @@ class Device(Protocol):
         """Return the outcome on a correct kernel, with its time and profile."""
         ...
 
-    async def clock(self, steps: Steps, run: Run, compiled: Compiled) -> tuple[float, ...]:
-        """Return one round of samples, in milliseconds."""
+    async def clock(
+        self, steps: Steps, run: Run, compiled: Compiled, *, core: int | None = None
+    ) -> tuple[float, ...]:
+        """Return one round of samples, in milliseconds; `core` is the one to wait for first.
+
+        Raises:
+            KernelFailedError: the device did not take the kernel.
+        """
         ...
 
 

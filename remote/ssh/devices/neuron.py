@@ -37,6 +37,7 @@ from remote.ssh.steps import (
     LONG_S,
     SHORT_S,
     Compiled,
+    KernelFailedError,
     StepEndedError,
     Steps,
     artefact_key,
@@ -116,14 +117,22 @@ class Neuron:
             profiled = await self._profiled(steps, run, compiled, beside)
         return outcome.model_copy(update={"stage": "profile", "benchmark": found, **profiled})
 
-    async def clock(self, steps: Steps, run: Run, compiled: Compiled) -> tuple[float, ...]:
+    async def clock(
+        self, steps: Steps, run: Run, compiled: Compiled, *, core: int | None = None
+    ) -> tuple[float, ...]:
         """Return one round of samples."""
-        return (await self._round(steps, run, compiled, None))[0]
+        return (await self._round(steps, run, compiled, None, core=core))[0]
 
     async def _round(
-        self, steps: Steps, run: Run, compiled: Compiled, parent: str | None
+        self,
+        steps: Steps,
+        run: Run,
+        compiled: Compiled,
+        parent: str | None,
+        *,
+        core: int | None = None,
     ) -> tuple[tuple[float, ...], float | None]:
-        """One round, on the core after that of the round before; and the parent's latency, taken in turns."""
+        """One round, on `core` or the one after that of the round before; and the parent's time, in turns."""
         spec, protocol = run.problem.spec, protocol_for(run.request.target)
         self._rounds += 1
         artefacts = [compiled.key, *([parent] if parent else [])]
@@ -131,7 +140,8 @@ class Neuron:
             **drawing_of(spec, run.request.size), **compiled.call, "set": str(spec.seeds[0]),
             "artefacts": artefacts, "warmups": protocol.warmups, "runs": protocol.runs, "round": self._rounds,
         }  # fmt: skip
-        prefer = self._rounds % self._facts.cores if self._facts.cores else None
+        after = self._rounds % self._facts.cores if self._facts.cores else None
+        prefer = after if core is None else core
         try:
             answer = await steps.ask("benchmark", payload, cores=1, prefer=prefer, deadline_s=DEVICE_S)
         except StepEndedError as error:
@@ -139,6 +149,10 @@ class Neuron:
                 raise
             # The parent may be gone from the host's shelf: the candidate alone will do.
             return await self._round(steps, run, compiled, None)
+        if "error" in answer.fields:
+            if parent is None:
+                raise KernelFailedError("benchmark", answer)
+            return await self._round(steps, run, compiled, None)  # whichever of the two it was
         told = answer.fields.get("samples_ms")
         try:
             listed = told if isinstance(told, list) else []

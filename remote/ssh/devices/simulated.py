@@ -83,7 +83,9 @@ class Simulated:
             raise HostDisagreesError(text)
         return outcome
 
-    async def clock(self, steps: Steps, run: Run, compiled: Compiled) -> tuple[float, ...]:
+    async def clock(
+        self, steps: Steps, run: Run, compiled: Compiled, *, core: int | None = None
+    ) -> tuple[float, ...]:
         """Return the host's samples, all of which are the one prediction."""
         protocol = protocol_for(run.request.target)
         spec = run.problem.spec
@@ -91,7 +93,7 @@ class Simulated:
             **drawing_of(spec, run.request.size), **compiled.call, "artefacts": [compiled.key], "work": 1,
             "set": str(spec.seeds[0]), "warmups": 0, "runs": protocol.runs, "dry": True,
         }  # fmt: skip
-        answer = await steps.ask("benchmark", payload, cores=1, deadline_s=LONG_S)
+        answer = await steps.ask("benchmark", payload, cores=1, prefer=core, deadline_s=LONG_S)
         told = answer.fields.get("samples_ms")
         try:
             return checked(told[0] if isinstance(told, list) and told else None, protocol)

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from remote.errors import InfrastructureError
+from remote.ssh.errors import HostCalibrationError
 from remote.ssh.evaluator import HostEvaluator
 from remote.ssh.measure import Protocol
 from state.model import Level, Verdict
@@ -154,6 +155,38 @@ async def test_a_kernel_gets_what_it_deserves(case, evaluator, jobs, silu, monke
     rounds = [job.prefer for job in jobs.asked if job.step == "benchmark"]
     if verdict is Verdict.UNSTABLE:
         assert rounds == [1, 2, 3]
+
+
+REFUSED = {"load": ("execute", "device_load"), "benchmarked": ("benchmark", "device_error")}
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+async def test_what_the_runtime_refuses_is_the_kernels_fault_where_another_still_runs(
+    refused, evaluator, jobs, silu, monkeypatch
+):
+    calibration = kernel(silu)
+    monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda _: calibration.encode())
+    found = (await judged(evaluator, silu, f"# refused: {refused}\n{kernel(silu)}")).evaluation
+    assert found.verdict is Verdict.RUNTIME_ERROR
+    assert (found.stage, found.error.code) == REFUSED[refused]
+    assert "status" in found.error.message
+    tried, calibrated = [job for job in jobs.asked if job.cores][-2:]
+    assert (tried.step, calibrated.step) == (found.stage, "benchmark")
+
+
+async def test_what_a_broken_device_refuses_is_the_hosts_fault(evaluator, jobs, silu, monkeypatch):
+    calibration = kernel(silu)
+    monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda _: calibration.encode())
+    jobs._environment["NEURON_STAND_IN_BROKEN"] = "1"
+    with pytest.raises(HostCalibrationError, match="nrt_load failed"):
+        await judged(evaluator, silu, kernel(silu))
+
+
+async def test_a_run_that_fails_on_a_broken_device_is_no_verdict(evaluator, silu, monkeypatch):
+    calibration = f"# refused: benchmarked\n{kernel(silu)}"
+    monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda _: calibration.encode())
+    with pytest.raises(HostCalibrationError):
+        await judged(evaluator, silu, kernel(silu, "1 / 0"))
 
 
 class Hanging(LocalJobs):

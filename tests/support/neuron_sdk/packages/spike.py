@@ -35,7 +35,10 @@ class SpikeModel:
 
     @classmethod
     def load_from_neff(cls, neff_path, name=None, core_id=0):
-        return cls(json.loads(Path(neff_path).read_text()))
+        neff = json.loads(Path(neff_path).read_text())
+        if neff["refused"] == "load" or "NEURON_STAND_IN_BROKEN" in os.environ:
+            raise RuntimeError("nrt_load failed with status 4")
+        return cls(neff)
 
     def __call__(self, inputs):
         assert {name: list(tensor.numpy().shape) for name, tensor in inputs.items()} == {
@@ -51,6 +54,8 @@ class SpikeModel:
         }
 
     def benchmark(self, inputs, outputs=None, warmup_iter=5, benchmark_iter=5, mode="device"):
+        if self._neff["refused"] == "benchmarked":
+            raise RuntimeError("nrt_execute failed with status 1202")
         takes = self._neff["takes"]
         durations = []
         for _ in range(benchmark_iter):

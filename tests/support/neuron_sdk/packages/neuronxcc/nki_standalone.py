@@ -2,7 +2,8 @@
 
 What "hardware" will compute is a line of the kernel's file, `# computes: EXPRESSION`, over the names of its
 arguments; `# takes: MS [MS ...]` are the latencies that it will have, again
-and again; `# stores: DTYPE` is what its outputs are, whatever was asked for.
+and again; `# stores: DTYPE` is what its outputs are, whatever was asked for; `# refused: WHEN` has the runtime
+refuse it when it is to `load` or to be `benchmarked`.
 """
 
 import enum
@@ -32,7 +33,7 @@ def compile_nki_ir_kernel_to_neff(
     source = Path(inspect.getsourcefile(kernel_func.func)).read_text()
     # The vendor's compiler starts programs of its own.
     subprocess.run([sys.executable, "-S", "-c", "pass"], check=True)
-    told = dict(re.findall(r"^# (computes|takes|stores): (.*)$", source, re.MULTILINE))
+    told = dict(re.findall(r"^# (computes|takes|stores|refused): (.*)$", source, re.MULTILINE))
     if "computes" not in told:
         raise RuntimeError("error: cannot lower this kernel")
     neff = {
@@ -46,6 +47,7 @@ def compile_nki_ir_kernel_to_neff(
         ],
         "computes": told["computes"],
         "takes": [float(text) for text in told.get("takes", "1.0").split()],
+        "refused": told.get("refused", ""),
         "target": platform_target,
         "version": version.name,
     }
