@@ -2,8 +2,8 @@
 
 What "hardware" will compute is a line of the kernel's file, `# computes: EXPRESSION`, over the names of its
 arguments; `# takes: MS [MS ...]` are the latencies that it will have, again
-and again; `# stores: DTYPE` is what its outputs are, whatever was asked for; `# refused: WHEN` has the runtime
-refuse it when it is to `load` or to be `benchmarked`.
+and again; `# stores: DTYPE` is what its outputs are, whatever was asked for; `# refused: WHEN` has the
+runtime refuse it when it is to `load` or to be `benchmarked`.
 """
 
 import enum
