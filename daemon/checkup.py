@@ -267,8 +267,10 @@ def _hosts(home: Path, at: str) -> Iterator[Check]:
         said = f"{one.state.replace('_', ' ')}{f', heard of at {one.heard}' if one.heard else ''}"
         if one.why:
             said = f"{said}: {one.why}"
-        healthy = one.state in ("up", UNUSED)
+        healthy = one.state in ("up", UNUSED) and one.compares
         remedy = "" if healthy else f"agentctl{at} host check {one.name} says what is missing there"
+        if not one.compares:
+            remedy = "add a third host, or take one of the two out of run.hosts"
         yield Check(f"host: {one.name}", GOOD if healthy else LOOK, said, remedy)
 
 

@@ -27,7 +27,7 @@ StandingWord = Literal["connecting", "up", "resting", "quarantined", "set_aside"
 
 class HostStanding(Frozen):
     """How one host stands. Times are UTC; `why` is there where it is not up, with `remedy` where one is
-    known.
+    known, and where it is up and its times may not compare with those of others (`compares`).
 
     `resting`: it did not answer, and is asked again at `until`; `quarantined`: it times the calibration
     kernel `ratio` times as long as the others; `set_aside`: it is not like the others, or lacks a tag;
@@ -50,6 +50,7 @@ class HostStanding(Frozen):
     done: int = Field(default=0, ge=0)
     lost: int = Field(default=0, ge=0)
     ratio: float | None = None
+    compares: bool = True
 
 
 class Board(Frozen):

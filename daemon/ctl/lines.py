@@ -155,7 +155,7 @@ def _evaluated(event: EvaluationCompleted) -> str:
     if found.error is not None:
         text += f": {_failed(found.error)}"
     if event.where is not None:
-        text += f", on {event.where.host}"
+        text += f", on {event.where.host}{'' if event.where.compares else ', whose times may not compare'}"
     return text + (f"; known from {event.cached_from}" if event.cached_from else "")
 
 

@@ -20,7 +20,8 @@ class Host:
     `state` is a word: connecting, up, resting (it is asked again at `until`), quarantined (its times do not
     compare), set_aside (it is not what runs need) or unused; `why` is for people. `in_flight` of `slots`
     evaluations are under way there, `waiting` for any host; `done` ended there as they should, `lost` not.
-    `ratio` is how long the calibration kernel took, relative to other hosts.
+    `ratio` is how long the calibration kernel took, relative to other hosts; where hosts disagree about
+    that, and nobody can say which is wrong, `compares` is false.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Host:
     done: int = 0
     lost: int = 0
     ratio: float | None = None
+    compares: bool = True
 
 
 def hosts(home: Path, *, running: bool) -> tuple[Host, ...]:
@@ -68,6 +70,7 @@ def _host(one: HostStanding, *, running: bool) -> Host:
         done=one.done,
         lost=one.lost,
         ratio=one.ratio,
+        compares=one.compares or not used,
     )
 
 

@@ -1,44 +1,61 @@
 """Which hosts time the same kernel differently from the others: pure arithmetic on their readings.
 
-Every host times one calibration kernel now and then. Three or more hosts are compared with the median of
-their last readings. Of two nobody can say which is wrong by looking at both, so the one that moved least
-against its own first reading is the measure. A host alone is compared with its own first reading.
+Every host times one calibration kernel now and then. What more than half of the hosts in good standing agree
+on is the measure. Where there is no such majority, as with two hosts that disagree, nobody can say from here
+whose times are wrong: there is no measure, and no host is blamed. A host alone is compared with its own first
+reading.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from statistics import median
+from collections.abc import Collection, Mapping, Sequence
+from statistics import median_low
 
 TOLERANCE_RATIO = 0.05
 """How far a reading may be from the measure. Of a change in this size a search for gains knows nothing."""
 
 
-def reference_ms(readings: Mapping[str, Sequence[float]]) -> float:
-    """Return what the calibration kernel should take; `readings` are of hosts in good standing, in order.
+def reference_ms(readings: Mapping[str, Sequence[float]]) -> float | None:
+    """Return what the calibration kernel should take; None where no majority of these hosts says so.
 
     Raises:
         ValueError: there are no readings.
     """
-    known = {host: values for host, values in readings.items() if values}
+    known = [values for values in readings.values() if values]
     if not known:
         raise ValueError("no host has timed the calibration kernel")
-    if len(known) > 2:
-        return median(values[-1] for values in known.values())
-    steady = min(known, key=lambda host: abs(known[host][-1] / known[host][0] - 1))
-    return known[steady][0] if len(known) == 1 else known[steady][-1]
+    if len(known) == 1:
+        return known[0][0]
+    middle = median_low(values[-1] for values in known)
+    agreeing = sum(not deviates(values[-1] / middle) for values in known)
+    return middle if 2 * agreeing > len(known) else None
 
 
 def ratios(readings: Mapping[str, Sequence[float]], *, good: frozenset[str]) -> dict[str, float]:
-    """Return how long each host's last reading was, relative to the measure by the hosts in `good`."""
+    """Return how long each host's last reading was, relative to the measure by the hosts in `good`.
+
+    Nothing where there is no measure.
+    """
     known = {host: values for host, values in readings.items() if values}
     trusted = {host: values for host, values in known.items() if host in good} or known
-    if not known:
-        return {}
-    measure = reference_ms(trusted)
-    return {host: values[-1] / measure for host, values in known.items()}
+    measure = reference_ms(trusted) if known else None
+    return {} if measure is None else {host: values[-1] / measure for host, values in known.items()}
+
+
+def told(readings: Mapping[str, Sequence[float]], among: Collection[str], host: str) -> str:
+    """Return in words that a host and others disagree, and what each one's own history says."""
+    ours = _history(readings[host])
+    others = "; ".join(f"{name} {_history(readings[name])}" for name in sorted(among) if name != host)
+    return (
+        f"its times may not compare: it takes {ours} for the calibration kernel, {others}; "
+        "which of them is wrong only a majority of hosts could say"
+    )
 
 
 def deviates(ratio: float, tolerance: float = TOLERANCE_RATIO) -> bool:
     """Return whether a reading so long, relative to the measure, is none that compares."""
     return abs(ratio - 1) > tolerance
+
+
+def _history(values: Sequence[float]) -> str:
+    return f"{values[-1]:.4g} ms, {values[-1] / values[0]:.2f} times its first reading"

@@ -30,6 +30,9 @@ Publish = Callable[[Sequence[HostStanding]], None]
 SAY_SECONDS = 0.25
 """How long news of hosts are gathered before they are published."""
 
+_LATER = frozenset({"resting", "connecting", "quarantined"})
+"""The states of hosts that may come back."""
+
 log: structlog.stdlib.BoundLogger = structlog.get_logger("fleet")
 
 
@@ -65,6 +68,7 @@ class Fleet:
         self._news = asyncio.Event()
         self._saying: asyncio.TimerHandle | None = None
         self._waiting = 0
+        self._open: frozenset[str] = frozenset()
 
     @property
     def slots(self) -> int:
@@ -132,7 +136,8 @@ class Fleet:
                 log.warning("time_not_used", host=seat.address, candidate=request.candidate)
                 continue
             device = seat.about.device if seat.about else "unknown"
-            return replace(answer, where=Where(host=seat.address, device=device))
+            where = Where(host=seat.address, device=device, compares=seat.doubt is None)
+            return replace(answer, where=where)
 
     async def predict(self, request: PredictionRequest, blobs: Blobs, /) -> Sequence[Predicted]:
         """Predict kernels at home: that takes no device.
@@ -158,28 +163,36 @@ class Fleet:
 
         Raises:
             NoHostError: no host is up, for longer than patience lasts.
+            InfrastructureError: weak_jail: no host's jail may hold the kernel.
         """
         impatient: float | None = None
         self._waiting += 1
         try:
             while True:
-                free = [seat for seat in self._seats if seat.free(request.target)]
+                free = [seat for seat in self._seats if seat.free(request)]
                 if free:
                     seat = min(free, key=lambda one: (one.address in lost, one.running / _slots(one)))
                     seat.running += 1
                     return seat
-                up = any(seat.state == "up" and seat.serves(request.target) for seat in self._seats)
+                fit = [seat for seat in self._seats if seat.refuses(request) is None]
+                up = any(seat.state == "up" for seat in fit)
                 impatient = None if up else impatient or time.monotonic() + self._policy.patience_s
-                if impatient is not None and self._hopeless(impatient):
-                    raise NoHostError(self._said(request.target))
+                if impatient is not None and self._hopeless(impatient, fit):
+                    raise self._none_left(request, fit)
                 await self._changed(impatient)
         finally:
             self._waiting -= 1
 
-    def _hopeless(self, impatient: float) -> bool:
-        """Return whether patience is over, or no host is left that could come back."""
-        later = any(seat.state in {"resting", "connecting", "quarantined"} for seat in self._seats)
-        return time.monotonic() >= impatient or not later
+    def _hopeless(self, impatient: float, fit: Sequence[Seat]) -> bool:
+        """Return whether patience is over, or no host is left that could come back and run the kernel."""
+        return time.monotonic() >= impatient or not any(seat.state in _LATER for seat in fit)
+
+    def _none_left(self, request: EvaluationRequest, fit: Sequence[Seat]) -> InfrastructureError:
+        """Return the error that no host is left: one that waiting does not mend where it is for the jails."""
+        barred = any(seat.state == "up" and seat.jails_out(request) for seat in self._seats)
+        if barred and not any(seat.state in _LATER for seat in fit):
+            return InfrastructureError("weak_jail", self._said(request), retryable=False)
+        return NoHostError(self._said(request))
 
     async def _changed(self, until: float | None) -> None:
         """Wait until something happens to a host, or until a time of the monotonic clock."""
@@ -195,11 +208,11 @@ class Fleet:
             log.warning("host_lost", host=seat.address, code=error.code, error=error.message)
             seat.rest(error)
 
-    def _said(self, target: str | None = None) -> str:
+    def _said(self, request: EvaluationRequest | None = None) -> str:
         """Return why no host can be used, with each one's reason."""
-        what = "no host can be used" if target is None else f"no host is left for {target}"
+        what = "no host can be used" if request is None else f"no host is left for {request.target}"
         return f"{what}: " + "; ".join(
-            f"{seat.address}: {_why(seat, target).removeprefix(f'{seat.address}: ')}" for seat in self._seats
+            f"{seat.address}: {_why(seat, request).removeprefix(f'{seat.address}: ')}" for seat in self._seats
         )
 
     # --- hosts -------------------------------------------------------------------------------------
@@ -232,7 +245,7 @@ class Fleet:
             why = f"its times do not compare: it has {seat.about.toolchain}, others {self._toolchain}"
         seat.stand("set_aside" if why else "up", why)
         self._weigh(settle=False)
-        if seat.ratio is not None and drift.deviates(seat.ratio):
+        if self._off(seat):
             seat.wake.set()  # it times the kernel once more at once, which settles it
         self._notify()
 
@@ -286,7 +299,7 @@ class Fleet:
             async with asyncio.timeout(self._policy.connect_s):
                 seat.timed(await seat.member.calibrate())
                 self._weigh(settle=False)
-                if seat.ratio is not None and drift.deviates(seat.ratio) and seat.state == "up":
+                if self._off(seat) and seat.state == "up":
                     seat.timed(await seat.member.calibrate())
         except InfrastructureError as error:
             self._fault_idle(seat, error)
@@ -302,6 +315,10 @@ class Fleet:
             return
         self._weigh()
 
+    def _off(self, seat: Seat) -> bool:
+        """Return whether the host's last reading is off, or nobody can say whose is."""
+        return seat.address in self._open or (seat.ratio is not None and drift.deviates(seat.ratio))
+
     def _fault_idle(self, seat: Seat, error: InfrastructureError) -> None:
         log.warning("host_lost", host=seat.address, code=error.code, error=error.message)
         seat.rest(error)
@@ -314,11 +331,15 @@ class Fleet:
         """
         seats = {seat.address: seat for seat in self._seats if seat.timed_ms and seat.state != "set_aside"}
         good = frozenset(name for name, seat in seats.items() if seat.state in {"up", "connecting"})
-        found = drift.ratios({name: seat.timed_ms for name, seat in seats.items()}, good=good)
-        for name, ratio in found.items():
-            seats[name].ratio = ratio
+        readings = {name: seat.timed_ms for name, seat in seats.items()}
+        found = drift.ratios(readings, good=good)
+        for name, seat in seats.items():
+            seat.ratio = found.get(name)
+        self._open = frozenset() if found else good
         if not settle:
             return
+        for name, seat in seats.items():
+            seat.doubted(drift.told(readings, good, name) if name in self._open else None)
         for name in sorted(found, key=lambda one: -abs(found[one] - 1)):
             seat, off = seats[name], drift.deviates(found[name])
             others = any(one.state == "up" for other, one in seats.items() if other != name)
@@ -326,7 +347,7 @@ class Fleet:
                 seat.stand("quarantined", f"it takes {found[name]:.2f} times as long as the others")
                 log.warning("host_quarantined", host=name, ratio=round(found[name], 3))
             elif not off and seat.state == "quarantined":
-                seat.stand("up")
+                seat.stand("up", seat.doubt)
                 log.info("host_released", host=name, ratio=round(found[name], 3))
         self._notify()
 
@@ -374,8 +395,6 @@ def _slots(seat: Seat) -> int:
     return seat.about.slots if seat.about else 1
 
 
-def _why(seat: Seat, target: str | None) -> str:
-    if target is not None and seat.state == "up" and not seat.serves(target):
-        runs = sorted(seat.about.targets or ()) if seat.about else []
-        return f"it runs kernels for {', '.join(runs) or 'no known target'}"
-    return seat.why or seat.state
+def _why(seat: Seat, request: EvaluationRequest | None) -> str:
+    refused = seat.refuses(request) if request is not None and seat.state == "up" else None
+    return refused or seat.why or seat.state

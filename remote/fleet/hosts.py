@@ -73,7 +73,13 @@ class SshHost:
         evaluator = self._make()
         facts = await evaluator.facts()
         self._evaluator = evaluator
-        return about(self._jobs.host, facts, toolchain=evaluator.toolchain(), slots=evaluator.host.cpus)
+        return about(
+            self._jobs.host,
+            facts,
+            toolchain=evaluator.toolchain(),
+            slots=evaluator.host.cpus,
+            any_author=evaluator.any_author,
+        )
 
     async def evaluate(self, request: EvaluationRequest, blobs: Blobs, /) -> EvaluationAnswer:
         """Judge one candidate, unless the connection is gone for too long: others may judge it sooner.
@@ -105,7 +111,7 @@ class SshHost:
         await self._jobs.aclose()
 
 
-def about(host: Host, facts: DeviceFacts, *, toolchain: str, slots: int) -> About:
+def about(host: Host, facts: DeviceFacts, *, toolchain: str, slots: int, any_author: bool = True) -> About:
     """Return what a fleet has to know of a host that was reached."""
     family = facts.instance_type.partition(".")[0]
     tags = host.tags | ({facts.instance_type, family} - {""})
@@ -114,7 +120,12 @@ def about(host: Host, facts: DeviceFacts, *, toolchain: str, slots: int) -> Abou
         named = {TARGETS[tag] for tag in tags if tag in TARGETS}
         targets = frozenset(named or {facts.architecture})
     return About(
-        device=facts.device, toolchain=toolchain, slots=max(1, slots), targets=targets, tags=frozenset(tags)
+        device=facts.device,
+        toolchain=toolchain,
+        slots=max(1, slots if host.slots is None else min(slots, host.slots)),
+        targets=targets,
+        tags=frozenset(tags),
+        any_author=any_author,
     )
 
 

@@ -15,7 +15,8 @@ class About:
 
     `device` is what times kernels there, in words; `toolchain` what compiles and times, with versions;
     `slots` how many evaluations it takes at a time; `targets` the devices whose kernels run there, None for
-    all (a simulator); `tags` what else is known of it, such as its instance type.
+    all (a simulator); `tags` what else is known of it, such as its instance type. `any_author`: its jail may
+    hold kernels of any author, not only those that come with the program or that a person wrote.
     """
 
     device: str
@@ -23,6 +24,7 @@ class About:
     slots: int
     targets: frozenset[str] | None = None
     tags: frozenset[str] = field(default_factory=frozenset)
+    any_author: bool = True
 
 
 class Member(Protocol):

@@ -15,7 +15,9 @@ from datetime import UTC, datetime, timedelta
 
 from remote.errors import InfrastructureError
 from remote.fleet.member import About, Member
+from remote.ssh.evaluator import weakly_jailed
 from state.board import HostStanding, StandingWord
+from state.model import TRUSTED_AUTHORS, EvaluationRequest
 
 READINGS = 16
 """Readings of the calibration kernel that are kept of a host, besides its first."""
@@ -62,6 +64,7 @@ class Seat:
     ratio: float | None = None
     readings: deque[float] = field(default_factory=lambda: deque(maxlen=READINGS))
     first_ms: float | None = None
+    doubt: str | None = None
     tried: bool = False
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -74,14 +77,23 @@ class Seat:
         """All readings that are kept, the first one first."""
         return () if self.first_ms is None else (self.first_ms, *self.readings)
 
-    def serves(self, target: str) -> bool:
-        """Return whether kernels for `target` can run here."""
-        return self.about is not None and (self.about.targets is None or target in self.about.targets)
+    def refuses(self, request: EvaluationRequest) -> str | None:
+        """Return why a kernel cannot run here, whatever else does; None where it can, or nobody knows yet."""
+        if self.about is None:
+            return None
+        targets = self.about.targets
+        if targets is not None and request.target not in targets:
+            return f"it runs kernels for {', '.join(sorted(targets)) or 'no known target'}"
+        return weakly_jailed(request.author) if self.jails_out(request) else None
 
-    def free(self, target: str) -> bool:
-        """Return whether one more job for `target` can begin here now."""
+    def jails_out(self, request: EvaluationRequest) -> bool:
+        """Return whether no jail works here that may hold a kernel of this author."""
+        return bool(self.about and not self.about.any_author) and request.author not in TRUSTED_AUTHORS
+
+    def free(self, request: EvaluationRequest) -> bool:
+        """Return whether one more job can begin here now."""
         slots = self.about.slots if self.about else 0
-        return self.state == "up" and self.running < slots and self.serves(target)
+        return self.state == "up" and self.running < slots and self.refuses(request) is None
 
     def reached(self, about: About) -> None:
         """Note what the host said of itself; whether it is used is for the fleet to say."""
@@ -111,6 +123,12 @@ class Seat:
         self.error = error
         self.stand("resting", error.message)
         self.wake.set()
+
+    def doubted(self, why: str | None) -> None:
+        """Note why its times may not compare although nobody can say that they are wrong; None: they do."""
+        self.doubt = why
+        if self.state == "up":
+            self.stand("up", why)
 
     def timed(self, latency_ms: float) -> None:
         """Note a reading of the calibration kernel."""
@@ -150,4 +168,5 @@ class Seat:
             done=self.done,
             lost=self.lost,
             ratio=self.ratio,
+            compares=self.doubt is None,
         )

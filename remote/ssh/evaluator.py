@@ -191,14 +191,14 @@ class HostEvaluator:
     def _weak_jail_will_do(self, author: str) -> bool:
         return author in TRUSTED_AUTHORS or self._allow_weak_jail
 
+    @property
+    def any_author(self) -> bool:
+        """Whether kernels of any author may be compiled there."""
+        return self._allow_weak_jail or self._prepared()[1].jail in {"bubblewrap", "namespaces"}
+
     def _admit(self, author: str) -> None:
-        strong = self._prepared()[1].jail in {"bubblewrap", "namespaces"}
-        if not strong and not self._weak_jail_will_do(author):
-            text = (
-                f"{self._address}: only a weak jail works there, so kernels written by {author} are not "
-                "compiled; install bubblewrap there or set daemon.allow_weak_jail"
-            )
-            raise HostJailError(text)
+        if not self.any_author and author not in TRUSTED_AUTHORS:
+            raise HostJailError(f"{self._address}: {weakly_jailed(author)}")
 
     async def _judge(self, run: Run) -> Outcome:
         device = self._prepared()[2]
@@ -270,6 +270,14 @@ class HostEvaluator:
         last = (error.log_tail.strip().splitlines() or ["nothing"])[-1]
         text = f"running the kernel ended the runtime's process: {last[:500]}"
         return rejection(Verdict.RUNTIME_ERROR, error.step, "device_crash", text)
+
+
+def weakly_jailed(author: str) -> str:
+    """Why a kernel is not compiled on a host, and what mends it."""
+    return (
+        f"only a weak jail works there, so kernels written by {author} are not compiled; install bubblewrap "
+        "there, or set daemon.allow_weak_jail"
+    )
 
 
 def _kernel_of(problem: seeds.Problem) -> bytes:

@@ -23,7 +23,8 @@ class Host:
 
     `name` may be an alias of ssh_config; `user` and `port` are left to ssh_config where None. `python` is the
     interpreter on the host, None to look for the SDK's; `workdir` is relative to the user's home there unless
-    it begins with /; `cores` are the NeuronCores that may be used, None for all.
+    it begins with /; `cores` are the NeuronCores that may be used, None for all; `slots` bounds the
+    evaluations under way there, None for as many as it has CPUs.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Host:
     python: str | None = None
     workdir: str = DEFAULT_WORKDIR
     cores: tuple[int, ...] | None = None
+    slots: int | None = None
 
     def __post_init__(self) -> None:
         for what, path in (("workdir", self.workdir), ("python", self.python)):

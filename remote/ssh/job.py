@@ -22,6 +22,8 @@ assert set(get_args(Status)) == set(STATUSES)
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _MAX_CORES = 4096
+_MAX_CPUS = 1024  # they become slots: who claims more would draw every job to itself
+_MAX_BYTES = 1 << 60
 _MAX_S = 1e12  # JSON has whole numbers that no float can be
 
 
@@ -122,10 +124,10 @@ def read_facts(answer: Mapping[str, Any], address: str) -> HostFacts:
         system=reader.text("system"),
         python=reader.text("python"),
         boot_id=reader.text("boot_id"),
-        cpus=reader.count("cpus"),
-        memory_bytes=reader.count("memory_bytes"),
-        free_disk_bytes=reader.count("free_disk_bytes"),
-        cores=tuple(reader.counts("cores", _MAX_CORES)),
+        cpus=reader.count("cpus", _MAX_CPUS),
+        memory_bytes=reader.count("memory_bytes", _MAX_BYTES),
+        free_disk_bytes=reader.count("free_disk_bytes", _MAX_BYTES),
+        cores=tuple(reader.numbers("cores", _MAX_CORES)),
         neuron=reader.flag("neuron"),
         walls=tuple(reader.texts("walls")),
         workdir=reader.text("workdir"),
@@ -184,9 +186,9 @@ class Reader:
             raise self.wrong(name)
         return value
 
-    def count(self, name: str) -> int:
+    def count(self, name: str, most: int = 1 << 63) -> int:
         value = self.integer(name)
-        if value < 0:
+        if not 0 <= value <= most:
             raise self.wrong(name)
         return value
 
@@ -208,9 +210,12 @@ class Reader:
             raise self.wrong(name)
         return value
 
-    def counts(self, name: str, most: int) -> list[int]:
+    def numbers(self, name: str, most: int) -> list[int]:
+        """Return numbers below `most`, each of them once."""
         values = self._list(name, most)
-        if not all(isinstance(value, int) and 0 <= value < 1 << 31 for value in values):
+        if not all(type(value) is int and 0 <= value < most for value in values):
+            raise self.wrong(name)
+        if len(set(values)) < len(values):
             raise self.wrong(name)
         return values
 

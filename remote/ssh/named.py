@@ -20,6 +20,7 @@ def host_of(config: HostConfig) -> Host:
         python=config.python,
         workdir=config.workdir or DEFAULT_WORKDIR,
         cores=config.cores,
+        slots=config.slots,
     )
 
 

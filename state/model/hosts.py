@@ -17,7 +17,8 @@ class HostConfig(Frozen):
 
     `address` is `[user@]host[:port]`; user, port and jumps that it leaves open are ssh_config's to say.
     `python` is the SDK's interpreter there, `workdir` where files are kept there, `cores` the
-    NeuronCores that may be used: what is not set is found out on the host.
+    NeuronCores that may be used: what is not set is found out on the host. `slots` is how many evaluations it
+    is given at a time at most; not set, as many as it has CPUs.
     """
 
     address: str = Field(pattern=r"^[^\s\-][^\s]*$", max_length=300)
@@ -25,6 +26,7 @@ class HostConfig(Frozen):
     python: str | None = Field(default=None, min_length=1, max_length=4096)
     workdir: str | None = Field(default=None, min_length=1, max_length=4096)
     cores: tuple[Annotated[int, Field(ge=0, le=4095)], ...] | None = Field(default=None, min_length=1)
+    slots: int | None = Field(default=None, ge=1, le=1024)
 
     @model_validator(mode="before")
     @classmethod
@@ -41,10 +43,15 @@ class HostConfig(Frozen):
 
 
 class Where(Frozen):
-    """Where a kernel was judged, and what timed it: in words, such as that a simulator stood in."""
+    """Where a kernel was judged, and what timed it: in words, such as that a simulator stood in.
+
+    `compares` is false where hosts timed the same kernel differently then, and nobody could say which was
+    wrong.
+    """
 
     host: str
     device: str
+    compares: bool = True
 
 
 HostEntry = Annotated[HostConfig, WithJsonSchema({"type": "string or table"})]

@@ -6,21 +6,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remote.fleet.drift import deviates, ratios, reference_ms
+from remote.fleet.drift import deviates, ratios, reference_ms, told
 
 ALL = frozenset("abcdef")
 
 
 def test_of_three_or_more_the_median_is_the_measure():
-    assert reference_ms({"a": [1.0], "b": [1.1], "c": [9.0]}) == 1.1
-    found = ratios({"a": [1.0], "b": [1.1], "c": [2.2]}, good=ALL)
+    assert reference_ms({"a": [1.08], "b": [1.1], "c": [9.0]}) == 1.1
+    found = ratios({"a": [1.08], "b": [1.1], "c": [2.2]}, good=ALL)
     assert found["c"] == pytest.approx(2.0)
 
 
-def test_of_two_the_one_that_moved_least_is_the_measure():
-    assert ratios({"a": [1.0, 1.5], "b": [1.2, 1.21]}, good=ALL)["a"] == pytest.approx(1.5 / 1.21)
-    first = ratios({"a": [1.0], "b": [1.2]}, good=ALL)
-    assert (first["a"], first["b"]) == (1.0, pytest.approx(1.2))
+@pytest.mark.parametrize(
+    "readings",
+    [
+        {"a": [1.0, 1.5], "b": [1.2, 1.21]},
+        {"a": [1.0], "b": [1.06]},
+        {"a": [1.0], "b": [1.0], "c": [2.0], "d": [2.0]},
+        {"a": [1.0], "b": [2.0], "c": [3.0]},
+    ],
+)
+def test_without_a_majority_there_is_no_measure(readings):
+    assert reference_ms(readings) is None
+    assert ratios(readings, good=ALL) == {}
+
+
+def test_two_that_agree_are_the_measure():
+    assert ratios({"a": [1.0, 1.5], "b": [1.2, 1.49]}, good=ALL) == {"a": pytest.approx(1.5 / 1.49), "b": 1.0}
+
+
+def test_what_is_told_of_a_disagreement_has_each_ones_own_history():
+    said = told({"a": [1.0, 1.5], "b": [1.2, 1.2]}, ALL & {"a", "b"}, "a")
+    assert "it takes 1.5 ms, 1.50 times its first reading" in said
+    assert "b 1.2 ms, 1.00 times its first reading" in said
 
 
 def test_one_alone_is_compared_with_itself():

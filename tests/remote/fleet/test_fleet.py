@@ -305,3 +305,59 @@ async def test_a_time_from_a_host_that_was_quarantined_meanwhile_is_not_used():
         await job
     assert hot.judged == ["r1s0p0i0"]
     assert [one.judged for one in others].count(["r1s0p0i0"]) == 1
+
+
+async def test_of_two_hosts_that_disagree_none_is_quarantined_and_both_are_marked_until_they_agree():
+    """A host that says from the start that all takes twice as long would else have the honest one's place."""
+    often = replace(QUICK, calibrate_s=0.02, quarantine_s=0.02)
+    honest, lying = FakeMember("a", readings=[1.0, 1.06]), FakeMember("b", readings=[2.0])
+    async with prepared(honest, lying, policy=often) as made:
+        await until(lambda: not any(one.compares for one in made.standings()))
+        assert {one.state for one in made.standings()} == {"up"}
+        assert "b 2 ms, 1.00 times its first reading" in str(stands(made, "a").why)
+        assert stands(made, "a").ratio is None
+        answers = await evaluate(made, *(f"r1s0p{number}i0" for number in range(4)))
+        assert honest.judged
+        assert not any(one.where.compares for one in answers)
+        lying.readings[:] = [1.06]
+        await until(lambda: all(one.compares and one.why is None for one in made.standings()))
+        (answer,) = await evaluate(made, "r1s0p5i0")
+        assert answer.where.compares
+
+
+# --- jails -----------------------------------------------------------------------------------------
+
+MODEL = {"author": "anthropic"}
+
+
+async def test_kernels_of_models_wait_for_a_host_with_a_strong_jail_while_others_use_the_weak_one():
+    weak, strong = FakeMember("a", about(any_author=False, slots=4)), FakeMember("b")
+    strong.gate.clear()
+    async with prepared(weak, strong) as made:
+        first, second = (
+            asyncio.ensure_future(made.evaluate(request(f"r1s0p{number}i0", **MODEL), None))
+            for number in range(2)
+        )
+        await until(lambda: strong.under_way == 1 and made.standings()[0].waiting == 1)
+        await made.evaluate(request("r1s0p2i0"), None)
+        strong.gate.set()
+        await asyncio.gather(first, second)
+    assert (weak.judged, sorted(strong.judged)) == (["r1s0p2i0"], ["r1s0p0i0", "r1s0p1i0"])
+
+
+async def test_where_all_jails_are_weak_one_error_says_which_key_and_how_to_mend_it():
+    patient = replace(QUICK, patience_s=3600)
+    async with prepared(FakeMember("a", about(any_author=False)), policy=patient) as made:
+        async with asyncio.timeout(60):
+            with pytest.raises(InfrastructureError) as caught:
+                await made.evaluate(request(**MODEL), None)
+        assert (caught.value.code, caught.value.retryable) == ("weak_jail", False)
+        assert "install bubblewrap there, or set daemon.allow_weak_jail" in caught.value.message
+        assert stands(made, "a").state == "up"
+
+
+async def test_a_kernel_waits_for_a_strong_jail_that_is_away():
+    weak, strong = FakeMember("a", about(any_author=False)), FakeMember("b", job_failures=[lost()])
+    async with prepared(weak, strong) as made:
+        await made.evaluate(request(**MODEL), None)
+    assert strong.judged == ["r1s0p0i0"]

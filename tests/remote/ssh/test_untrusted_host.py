@@ -8,10 +8,14 @@ from dataclasses import replace
 import pytest
 
 from remote.errors import InfrastructureError
+from remote.fleet.hosts import about
 from remote.hostside.limits import ANSWER_BYTES
+from remote.ssh.errors import HostProtocolError
 from remote.ssh.evaluator import HostEvaluator
-from remote.ssh.job import Reader, read_result
-from state.model import PERSON, Level
+from remote.ssh.facts import read
+from remote.ssh.job import Reader, read_facts, read_result
+from remote.ssh.named import host_of
+from state.model import PERSON, HostConfig, Level
 from tests.support.hostside import LocalJobs
 
 
@@ -75,6 +79,33 @@ async def test_a_host_that_is_wrong_decides_nothing(lie, local, silu, tmp_path):
     with pytest.raises(InfrastructureError) as caught:
         await judged(Tampering(tmp_path / "workdir", answers, files), local, silu)
     assert caught.value.code == code
+
+
+GREETING = {
+    "worker": "w", "hostname": "h", "system": "Linux", "python": "3.11", "boot_id": "b", "cpus": 192,
+    "memory_bytes": 2 << 40, "free_disk_bytes": 8 << 40, "cores": [0, 1], "neuron": True, "walls": [],
+    "workdir": "/w",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "boast",
+    [
+        {"cpus": 1 << 20}, {"cores": list(range(5000))}, {"cores": [1 << 20]}, {"cores": [0, 0]},
+        {"cores": [True]}, {"free_disk_bytes": 1 << 62}, {"memory_bytes": 1 << 62}, {"cpus": True},
+    ],
+)  # fmt: skip
+def test_a_host_that_claims_to_be_more_than_machines_are_is_refused(boast):
+    assert read_facts(GREETING, "a host").cpus == 192
+    with pytest.raises(HostProtocolError, match=next(iter(boast))):
+        read_facts({**GREETING, **boast}, "a host")
+
+
+def test_a_configuration_lowers_what_a_host_is_given():
+    named = host_of(HostConfig(address="a", slots=2))
+    facts = read({"device": "nki_sim", "python": "3.11", "jail": "weak"}, "a")
+    assert about(named, facts, toolchain="t", slots=192).slots == 2
+    assert about(named, facts, toolchain="t", slots=1).slots == 1
 
 
 async def test_where_a_sketch_does_not_tell_the_outputs_come_home(local, silu, tmp_path):
