@@ -58,13 +58,14 @@ def refuse_early(home: Path, command: Steering) -> None:
     """
     if owned(home) or command.run in {run for run, _ in queued_runs(home)}:
         return
-    from daemon.commands import steer
+    from daemon.commands import LIVE, steer
 
     with LogReader.open(home) as reader:
         if command.run not in reader.run_ids():
             raise UnknownRun.among(command.run, reader.run_ids())
-        if not waiting(home):  # what waits may change what is allowed
-            steer(command.run, reader.state(command.run), command)
+        state = reader.state(command.run)
+        if state.status not in LIVE or not waiting(home):  # what waits may change what a live run allows
+            steer(command.run, state, command)
 
 
 def queued_runs(home: Path) -> Iterator[tuple[str, Sent]]:

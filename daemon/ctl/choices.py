@@ -26,7 +26,11 @@ _KEYS = {flag.removeprefix("--"): key for key, flag in FLAGS.items()}
 
 _SEARCH_OPTIONS = (
     click.option(
-        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any key of the configuration."
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Any key of the configuration; `run.` may be left out.",
     ),
     click.option("--target", help="Target device: trn1 or trn2."),
     click.option("--seed", type=int, help="Seed of every random draw."),
@@ -73,8 +77,14 @@ def effective(session: Session, flags: dict[str, Any]) -> Effective:
         daemon.config.ConfigError: a source has faults.
     """
     given = {_KEYS[name]: value for name, value in flags.items() if name in _KEYS and value not in (None, ())}
-    given |= assignments(flags.get("settings", ()), "--set ")
+    given |= assignments(map(_whole, flags.get("settings", ())), "--set ")
     return load(session.home, os.environ, given)
+
+
+def _whole(setting: str) -> str:
+    """Return a setting with its whole key: `run.` may be left out, as it may be for `set` and `fork`."""
+    section = setting.partition("=")[0].partition(".")[0]
+    return setting if section in Config.model_fields else f"run.{setting}"
 
 
 def assignments(settings: Iterable[str], said: str = "") -> dict[str, Any]:

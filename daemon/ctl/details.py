@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from daemon.ctl.paint import STATE_STYLES, style
-from daemon.ctl.words import count, moment, ms, percentage, times, took, usd
+from daemon.ctl.words import count, duration, moment, ms, percentage, times, took, usd
 from daemon.views.hosts import Host
 from daemon.views.overview import DayView, Overview, Provider, RunLine
 from state.model import RESOLUTION_RATIO
@@ -127,4 +127,6 @@ def _host(one: Host) -> str:
 def _day(day: DayView) -> str:
     reserved = f", {usd(day.reserved_usd)} more reserved" if day.reserved_usd else ""
     calls, tokens = count(day.spent_calls, "call"), count(day.spent_tokens, "token")
-    return f"{day.date} (UTC): {usd(day.spent_usd)}{reserved}; {calls}, {tokens}"
+    clocked = [f"runs under way for {duration(day.spent_seconds)}"] if day.spent_seconds else []
+    clocked += [f"{duration(day.spent_device_seconds)} on devices"] if day.spent_device_seconds else []
+    return f"{day.date} (UTC): {usd(day.spent_usd)}{reserved}; {', '.join([calls, tokens, *clocked])}"

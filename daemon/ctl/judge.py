@@ -15,7 +15,7 @@ from daemon.config import Config
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.ctl.choices import configured, read_source
-from daemon.ctl.words import identity, latency, percentage
+from daemon.ctl.words import LEVELS, identity, latency, percentage
 from daemon.errors import NotAnswered
 from daemon.views.run import percent
 from state.errors import BlobMissing
@@ -129,7 +129,9 @@ async def _say_working(seconds: float) -> None:
 
 
 def _verdict(name: str, evaluation: Evaluation, shares: dict[str, float | None]) -> str:
-    lines = [f"{name}: {evaluation.verdict.value} (stage {evaluation.stage})"]
+    correct, level = evaluation.correct, LEVELS[evaluation.level]
+    found = f" on {level}" if correct else f", found in the judge's stage {evaluation.stage}"
+    lines = [f"{name}: {evaluation.verdict.value}{found}"]
     if evaluation.error is not None:
         error = evaluation.error
         where = f" line {error.line}:" if error.line is not None else ""

@@ -144,7 +144,7 @@ def _answered(event: CommandCompleted) -> str:
 
 def _evaluated(event: EvaluationCompleted) -> str:
     found = event.evaluation
-    text = found.verdict.value + (f" at {found.level}" if found.correct else "")
+    text = found.verdict.value + (f" on {LEVELS[found.level]}" if found.correct else "")
     if found.identity is not None:
         text += f", {found.identity.verdict}"
     if found.benchmark is not None:

@@ -184,13 +184,13 @@ def _run_line(run: RunLine) -> str:
         run.id,
         style(run.state.ljust(_STATE_WIDTH), STATE_STYLES.get(run.state)),
         f"{run.round}/{run.rounds}",
-        _number(run.initial_ms, 4),
-        _number(run.best_ms, 4),
+        _number(run.initial_ms, ".4g"),
+        _number(run.best_ms, ".4g"),
         times(run.speedup),
-        _number(run.percent_of_peak, 3),
-        _number(run.percent_of_tight_bound, 3),
+        _number(run.percent_of_peak, ".1f"),
+        _number(run.percent_of_tight_bound, ".1f"),
     )
 
 
-def _number(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}g}"
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

@@ -86,6 +86,8 @@ def resume(
     if row["status"] == RunStatus.CANCELLED:
         raise CommandRefused(f"run {row['run']} is cancelled", code="illegal_state")
     if row["ended"]:
+        onward = typed("fork", row["run"], "--set", "search.rounds=N")
+        click.echo(f"{row['run']} had ended: nothing is left to do; to go on from it: {onward}", err=True)
         return see_through(session, row["run"], None, config, output)
     return see_through(session, row["run"], send(session.home, Resume(run=row["run"])), config, output)
 

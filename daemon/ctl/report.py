@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from dataclasses import asdict
 from itertools import pairwise
@@ -107,11 +108,23 @@ def as_text(tracker: Tracker, kernel_file: Path | None, *, width: int | None = N
     ])  # fmt: skip
 
 
+_HEAD = re.compile(r"\s*(\S+\s{2,}|\d+\.\s|-\s)?")
+"""What a line goes on below the end of: its indentation, with the label or the mark of a list."""
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|ms)(?!\w))")
+
+
 def _wrapped(line: str, width: int) -> str:
-    indent = " " * (len(line) - len(line.lstrip()) + 5)
-    return textwrap.fill(
-        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    """Return a line broken at `width`, but not between a number and its unit."""
+    head = _HEAD.match(line)
+    hang = head.end() + (0 if head[1] else 2) if head else 0
+    text = textwrap.fill(
+        _UNIT.sub("\xa0", line),
+        width,
+        subsequent_indent=" " * hang,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
+    return text.replace("\xa0", " ")
 
 
 def _found(tracker: Tracker, state: RunState, initial: Candidate, best: Candidate) -> list[str]:

@@ -73,12 +73,17 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class DayView:
-    """What calls of all runs took on a day (UTC), and what those under way may take."""
+    """What all runs took on a day (UTC), and what calls under way may take.
+
+    `spent_seconds` are those in which runs were under way, `spent_device_seconds` those on devices.
+    """
 
     date: str
     spent_usd: float
     spent_tokens: int
     spent_calls: int
+    spent_seconds: float
+    spent_device_seconds: float
     reserved_usd: float
 
 
@@ -203,4 +208,13 @@ def _day(system: SystemState) -> DayView | None:
     day = system.day
     if day is None:
         return None
-    return DayView(day.date, day.spent.usd, day.spent.tokens, day.spent.calls, day.reserved.usd)
+    spent = day.spent
+    return DayView(
+        date=day.date,
+        spent_usd=spent.usd,
+        spent_tokens=spent.tokens,
+        spent_calls=spent.calls,
+        spent_seconds=spent.seconds,
+        spent_device_seconds=spent.device_seconds,
+        reserved_usd=day.reserved.usd,
+    )

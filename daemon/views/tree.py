@@ -9,7 +9,7 @@ from typing import Any
 
 from state.events import KernelReverted
 from state.fold import RunState
-from state.model import INITIAL_KEY, Verdict
+from state.model import INITIAL_KEY, EffectKey, Role, Verdict
 from state.reader import LogReader
 
 
@@ -65,7 +65,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """`nodes` are in the order of a drawing: each kernel before those made from it, these as proposed."""
+    """`nodes` are in the order of a drawing: each kernel before those made from it, these by their places."""
 
     run: str
     nodes: tuple[Node, ...]
@@ -81,10 +81,15 @@ def tree(reader: LogReader, run: str) -> Tree:
     reverted = {event.dropped for event in _reverts(reader, run)}
     below: dict[str | None, list[dict[str, Any]]] = {}
     known = {row["candidate"] for row in rows}
-    for row in rows:
+    for row in sorted(rows, key=_place):
         below.setdefault(row["parent"] if row["parent"] in known else None, []).append(row)
     beam = {entry.candidate.id for entry in state.beam}
     return Tree(run, tuple(_node(row, depth, state, beam, reverted) for row, depth in _walk(below)))
+
+
+def _place(row: Mapping[str, Any]) -> EffectKey:
+    """Return where in the search a kernel is from: results arrive in another order each time."""
+    return EffectKey.parse(f"{row['candidate']}.{Role.EXECUTOR}")
 
 
 def _walk(below: Mapping[str | None, list[dict[str, Any]]]) -> Iterator[tuple[dict[str, Any], int]]:

@@ -54,8 +54,9 @@ def told(host: Host, acquaintance: _Refuses) -> Iterator[None]:
             "(or the one given) through"
         ) from error
     except ConnectionRefusedError as error:
+        port = "port 22, or that of ssh_config" if host.port is None else f"port {host.port}"
         raise HostUnreachableError(
-            f"{host.address}: nothing listens on that port; check the port, and that its SSH server runs"
+            f"{host.address}: nothing listens on {port}; check the port, and that its SSH server runs"
         ) from error
     except (asyncssh.Error, OSError) as error:
         raise HostUnreachableError(

@@ -79,6 +79,8 @@ def test_all_faults_of_a_configuration_are_reported_at_once(ctl, home):
 
 
 def test_a_setting_without_a_value(ctl):
+    called = ctl("run", *FAKE, "--set", "serach.beam=3")
+    assert "--set: run.serach.beam: no such key; did you mean run.search.beam?" in called.err
     called = ctl("run", *FAKE, "--set", "run.seed")
     assert called.status == exits.USAGE
     assert "KEY=VALUE" in called.err

@@ -467,6 +467,15 @@ def test_without_an_owner_commands_are_queued(ctl, home, fake_kernel, monkeypatc
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
 
 
+def test_an_ended_run_is_not_steered_whatever_waits(ctl, home, finished, fake_kernel):
+    assert ctl("submit", *FAKE, "--kernel", fake_kernel).status == exits.OK
+    for verb in ("pause", "cancel", "approve"):
+        called = ctl(verb, finished)
+        assert called.status == exits.FAILURE
+        assert f"{verb}: run {finished} is completed" in called.err
+    assert len(waiting(home)) == 1
+
+
 def test_an_owner_that_does_not_answer(ctl, home, finished, monkeypatch):
     monkeypatch.setattr("daemon.ctl.answers.TIMEOUT_SECONDS", 0.01)
     with EventLog.open(home):

@@ -64,7 +64,7 @@ PLAN = Plan(
     [
         (
             EvaluationCompleted(key=f"{PLACE}.evaluator", evaluation=JUDGED, cache_key="0" * 64),
-            "correct at whole, 0.93 ms predicted (0.925 to 1.041), vector-bound",
+            "correct on whole outputs of every seed, 0.93 ms predicted (0.925 to 1.041), vector-bound",
         ),
         (
             EvaluationCompleted(
@@ -72,7 +72,10 @@ PLAN = Plan(
                 evaluation=JUDGED.model_copy(update={"identity": Identity(verdict="proven", elements=8)}),
                 cache_key="0" * 64,
             ),
-            ("correct at whole, proven, 0.93 ms predicted (0.925 to 1.041), vector-bound"),
+            (
+                "correct on whole outputs of every seed, proven, 0.93 ms predicted (0.925 to 1.041), "
+                "vector-bound"
+            ),
         ),
         (
             EvaluationCompleted(
@@ -140,7 +143,10 @@ def test_every_event_of_a_run_is_one_line_of_words(items):
 
 def test_a_line_names_the_candidate_first(items):
     judged = next(item for item in items if item.type == "EvaluationCompleted")
-    assert " EvaluationCompleted r0.b0.p0.k0.f0: correct at one_seed, 2.32 ms predicted" in as_line(judged)
+    assert (
+        " EvaluationCompleted r0.b0.p0.k0.f0: correct on whole outputs of one seed, 2.32 ms predicted"
+        in as_line(judged)
+    )
     started = next(item for item in items if item.type == "EvaluationStarted")
     assert as_line(started).endswith(" EvaluationStarted r0.b0.p0.k0.f0")
 

@@ -18,7 +18,7 @@ from daemon.views.overview import DayView, Overview, overview
 from daemon.views.process import Process, process
 from state import board
 from state.board import HostStanding
-from state.events import BreakerOpened, DayReserved
+from state.events import BreakerOpened, DayReserved, DaySettled
 from state.log import EventLog
 from state.model import SYSTEM_STREAM, Amount, ErrorInfo
 from state.reader import LogReader
@@ -80,10 +80,26 @@ def test_an_endpoint_that_is_left_alone_says_why(asking):
 
 
 def test_the_days_budget_is_told(asking):
-    assert seen(asking).day == DayView("2030-01-02", 0.0, 0, 0, 2.0)
+    assert seen(asking).day == DayView(
+        date="2030-01-02",
+        spent_usd=0.0,
+        spent_tokens=0,
+        spent_calls=0,
+        spent_seconds=0.0,
+        spent_device_seconds=0.0,
+        reserved_usd=2.0,
+    )
     assert "2030-01-02 (UTC): $0.00, $2.00 more reserved; 0 calls, 0 tokens" in "\n".join(
         standing(seen(asking))
     )
+
+
+def test_the_days_time_is_told_once_there_was_some(asking):
+    with EventLog.open(asking) as log:
+        took = Amount(seconds=3725.0, device_seconds=61.0)
+        log.append_now([NewEvent(SYSTEM_STREAM, DaySettled(call="c", amount=took))])
+    told = "\n".join(standing(seen(asking)))
+    assert "0 calls, 0 tokens, runs under way for 1:02:05, 1:01 on devices" in told
 
 
 def test_hosts_are_told_while_somebody_uses_them(asking):
