@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from state.events import (
     CallCompleted,
@@ -194,3 +195,25 @@ def fork(log: EventLog, child: str, parent: str, at: int) -> None:
     with LogReader.open(log.home) as reader:
         digest = reader.hash_at(parent, at)
     log.append_now([NewEvent(child, RunForked(parent=parent, parent_seq=at, parent_hash=digest))])
+
+
+TRICKS = (
+    "\u202e\u2066\x1b[31;1m\x1b]0;owned\x07 | `x` *b* [l](http://evil.test) ![i](http://evil.test/i.png)"
+    " @somebody"
+)
+"""What turns text around, colours a terminal or names its window, and what Markdown would read as markup."""
+
+_WORDS = frozenset({"title", "lesson", "summary", "note", "message", "host", "device", "site"})
+
+
+def spoilt(events: Sequence[Event]) -> list[Event]:
+    """Return events in which all that models, people and hosts say means to do harm."""
+    return [type(event).model_validate(_spoilt(event.model_dump(mode="json"))) for event in events]
+
+
+def _spoilt(value: Any, name: str = "") -> Any:
+    if isinstance(value, dict):
+        return {key: _spoilt(item, key) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_spoilt(item, name) for item in value]
+    return f"{value} {HOSTILE}{TRICKS}" if name in _WORDS and isinstance(value, str) and value else value

@@ -114,7 +114,7 @@ export class Control {
       fill(said, told(answer, this.run));
     } catch (error) {
       said.classList.add("bad");
-      said.textContent = `Refused: ${error.message}${error.hint ? ` (${error.hint})` : ""}`;
+      fill(said, `Refused: ${error.message}${error.hint ? ` (${error.hint})` : ""}`);
     } finally {
       button.disabled = false;
     }

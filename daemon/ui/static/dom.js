@@ -1,6 +1,13 @@
 // Making elements. Text is only ever set as text: nothing that a kernel or a model wrote becomes markup.
 
 const SVG = "http://www.w3.org/2000/svg";
+const HIDDEN = /[\p{C}\p{Zl}\p{Zp}]/gu;
+const SPOKEN = new Set(["title", "aria-label", "aria-valuetext"]);
+
+/** A text in which what nobody sees is written as its code: marks of direction let a line read as another. */
+export function visible(text) {
+  return String(text).replace(HIDDEN, (mark) => (mark === "\n" || mark === "\t" ? mark : `\\u${mark.codePointAt(0).toString(16).padStart(4, "0")}`));
+}
 
 function put(node, name, value) {
   if (value === null || value === undefined || value === false) return;
@@ -9,14 +16,14 @@ function put(node, name, value) {
   } else if (typeof value === "function") {
     node.addEventListener(name, value);
   } else {
-    node.setAttribute(name, value === true ? "" : String(value));
+    node.setAttribute(name, value === true ? "" : SPOKEN.has(name) ? visible(value) : String(value));
   }
 }
 
 function add(node, children) {
   for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false || child === "") continue;
-    node.append(child instanceof Node ? child : document.createTextNode(String(child)));
+    node.append(child instanceof Node ? child : document.createTextNode(visible(child)));
   }
   return node;
 }

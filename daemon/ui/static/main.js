@@ -49,7 +49,7 @@ function trouble(error) {
     return;
   }
   if (error.name === "AbortError") return;
-  node.textContent = error instanceof Refused ? `${error.message}${error.hint ? ` (${error.hint})` : ""}` : `The server cannot be reached: ${error.message}`;
+  fill(node, error instanceof Refused ? `${error.message}${error.hint ? ` (${error.hint})` : ""}` : `The server cannot be reached: ${error.message}`);
   node.hidden = false;
 }
 
@@ -65,7 +65,7 @@ async function guarded(work) {
 async function refreshHome() {
   home = await get(["home"]);
   const { daemon } = home.overview;
-  at("owner").textContent = daemon.state === "running" ? `${daemon.home}, driven by ${daemon.kind} since ${when(daemon.since)}` : `${daemon.home}, driven by nobody`;
+  fill(at("owner"), `${daemon.home}, driven by ${daemon.state === "running" ? `${daemon.kind} since ${when(daemon.since)}` : "nobody"}`);
   showRuns(at("runs"), home, shown?.parts[0]);
   showNow(at("now"), home);
   const line = home.overview.runs.find((run) => run.id === view?.run);

@@ -1,6 +1,6 @@
 // Latency over candidates, on a canvas: tens of thousands of points, the best so far, the beam, the bounds.
 
-import { h } from "./dom.js";
+import { h, visible } from "./dom.js";
 import { competes } from "./series.js";
 import { fate, ms, number, times } from "./text.js";
 
@@ -315,6 +315,6 @@ export class Plot {
       row.candidate, row.latency_ms === null ? null : `${ms(row.latency_ms)}${kind}`,
       gain === null ? null : `${times(gain)} over its parent`, fate(row), row.title,
     ];
-    this.said.textContent = parts.filter(Boolean).join(", ");
+    this.said.textContent = visible(parts.filter(Boolean).join(", "));
   }
 }

@@ -54,9 +54,9 @@ def test_colours_can_be_declined(monkeypatch, name, value):
 
 
 def on_a_terminal(home: Path, *arguments: str, **env: str) -> str:
-    """Return what a command writes to a terminal of 200 lines."""
+    """Return what a command writes to a terminal that is high enough for all of it."""
     ours, theirs = pty.openpty()
-    usual = {"PATH": "/usr/bin:/bin", "TERM": "xterm", "COLUMNS": "100", "LINES": "200"}
+    usual = {"PATH": "/usr/bin:/bin", "TERM": "xterm", "COLUMNS": "100", "LINES": "9000"}
     with subprocess.Popen(
         [PROGRAM, "--home", str(home), *arguments], stdin=theirs, stdout=theirs, stderr=theirs,
         env=usual | env,

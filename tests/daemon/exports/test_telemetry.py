@@ -71,6 +71,32 @@ def test_questions_follow_the_genai_conventions(ctl, asked):
     assert failed == {"server", "lost"}
 
 
+def test_names_are_those_of_the_conventions(ctl, asked, worded):
+    """As the package of the conventions has them, with the operation and the kinds of tokens."""
+    known = pytest.importorskip("opentelemetry.semconv._incubating.attributes.gen_ai_attributes")
+    measured = pytest.importorskip("opentelemetry.semconv._incubating.metrics.gen_ai_metrics")
+    names = {value for value in vars(known).values() if isinstance(value, str)}
+    operations, kinds = (
+        {one.value for one in values}
+        for values in (known.GenAiOperationNameValues, known.GenAiTokenTypeValues)
+    )
+    for run in (asked, worded):
+        _, got = sent(ctl, run, "--prompts")
+        told = [attributes(one) for one in got.spans]
+        used = {name for one in told for name in one if name.startswith("gen_ai.")}
+        assert len(used) > 5
+        assert used <= names
+        assert {one[CALL] for one in told if CALL in one} <= operations
+        assert {
+            attributes(one)["gen_ai.token.type"] for one in got.points["gen_ai.client.token.usage"]
+        } <= kinds
+        metrics = {name for name in got.points if name.startswith("gen_ai.")}
+        assert metrics == {
+            measured.GEN_AI_CLIENT_TOKEN_USAGE,
+            measured.GEN_AI_CLIENT_OPERATION_DURATION,
+        }
+
+
 def test_metrics_count_tokens_time_cost_and_verdicts(ctl, asked):
     _, got = sent(ctl, asked)
     points = got.points
