@@ -54,6 +54,7 @@ def judged(key: EffectKey, cache_key: str, answer: EvaluationAnswer) -> Outcome:
         stage_ms=dict(answer.stage_ms),
         predicted_ms=answer.predicted_ms,
         where=answer.where,
+        device_seconds=answer.device_seconds,
     )
     profile = profile_of(key, answer.evaluation, answer.artefacts.__getitem__)
     return Outcome((*profile, completed), tuple(answer.artefacts.values()))

@@ -40,13 +40,17 @@ LEVELS: Mapping[Level, int | None] = {Level.SLICES: 0, Level.ONE_SEED: 1, Level.
 
 @dataclass
 class Run:
-    """One evaluation under way; its `level` rises when the kernel is too good."""
+    """One evaluation under way; its `level` rises when the kernel is too good.
+
+    `device_s` is what it took of a device, as far as whoever runs it knows.
+    """
 
     request: EvaluationRequest
     problem: Problem
     source: bytes
     level: Level
     stage_ms: dict[str, float] = field(default_factory=dict)
+    device_s: float | None = None
 
     @asynccontextmanager
     async def at(self, stage: str) -> AsyncIterator[None]:
@@ -183,4 +187,6 @@ def answered(run: Run, outcome: Outcome, toolchain: str) -> EvaluationAnswer:
         level=run.level,
     )
     artefacts = {} if profile is None else {digest_of(profile): profile}
-    return EvaluationAnswer(evaluation=evaluation, artefacts=artefacts, stage_ms=run.stage_ms)
+    return EvaluationAnswer(
+        evaluation=evaluation, artefacts=artefacts, stage_ms=run.stage_ms, device_seconds=run.device_s
+    )

@@ -25,7 +25,8 @@ class EvaluationAnswer:
 
     The evaluation is the same every time; the times are not, so they are no part of it. `predicted_ms` is
     what a pre-filter predicted before it let the kernel through, or held it back; `where` is the host that
-    judged, None where this machine did.
+    judged, None where this machine did. `device_seconds` is what it took of a device, nothing where a
+    simulator stood in for one; None where the evaluator does not say.
     """
 
     evaluation: Evaluation
@@ -33,6 +34,7 @@ class EvaluationAnswer:
     stage_ms: Mapping[str, float]
     predicted_ms: float | None = None
     where: Where | None = None
+    device_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

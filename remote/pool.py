@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from remote import framing
 from remote.errors import InfrastructureError, NoTimelineError
-from remote.judge.job import Draws, Forecasts, Job, Outcome, Reply, Ruled, Texts, Timed
+from remote.judge.job import Draws, Forecasts, Job, Matches, Outcome, Reply, Ruled, Texts, Timed
 from remote.processes import end, start
 from state.model import Predicted
 
@@ -103,6 +103,16 @@ class WorkerPool:
         assert answer.digests is not None
         return answer.digests
 
+    async def matches(self, job: Matches) -> tuple[tuple[str, ...], ...]:
+        """Have a worker look for a pattern in texts; return what it found in each.
+
+        Raises:
+            InfrastructureError: pattern_too_slow; worker_deadline, worker_died, worker_failed.
+        """
+        answer = await self._ask(job, b"")
+        assert answer.matches is not None
+        return answer.matches
+
     async def time(self, job: Timed, reply: bytes) -> bytes:
         """Have a worker say when each instruction of a tracer's program would run: Chrome trace events.
 
@@ -121,7 +131,9 @@ class WorkerPool:
         assert answer.forecasts is not None
         return answer.forecasts
 
-    async def _ask(self, job: Job | Forecasts | Texts | Timed | Ruled | Draws, payload: bytes) -> Reply:
+    async def _ask(
+        self, job: Job | Forecasts | Texts | Timed | Ruled | Draws | Matches, payload: bytes
+    ) -> Reply:
         async with self._worker() as process:
             try:
                 async with asyncio.timeout(self.limits.wall_s):

@@ -16,7 +16,8 @@ from pydantic import TypeAdapter
 from remote import framing
 from remote.judge.drawn import InputCache, digests
 from remote.judge.forecasts import forecasts, readings
-from remote.judge.job import Draws, Forecasts, Job, Reply, Ruled, Texts, Timed
+from remote.judge.job import Draws, Forecasts, Job, Matches, Reply, Ruled, Texts, Timed
+from remote.judge.matching import TooSlowError, matches
 from remote.judge.numerics import BadReferenceError
 from remote.judge.program import judge, refusal
 from remote.judge.returned import BadPiecesError, UnsureError
@@ -31,8 +32,8 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
 
 
-_JOB: TypeAdapter[Job | Forecasts | Texts | Timed | Ruled | Draws] = TypeAdapter(
-    Job | Forecasts | Texts | Timed | Ruled | Draws
+_JOB: TypeAdapter[Job | Forecasts | Texts | Timed | Ruled | Draws | Matches] = TypeAdapter(
+    Job | Forecasts | Texts | Timed | Ruled | Draws | Matches
 )
 
 
@@ -50,9 +51,13 @@ def answer(header: bytes, payload: bytes, inputs: InputCache) -> Reply:
             return Reply(outcome=refusal(job, payload, inputs))
         if isinstance(job, Draws):
             return Reply(digests=digests(job))
+        if isinstance(job, Matches):
+            return Reply(matches=matches(job))
         return Reply(outcome=judge(job, payload, inputs))
     except UnsureError as error:
         return Reply(unsure=error.places)
+    except TooSlowError as error:
+        return Reply(failure=ErrorInfo(code="pattern_too_slow", message=str(error)))
     except BadPiecesError as error:
         return Reply(failure=ErrorInfo(code="bad_pieces", message=str(error)))
     except BadReferenceError as error:

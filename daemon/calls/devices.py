@@ -50,6 +50,8 @@ class Use:
         """Return the seconds: what was predicted took none, and what has no verdict all that passed."""
         if isinstance(event, EvaluationFailed):
             return self._elapsed()
+        if event.device_seconds is not None:
+            return seconds(min(self._most(), event.device_seconds))
         timed = event.evaluation.benchmark
         if timed is not None and timed.predicted:
             return 0.0

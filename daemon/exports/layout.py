@@ -17,6 +17,7 @@ from typing import Any
 from agent_core.sequences import operators, setting
 from daemon import rewrites
 from daemon.profiles import counters_of
+from daemon.quotable import quotable
 from daemon.views.path import Improvement, Path, path_of
 from state.errors import BlobMissing
 from state.fold import RunState
@@ -75,7 +76,7 @@ def _experiments(reader: LogReader, run: str, path: Path) -> Iterator[dict[str, 
             "latency_ms": latency_ms or 0.0,
             "score": score,
             "plan": (row["title"] or row["note"] or "")[:_PLAN],
-            "error": (row["error_message"] or "")[:_ERROR],
+            "error": (quotable(row) or row["error_code"] or "")[:_ERROR],
             "profile": _profile(reader, row["profile"]),
             "candidate": row["candidate"],
             "parent": row["parent"],

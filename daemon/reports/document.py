@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
 
+from daemon.quotable import quotable
 from daemon.reports.reproduction import NOTHING, Reproduction, changed_settings, reproduction
 from daemon.stats import figures
 from daemon.stats.facts import FactsWalk
@@ -331,8 +332,7 @@ def _failures(rows: Sequence[Json]) -> Iterable[Failure]:
         if row["error_code"] is not None and row["verdict"] != "correct":
             groups[row["error_code"], row["stage"] or "proposal"].append(row)
     for (code, stage), failed in sorted(groups.items(), key=lambda pair: (-len(pair[1]), pair[0])):
-        told = [row["error_message"] for row in failed if row["verdict"] is not None]  # others name machines
-        messages = list(dict.fromkeys(map(str, told)))
+        messages = list(dict.fromkeys(filter(None, map(quotable, failed))))
         techniques = sorted({row["technique"] for row in failed if row["technique"]})
         yield Failure(code, stage, len(failed), tuple(techniques), tuple(messages[:EXAMPLES]))
 

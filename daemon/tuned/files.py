@@ -19,6 +19,7 @@ from agent_core.knobs.narrowing import default
 from agent_core.knobs.tuning.history import TECHNIQUE
 from agent_core.knobs.tuning.points import graphs_of, parsed
 from agent_core.knobs.tuning.problem import baseline
+from daemon.quotable import quoted
 from daemon.tuned.figures import Scale
 from daemon.tuned.gather import Gathered, Kernel
 from state.model import canonical_json
@@ -175,14 +176,15 @@ def _log(kernel: Kernel) -> str:
     """What the judge said, line by line."""
     lines = [f"kernel {kernel.id} by {kernel.author}"]
     if kernel.error is not None:
-        lines.append(f"not judged: {kernel.error.code}: {kernel.error.message}")
+        lines.append(f"not judged: {kernel.error.code}")
     for judged in (kernel.evaluation, kernel.refuted):
         if judged is None:
             continue
         lines.append(f"{judged.verdict.value} (stage {judged.stage}), compared: {judged.level.value}")
         if judged.error is not None:
             where = f" line {judged.error.line}" if judged.error.line is not None else ""
-            lines.append(f"  {judged.error.code}{where}: {judged.error.message}")
+            said = quoted(judged.stage, judged.error.code, judged.error.message)
+            lines.append(f"  {judged.error.code}{where}{': ' if said else ''}{said}")
         lines += [f"  seed {seed}: relative L2 error {error:.3g}" for seed, error in judged.rel_l2.items()]
         if judged.identity is not None:
             lines.append(f"  formula {judged.identity.verdict} {judged.identity.reason}".rstrip())

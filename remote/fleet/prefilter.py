@@ -95,12 +95,14 @@ class Prefiltered:
         found = looked.evaluation
         stage_ms = {f"{PREFILTER_STAGE}{stage}": took for stage, took in looked.stage_ms.items()}
         if found.verdict in FINAL:
-            return replace(looked, evaluation=self._stamped(found), stage_ms=stage_ms)
+            judged = self._stamped(found)
+            return replace(looked, evaluation=judged, stage_ms=stage_ms, device_seconds=0.0)
         predicted_ms = found.benchmark.latency_ms if found.correct and found.benchmark else None
         if predicted_ms is not None:
             why = self._held_back(request, found.code, predicted_ms)
             if why is not None:
-                return EvaluationAnswer(self._kept_back(found, why), {}, stage_ms, predicted_ms)
+                kept = self._kept_back(found, why)
+                return EvaluationAnswer(kept, {}, stage_ms, predicted_ms, device_seconds=0.0)
         answer = await self._then.evaluate(request, blobs)
         return replace(answer, stage_ms={**stage_ms, **answer.stage_ms}, predicted_ms=predicted_ms)
 

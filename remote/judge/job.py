@@ -109,6 +109,14 @@ class Draws(Frozen):
     sets: tuple[str, ...]
 
 
+class Matches(Frozen):
+    """A job of another kind: what a user's pattern finds in texts of a host, up to `most` each."""
+
+    pattern: str
+    texts: tuple[str, ...]
+    most: int
+
+
 class Outcome(Frozen):
     """A verdict on a program; `profile` is the text of the profile's blob."""
 
@@ -136,4 +144,5 @@ class Reply(Frozen):
     timeline: str | None = None
     rejected: ErrorInfo | None = None
     digests: dict[str, tuple[str, ...]] | None = None
+    matches: tuple[tuple[str, ...], ...] | None = None
     failure: ErrorInfo | None = None

@@ -138,6 +138,7 @@ class HostEvaluator:
         run = Run(request, read_problem(blobs, request.problem), source, request.level)
         check_request(run)
         await self.prepare()
+        run.device_s = 0.0
         refused = lint(source)
         if refused is None:
             self._admit(request.author)
@@ -226,6 +227,7 @@ class HostEvaluator:
             verdict, found = fault(error.told)
             return Outcome(verdict=verdict, stage=error.step, error=found)
         finally:
+            run.device_s = steps.device_s
             await steps.done()
 
     async def _compared(self, run: Run, steps: Steps, compiled: Compiled) -> Outcome:
@@ -244,7 +246,7 @@ class HostEvaluator:
             return outcome
         async with run.at("score"):
             try:
-                found = await score.scored(steps, run, config)
+                found = await score.scored(steps, run, config, self._local.workers)
             except score.ScoreError as error:
                 return score.failed(error)
         if config.use == "gate":

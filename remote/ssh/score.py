@@ -16,12 +16,14 @@ from typing import Any
 
 from remote.asked import Run, rejection
 from remote.errors import InfrastructureError
-from remote.judge.job import Outcome
+from remote.judge.job import Matches, Outcome
+from remote.pool import WorkerPool
 from remote.ssh.errors import HostProtocolError
 from remote.ssh.steps import SHORT_S, Steps
 from state.model import Benchmark, ScoreConfig, Verdict
 
 _MOST_SAMPLES = 10_000
+_OUTPUT_CHARS = 64 << 10
 _MOST = 1e100  # ratios of such numbers are numbers
 _PERCENTILES = (50, 90, 99)
 
@@ -78,7 +80,7 @@ def percentiles(samples: Sequence[float]) -> dict[str, float]:
     return {f"p{percent}": cuts[percent - 1] for percent in _PERCENTILES}
 
 
-async def scored(steps: Steps, run: Run, config: ScoreConfig) -> Score:
+async def scored(steps: Steps, run: Run, config: ScoreConfig, workers: WorkerPool) -> Score:
     """Have the command run on the host for a candidate and, in turns, for the problem's first kernel.
 
     Raises:
@@ -101,20 +103,20 @@ async def scored(steps: Steps, run: Run, config: ScoreConfig) -> Score:
     ):
         raise HostProtocolError(f"{steps.address}: step score has not the runs of two kernels")
     try:
-        baseline = samples_of(told[1], config)
+        baseline = await samples_of(told[1], config, workers)
     except ScoreError as error:
         text = f"{steps.address}: the score's command does not work with the problem's own kernel: {error}"
         raise InfrastructureError("score_command", text, retryable=False) from error
-    return Score(samples_of(told[0], config), baseline, config.better)
+    return Score(await samples_of(told[0], config, workers), baseline, config.better)
 
 
-def samples_of(runs: Sequence[Any], config: ScoreConfig) -> tuple[float, ...]:
+async def samples_of(runs: Sequence[Any], config: ScoreConfig, workers: WorkerPool) -> tuple[float, ...]:
     """Return the metric's samples in the command's runs.
 
     Raises:
         ScoreError: a run failed, or told no positive number.
     """
-    found: list[float] = []
+    outputs: list[str] = []
     for run in runs:
         fields = run if isinstance(run, Mapping) else {}
         if fields.get("status") is None:
@@ -122,7 +124,12 @@ def samples_of(runs: Sequence[Any], config: ScoreConfig) -> tuple[float, ...]:
         if fields["status"] != 0:
             last = (str(fields.get("errors")).strip().splitlines() or ["it printed no error"])[-1]
             raise ScoreError(f"the command ended with status {fields['status']}: {last[:300]}")
-        found += _numbers(fields, config)
+        outputs.append(str(fields.get("output"))[-_OUTPUT_CHARS:])
+    if config.pattern is None:
+        numbers = (_numbers(run, output, config) for run, output in zip(runs, outputs, strict=True))
+        found = [number for each in numbers for number in each]
+    else:
+        found = await _matched(config.pattern, outputs, workers)
     if not all(1 / _MOST < value < _MOST for value in found):
         raise ScoreError("the command told a number that is not positive, or no measurement")
     return tuple(found[:_MOST_SAMPLES])
@@ -159,14 +166,25 @@ def failed(error: ScoreError) -> Outcome:
     return rejection(Verdict.RUNTIME_ERROR, "score", "score_failed", str(error))
 
 
-def _numbers(fields: Mapping[str, Any], config: ScoreConfig) -> list[float]:
-    """The metric in one run's output."""
-    output = str(fields.get("output"))
-    if config.pattern is not None:
-        found = [match for match in re.findall(config.pattern, output) if match]
-        if not found:
-            raise ScoreError(f"nothing in its output matches {config.pattern!r}")
-        return [_number(text) for text in found[:_MOST_SAMPLES]]
+async def _matched(pattern: str, outputs: Sequence[str], workers: WorkerPool) -> list[float]:
+    """The metric in runs' outputs by a pattern: in a process of its own, since it may take for ever.
+
+    Raises:
+        ScoreError: it does, or there is none.
+    """
+    try:
+        told = await workers.matches(Matches(pattern=pattern, texts=tuple(outputs), most=_MOST_SAMPLES))
+    except InfrastructureError as error:
+        if error.code != "pattern_too_slow":
+            raise
+        raise ScoreError(f"its output cannot be searched for {pattern!r}: {error.message}") from error
+    if not all(told):
+        raise ScoreError(f"nothing in its output matches {pattern!r}")
+    return [_number(text) for found in told for text in found]
+
+
+def _numbers(fields: Mapping[str, Any], output: str, config: ScoreConfig) -> list[float]:
+    """The metric in one run's output, or its time."""
     if config.json_path is not None:
         value = _at(_last_json(output), config.json_path)
         return [_number(item) for item in (value if isinstance(value, list) else [value])[:_MOST_SAMPLES]]

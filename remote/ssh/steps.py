@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,6 +22,9 @@ from state.model import canonical_json
 
 SHORT_S, LONG_S = 300.0, 3600.0
 """Deadlines of steps, from their turn on: of those that look, and of those that compute."""
+
+STAND_IN = "nki_sim"
+"""The device of hosts that have none."""
 
 DEVICE_S = 600.0
 """The deadline of what runs on a device: kernels take milliseconds, and one that hangs takes its core."""
@@ -100,7 +104,8 @@ class Compiled:
 class Steps:
     """Steps asked for together: one evaluation's. `done` puts away what they left.
 
-    `weak_jail`: whether a weak jail may hold the kernel.
+    `weak_jail`: whether a weak jail may hold the kernel. `device_s`: how long they had a core of a device, by
+    the host's account, and no longer than was waited for it here.
     """
 
     jobs: JobsLike
@@ -110,6 +115,7 @@ class Steps:
     nonce: str = field(default_factory=lambda: uuid.uuid4().hex)
     keys: list[str] = field(default_factory=list)
     sent: bool = False
+    device_s: float = 0.0
 
     @property
     def strength(self) -> str:
@@ -134,7 +140,10 @@ class Steps:
             key=hashlib.sha256(told).hexdigest(), step=step, payload=asked, inputs=inputs, cores=cores,
             prefer=prefer, deadline_s=deadline_s,
         )  # fmt: skip
+        began = time.monotonic()
         result = await self._run(spec, {item.digest: item.data for item in sent})
+        if cores and self.device != STAND_IN:
+            self.device_s += min(result.ran_s, time.monotonic() - began)
         if result.status != "done":
             raise StepEndedError(step, self.address, result)
         if not isinstance(result.answer, Mapping):
@@ -172,7 +181,7 @@ class Steps:
             await together([self.jobs.forget(key) for key in keys])
 
     def archives(self) -> tuple[Archive, ...]:
-        return (shipped.judge(), shipped.simulator()) if self.device == "nki_sim" else (shipped.judge(),)
+        return (shipped.judge(), shipped.simulator()) if self.device == STAND_IN else (shipped.judge(),)
 
 
 def artefact_key(steps: Steps, *parts: str) -> str:

@@ -6,8 +6,10 @@ each array's bytes, for home to compare with its own, and NumPy's version, on wh
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from remote.hostside.steps.task import Task
 
 MAX_BYTES = 64 << 30
 _DIGESTS = "digests.json"
+_SEEN = "seen.json"
 
 
 class Spec:
@@ -64,7 +67,9 @@ def drawn(task: Task, spec: Spec, name: str) -> Path:
     shelves, key = shelf(task), "%s-%s" % (task.payload["key"], name)
     found = shelves.find(key)
     if found is not None:
-        return found
+        if _as_drawn(found, spec):
+            return found
+        shelves.drop(key)
     import numpy as np
 
     from remote.judge import suite
@@ -75,7 +80,43 @@ def drawn(task: Task, spec: Spec, name: str) -> Path:
             np.save(draft / ("%d.npy" % number), array, allow_pickle=False)
             digests.append(hashlib.sha256(array.tobytes()).hexdigest())
         (draft / _DIGESTS).write_text(json.dumps(digests), encoding="utf-8")
+        _note(draft, spec)
     return shelves.put(key, draft)
+
+
+def _as_drawn(folder: Path, spec: Spec) -> bool:
+    """Whether a set's files are what was drawn: not touched since that was seen, or of the same digests."""
+    try:
+        stamps = _stamps(folder, spec)
+        with contextlib.suppress(OSError, ValueError):
+            if json.loads((folder / _SEEN).read_text(encoding="utf-8")) == stamps:
+                return True
+        told = json.loads((folder / _DIGESTS).read_text(encoding="utf-8"))
+        if [_digest(array) for array in load(folder, spec)] != told:
+            return False
+        _note(folder, spec)
+    except (OSError, ValueError, TypeError, EOFError):
+        return False
+    return True
+
+
+def _stamps(folder: Path, spec: Spec) -> list[list[int]]:
+    """What changes with a file: its place on the disk, its size, and when the system last saw it change."""
+    names = [_DIGESTS, *("%d.npy" % number for number in range(len(spec.inputs)))]
+    found = [(folder / name).lstat() for name in names]
+    return [[one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns] for one in found]
+
+
+def _note(folder: Path, spec: Spec) -> None:
+    part = folder / ("%s.%d" % (_SEEN, os.getpid()))
+    part.write_text(json.dumps(_stamps(folder, spec)), encoding="utf-8")
+    part.replace(folder / _SEEN)
+
+
+def _digest(array: Any) -> str:
+    import numpy as np
+
+    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8)).hexdigest()
 
 
 def load(folder: Path, spec: Spec) -> list[Any]:

@@ -57,6 +57,10 @@ class Shelf:
         self._bound(path)
         return path
 
+    def drop(self, key: str) -> None:
+        """Throw away what is under a key."""
+        shutil.rmtree(self._path(key), ignore_errors=True)
+
     def _path(self, key: str) -> Path:
         if not _KEY.fullmatch(key):
             raise ValueError("%r is no key of a shelf" % key[:80])

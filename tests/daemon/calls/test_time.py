@@ -322,3 +322,17 @@ async def test_an_owner_holds_time_while_it_works_and_settles_it_as_it_leaves(ev
     kinds = [type(one) for one in of(event_log, SYSTEM_STREAM, DayReserved, DaySettled)]
     assert kinds[0] is DayReserved
     assert kinds[-1] is DaySettled
+
+
+async def test_a_kernel_that_is_wrong_on_a_stand_in_takes_no_device(event_log):
+    """Its verdict has no time that would say that it is a prediction, so the evaluator says what it used."""
+
+    class StandIn(Measuring):
+        async def evaluate(self, request, blobs, /) -> EvaluationAnswer:
+            return replace(await super().evaluate(request, blobs), device_seconds=0.0)
+
+    daemon = models.daemon_config(day_device_seconds=35.0)
+    run = await carried(event_log, StandIn(), {}, daemon)
+    assert event_log.state(run).stop is StopReason.ROUNDS
+    assert event_log.state(run).device_seconds == 0.0
+    assert device_day(event_log) == (0.0, 0.0)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 
 import pytest
 
 from daemon.reports.reproduction import changed_settings
 from daemon.views import as_json
 from remote.errors import InfrastructureError
-from state.model import RunConfig
+from state.model import ErrorInfo, RunConfig, Verdict
 from state.reader import LogReader
 from tests.daemon import fakes
 from tests.daemon.fakes import FAKE
@@ -56,23 +57,38 @@ def test_a_run_that_has_just_begun_can_be_reported_on(ctl, home, tmp_path):
     assert "no correct kernel" in (tmp_path / "r.html").read_text()
 
 
-def test_what_machines_are_called_is_in_no_report(ctl, home, monkeypatch):
-    """A host's and a provider's troubles name them: a report has the code of the trouble, and no more."""
+def test_what_machines_are_called_is_in_no_report_and_no_export(ctl, home, monkeypatch, tmp_path):
+    """A host's and a provider's troubles name them, and so may what a host prints: only codes leave."""
     secret = "ubuntu@10.0.0.7"
     run = fakes.submit(home)
     judging = fakes.FakeEvaluator()
     real = judging.evaluate
+    asked: set[str] = set()
+    printed = ErrorInfo(code="vendor_compiler", message=f"/home/{secret}/kernel.py: cannot be lowered")
 
     async def fails(request, blobs, /):
-        if request.candidate.startswith("r1"):
+        asked.add(request.candidate)
+        if request.candidate.startswith("r1") and len(asked) % 2:
             raise InfrastructureError("host_unreachable", f"{secret} does not answer", retryable=False)
-        return await real(request, blobs)
+        answer = await real(request, blobs)
+        if request.candidate.startswith("r1"):
+            said = {"verdict": Verdict.COMPILE_ERROR, "stage": "compile", "error": printed, "benchmark": None}
+            return replace(answer, evaluation=answer.evaluation.model_copy(update=said))
+        return answer
 
     monkeypatch.setattr(judging, "evaluate", fails)
     fakes.finish(home, run, workers=fakes.fake_workers(judging))
     told = ctl("report", run, "--json")
     assert "host_unreachable" in told.out
     assert secret not in told.out + ctl("report", run).out
+    called = ctl("export", run, "--layout", "nki-kernel-agent", "-o", tmp_path / "out")
+    assert called.status == 0, called.err
+    left = (tmp_path / "out" / "experiments.jsonl").read_text()
+    assert {"host_unreachable", "vendor_compiler"} <= {
+        json.loads(line)["error"] for line in left.splitlines()
+    }
+    written = [path.read_text() for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert not any(secret in text for text in written)
 
 
 def test_a_run_whose_problem_cannot_be_read_has_a_report_and_files(ctl, home, tmp_path):

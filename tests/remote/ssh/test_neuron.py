@@ -115,6 +115,8 @@ async def test_a_right_kernel_is_measured_and_profiled(evaluator, jobs, silu):
     assert profile["tool"] == "neuron-explorer"
     assert profile["counters"]["hbm_read_bytes"] == 50331648
     assert [job.step for job in jobs.asked if job.cores] == ["execute", "benchmark", "profile"]
+    assert answer.device_seconds
+    assert answer.device_seconds < sum(answer.stage_ms.values()) / 1000
 
 
 async def test_a_child_is_measured_in_turns_with_its_parent(evaluator, jobs, silu):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections.abc import AsyncIterator
 
 import pytest
 from pydantic import ValidationError
 
 import seeds
 from remote.errors import InfrastructureError
+from remote.pool import WorkerLimits, WorkerPool
 from remote.registry import Wanted, create
 from remote.ssh.evaluator import HostEvaluator
 from remote.ssh.score import Score, ScoreError, percentiles, samples_of
@@ -17,6 +20,13 @@ from tests.remote.conftest import Bench
 from tests.support.hostside import LocalJobs
 
 COMMAND = ("bench", "{kernel}")
+
+
+@pytest.fixture
+async def workers() -> AsyncIterator[WorkerPool]:
+    made = WorkerPool(WorkerLimits(memory_bytes=4 << 30))
+    yield made
+    await made.aclose()
 
 
 def ran(output: str = "", *, status: int | None = 0, errors: str = "", wall_s: float = 1.5) -> dict:
@@ -35,8 +45,26 @@ def ran(output: str = "", *, status: int | None = 0, errors: str = "", wall_s: f
     ],
     ids=["pattern", "several matches", "json", "json over lines", "json list", "wall time"],
 )
-def test_the_metric_is_found(fields, output, samples):
-    assert samples_of([ran(output)], ScoreConfig(command=COMMAND, **fields)) == samples
+async def test_the_metric_is_found(fields, output, samples, workers):
+    assert await samples_of([ran(output)], ScoreConfig(command=COMMAND, **fields), workers) == samples
+
+
+async def test_a_pattern_that_takes_for_ever_on_an_output_is_the_commands_failure_and_stops_nobody(workers):
+    config = ScoreConfig(command=COMMAND, pattern=r"(?:a|aa)+\s+(\d+) ms$")
+    beats = 0
+
+    async def beat():
+        nonlocal beats
+        while True:
+            await asyncio.sleep(0.05)
+            beats += 1
+
+    beating = asyncio.create_task(beat())
+    with pytest.raises(ScoreError, match="more than 5 s of processor time"):
+        await samples_of([ran("a" * 200)], config, workers)
+    beating.cancel()
+    assert beats > 20
+    assert await samples_of([ran("aa 7 ms")], config, workers) == (7.0,)
 
 
 @pytest.mark.parametrize(
@@ -61,9 +89,9 @@ def test_the_metric_is_found(fields, output, samples):
     ],
     ids=range(12),
 )
-def test_a_command_that_tells_no_number_is_named_with_why(fields, run, why):
+async def test_a_command_that_tells_no_number_is_named_with_why(fields, run, why, workers):
     with pytest.raises(ScoreError, match=why):
-        samples_of([run], ScoreConfig(command=COMMAND, **fields))
+        await samples_of([run], ScoreConfig(command=COMMAND, **fields), workers)
 
 
 @pytest.mark.parametrize(

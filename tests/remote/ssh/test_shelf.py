@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
 import pytest
 
+from remote.hostside.steps import drawing
 from remote.hostside.steps.shelf import Shelf
 
 
@@ -76,3 +78,33 @@ def test_of_a_draft_that_fails_nothing_is_left(tmp_path):
 def test_keys_that_lead_elsewhere_are_refused(key, tmp_path):
     with pytest.raises(ValueError, match="no key of a shelf"):
         Shelf(tmp_path / "shelf", 100).find(key)
+
+
+ONE = {"name": "x", "dtype": "float32", "distribution": "normal", "scale": 1.0, "shape": [4, 8]}
+
+
+def draw(root) -> os.PathLike[str]:
+    task = SimpleNamespace(payload={"key": "k"}, shelves=root)
+    return drawing.drawn(task, drawing.Spec({"inputs": [ONE], "seeds": [0]}), "0") / "0.npy"
+
+
+def test_drawn_inputs_that_were_changed_are_drawn_again_and_never_used(tmp_path):
+    path = draw(tmp_path)
+    drawn, stamp = path.read_bytes(), path.stat()
+    with path.open("r+b") as file:
+        file.seek(-4, os.SEEK_END)
+        file.write(b"\0\0\0\0")
+    os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    assert draw(tmp_path).read_bytes() == drawn
+    path.unlink()
+    assert draw(tmp_path).read_bytes() == drawn
+
+
+def test_drawn_inputs_that_are_the_same_are_not_drawn_again(tmp_path):
+    path = draw(tmp_path)
+    stamp = path.stat()
+    assert draw(tmp_path).stat() == stamp
+    os.utime(path, ns=(1, 1))
+    assert draw(tmp_path).stat().st_ino == stamp.st_ino
+    (path.parent / "seen.json").unlink()
+    assert draw(tmp_path).stat().st_ino == stamp.st_ino
