@@ -4,10 +4,12 @@
 real SSH servers, each in a network namespace and behind a link of 1 ms, with one core each. A fleet gives
 them jobs that sleep holding the core, as this machine's CPUs would not scale with the hosts; a second job of
 each host is made ready meanwhile, as evaluations are. `used` is how much of the time the cores were held,
-`parallel` the evaluations per second by those of one host times the hosts. Then jobs one at a time on one
-host: what each takes beyond its sleep, and how much of that is not the host's own account of the job: link,
-protocol and home. At last real kernels on one host: what goes over its link, both ways and encrypted, for the
-first candidate of a problem, and for another. It needs root, for the namespaces. `--keep` writes
+`parallel` the evaluations per second by those of one host times the hosts. `home ms` and `host ms` are CPU
+time for each job, which says more than the clock on a busy machine: of this process, with the links that it
+stands in for, and of all processes of the host, sshd among them. Then jobs one at a time on one host: what
+each takes beyond its sleep, and how much of that is not the host's own account of the job: link, protocol and
+home. At last real kernels on one host: what goes over its link, both ways and encrypted, for the first
+candidate of a problem, and for another. It needs root, for the namespaces. `--keep` writes
 `benchmarks/results/fleet.json`.
 """
 
@@ -22,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -53,7 +55,7 @@ from state.model import (  # noqa: E402
 from tests.support.blobs import Blobs  # noqa: E402
 from tests.support.netns import Machine  # noqa: E402
 from tests.support.proxy import Proxy  # noqa: E402
-from tests.support.sshd import trusted  # noqa: E402
+from tests.support.sshd import descendants, trusted  # noqa: E402
 
 ONE_WAY_S = 0.0005
 ALONE = 5
@@ -81,6 +83,8 @@ class Row:
     seconds: float
     per_second: float
     used_percent: float
+    home_cpu_ms: float
+    host_cpu_ms: float
 
 
 class Counted(Proxy):
@@ -170,22 +174,40 @@ async def jobs_of(machine: Machine, link: Counted, home: Path, **options: Any) -
 
 async def measure(hosts: int, jobs: int, seconds: float) -> Row:
     """Have a fleet of `hosts` hosts do `jobs` jobs for each of them."""
-    async with napping(hosts, seconds) as (fleet, _):
+    async with napping(hosts, seconds) as (fleet, _, machines):
+        home_s, hosts_s = time.process_time(), cpu_seconds(machines)
         began = time.monotonic()
         await _nap(fleet, jobs * hosts)
         took = time.monotonic() - began
+        home_s, hosts_s = time.process_time() - home_s, cpu_seconds(machines) - hosts_s
     return Row(
         hosts=hosts,
         jobs=jobs * hosts,
         seconds=round(took, 3),
         per_second=round(jobs * hosts / took, 3),
         used_percent=round(100 * jobs * seconds / took, 1),
+        home_cpu_ms=round(1000 * home_s / (jobs * hosts), 1),
+        host_cpu_ms=round(1000 * hosts_s / (jobs * hosts), 1),
     )
+
+
+def cpu_seconds(machines: Sequence[Machine]) -> float:
+    """Return the CPU time of all processes that these machines had, user and system.
+
+    Those that ended are in the times of their parents, and at last in those of their machine's first.
+    """
+    ticks = 0
+    for machine in machines:
+        for pid in descendants(machine.sshd.pid):
+            with suppress(OSError):
+                fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
+                ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 async def alone(seconds: float) -> dict[str, float]:
     """Return what a job takes beyond its sleep, and how much of that is not the host's, in ms (medians)."""
-    async with napping(1, seconds) as (fleet, (one,)):
+    async with napping(1, seconds) as (fleet, (one,), _):
         one.beyond_s.clear()
         one.outside_s.clear()
         for _ in range(ALONE):
@@ -197,7 +219,7 @@ async def alone(seconds: float) -> dict[str, float]:
 
 
 @asynccontextmanager
-async def napping(hosts: int, seconds: float) -> AsyncIterator[tuple[Fleet, list[Napper]]]:
+async def napping(hosts: int, seconds: float) -> AsyncIterator[tuple[Fleet, list[Napper], list[Machine]]]:
     """Make a fleet of hosts that sleep, each of which has done so once."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
@@ -209,7 +231,7 @@ async def napping(hosts: int, seconds: float) -> AsyncIterator[tuple[Fleet, list
             try:
                 await fleet.prepare()
                 await _nap(fleet, hosts)
-                yield fleet, nappers
+                yield fleet, nappers, [machine for machine, _ in found]
             finally:
                 await fleet.aclose()
 
@@ -258,17 +280,18 @@ async def transferred() -> dict[str, float]:
     return {"first_kb": round(carried[0], 1), "repeated_kb": round(carried[1], 1)}
 
 
-_COLUMNS = "{:>5} {:>5} {:>8} {:>8} {:>8} {:>9}"
+_COLUMNS = "{:>5} {:>5} {:>8} {:>8} {:>8} {:>9} {:>8} {:>8}"
 
 
 def table(found: dict[str, Any]) -> list[str]:
     """Return the results as text."""
     rows = [Row(**one) for one in found["rows"]]
-    lines = [_COLUMNS.format("hosts", "jobs", "s", "per s", "used", "parallel")]
+    lines = [_COLUMNS.format("hosts", "jobs", "s", "per s", "used", "parallel", "home ms", "host ms")]
     for one in rows:
         parallel = f"{100 * one.per_second / (one.hosts * rows[0].per_second / rows[0].hosts):.1f} %"
         per_second, used = f"{one.per_second:.2f}", f"{one.used_percent:.1f} %"
-        lines.append(_COLUMNS.format(one.hosts, one.jobs, one.seconds, per_second, used, parallel))
+        cpu = one.home_cpu_ms, one.host_cpu_ms
+        lines.append(_COLUMNS.format(one.hosts, one.jobs, one.seconds, per_second, used, parallel, *cpu))
     by_itself, bytes_ = found["alone"], found["transferred"]
     beyond, outside = by_itself["beyond_ms"], by_itself["outside_ms"]
     first, again = bytes_["first_kb"], bytes_["repeated_kb"]

@@ -1,11 +1,21 @@
-"""The worker's two commands: `serve WORKDIR` answers one home, `step NAME FOLDER` does one job's work."""
+"""The worker's command: `serve WORKDIR` answers one home.
+
+What it forks for a job's step comes back here, out of all that it did for the home, and does the step as the
+program that it then is. All steps are loaded before, so that none of them starts an interpreter.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 from pathlib import Path
+
+from remote.hostside.place import Place
+from remote.hostside.runner import StepBegins
+from remote.hostside.server import Server
+from remote.hostside.steps import STEPS
 
 USAGE_STATUS = 64
 
@@ -14,27 +24,26 @@ def main(arguments: list[str]) -> int:
     """Run a command and return its exit status."""
     if len(arguments) == 2 and arguments[0] == "serve":
         return _serve(Path(arguments[1]))
-    if len(arguments) == 3 and arguments[0] == "step":
-        return _step(arguments[1], Path(arguments[2]))
     sys.stderr.write(f"this is a worker of nki-kernel-agent; it knows no {arguments}\n")
     return USAGE_STATUS
 
 
 def _serve(workdir: Path) -> int:
-    from remote.hostside.place import Place
-    from remote.hostside.server import Server
-
     hears, says = os.dup(0), os.dup(1)
     os.dup2(2, 1)  # whoever prints does not speak the protocol
     place = Place(workdir)
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        Server(place, os.path.abspath(sys.argv[0]), hears=hears, says=says).serve()  # noqa: PTH100
-    return 0
+    gc.freeze()  # what is loaded by now is shared by all that is forked, and looked through by none
+    try:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            Server(place, os.path.abspath(sys.argv[0]), hears=hears, says=says).serve()  # noqa: PTH100
+    except StepBegins as begins:
+        name, folder = begins.step, begins.folder
+    else:
+        return 0
+    return _step(name, folder)
 
 
 def _step(name: str, folder: Path) -> int:
-    from remote.hostside.steps import STEPS
-
     if name not in STEPS:
         sys.stderr.write(f"this worker has no step {name!r}, only {', '.join(sorted(STEPS))}\n")
         return USAGE_STATUS

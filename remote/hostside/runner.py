@@ -1,5 +1,7 @@
 """One attempt at one job: its turn, its step in a process of its own, its end, its result.
 
+Runner and step are forked from the worker, which has loaded all that they need: no job starts an interpreter.
+
 The runner is detached from whoever handed the job in and sees to it that nothing outlives the job: it waits
 for a core, runs the step, and ends it with all its processes when it has answered, when its deadline or
 lease is over, or when nobody wants it any more. All times are of the monotonic clock; a lease counts as
@@ -33,14 +35,27 @@ _LOOK_S = 0.2  # how often lease and deadline are looked at; the step's end is n
 _TURN_S = 0.02
 _IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)
 _LOG_KEPT = 4 * LOG_BYTES
+_FDS = 1024
+
+
+class StepBegins(BaseException):
+    """Takes the process that is to do a step out of the worker's stack, past all that catches errors."""
+
+    def __init__(self, step: str, folder: Path) -> None:
+        super().__init__(step)
+        self.step = step
+        self.folder = folder
 
 
 class Runner:
-    """Runs one job whose lock is `lock`, in a process that is its own."""
+    """Runs one job whose lock we hold, in a process that is its own.
 
-    def __init__(self, job: Job, program: str) -> None:
+    `over` is closed when the result is there.
+    """
+
+    def __init__(self, job: Job, over: int) -> None:
         self._job = job
-        self._program = program
+        self._over = over
         self._spec = job.spec()
         self._watch = _Leases(job, float(self._spec["lease_s"]))
         self._log = bytearray()
@@ -74,18 +89,24 @@ class Runner:
         if self._lease and not self._left:
             self._lease.release()
         self._finish(result)
+        os.close(self._over)
         self._stay()
 
     def _turn(self, deadline: float) -> str:
         """Wait for a core or CPU; return why that ended without one, nothing otherwise."""
         kind, indices = ("core", self._cores()) if self._spec["cores"] else ("cpu", cpu_numbers())
+        look = 0.0
         while True:
             self._lease = leases.take(kind, indices)
             if self._lease is not None:
                 return ""
-            ended = self._watch.over()
-            if ended or time.monotonic() > deadline:
-                return ended or "queue"
+            now = time.monotonic()
+            if now >= look:
+                ended, look = self._watch.over(), now + _LOOK_S
+                if ended:
+                    return ended
+            if now > deadline:
+                return "queue"
             time.sleep(_TURN_S)
 
     def _cores(self) -> list[int]:
@@ -131,38 +152,52 @@ class Runner:
         return status
 
     def _start(self, says: int) -> int:
-        """Start the step in a session of its own, and return its process id."""
+        """Fork the step into a session of its own, and return its process id.
+
+        Raises:
+            StepBegins: in the process that is to do it.
+        """
         assert self._lease is not None
         spec = {name: self._spec.get(name) for name in ("key", "step", "payload")}
         core = self._lease.index if self._spec["cores"] else None
-        write_json(self._job.work / "job.json", {**spec, "core": core})
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("SSH_")}
-        environment[tree.MARK_VARIABLE] = self._job.key
-        environment[WORKDIR_VARIABLE] = str(self._job.place.root)
-        if core is not None:
-            environment["NEURON_RT_VISIBLE_CORES"] = str(core)
-        command = [sys.executable, "-I", "-B", self._program, "step", str(spec["step"]), str(self._job.work)]
+        text = json.dumps({**spec, "core": core})
+        (self._job.work / "job.json").write_text(text, encoding="utf-8")
         runner = os.getpid()
         pid = os.fork()
         if pid == 0:
             try:
-                os.setsid()
-                tree.die_with_parent(runner)
-                for number in _IGNORED:
-                    signal.signal(number, signal.SIG_DFL)
-                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
                 os.dup2(says, 1)
                 os.dup2(says, 2)
-                os.set_inheritable(self._lease.fd, True)
-                os.chdir(self._job.work)
-                os.execve(sys.executable, command, environment)  # noqa: S606  no shell is wanted
-            finally:
+                self._become_step(runner, core)
+            except BaseException:  # noqa: BLE001  nothing of the runner's may be done twice
+                traceback.print_exc()
+                sys.stderr.flush()
                 os._exit(127)
+            raise StepBegins(str(spec["step"]), self._job.work)
         marked = tree.mark(self._job.key, pid)
         self._lease.note(marked)
         with contextlib.suppress(OSError):
             (self._job.path / "mark").write_text(marked, encoding="ascii")
         return pid
+
+    def _become_step(self, runner: int, core: int | None) -> None:
+        """Leave all of the runner's behind but the lease."""
+        assert self._lease is not None
+        os.setsid()
+        tree.die_with_parent(runner)
+        tree.bear_mark(self._job.key)
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _close_all_but(self._lease.fd)
+        os.set_inheritable(self._lease.fd, True)
+        for name in [name for name in os.environ if name.startswith("SSH_")]:
+            del os.environ[name]
+        os.environ[WORKDIR_VARIABLE] = str(self._job.place.root)
+        if core is not None:
+            os.environ["NEURON_RT_VISIBLE_CORES"] = str(core)
+        os.chdir(self._job.work)
 
     def _hear(self, said: int) -> bool:
         """Keep the end of what the step says; False when there is no more for now."""
@@ -281,35 +316,54 @@ def _told(error: BaseException) -> str:
     return "full" if getattr(error, "errno", None) in {errno.ENOSPC, errno.EDQUOT} else "broken"
 
 
-def detach(job: Job, lock: int, program: str) -> None:
-    """Start the runner of a job whose lock we hold, as a process that has nothing to do with us."""
+def detach(job: Job, lock: int) -> int:
+    """Start the runner of a job whose lock we hold, as a process that has nothing to do with us.
+
+    Return a descriptor that is at its end when the job's result is there, or its runner is gone.
+
+    Raises:
+        StepBegins: in the process that is to do the job's step.
+    """
+    ended, over = os.pipe()
     if os.fork():
         os.close(lock)
+        os.close(over)
         tree.reap()
-        return
+        return ended
     try:
         os.setsid()
         if os.fork() == 0:
-            _be_runner(job, lock, program)
-    finally:
-        os._exit(0)
+            _be_runner(job, lock, over)
+    except StepBegins:
+        raise
+    except BaseException:  # noqa: BLE001  this process has nobody to tell
+        os._exit(1)
+    os._exit(0)
 
 
-def _be_runner(job: Job, lock: int, program: str) -> None:
+def _be_runner(job: Job, lock: int, over: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
-    os.closerange(3, lock)
-    os.closerange(lock + 1, 256)
+    _close_all_but(lock, over)
     os.chdir(job.place.root)
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     tree.adopt_orphans()
     try:
-        Runner(job, program).run()
+        Runner(job, over).run()
     except Exception as error:  # noqa: BLE001  whatever it is, the homes that wait must hear of it
         tree.end_descendants()
         _tell(job, error)
+
+
+def _close_all_but(*kept: int) -> None:
+    """Close all descriptors but these and the first three."""
+    begin = 3
+    for fd in sorted(kept):
+        os.closerange(begin, fd)
+        begin = fd + 1
+    os.closerange(begin, _FDS)
 
 
 def _tell(job: Job, error: Exception) -> None:

@@ -1,13 +1,15 @@
 """Answers one home over one connection, and ends with it; jobs do not.
 
-One thread: what a home waits for is looked at between its messages. A home says something every few seconds
-while it lives, so one that has been silent for long is gone, whatever its connection says.
+One thread: what a home waits for is looked at between its messages, and when its runner is done. A home says
+something every few seconds while it lives, so one that has been silent for long is gone, whatever its
+connection says.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import re
 import select
@@ -28,7 +30,7 @@ from remote.hostside.store import Store
 
 SILENT_S = 300.0
 _READ_BYTES = 1 << 20
-_QUICK_S = 0.01  # how often a job is looked at while it is young, and later
+_QUICK_S = 0.01  # how often a job is looked at whose runner another began, while it is young; and all others
 _SLOW_S = 0.1
 _YOUNG_S = 5.0
 _CLIENT = re.compile(r"[0-9a-f]{8,64}")
@@ -49,6 +51,7 @@ class Server:
         self._client = ""
         self._store = Store(place, "")
         self._waiting: dict[int, tuple[Job, float]] = {}
+        self._runners: dict[int, str] = {}  # key by what `detach` returned
         self._verbs: dict[str, Callable[[Header], tuple[Header, bytes] | None]] = {
             "hello": self._hello,
             "lacking": self._lacking,
@@ -66,8 +69,11 @@ class Server:
         self._write(PREAMBLE)
         heard = time.monotonic()
         while time.monotonic() - heard < SILENT_S:
-            ready, _, _ = select.select([self._hears], [], [], self._patience())
-            if ready:
+            ready, _, _ = select.select([self._hears, *self._runners], [], [], self._patience())
+            for fd in self._runners.keys() & set(ready):
+                del self._runners[fd]
+                os.close(fd)
+            if self._hears in ready:
                 data = os.read(self._hears, _READ_BYTES)
                 if not data:
                     return
@@ -81,7 +87,11 @@ class Server:
     def _patience(self) -> float:
         if not self._waiting:
             return SILENT_S
-        young = time.monotonic() - max(since for _, since in self._waiting.values()) < _YOUNG_S
+        told = set(self._runners.values())
+        since = max(
+            (since for job, since in self._waiting.values() if job.key not in told), default=-math.inf
+        )
+        young = time.monotonic() - since < _YOUNG_S
         return _QUICK_S if young else _SLOW_S
 
     def _look(self) -> None:
@@ -157,7 +167,7 @@ class Server:
     def _submit(self, header: Header) -> tuple[Header, bytes]:
         job, lock = hand_in(self._place, self._store, header["spec"], self._client)
         if lock is not None:
-            detach(job, lock, self._program)
+            self._runners[detach(job, lock)] = job.key
         return {}, b""
 
     def _wait(self, header: Header) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Callable, NamedTuple
 
 MARK_VARIABLE = "NKI_KERNEL_AGENT_JOB"
+UNMARKED = "-" * 64  # what the variable is in a worker: as long as a job's key, and none
 END_S = 5.0  # killed processes are gone in milliseconds, unless a device or a disk holds them
 _SET_PDEATHSIG = 1
 _SET_CHILD_SUBREAPER = 36
@@ -45,6 +46,23 @@ def die_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def bear_mark(key: str) -> None:
+    """Have this process, and all that it forks or starts, known as of a job.
+
+    Others read a process's variables where they lay when its program began, so the mark is written there.
+
+    Raises:
+        OSError: the program began without a variable that has room for it.
+    """
+    libc = ctypes.CDLL(None)
+    libc.getenv.restype = ctypes.c_void_p
+    place = libc.getenv(MARK_VARIABLE.encode())
+    if not place or len(ctypes.string_at(place)) != len(key):
+        raise OSError("the worker was started without %s=%s" % (MARK_VARIABLE, UNMARKED))
+    ctypes.memmove(place, key.encode("ascii"), len(key))
+    os.environ[MARK_VARIABLE] = key
+
+
 def _prctl(option: int, value: int) -> None:
     if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
         raise OSError(ctypes.get_errno(), f"prctl {option} is refused")
@@ -55,7 +73,8 @@ def mark(key: str, session: int) -> str:
 
     A session's number is given again when all of it are gone, so the time at which its leader began is in it.
     """
-    began = next((process.began for process in living() if process.pid == session), 0)
+    leader = _process(session)
+    began = 0 if leader is None else leader.began
     return f"{key} {boot_id()} {session}.{began}"
 
 
@@ -67,13 +86,21 @@ def boot_id() -> str:
 
 
 def end_descendants(within_s: float = END_S) -> list[str]:
-    """Kill all that descend from this process and reap them; return the names of those that stay."""
+    """Kill all that descend from this process and reap them; return the names of those that stay.
+
+    For one that adopts orphans: without a child it has no descendants.
+    """
     me = os.getpid()
 
     def left() -> list[Process]:
         reap()
         return _below(me, living())
 
+    reap()
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return []
     return _end(left, within_s)
 
 
@@ -139,18 +166,19 @@ def reap() -> dict[int, int]:
 
 def living() -> list[Process]:
     """Return all processes that this user can see, without zombies."""
-    found = []
-    for entry in os.listdir(_PROC):  # noqa: PTH208  a hundred times a second, of thousands of entries
-        if entry.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                text = (_PROC / entry / "stat").read_bytes().decode("utf-8", "replace")
-                name, fields = (
-                    text[text.index("(") + 1 : text.rindex(")")],
-                    text[text.rindex(")") + 2 :].split(),
-                )
-                if fields[0] not in "ZX":
-                    found.append(Process(int(entry), int(fields[1]), int(fields[3]), int(fields[19]), name))
-    return found
+    entries = os.listdir(_PROC)  # noqa: PTH208  a hundred times a second, of thousands of entries
+    processes = (_process(int(entry)) for entry in entries if entry.isdigit())
+    return [process for process in processes if process is not None]
+
+
+def _process(pid: int) -> Process | None:
+    """Return a process; None if it is gone, a zombie, or not to be seen."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        text = (_PROC / str(pid) / "stat").read_bytes().decode("utf-8", "replace")
+        name, fields = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
+        if fields[0] not in "ZX":
+            return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]), name)
+    return None
 
 
 def _below(root: int, processes: list[Process]) -> list[Process]:

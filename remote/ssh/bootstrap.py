@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 import zlib
 
+from remote.hostside.tree import MARK_VARIABLE, UNMARKED
 from remote.ssh.errors import HostFullError, HostPythonError, HostWorkerError
 from remote.ssh.host import Host
 from remote.ssh.link import Link
@@ -65,7 +66,8 @@ def install_command(host: Host, python: str, digest: str) -> list[str]:
 
 def serve_command(host: Host, python: str, digest: str) -> list[str]:
     """Return the command that starts the worker for one connection."""
-    return [python, "-I", "-B", f"{host.workdir}/worker/{digest}.pyz", "serve", host.workdir]
+    program = [python, "-I", "-B", f"{host.workdir}/worker/{digest}.pyz", "serve", host.workdir]
+    return ["env", f"{MARK_VARIABLE}={UNMARKED}", *program]
 
 
 async def find_python(link: Link) -> str:

@@ -66,6 +66,8 @@ def spawning(folder: Path) -> None:
     )
     for _ in range(3):
         subprocess.run([sys.executable, "-I", "-c", script, job["pids"]], check=True)
+    while not Path(job["pids"]).exists() or len(Path(job["pids"]).read_text().splitlines()) < 3:
+        time.sleep(0.01)
     if job.get("ends"):
         _answer(folder, "left them")
         return

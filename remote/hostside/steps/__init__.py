@@ -7,27 +7,27 @@ comes with the job (`libraries`) or is the host's own. Open `task.py` first.
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Callable, Dict
 
-
-def _step(module: str) -> Callable[[Path], None]:
-    """A step by its module, which is imported only when the step runs: NumPy takes long to load."""
-
-    def run(folder: Path) -> None:
-        importlib.import_module(f"remote.hostside.steps.{module}").run(folder)
-
-    return run
-
+from remote.hostside.steps import (
+    comparing,
+    compiling,
+    drawing,
+    executing,
+    probing,
+    profiling,
+    scoring,
+    timing,
+)
 
 STEPS: Dict[str, Callable[[Path], None]] = {
-    "probe": _step("probing"),
-    "draw": _step("drawing"),
-    "compile": _step("compiling"),
-    "execute": _step("executing"),
-    "compare": _step("comparing"),
-    "benchmark": _step("timing"),
-    "profile": _step("profiling"),
-    "score": _step("scoring"),
+    "probe": probing.run,
+    "draw": drawing.run,
+    "compile": compiling.run,
+    "execute": executing.run,
+    "compare": comparing.run,
+    "benchmark": timing.run,
+    "profile": profiling.run,
+    "score": scoring.run,
 }
