@@ -76,15 +76,15 @@ STEPS = {"nap": nap}
 
 @dataclass(frozen=True)
 class Row:
-    """What a fleet of `hosts` hosts came to."""
+    """What a fleet of `hosts` hosts came to; CPU times are not in results that were kept before."""
 
     hosts: int
     jobs: int
     seconds: float
     per_second: float
     used_percent: float
-    home_cpu_ms: float
-    host_cpu_ms: float
+    home_cpu_ms: float | None = None
+    host_cpu_ms: float | None = None
 
 
 class Counted(Proxy):
@@ -290,7 +290,7 @@ def table(found: dict[str, Any]) -> list[str]:
     for one in rows:
         parallel = f"{100 * one.per_second / (one.hosts * rows[0].per_second / rows[0].hosts):.1f} %"
         per_second, used = f"{one.per_second:.2f}", f"{one.used_percent:.1f} %"
-        cpu = one.home_cpu_ms, one.host_cpu_ms
+        cpu = ("-" if ms is None else ms for ms in (one.home_cpu_ms, one.host_cpu_ms))
         lines.append(_COLUMNS.format(one.hosts, one.jobs, one.seconds, per_second, used, parallel, *cpu))
     by_itself, bytes_ = found["alone"], found["transferred"]
     beyond, outside = by_itself["beyond_ms"], by_itself["outside_ms"]

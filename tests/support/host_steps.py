@@ -5,8 +5,10 @@ It runs on the host as `remote.hostside.steps`. Each beginning of a step is a li
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -89,6 +91,27 @@ def escaping(folder: Path) -> None:
     _answer(folder, "escaped")
 
 
+def bare(folder: Path) -> None:
+    """Answers what it has of those that it was forked from."""
+    job = _begin(folder)
+    descriptors = [path for path in Path("/proc/self/fd").iterdir() if path.exists()]
+    names = ("SIGHUP", "SIGINT", "SIGTERM", "SIGCHLD")
+    handlers = [signal.getsignal(getattr(signal, name)) for name in names]
+    _answer(
+        folder,
+        {
+            "files": [str(path.readlink()) for path in descriptors if int(path.name) > 2],
+            "handlers": [getattr(handler, "name", getattr(handler, "__name__", "")) for handler in handlers],
+            "wakes": signal.set_wakeup_fd(-1),
+            "leads": os.getsid(0) == os.getpid(),
+            "folder": str(Path.cwd()),
+            "ssh": [name for name in os.environ if name.startswith("SSH_")],
+            "marked": f"NKI_KERNEL_AGENT_JOB={job['key']}" in Path("/proc/self/environ").read_text(),
+            "frames": len(inspect.stack()),
+        },
+    )
+
+
 def failing(folder: Path) -> None:
     _begin(folder)
     raise RuntimeError("this step fails")
@@ -123,5 +146,5 @@ def odd(folder: Path) -> None:
 
 
 STEPS: dict[str, Callable[[Path], None]] = {
-    step.__name__: step for step in (echo, gated, spawning, escaping, failing, filling, odd)
+    step.__name__: step for step in (echo, gated, spawning, escaping, bare, failing, filling, odd)
 }

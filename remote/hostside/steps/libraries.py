@@ -1,4 +1,4 @@
-"""Code that comes with a job: archives among its inputs, unpacked once per digest and put on the path.
+"""Code that comes with a job: archives among its inputs, unpacked and compiled once and put on the path.
 
 `judge.zip` has what draws inputs, sketches outputs and builds jails, as home has it; `nki_sim.zip` the
 simulator, for hosts without the vendor's SDK. Both are the very modules that home uses, so that a host cannot
@@ -7,11 +7,14 @@ draw other inputs because it has another version of them.
 
 from __future__ import annotations
 
+import compileall
 import hashlib
 import importlib
+import os
 import sys
 import zipfile
 from pathlib import Path
+from py_compile import PycInvalidationMode
 
 from remote.hostside.steps.shelf import Shelf
 from remote.hostside.steps.task import Task
@@ -42,4 +45,7 @@ def _unpacked(shelf: Shelf, archive: Path) -> Path:
         return found
     with shelf.draft() as draft, zipfile.ZipFile(archive) as file:
         file.extractall(draft)
+        # Once, not at each import: what is on the shelf never changes, and is whole if the power fails.
+        compileall.compile_dir(draft, quiet=2, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
+        os.sync()
     return shelf.put(key, draft)

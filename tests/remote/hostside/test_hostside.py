@@ -161,6 +161,34 @@ def test_a_mark_that_somebody_forged_ends_nothing_of_ours(here):
         login.wait()
 
 
+_FORKED = """
+import os, time
+from remote.hostside import tree
+if os.fork() == 0:
+    tree.bear_mark("a" * 64)
+    if os.fork() == 0:
+        os.setsid()
+    print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_fork_that_bears_a_mark_is_known_by_it_and_what_it_came_from_is_not():
+    environment = {**os.environ, tree.MARK_VARIABLE: tree.UNMARKED}
+    with subprocess.Popen([sys.executable, "-c", _FORKED], stdout=subprocess.PIPE, env=environment) as worker:
+        pids = {int(worker.stdout.readline()) for _ in range(2)}
+        assert tree.end_marked(f"{'a' * 64} {tree.boot_id()} 0.0") == []
+        assert not pids & {process.pid for process in tree.living()}
+        assert worker.poll() is None
+        worker.kill()
+
+
+def test_a_mark_needs_the_room_that_the_program_began_with(monkeypatch):
+    monkeypatch.delenv(tree.MARK_VARIABLE, raising=False)
+    with pytest.raises(OSError, match="was started without"):
+        tree.bear_mark("a" * 64)
+
+
 def test_a_mark_ends_the_session_that_it_means_and_no_other():
     other = subprocess.Popen(["sleep", "600"], env={tree.MARK_VARIABLE: "key"}, start_new_session=True)
     try:

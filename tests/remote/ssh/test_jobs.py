@@ -198,6 +198,22 @@ async def test_a_python_is_found_where_none_is_named(sshd, home):
     await jobs.aclose()
 
 
+async def test_a_step_has_nothing_of_the_worker_but_its_lease(sshd, jobs):
+    job = spec("bare", cores=1)
+    told = (await jobs.run(job)).answer
+    assert told == {
+        "files": [str(sshd.leases / "core-0")],
+        "handlers": ["SIG_DFL", "default_int_handler", "SIG_DFL", "SIG_DFL"],
+        "wakes": -1,
+        "leads": True,
+        "folder": str(sshd.workdir / "jobs" / job.key / "work"),
+        "ssh": [],
+        "marked": True,
+        "frames": told["frames"],
+    }
+    assert told["frames"] < 8  # no stack of server and runner below it
+
+
 async def test_a_worker_that_cannot_be_put_there_says_why(sshd, home):
     sshd.workdir.write_text("a file where the folder should be")
     jobs = Jobs(await trusted(sshd.link(home), home), worker=steps_of_tests())

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
+import zipfile
+from importlib.util import cache_from_source
 from types import SimpleNamespace
 
 import pytest
@@ -108,3 +113,33 @@ def test_drawn_inputs_that_are_the_same_are_not_drawn_again(tmp_path):
     assert draw(tmp_path).stat().st_ino == stamp.st_ino
     (path.parent / "seen.json").unlink()
     assert draw(tmp_path).stat().st_ino == stamp.st_ino
+
+
+_IMPORT = """
+import sys
+from pathlib import Path
+from remote.hostside.steps import libraries
+from remote.hostside.steps.task import Task
+libraries.use(Task(Path(sys.argv[1])))
+import shipped_for_tests
+print(shipped_for_tests.__cached__, shipped_for_tests.VALUE)
+"""
+
+
+def test_code_that_comes_with_a_job_is_compiled_once(tmp_path):
+    work = tmp_path / "jobs" / "key" / "work"
+    (work / "inputs").mkdir(parents=True)
+    (work / "job.json").write_text(json.dumps({"key": "key", "payload": {}}))
+    with zipfile.ZipFile(work / "inputs" / "judge.zip", "w") as archive:
+        archive.writestr("shipped_for_tests.py", "VALUE = 'as it came'\n")
+        archive.writestr("not_for_this_python.py", "a b c\n")  # is no reason to have none of the others
+
+    def imported() -> list[str]:
+        command = [sys.executable, "-B", "-c", _IMPORT, str(work)]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split(maxsplit=1)
+
+    compiled, value = imported()
+    (source,) = (tmp_path / "steps" / "libraries").glob("*/shipped_for_tests.py")
+    assert (compiled, value) == (cache_from_source(str(source)), "as it came\n")
+    source.write_text("VALUE = 'read again'\n")
+    assert imported() == [compiled, "as it came\n"]  # no step looks at the sources any more
