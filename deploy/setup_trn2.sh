@@ -20,7 +20,7 @@ with its remedy. Running it again changes nothing. Status 0: kernels can be run 
 TEXT
 }
 
-mode=setup json=false workdir=.cache/nki-kernel-agent python='' venv_python=''
+mode=setup json=false jails=true workdir=.cache/nki-kernel-agent python='' venv_python=''
 while [ $# -gt 0 ]; do
     case $1 in
         --check | --plan) mode=${1#--} ;;
@@ -160,6 +160,11 @@ look() {
 
 judge() { # judge CORES FREE PROFILER: what is missing, each once
     local sdk=''
+    if [ -n "$python" ] && ! has "$python" 'sys.version_info >= (3, 10)'; then
+        lacking "$python is older than Python 3.10, which jails need: no kernel is compiled with it" \
+            'name a newer interpreter with --python, or install an SDK for one'
+        jails=false
+    fi
     [ -z "$python" ] || sdk=$(version_of "$python" neuronx-cc)
     if [ -z "$sdk" ]; then
         lacking 'no Neuron SDK: the simulator stands in for the device, and latencies are predicted' \
@@ -233,6 +238,6 @@ if [ "$mode" = plan ] && ! $json; then
 fi
 look
 usable=true
-if [ -z "$python" ] || [ -n "$problem" ]; then usable=false; fi
+if [ -z "$python" ] || [ -n "$problem" ] || ! $jails; then usable=false; fi
 if $json; then tell_json; else tell; fi
 $usable

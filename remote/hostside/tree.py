@@ -104,6 +104,11 @@ def end_descendants(within_s: float = END_S) -> list[str]:
     return _end(left, within_s)
 
 
+def kill_descendants() -> None:
+    """Kill all that descend from this process, and leave it to whoever started them to see that."""
+    _send([process.pid for process in _below(os.getpid(), living())], signal.SIGKILL)
+
+
 def end_marked(text: str, within_s: float = END_S) -> list[str]:
     """Kill what a dead runner's step left, by its mark; return the names of those that stay."""
     key, _, rest = text.partition(" ")

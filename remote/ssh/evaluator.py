@@ -23,7 +23,7 @@ from remote.local import LocalEvaluator
 from remote.ssh import devices, score
 from remote.ssh.comparing import Comparer, fault
 from remote.ssh.devices import Device
-from remote.ssh.errors import HostCalibrationError, HostJailError
+from remote.ssh.errors import HostCalibrationError, HostJailError, HostPythonError
 from remote.ssh.facts import DeviceFacts, read
 from remote.ssh.job import HostFacts
 from remote.ssh.steps import (
@@ -103,6 +103,11 @@ class HostEvaluator:
                 steps = Steps(self._jobs, self._address, "nki_sim")
                 answer = await steps.ask("probe", {}, deadline_s=SHORT_S)
                 facts = read(answer.fields, self._address)
+                if facts.jail == "none":
+                    text = f"Python {facts.python} there builds no jail, and kernels are compiled in one"
+                    raise HostPythonError(
+                        f"{self._address}: {text}; name an interpreter of 3.10 or later in run.hosts (`python`)"
+                    )
                 self._slots = asyncio.Semaphore(host.cpus + _EXTRA)
                 self._found = host, facts, devices.of(facts, self._local)
                 await steps.done()

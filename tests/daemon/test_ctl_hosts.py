@@ -101,6 +101,22 @@ def test_checking_changes_nothing_and_setting_up_is_idempotent(ctl, trusted, ser
     assert ctl("host", "check", trusted).out.endswith("kernels can be run there\n")
 
 
+def test_a_python_that_builds_no_jail_is_said_to_be_of_no_use(tmp_path):
+    """The script by itself, with an interpreter that says it is 3.9."""
+    old = tmp_path / "python3.9"
+    says = "import sys; sys.version_info = (3, 9, 18);"
+    program(old, f'exec {sys.executable} -I -c "{says} $3"')
+    command = ["bash", str(SCRIPT), "--check", "--json", "--python", str(old)]
+    done = subprocess.run(
+        command, env={**os.environ, "HOME": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["usable"]) == (1, False)
+    told = dict(zip(found["missing"], found["remedies"], strict=True))
+    (missing,) = (what for what in told if "older than Python 3.10, which jails need" in what)
+    assert told[missing].startswith("name a newer interpreter with --python")
+
+
 def test_an_sdk_s_tools_and_versions_are_found(tmp_path):
     """The script by itself, on a host with stand-ins for an SDK's interpreter and tools."""
     bin_ = tmp_path / "bin"

@@ -21,6 +21,7 @@ from typing import Any, Iterator, Mapping, Sequence
 
 from remote.hostside.devices import Device, KernelFaultError, neuron_compiler
 from remote.hostside.devices.jail import jailed, told
+from remote.hostside.devices.scratch import Scratch
 from remote.hostside.steps.task import Task
 
 PACKAGES = ("neuronx-cc", "nki", "nkipy", "spike", "libneuronxla", "torch-neuronx", "jax-neuronx")
@@ -75,17 +76,20 @@ def compile_kernel(task: Task, libraries: Mapping[str, Path], to: Path) -> dict[
         limits=Limits(**task.payload["limits"]),
     )
     request = {**task.payload["request"], "folder": str(scratch)}
-    result = jailed(program, json.dumps(request).encode(), task.payload.get("strength"))
-    ended = told(result)
-    ended["told"] = _told(result.answer)
-    neff = scratch / "file.neff"
-    # Whatever else the kernel's Python wrote there stays behind; a link would lead out of it.
-    made = "neff" in ended["told"] and neff.is_file() and not neff.is_symlink()
-    if made:
-        shutil.copyfile(neff, to)
-    else:
-        to.write_bytes(b"")
-    shutil.rmtree(scratch, ignore_errors=True)
+    watched = Scratch(scratch)
+    try:
+        with watched.watched():
+            result = jailed(program, json.dumps(request).encode(), task.payload.get("strength"))
+        ended = {**told(result), "told": _told(result.answer), "scratch": watched.ended}
+        neff = scratch / "file.neff"
+        # Whatever else the kernel's Python wrote there stays behind; a link would lead out of it.
+        made = not watched.ended and "neff" in ended["told"] and neff.is_file() and not neff.is_symlink()
+        if made:
+            shutil.copyfile(neff, to)
+        else:
+            to.write_bytes(b"")
+    finally:
+        watched.remove()
     return ended
 
 

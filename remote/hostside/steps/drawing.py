@@ -116,7 +116,7 @@ def _note(folder: Path, spec: Spec) -> None:
 def _digest(array: Any) -> str:
     import numpy as np
 
-    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8)).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).hexdigest()
 
 
 def load(folder: Path, spec: Spec) -> list[Any]:

@@ -20,7 +20,7 @@ from remote.judge.program import plausible
 from remote.judge.rejection import RejectedError
 from remote.local import LocalEvaluator
 from remote.profiles import summary
-from remote.ssh.errors import HostProtocolError
+from remote.ssh.errors import HostFullError, HostProtocolError
 from remote.ssh.facts import DeviceFacts
 from remote.ssh.job import Reader
 from remote.ssh.measure import (
@@ -212,6 +212,12 @@ def _compiler_refused(reader: Reader, told: Any) -> Outcome | None:
     """The verdict on a kernel that did not compile."""
     if reader.flag("cpu_exhausted"):
         return rejection(Verdict.TIMEOUT, "compile", "cpu_limit", "compiling the kernel used up its CPU time")
+    filled = reader.text("scratch") if "scratch" in reader.answer else ""  # compiled by an older worker
+    if filled == "limit":
+        text = "compiling the kernel filled the folder that it may write to"
+        return rejection(Verdict.COMPILE_ERROR, "compile", "limit_scratch", text)
+    if filled:
+        raise HostFullError(f"{reader.address}: its disk was nearly full while a kernel was compiled there")
     if reader.flag("killed"):
         text = f"{reader.address}: the compiler was killed from outside (out of memory?)"
         raise InfrastructureError("jail_killed", text)

@@ -10,7 +10,7 @@ import pytest
 from remote.errors import InfrastructureError
 from remote.fleet.hosts import about
 from remote.hostside.limits import ANSWER_BYTES
-from remote.ssh.errors import HostProtocolError
+from remote.ssh.errors import HostProtocolError, HostPythonError
 from remote.ssh.evaluator import HostEvaluator
 from remote.ssh.facts import read
 from remote.ssh.job import Reader, read_facts, read_result
@@ -79,6 +79,12 @@ async def test_a_host_that_is_wrong_decides_nothing(lie, local, silu, tmp_path):
     with pytest.raises(InfrastructureError) as caught:
         await judged(Tampering(tmp_path / "workdir", answers, files), local, silu)
     assert caught.value.code == code
+
+
+async def test_a_host_whose_python_builds_no_jail_is_refused_with_what_mends_it(local, tmp_path):
+    old = {"probe": lambda answer: {**answer, "python": "3.9.18", "jail": "none"}}
+    with pytest.raises(HostPythonError, match=r"Python 3\.9\.18 there builds no jail.*3\.10 or later"):
+        await on(Tampering(tmp_path / "workdir", old), local).prepare()
 
 
 GREETING = {

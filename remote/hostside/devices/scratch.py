@@ -1,0 +1,84 @@
+"""The folder that a jailed compiler may write to: how much it holds, and the end of who fills it.
+
+File limits bound one file, so a kernel could fill the disk with many. The sum is looked at while the program
+runs, and so is the disk, which also shows files that have no name any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import threading
+from pathlib import Path
+from typing import Iterator
+
+from remote.hostside import tree
+
+MAX_BYTES = 16 << 30
+MAX_FILES = 200_000
+MAX_DEPTH = 64
+FLOOR_BYTES = 2 << 30
+"""What stays free of the disk; half of what there was, where that is less."""
+LOOK_S = 0.2
+
+
+class Scratch:
+    """A folder under watch. `ended` says why the program was ended: `limit`, `disk`, or not at all."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ended = ""
+        self._over = threading.Event()
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Watch the folder while a program runs that this process started."""
+        floor = min(FLOOR_BYTES, _free(self.folder) // 2)
+        watching = threading.Thread(target=self._watch, args=(floor,), daemon=True)
+        watching.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            watching.join()
+            self._look(floor)
+
+    def remove(self) -> None:
+        """Remove the folder, however deep it is: what removes folders in Python gives up at its own depth."""
+        subprocess.run(["rm", "-rf", "--", str(self.folder)], check=False)
+
+    def _watch(self, floor: int) -> None:
+        while not self._over.wait(LOOK_S):
+            self._look(floor)
+            if self.ended:
+                tree.kill_descendants()
+
+    def _look(self, floor: int) -> None:
+        if not self.ended and _beyond(self.folder):
+            self.ended = "limit"
+        elif not self.ended and _free(self.folder) < floor:
+            self.ended = "disk"
+
+
+def _free(folder: Path) -> int:
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize
+
+
+def _beyond(folder: Path) -> bool:
+    """Whether a folder holds too much, or is too deep to be looked through; what goes meanwhile is none."""
+    size = files = 0
+    left = [(str(folder), 0)]
+    while left:
+        place, depth = left.pop()
+        with contextlib.suppress(OSError), os.scandir(place) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    size += entry.stat(follow_symlinks=False).st_blocks * 512
+                files += 1
+                if size > MAX_BYTES or files > MAX_FILES or depth > MAX_DEPTH:
+                    return True
+                if entry.is_dir(follow_symlinks=False):
+                    left.append((entry.path, depth + 1))
+    return False
