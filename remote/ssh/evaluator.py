@@ -106,7 +106,7 @@ class HostEvaluator:
                 if facts.jail == "none":
                     text = f"Python {facts.python} there builds no jail, and kernels are compiled in one"
                     raise HostPythonError(
-                        f"{self._address}: {text}; name an interpreter of 3.10 or later in run.hosts (`python`)"
+                        f"{self._address}: {text}; name one of 3.10 or later (`python` of run.hosts)"
                     )
                 self._slots = asyncio.Semaphore(host.cpus + _EXTRA)
                 self._found = host, facts, devices.of(facts, self._local)
