@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { Candidates, kernelPath } from "./candidates.js";
 import { Control } from "./control.js";
-import { fill, h } from "./dom.js";
+import { fill, h, throttled } from "./dom.js";
 import { Events } from "./events.js";
 import { Health } from "./health.js";
 import { Learnt } from "./learnt.js";
@@ -16,6 +16,7 @@ import { Tree } from "./tree.js";
 import { when } from "./text.js";
 
 const SETTLED = 150;
+const SPENT_EVERY = 3000; // what was spent is summed over all of a run: seconds of work where that is long
 const FETCHING = new Set(["events", "cost", "health"]);
 
 export class RunView {
@@ -39,6 +40,7 @@ export class RunView {
     this.events = new Events(run);
     this.money = new Money(run);
     this.health = new Health(run);
+    this.spent = throttled(() => this.at === null && this.money.refresh(null), SPENT_EVERY);
     this.learnt = new Learnt(run);
     this.tabs = null;
     this.node = h("article", { class: "run" }, this.head, this.figures, this.control?.node, this.slider(), this.plot.node,
@@ -96,7 +98,8 @@ export class RunView {
       if (asked !== this.asked || moment === null) return;
       this.moment = moment;
       this.draw();
-      await this.renew();
+      if (this.tabs.current === "cost") this.spent();
+      else await this.renew();
     } else {
       this.place();
     }

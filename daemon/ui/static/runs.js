@@ -103,7 +103,7 @@ export function figures(moment) {
     ["of the NKIBench roofline", percent(run.percent_of_peak), ""],
     ["of the tight bound", percent(run.percent_of_tight_bound), `bound ${ms(run.tight_bound_ms)}`],
     ["round", `${run.round} of ${run.rounds}`, reason(run.reason)],
-    ["judged", run.evaluated.toLocaleString("en"), `${run.failed} not correct, ${run.duplicates} duplicates`],
+    ["judged", run.evaluated.toLocaleString("en"), `${run.failed} not correct, ${count(run.duplicates, "duplicate")}`],
     ["spent", usd(run.spent_usd), cap],
     ["in flight", String(run.in_flight), run.reserved_usd ? `${usd(run.reserved_usd)} reserved` : ""],
   ];

@@ -8,9 +8,12 @@ from playwright.sync_api import expect
 from daemon.views.health import health
 from daemon.views.moment import moment
 from daemon.views.spending import spending_of
+from state.log import EventLog
 from state.reader import LogReader
 from tests.daemon.ui.browsing import visit
 from tests.daemon.ui.conftest import FORK, RUN
+from tests.daemon.ui.serving import serving
+from tests.support import recorded
 
 pytestmark = [pytest.mark.needs("chromium", package="chromium")]
 
@@ -76,6 +79,26 @@ def test_parts_that_show_follow_the_slider(browser, steered, reader):
         (house,) = health(reader, RUN, at=at).providers
         expect(panel).to_contain_text(f"{house.calls - house.failed} of {house.calls}")
     found.clean()
+
+
+def test_cost_and_health_follow_a_run_that_proceeds(browser, tmp_path):
+    home, world = tmp_path / "home", recorded.world_of().finish()
+    events = recorded.asking(world)
+    with EventLog.open(home) as log:
+        recorded.store(log, RUN, events[:60], blobs=[*world.blobs.values()])
+        with serving(home) as served:
+            found = visit(browser, served)
+            page = found.open(f"#/run/{RUN}?tab=cost")
+            panel = page.locator("[role=tabpanel]")
+            for upto in (150, len(events)):
+                recorded.store(log, RUN, events[log.run_seq(RUN) : upto])
+                with LogReader.open(home) as now:
+                    spent, (house,) = spending_of(now, RUN), health(now, RUN).providers
+                if upto < len(events):  # without a click: the feed alone renews what shows
+                    expect(panel).to_contain_text(f"${spent.usd:.2f}; {spent.calls} calls")
+                    page.click("#tab-health")
+                expect(panel).to_contain_text(f"{house.calls - house.failed} of {house.calls}")
+            found.clean()
 
 
 def test_a_kernel_is_as_it_was_then(browser, steered, reader):
