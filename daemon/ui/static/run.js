@@ -83,6 +83,7 @@ export class RunView {
     this.tabs = new Tabs("Parts of the run", this.parts(), this.tab, (tab) => this.moved({ tab }));
     this.node.querySelector(".parts-place").replaceWith(this.tabs.node);
     this.draw();
+    await this.refresh(); // of what came while this was fetched, the feed told in vain
   }
 
   /** Fetch what came since the last look. While the past is shown, only the slider grows. */
