@@ -51,6 +51,8 @@ TARGET_KEY = "run.search.target_ms"
 @common
 def tune(session: Session, /, workload: Path | None, again: str | None, **flags: Any) -> int:
     """Tune the kernel of a WORKLOAD: a file with the mathematics, its inputs and a target (docs/tune.md)."""
+    from daemon.tuned.export import check_root
+
     if again is not None:
         return _export_again(session, workload, again, flags)
     if workload is None:
@@ -61,6 +63,7 @@ def tune(session: Session, /, workload: Path | None, again: str | None, **flags:
     wanted = _placed(session, wanted, started.workload.hosts, flags)
     root = flags["into"] or Path(started.workload.cache_root)
     wanted, note = _aimed(wanted, started)
+    check_root(session.home, root)
     click.echo(note, err=True)
     sent = send(session.home, submitted(wanted, started.problem, None))
     run = run_id(sent.id, started.problem.name)

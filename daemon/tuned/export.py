@@ -6,13 +6,14 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import seeds
 from daemon.tuned.figures import Scale
-from daemon.tuned.files import BASELINE, IR, KERNEL, LOG, NOTES, RESULT, Layout
+from daemon.tuned.files import BASELINE, IR, KERNEL, LOG, NOTES, RESULT, SUMMARY, Layout
 from daemon.tuned.gather import gathered
 from state.errors import BadTarget
-from state.output import named, write_output
+from state.output import check_output, named, write_output
 from state.reader import LogReader
 
 _FOLDERS = re.compile(r"batch_\d+/kernel_\d+|edit_\d+/kernel")
@@ -44,6 +45,19 @@ def export(home: Path, run: str, root: Path) -> Exported:
         _write(home, root, path, data)
     _clear(root, made)
     return Exported(root, len(made), last["running_best_kernel"], last["mfu"])
+
+
+def check_root(home: Path, root: Path) -> None:
+    """Make the folder and say now, not after a run, that its files cannot be written there.
+
+    Raises:
+        BadTarget, StorageFull, StorageFailed: as `export`.
+    """
+    with named(root):
+        root.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=root):
+            pass
+    check_output(home, root / SUMMARY, replace=True)
 
 
 def _layout(reader: LogReader, run: str) -> Layout:

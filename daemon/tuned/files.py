@@ -107,7 +107,7 @@ class Layout:
         dump = self._dump(kernel, folder)
         if dump is not None:
             yield IR, f"{dump}\n".encode()
-        yield LOG, _log(kernel).encode()
+        yield LOG, _log(kernel, f"by {kernel.author}" if kernel.author else self._origin).encode()
         yield RESULT, _json(self.scale.result(kernel))
         if folder.startswith("edit_"):
             yield NOTES, self._notes(kernel).encode()
@@ -156,7 +156,7 @@ class Layout:
             told = kernel.plan.prediction
             lines += ["", f"{kernel.plan.title} [{kernel.plan.technique}]", ""]
             lines += [f"Predicted before it was judged: {told.speedup:.3f}x. {told.reason}".rstrip()]
-        if kernel.note:
+        if kernel.note and (kernel.plan is None or kernel.note != kernel.plan.title):
             lines += ["", kernel.note]
         judged = kernel.verdict
         if kernel.min_ms is not None and judged is not None and judged.benchmark is not None:
@@ -172,9 +172,9 @@ def is_point(kernel: Kernel) -> bool:
     return kernel.plan is not None and kernel.plan.technique.startswith(TECHNIQUE)
 
 
-def _log(kernel: Kernel) -> str:
-    """What the judge said, line by line."""
-    lines = [f"kernel {kernel.id} by {kernel.author}"]
+def _log(kernel: Kernel, origin: str) -> str:
+    """Whose a kernel is, and what the judge said, line by line."""
+    lines = [f"kernel {kernel.id}, {origin}"]
     if kernel.error is not None:
         lines.append(f"not judged: {kernel.error.code}")
     for judged in (kernel.evaluation, kernel.refuted):

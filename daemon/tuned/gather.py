@@ -19,7 +19,6 @@ from state.events import (
 from state.model import (
     INITIAL_KEY,
     JUDGES,
-    PERSON,
     EffectKey,
     ErrorInfo,
     Evaluation,
@@ -45,11 +44,14 @@ _TYPES = tuple(
 
 @dataclass(slots=True)
 class Kernel:
-    """A kernel of a run. `refuted` is a verdict of a later comparison that found it wrong."""
+    """A kernel of a run. `refuted` is a verdict of a later comparison that found it wrong.
+
+    The log does not say whose the initial kernel is: it has no author.
+    """
 
     key: EffectKey
     source: str
-    author: str
+    author: str | None = None
     note: str = ""
     plan: Plan | None = None
     parent: str | None = None
@@ -117,7 +119,7 @@ class _Reading:
         match event:
             case RunCreated():
                 self.created = event
-                self.kernels[_place(INITIAL_KEY)] = Kernel(_place(INITIAL_KEY), event.kernel, PERSON)
+                self.kernels[_place(INITIAL_KEY)] = Kernel(_place(INITIAL_KEY), event.kernel)
             case RoundStarted():
                 self.rounds = max(self.rounds, event.round)
                 self._parents |= {(event.round, slot.slot): slot.parent for slot in event.slots}

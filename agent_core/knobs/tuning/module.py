@@ -23,6 +23,8 @@ GRAPH, TRUTH, SPECS, ROOT, HOSTS, TARGET = (
 )
 REFERENCE = "reference"
 MOST_HOSTS = 64
+LEAST_TARGET = 1e-6
+"""Any kernel reaches this; of far smaller ones the latency is no number any more."""
 
 
 def faults(module: Mapping[str, Any], source: str) -> list[str]:
@@ -87,7 +89,7 @@ def _specs(value: Any, module: Mapping[str, Any], source: str) -> Iterator[str]:
 
 
 def _root(value: Any, module: Mapping[str, Any], source: str) -> Iterator[str]:
-    if not isinstance(value, str | Path) or not str(value):
+    if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
         yield f"is {value!r:.60}; it is a path"
 
 
@@ -99,8 +101,9 @@ def _hosts(value: Any, module: Mapping[str, Any], source: str) -> Iterator[str]:
 
 def _target(value: Any, module: Mapping[str, Any], source: str) -> Iterator[str]:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 < value <= 100:
-        yield f"is {value!r:.60}; it is a share of the peak: above 0, up to 1 (or a percentage, up to 100)"
+    if not number or not LEAST_TARGET <= value <= 100:
+        share = f"a share of the peak: from {LEAST_TARGET:g} up to 1 (or a percentage, up to 100)"
+        yield f"is {value!r:.60}; it is {share}"
 
 
 def specs_of(module: Mapping[str, Any]) -> Specs:

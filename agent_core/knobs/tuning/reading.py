@@ -71,7 +71,7 @@ def read(path: Path, target: str) -> Answer:
             return {"faults": found} if found else {"ok": _told(path, source, module, target)}
     except (WorkloadError, KnobError) as error:
         return {"faults": [f"{GRAPH}: {error}"]}
-    except (Exception, SystemExit) as error:  # noqa: BLE001  the user's own code may raise anything
+    except BaseException as error:  # noqa: BLE001  the user's own code may raise anything
         return {"faults": [f"{path.name}{_place(path, error)}: {type(error).__name__}: {error}"]}
 
 

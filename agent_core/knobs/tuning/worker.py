@@ -69,14 +69,20 @@ def _next(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict[str, A
     ]
     feedback = Feedback(values["bottleneck"], values["mbu_percent"])
     batch = next_batch(graphs[variant], Random(values["draw"]), history, feedback, values["count"])  # noqa: S311
-    start = parsed(values["start"], graphs) if values["start"] else None
     points = [Point(variant, ir) for ir in batch.points]
     return {
         "mode": batch.mode.value,
         "knob": batch.knob,
         "reason": batch.reason,
-        "points": [_told(point, turned(start, point) if start else batch.reason) for point in points],
+        "points": [_told(point, _from(graphs, values["start"], point)) for point in points],
     }
+
+
+def _from(graphs: Mapping[str, Graph], start: str, point: Point) -> str:
+    """What a point turns: of the start, or of its variant's default where the start is of another."""
+    if start:
+        return turned(parsed(start, graphs), point)
+    return f"from its default, {turned(Point(point.variant, default(point.ir.graph)), point)}"
 
 
 def _trials(told: list[list[Any]], graphs: Mapping[str, Graph]) -> Iterator[Trial]:

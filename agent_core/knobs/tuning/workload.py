@@ -69,7 +69,7 @@ def load(path: Path, target: str, *, deadline_seconds: float = DEADLINE_SECONDS)
     try:
         answer = _ANSWER.validate_json(_answer(path, target, deadline_seconds))
     except ValidationError as error:
-        raise WorkloadFileError(path, (f"its process answered with something else: {error}",)) from error
+        raise WorkloadFileError(path, ("its process ended before it had answered",)) from error
     if isinstance(answer, _Faults):
         raise WorkloadFileError(path, answer.faults)
     root = path.parent.resolve() / Path(answer.ok.cache_root).expanduser()

@@ -11,6 +11,7 @@ import pytest
 from agent_core.knobs.tuning.roofline import peak_flops_per_ms
 from daemon.config import load
 from daemon.ctl.tune import _aimed, _read
+from daemon.tuned import export
 from daemon.tuned.files import OURS
 from remote import registry
 from state.events import PlanProposed, RoundStarted, RunCompleted
@@ -71,6 +72,10 @@ def test_a_workload_becomes_a_run_and_files(ctl, home, judge, workload, tmp_path
     result = json.loads((best / "result.json").read_text())
     assert result["cpu_sim"]["passed"] is True
     assert result["predicted"] is True
+    assert result["author"] == "knobs"
+    first = tmp_path / "cache" / "nkipy_baseline"
+    assert json.loads((first / "result.json").read_text())["author"] is None
+    assert (first / "log.txt").read_text().startswith(f"kernel r0.b0.p0.k0.f0, {OURS}\n")
     assert result["mfu"] == last["mfu"] == told["mfu"]
     assert result["hardware_output"] is None
     for key in ("mfu_max_achievable_estimated_percent", "roofline_efficiency", "mbu_estimated_percent"):
@@ -116,6 +121,8 @@ def test_points_and_edits_compete_in_one_run(ctl, home, judge, workload, tmp_pat
     notes = (edits[0] / "NOTES.md").read_text()
     assert "By `builtin`, from `" in notes
     assert "Predicted before it was judged: " in notes
+    title = notes.splitlines()[4].rpartition(" [")[0]
+    assert notes.count(title) == 1
     assert not (edits[0] / "ir.txt").exists()
 
 
@@ -224,11 +231,28 @@ def test_hosts_of_the_workload_are_the_run_s_unless_others_are_named_or_the_simu
     refused = ctl("tune", workload, "--size", "full", *KNOBS)
     assert refused.status == 1
     assert "no host can be used: 127.0.0.1:1: " in refused.err
-    place = workload.with_name("file")
-    place.write_text("where no folder can be does not end a run")
-    called = ctl("tune", workload, *FEW, *KNOBS, "--rounds", "1", "--sim", "--into", place)
+    assert ctl("tune", workload, *FEW, *KNOBS, "--rounds", "1", "--sim").status == 0
+
+
+@pytest.mark.parametrize("inside", ["", "deeper"])
+def test_a_folder_that_cannot_be_is_said_before_anything_begins(ctl, home, workload, text, inside):
+    workload.with_name("file").write_text("where no folder can be")
+    place = Path("file", inside)
+    workload.write_text(text.replace('"cache"', f'"{place}"'))
+    called = ctl("tune", workload, *FEW)
+    assert called.status == 2
+    assert f"{workload.with_name('file') / inside}: cannot be written: " in called.err
+    assert not home.exists()
+
+
+def test_a_folder_that_becomes_a_file_does_not_end_a_run(ctl, judge, workload, tmp_path, monkeypatch):
+    def in_the_way(home, root):
+        root.write_text("where no folder can be")
+
+    monkeypatch.setattr(export, "check_root", in_the_way)
+    called = ctl("tune", workload, *FEW, *KNOBS, "--rounds", "1", "--into", tmp_path / "file")
     assert called.status == 0
-    assert str(place) in called.json["cache_error"]
+    assert str(tmp_path / "file") in called.json["cache_error"]
 
 
 @pytest.mark.parametrize(

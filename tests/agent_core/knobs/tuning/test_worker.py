@@ -14,7 +14,7 @@ from agent_core.knobs.ir import KernelIR
 from agent_core.knobs.narrowing import default
 from agent_core.knobs.render import render
 from agent_core.knobs.tuning import worker
-from agent_core.knobs.tuning.points import Point, graphs_of, parsed
+from agent_core.knobs.tuning.points import Point, graphs_of, parsed, turned
 from agent_core.knobs.tuning.worker import answer
 from agent_core.knobs.validity import validity_report
 from tests.support.workloads import WORKLOADS
@@ -71,8 +71,16 @@ def test_the_next_points_are_valid_and_none_that_was_seen() -> None:
 
 def test_a_single_turn_is_named_in_the_title() -> None:
     made = following(batch((MIRROR, 1.0, "")))
-    assert all(f" {made['knob']}" in one["title"] for one in made["points"])
-    assert following(batch((MIRROR, 1.0, "")), start="")["points"][0]["title"].startswith("identity: ")
+    turns = made["points"][:3]  # the others are drawn anywhere
+    assert all(one["title"].startswith(f"identity: {made['knob']}") for one in turns)
+    assert not any("," in one["title"] for one in turns)
+
+
+def test_a_point_of_another_variant_than_the_parents_is_named_by_what_it_turns_of_its_default() -> None:
+    made = following(batch((MIRROR, 1.0, "")), start="")
+    for one in made["points"]:
+        wanted = turned(Point("identity", default(GRAPH)), parsed(one["text"], GRAPHS))
+        assert one["title"] == f"identity: from its default, {wanted}"
 
 
 def test_another_draw_leads_elsewhere() -> None:

@@ -98,6 +98,9 @@ FAULTS = {
     "truth": ("TARGET_MFU = 0.25", "TARGET_MFU = True", "TARGET_MFU: is True"),
     "large": ("TARGET_MFU = 0.25", "TARGET_MFU = 10**400", "TARGET_MFU: is 1000000000"),
     "nan": ("TARGET_MFU = 0.25", "TARGET_MFU = float('nan')", "TARGET_MFU: is nan"),
+    "root": ('CACHE_ROOT = "cache"', 'CACHE_ROOT = "a\\0b"', "CACHE_ROOT: is 'a\\x00b'; it is a path"),
+    "tiny": ("TARGET_MFU = 0.25", "TARGET_MFU = 5e-324", "TARGET_MFU: is 5e-324; it is a share"),
+    "interrupt": ("SCALE = 1.0", "raise KeyboardInterrupt", "line 4: KeyboardInterrupt"),
     "exit": ("SCALE = 1.0", "raise SystemExit(0)", "SystemExit: 0"),
     "nested": ("def f_nkigym", "if True:\n  def f_nkigym", "f_nkigym: is not defined by `def` at the top"),
     "module": ("import numpy as np", "import numpy as np\nimport no_such_module", "ModuleNotFoundError"),
@@ -119,6 +122,7 @@ def test_what_is_wrong_is_said(write: Write, monkeypatch: pytest.MonkeyPatch, na
     [
         ("import os; os._exit(3)", "its process ended with status 3"),
         ("import os; os.kill(os.getpid(), 9)", "its process ended with status -9"),
+        ("import os; os._exit(0)", "its process ended before it had answered"),
     ],
 )
 def test_a_process_that_ends_by_itself_is_told_of(write: Write, line: str, message: str) -> None:
