@@ -21,6 +21,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -30,7 +31,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that both spellings work
 
-from agent_core.knobs.graph import Graph  # noqa: E402 - the path is set above
+from agent_core.knobs.errors import KnobError  # noqa: E402 - the path is set above
+from agent_core.knobs.graph import Graph  # noqa: E402
 from agent_core.knobs.ir import KernelIR, knob_signature  # noqa: E402
 from agent_core.knobs.narrowing import default  # noqa: E402
 from agent_core.knobs.neighbours import is_valid  # noqa: E402
@@ -151,7 +153,11 @@ def search(name: str, target: str, clock: Clock) -> dict[str, Any]:
     """The best of the graph, and of the variant whose default is fastest, in as many evaluations for both."""
     graph = WORKLOADS[name].graph(target)
     starts = {item.name: item.graph for item in variants(graph) if item.name != IDENTITY}
-    defaults = {key: predicted(default(item)).ms for key, item in starts.items() if not clock.is_over}
+    defaults: dict[str, float] = {}
+    for key, item in starts.items():
+        with suppress(KnobError):  # a variant that fits nowhere
+            if not clock.is_over:
+                defaults[key] = predicted(default(item)).ms
     chosen = min(defaults, key=defaults.__getitem__, default=None)
     half = replace(clock, until=(time.monotonic() + clock.until) / 2)
     told = {IDENTITY: _told(searched(graph, half, clock.evaluations))}

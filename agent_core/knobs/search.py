@@ -4,8 +4,10 @@ There are two modes. A *sweep* turns one knob of a good point, the one that the 
 *Joint* points have all knobs drawn: some anywhere, some by several turns of a good point, mended by the hints
 of the validity report. A mode goes on while it pays; a plateau flips it. Of what either finds, the points
 that a static estimate puts first are looked at, and none that it says cannot be faster than the best. The
-last points of a batch are *strangers*, drawn anywhere and not ranked. What is a program that was seen is not
-looked at again: different knobs often mean the same loops (`program.py`).
+last points of a batch are *strangers*, drawn anywhere and not ranked. How far the estimate is to be trusted
+in this space shows in what was tried: where it orders that wrongly, it ranks nothing, and more are strangers.
+What is a program that was seen is not looked at again: different knobs often mean the same loops
+(`program.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import islice
+from itertools import combinations, islice
 from math import inf, log
 from random import Random
 
@@ -41,8 +43,11 @@ MOST_TURNS = 4
 """Turns of a good point at most, for a joint one."""
 
 STRANGERS = 0.25
-"""Share of a batch, in either mode, that is drawn anywhere and looked at as it comes. The estimate is blind
-to what engines wait for, and all that is near a good point may be as slow."""
+"""Share of a batch, in either mode, that is drawn anywhere and looked at as it comes: all that is near a good
+point may be as slow."""
+
+BLIND_STRANGERS = 0.5
+"""The same while nothing tried speaks for the estimate, which is blind to what engines wait for."""
 
 WIDER = 3
 """How many points are found for each that is wanted: the estimate chooses among them."""
@@ -127,12 +132,14 @@ def next_batch(graph: Graph, rng: Random, history: Sequence[Tried], feedback: Fe
     """
     seen = {program_of(trial.ir) for tried in history for trial in tried.trials}
     best = _elite(history)
-    known = _Known(frozenset(seen), min((_ms(trial) for trial in best), default=inf))
+    agreement = _agreement(history)
+    known = _Known(frozenset(seen), min((_ms(trial) for trial in best), default=inf), agreement >= 0)
     if not best:
         points = _promising(_start(graph, rng), known, count, _TRIES * count)
         return Batch(Mode.JOINT, points, "nothing is known yet: the default, and points near it and anywhere")
     good = [trial.ir for trial in best]
-    strangers = _strangers(good[0], rng, known, int(STRANGERS * count))
+    share = STRANGERS if agreement > 0 else BLIND_STRANGERS
+    strangers = _strangers(good[0], rng, known, int(share * count))
     known = known.with_programs(strangers)
     rest = count - len(strangers)
     for mode in _modes(history):
@@ -162,6 +169,24 @@ def _elite(history: Sequence[Tried]) -> list[Trial]:
     """The fastest points, the best first."""
     found = [trial for tried in history for trial in tried.trials if trial.ms is not None]
     return sorted(found, key=_ms)[:ELITE]
+
+
+def _agreement(history: Sequence[Tried]) -> int:
+    """Pairs of points whose order by estimate is that by latency, less those where it is the other way round.
+
+    Differences that say nothing, of either, do not count.
+    """
+    found = [
+        (_ms(trial), _step(cost_ns(trial.ir, placed(trial.ir))))
+        for tried in history
+        for trial in tried.trials
+        if trial.ms is not None
+    ]
+    return sum(
+        1 if (ms < other_ms) == (cost < other_cost) else -1
+        for (ms, cost), (other_ms, other_cost) in combinations(found, 2)
+        if cost != other_cost and max(ms, other_ms) > GAIN_RATIO * min(ms, other_ms)
+    )
 
 
 def _modes(history: Sequence[Tried]) -> tuple[Mode, Mode]:
@@ -207,10 +232,11 @@ def _common_failure(history: Sequence[Tried]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The programs that were seen, and the latency of the best."""
+    """The programs that were seen, the latency of the best, and whether the estimate may rank others."""
 
     programs: frozenset[str]
     best_ms: float
+    ranks: bool
 
     def allows(self, ir: KernelIR, cost: float) -> bool:
         """Whether a point is worth a look: it may be faster, and nobody saw it."""
@@ -292,14 +318,17 @@ def mended(ir: KernelIR) -> KernelIR | None:
 def _promising(
     found: Iterator[KernelIR], known: _Known, count: int, tries: int | None
 ) -> tuple[KernelIR, ...]:
-    """Points that are programs nobody saw, the cheapest by estimate of some; `tries` None looks at all."""
+    """Points that are programs nobody saw, the cheapest of some where the estimate ranks.
+
+    With `tries` None all that was found is looked at.
+    """
     points: dict[str, tuple[int, KernelIR]] = {}
     for ir in islice(found, tries):
         if len(points) == WIDER * count:
             break
         cost = cost_ns(ir, placed(ir))
         if known.allows(ir, cost):
-            points.setdefault(program_of(ir), (_step(cost), ir))
+            points.setdefault(program_of(ir), (_step(cost) if known.ranks else 0, ir))
     ranked = sorted(points.values(), key=lambda item: item[0])
     return tuple(ir for _, ir in ranked[:count])
 

@@ -78,7 +78,7 @@ WORKLOADS: Mapping[str, Workload] = {
     "softmax": Workload(softmax, {"x": (384, 1024)}, {"x": ((2048, 2048), "float32")}),
     "attention": Workload(
         attention,
-        {"q": (256, 64), "k": (128, 64), "v": (128, 64)},
+        {"q": (128, 64), "k": (256, 64), "v": (256, 64)},
         dict.fromkeys(("q", "k", "v"), ((1024, 128), "float32")),
     ),
     "rmsnorm_matmul": Workload(rmsnorm_matmul, {"x": (384, 128), "w": (128, 512)}, "rmsnorm_matmul"),
