@@ -18,9 +18,9 @@ def spaces(
     """The spaces, and what the search finds at the workloads' own sizes."""
     yield (
         "| workload | points | valid % | default ms | best ms | best variant | its best ms "
-        "| rewrite engine ms |"
+        "| evaluations of both | rewrite engine ms |"
     )
-    yield "|" + "---|" * 8
+    yield "|" + "---|" * 9
     for name, workload in workloads.items():
         if f"{name} space" in parts or f"{name} search" in parts:
             best = rewritten.get(workload.shapes) if isinstance(workload.shapes, str) else None
@@ -78,8 +78,9 @@ def _space_cells(parts: Mapping[str, Any], name: str) -> list[str]:
 def _search_cells(parts: Mapping[str, Any], name: str) -> list[str]:
     told = parts.get(f"{name} search")
     if told is None:
-        return ["-"] * 4
+        return ["-"] * 5
     plain = told["found"][IDENTITY]
     other = next(((key, item) for key, item in told["found"].items() if key != IDENTITY), None)
     cells = [f"{plain['default_ms']:.4g}", f"{plain['best_ms']:.4g}"]
-    return cells + (["-", "-"] if other is None else [other[0], f"{other[1]['best_ms']:.4g}"])
+    cells += ["-", "-"] if other is None else [other[0], f"{other[1]['best_ms']:.4g}"]
+    return [*cells, str(sum(item["evaluations"] for item in told["found"].values()))]
