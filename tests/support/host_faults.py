@@ -47,6 +47,7 @@ class Rig:
     folder: Path
     machine: Machine | None = None
     life: str = "life"
+    lease_s: float = LEASE_S
 
     @property
     def gate(self) -> Path:
@@ -69,7 +70,7 @@ class Rig:
             inputs={"input.bin": hashlib.sha256(_INPUT).hexdigest()},
             cores=1,
             deadline_s=LONGEST_S,
-            lease_s=LEASE_S,
+            lease_s=self.lease_s,
         )
 
     def count(self, word: str) -> int:
@@ -120,6 +121,7 @@ class Fault:
     begins: int = 1
     machine: bool = False
     delay_s: float = 0.0
+    lease_s: float = LEASE_S
     words: str = field(default="")
 
 
@@ -134,7 +136,7 @@ async def rig(folder: Path, fault: Fault) -> AsyncIterator[Rig]:
             link = await trusted(sshd.link(home, port=proxy.port), home)
             jobs = Jobs(link, worker=steps_of_tests(clock=True))
             try:
-                yield Rig(sshd, proxy, jobs, home, folder, machine)
+                yield Rig(sshd, proxy, jobs, home, folder, machine, lease_s=fault.lease_s)
             finally:
                 await jobs.aclose()
 
@@ -231,11 +233,18 @@ async def _partition(there: Rig) -> None:
     there.machine.iptables("-F")
 
 
-async def _loss(there: Rig) -> None:
+async def _loss(there: Rig, *chains: str) -> None:
     """A tenth of all packets is lost from here on."""
     assert there.machine is not None
     chance = ("-m", "statistic", "--mode", "random", "--probability", "0.1")
-    there.machine.iptables("-A", "INPUT", "-p", "tcp", *chance, "-j", "DROP")
+    for chain in chains or ("INPUT",):
+        there.machine.iptables("-A", chain, "-p", "tcp", *chance, "-j", "DROP")
+
+
+async def _long_loss(there: Rig) -> None:
+    """A tenth is lost both ways, for as long as three leases: only renewals that arrive keep the job."""
+    await _loss(there, "INPUT", "OUTPUT")
+    await asyncio.sleep(3 * there.lease_s)
 
 
 async def _kill_worker(there: Rig) -> None:
@@ -294,6 +303,7 @@ FAULTS: dict[str, Fault] = {
     "result while the link is away": Fault(_finished_unheard),
     "partition (iptables)": Fault(_partition, machine=True),
     "a tenth of packets lost": Fault(_loss, machine=True),
+    "a tenth lost both ways, for three leases": Fault(_long_loss, machine=True, lease_s=20.0),
     "300 ms of latency": Fault(_nothing, delay_s=0.15),
     "300 ms of latency, link cut": Fault(_cut, delay_s=0.15),
     "worker's connection process killed": Fault(_kill_worker),
