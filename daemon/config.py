@@ -26,7 +26,7 @@ from agent_core.providers.keys import redact
 from daemon.errors import DaemonError
 from daemon.reading import read_regular
 from state import crash
-from state.model import Frozen, RunConfig
+from state.model import Frozen, RunConfig, reason
 
 FILE_NAME = "config.toml"
 MAX_BYTES = 1 << 20
@@ -296,7 +296,7 @@ def parse_setting(name: str, value: Any) -> tuple[str, Any]:
 def section_faults(section: str, error: ValidationError) -> list[str]:
     """Return a line for each thing that is wrong with values that were right one by one."""
     prefix = f"{section}." if section else ""
-    return [f"{prefix}{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+    return [f"{prefix}{'.'.join(map(str, e['loc']))}: {reason(e)}" for e in error.errors()]
 
 
 def render_toml(effective: Effective) -> str:
@@ -397,7 +397,7 @@ def _parse(entry: _Entry) -> Any:
     except RecursionError:
         raise ValueError(": nested too deeply") from None
     except ValidationError as error:
-        reasons = "; ".join(dict.fromkeys(e["msg"] for e in error.errors()))
+        reasons = "; ".join(dict.fromkeys(reason(e) for e in error.errors()))
         meaning = f" ({info.description})" if info.description else ""
         shown = redact(json.dumps(entry.value, default=str))  # it is told, and logged where a file has it
         raise ValueError(f" = {shown}: {reasons}{meaning}") from None

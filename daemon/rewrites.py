@@ -22,7 +22,7 @@ from daemon.verbs import Learn, Remembering, Rewrite
 from state.errors import BlobMissing
 from state.events import Event, ExperiencesForgotten, ExperiencesLearnt
 from state.learnt import MOST_IMPORTED
-from state.model import About, LearntExperience, Tags, digest_of
+from state.model import About, LearntExperience, Tags, digest_of, reason
 from state.reader import LogReader
 from state.system import SystemState
 
@@ -62,7 +62,7 @@ def _checked(path: Path, said: dict[int, dict[str, Any]]) -> tuple[Rewrite, ...]
             made.append(Rewrite.model_validate(known))
         except ValidationError as error:
             faults += [
-                f"[{at}].{'.'.join(map(str, fault['loc']))}: {fault['msg'].lower()}"
+                f"[{at}].{'.'.join(map(str, fault['loc']))}: {reason(fault).lower()}"
                 for fault in error.errors(include_input=False)
             ]
     if faults:

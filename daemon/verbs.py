@@ -15,7 +15,7 @@ from pydantic import Base64Bytes, Field, JsonValue, TypeAdapter, ValidationError
 
 from daemon.errors import BadFile, CommandRefused
 from state.learnt import MOST_IMPORTED
-from state.model import About, Frozen, RunConfig, digest_of
+from state.model import About, Frozen, RunConfig, digest_of, reason
 
 Origin = Literal["agentctl", "page"]
 """Where a person gave a command: on the command line, or on the live page."""
@@ -212,6 +212,6 @@ def parse(data: bytes) -> Command:
         return _COMMAND.validate_json(data)
     except ValidationError as error:
         faults = "; ".join(
-            f"{'.'.join(map(str, fault['loc'][1:]))}: {fault['msg'].lower()}" for fault in error.errors()
+            f"{'.'.join(map(str, fault['loc'][1:]))}: {reason(fault).lower()}" for fault in error.errors()
         )
         raise CommandRefused(f"{verb}: {faults}", code="bad_command") from error

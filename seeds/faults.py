@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from seeds import relations
 from seeds.errors import ExpressionError, nearest
 from seeds.expressions import evaluate
+from state.model import reason
 
 FULL, REDUCED = "full", "reduced"
 
@@ -34,10 +35,14 @@ def structure(error: ValidationError, model: type[BaseModel]) -> Iterator[str]:
         if item["type"] == "too_short" and inside:
             continue
         shown = "" if item["type"] in _MESSAGES else f" (found {item['input']!r:.60})"
-        message = _MESSAGES.get(item["type"]) or item["msg"][0].lower() + item["msg"][1:]
+        message = _MESSAGES.get(item["type"]) or _lowered(reason(item))
         if item["type"] == "extra_forbidden":
             message += nearest(str(place[-1]), _keys(model, place[:-1]))
         yield f"problem.toml: {'.'.join(map(str, place))}: {message}{shown}"
+
+
+def _lowered(text: str) -> str:
+    return text[0].lower() + text[1:]
 
 
 def _keys(model: type[BaseModel], place: Sequence[str | int]) -> list[str]:

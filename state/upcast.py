@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from state.errors import LogDamaged, LogTooNew
 from state.events import EVENT_TYPES, Event
-from state.model import PauseCause
+from state.model import PauseCause, reason
 from state.records import Row, kind_of
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
@@ -138,8 +138,8 @@ def decode(row: Row) -> Event:
         payload = row.payload if row.sv == known.version else upcast(row.type, row.sv, row.payload)
         event = _reader_of(row.type)(payload)
     except ValueError as error:  # no JSON, which upcasting needs, or not what the type says
-        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-        what = f"payload is not a {row.type}: {reason}"
+        why = reason(error.errors()[0]) if isinstance(error, ValidationError) else str(error)
+        what = f"payload is not a {row.type}: {why}"
         raise LogDamaged(what, seq=row.seq, stream=row.stream, run_seq=row.run_seq) from error
     return event
 

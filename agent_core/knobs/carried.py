@@ -18,6 +18,7 @@ from agent_core.knobs import ops
 from agent_core.knobs.errors import WorkloadError
 from agent_core.knobs.graph import Graph
 from agent_core.knobs.tracing import Symbol, check_specs, graph_of, symbol_of
+from state.model import reason
 
 FILE = "workload.json"
 """Its name in the problem's folder."""
@@ -84,7 +85,7 @@ def read(data: bytes, size: str, target: str) -> Graph:
     except ValidationError as error:
         fault = error.errors()[0]
         where = ".".join(map(str, fault["loc"])) or "the file"
-        raise WorkloadError(f"{FILE}: {where}: {fault['msg']}") from error
+        raise WorkloadError(f"{FILE}: {where}: {reason(fault)}") from error
     if size not in file.graphs:
         raise WorkloadError(f"{FILE} has no graph for the size {size!r}; it has {', '.join(file.graphs)}")
     return _made(file.graphs[size], target)

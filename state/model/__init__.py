@@ -18,6 +18,7 @@ from state.model.base import (
     Usage,
     canonical_json,
     digest_of,
+    reason,
 )
 from state.model.calls import (
     Amount,
@@ -147,6 +148,7 @@ __all__ = [
     "canonical_json",
     "digest_of",
     "draw_seed",
+    "reason",
     "seconds",
     "usd",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
@@ -30,6 +31,12 @@ def canonical_json(value: Any) -> bytes:
         ValueError: `value` holds a NaN or an infinity that was not spelled out as a string.
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def reason(fault: Mapping[str, Any]) -> str:
+    """Return what one entry of a ValidationError says, without the prefix that our own errors get there."""
+    raised = fault.get("ctx", {}).get("error")
+    return str(raised) if isinstance(raised, ValueError) else str(fault["msg"])
 
 
 class Frozen(BaseModel):

@@ -6,6 +6,7 @@ import tomllib
 
 import pytest
 
+from daemon.amend import amended
 from daemon.config import ConfigError, load, nest, render_toml
 from daemon.names import unknown
 from remote.registry import Wanted
@@ -76,6 +77,31 @@ def test_a_host_that_is_none_is_a_fault_of_the_key(home, entry, said):
     with pytest.raises(ConfigError, match=r"config\.toml: run\.hosts") as caught:
         settings(home, f"[run]\nhosts = [{entry}]\n")
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (
+            'command = ["bench"]',
+            "run.score: no argument of command has {kernel}: no kernel would be swapped in",
+        ),
+        ('pattern = "([0-9]+)"\njson_path = "a.b"', "run.score: set either pattern or json_path"),
+        (
+            'command = ["bench", "{kernel}"]',
+            "run: score.command is set, and hosts names no host to run it on",
+        ),
+        ('pattern = "[0-9]+"', 'config.toml: run.score.pattern = "[0-9]+": it must have one group'),
+    ],
+)
+def test_what_is_wrong_with_a_score_is_one_line_in_our_own_words(home, lines, said):
+    with pytest.raises(ConfigError) as caught:
+        settings(home, f"[run.score]\n{lines}\n")
+    (fault,) = caught.value.faults
+    assert fault.startswith(said)
+    with pytest.raises(ConfigError) as caught:
+        amended(RunConfig(), {f"score.{key}": value for key, value in tomllib.loads(lines).items()})
+    assert "Value error" not in str(caught.value)
 
 
 def test_runs_share_an_evaluator_where_they_want_the_same():
