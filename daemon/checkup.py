@@ -17,7 +17,7 @@ from pathlib import Path
 
 from daemon.errors import DaemonError
 from daemon.places import INSTANCE, waiting
-from daemon.views.hosts import UNUSED, known
+from daemon.views.hosts import UNUSED, listed
 from daemon.views.process import process
 from state.errors import NoLog, StateError
 from state.home import MOUNTS, NETWORK_FILESYSTEMS, Layout, filesystem_of
@@ -71,7 +71,7 @@ def checks(home: Path, env: Mapping[str, str], home_words: tuple[str, ...]) -> I
     yield from _configured(home, env, at)
     yield _jail()
     yield _device()
-    yield from _hosts(home, at)
+    yield from _hosts(home, env, at)
     yield _service(home)
 
 
@@ -261,16 +261,21 @@ def _device() -> Check:
     return Check("device", GOOD, f"nki_sim predicts; the Neuron SDK is here too (neuronx-cc {own})")
 
 
-def _hosts(home: Path, at: str) -> Iterator[Check]:
-    """Yield how the hosts stand that runs of this home used."""
-    for one in known(home, running=_owned(home)):
+def _hosts(home: Path, env: Mapping[str, str], at: str) -> Iterator[Check]:
+    """Yield how the hosts stand that are configured, and those of runs that go on."""
+    from daemon.config import load
+
+    try:
+        configured = [one.address for one in load(home, env).config.run.hosts]
+        found = listed(home, running=_owned(home), configured=configured)
+    except (DaemonError, StateError, OSError):  # other checks say what is wrong with them
+        return
+    for one in found:
         said = f"{one.state.replace('_', ' ')}{f', heard of at {one.heard}' if one.heard else ''}"
         if one.why:
             said = f"{said}: {one.why}"
-        healthy = one.state in ("up", UNUSED) and one.compares
-        remedy = "" if healthy else f"agentctl{at} host check {one.name} says what is missing there"
-        if not one.compares:
-            remedy = "add a third host, or take one of the two out of run.hosts"
+        healthy = one.state in ("up", UNUSED) and not one.why
+        remedy = (one.remedy or "").replace("agentctl ", f"agentctl{at} ")
         yield Check(f"host: {one.name}", GOOD if healthy else LOOK, said, remedy)
 
 

@@ -26,8 +26,9 @@ StandingWord = Literal["connecting", "up", "resting", "quarantined", "set_aside"
 
 
 class HostStanding(Frozen):
-    """How one host stands. Times are UTC; `why` is there where it is not up, with `remedy` where one is
-    known, and where it is up and its times may not compare with those of others (`compares`).
+    """How one host stands. Times are UTC; `why` is there where it is not up, and where it is up and its times
+    may not compare with those of others (`compares`); `remedy` is what to do about that, or for more use of
+    a host that is up.
 
     `resting`: it did not answer, and is asked again at `until`; `quarantined`: it times the calibration
     kernel `ratio` times as long as the others; `set_aside`: it is not like the others, or lacks a tag;
@@ -76,7 +77,25 @@ def publish(home: Path, standings: Iterable[HostStanding]) -> None:
         OSError: the file cannot be written; the one before it is as it was.
     """
     known = {one.address: one for one in read(home)} | {one.address: one for one in standings}
-    newest = sorted(known.values(), key=lambda one: one.heard or one.since)[-MOST:]
+    _write(home, known.values())
+
+
+def forget(home: Path, address: str) -> bool:
+    """Drop what is known of a host; return whether there was anything.
+
+    Raises:
+        OSError: the file cannot be written; the one before it is as it was.
+    """
+    known = read(home)
+    left = [one for one in known if one.address != address]
+    if len(left) == len(known):
+        return False
+    _write(home, left)
+    return True
+
+
+def _write(home: Path, known: Iterable[HostStanding]) -> None:
+    newest = sorted(known, key=lambda one: one.heard or one.since)[-MOST:]
     board = Board(hosts=tuple(sorted(newest, key=lambda one: one.address)))
     part = home / f".{FILE_NAME}.{os.getpid()}.part"
     try:

@@ -121,7 +121,8 @@ def _host(one: Host) -> str:
     said += [one.device] if one.device else []
     said += [f"{one.in_flight} of {one.slots} busy, {one.done} done"] if one.slots else []
     said += [one.why] if one.why else []
-    return ", ".join(said)
+    remedy = f"; {one.remedy}" if one.remedy and one.why else ""
+    return f"{', '.join(said)}{remedy}"
 
 
 def _day(day: DayView) -> str:

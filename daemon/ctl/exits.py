@@ -77,6 +77,7 @@ _BY_CODE: dict[str, int] = {
     "host_deadline": TIMEOUT,
     "unknown_run": NOT_THERE,
     "unknown_event": NOT_THERE,
+    "unknown_host": NOT_THERE,
     "unknown_candidate": NOT_THERE,
     "unknown_prompts": NOT_THERE,
     "unknown_experience": NOT_THERE,

@@ -17,7 +17,7 @@ from daemon.ctl.choices import configured
 from daemon.ctl.words import typed
 from daemon.errors import DaemonError
 from daemon.views.hosts import Host as Known
-from daemon.views.hosts import known
+from daemon.views.hosts import listed
 
 if TYPE_CHECKING:
     from remote.ssh.host import Host
@@ -56,12 +56,30 @@ def host(session: Session) -> None:
 @host.command("list", epilog=exits.epilog())
 @common
 def list_(session: Session) -> None:
-    """List the hosts that are configured, and those that runs used, with how they stand."""
+    """List the hosts that are configured, and those of runs that go on, with how they stand."""
     named = [one.address for one in configured(session, {}).run.hosts]
-    found = known(session.home, running=owned(session.home), configured=named)
+    found = listed(session.home, running=owned(session.home), configured=named)
     rows = [{**asdict(one), "configured": one.name in named} for one in found]
-    none = "no hosts: none is configured (run.hosts), and no run used any"
-    session.emit(rows, "\n".join(_table(found)) if found else none)
+    none = "no hosts: none is configured (run.hosts), and no run that goes on names any"
+    text = "\n".join(_table(found)) if found else none
+    session.emit(rows, exits.at_home(text, session.home_words))
+
+
+@host.command(epilog=exits.epilog())
+@click.argument("name", metavar="HOST")
+@common
+def forget(session: Session, name: str) -> None:
+    """Drop what is noted of how HOST stood: its counts, when it was heard of, and why it failed.
+
+    Its key stays trusted. A host that is in use is noted anew.
+    """
+    from state import board
+
+    if not board.forget(session.home, name):
+        raise DaemonError.near(
+            "host", name, (one.address for one in board.read(session.home)), code="unknown_host"
+        )
+    session.emit({"name": name, "forgotten": True}, f"what was noted of {name} is forgotten")
 
 
 _COLUMNS = "{:28} {:12} {:>5} {:>6} {:>5}  {:20} {}"
@@ -76,6 +94,8 @@ def _table(found: Iterable[Known]) -> list[str]:
         lines.append(_COLUMNS.format(*row).rstrip())
         if one.why:
             lines.append(f"  {one.why}")
+        if one.remedy:
+            lines.append(f"  -> {one.remedy}")
     return lines
 
 
@@ -213,7 +233,7 @@ def trust(session: Session, name: str, expected: str | None) -> int:
 
 def _ask(address: str, shown: ShownKey) -> None:
     """Ask a person; refuse where nobody can answer."""
-    click.echo(f"{address} shows the key {shown.fingerprint} for {shown.place}", err=True)
+    click.echo(f"{address} is {shown.peer} and shows the key {shown.fingerprint}", err=True)
     if shown.known:
         click.echo(f"that is NOT the one that is known: {', '.join(shown.known)}", err=True)
     if not sys.stdin.isatty():

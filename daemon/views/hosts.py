@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from state.board import HostStanding, read
+from state.errors import NoLog
+from state.reader import LogReader
 
 UNUSED = "unused"
 """A host that nobody uses now."""
@@ -18,7 +21,8 @@ class Host:
     """A host that judges kernels. Times are UTC in ISO 8601.
 
     `state` is a word: connecting, up, resting (it is asked again at `until`), quarantined (its times do not
-    compare), set_aside (it is not what runs need) or unused; `why` is for people. `in_flight` of `slots`
+    compare), set_aside (it is not what runs need) or unused; `why` is for people, and
+    `remedy` is what to do about it, or for more use of it. `in_flight` of `slots`
     evaluations are under way there, `waiting` for any host; `done` ended there as they should, `lost` not.
     `ratio` is how long the calibration kernel took, relative to other hosts; where hosts disagree about
     that, and nobody can say which is wrong, `compares` is false.
@@ -27,6 +31,7 @@ class Host:
     name: str
     state: str
     why: str | None = None
+    remedy: str | None = None
     until: str | None = None
     heard: str | None = None
     device: str | None = None
@@ -41,16 +46,40 @@ class Host:
     compares: bool = True
 
 
-def hosts(home: Path, *, running: bool) -> tuple[Host, ...]:
+def hosts(reader: LogReader, home: Path, *, running: bool) -> tuple[Host, ...]:
     """Return the hosts that are in use; none while nobody owns the home, as `running` says."""
-    return tuple(one for one in known(home, running=running) if one.state != UNUSED)
+    found = known(home, running=running, named=of_runs(reader)) if running else ()
+    return tuple(one for one in found if one.state != UNUSED)
 
 
-def known(home: Path, *, running: bool, configured: Iterable[str] = ()) -> tuple[Host, ...]:
-    """Return all hosts that runs used, and those that are configured, by name."""
-    found = {one.address: _host(one, running=running) for one in read(home)}
-    found |= {name: Host(name, UNUSED) for name in configured if name not in found}
-    return tuple(found[name] for name in sorted(found))
+def of_runs(reader: LogReader) -> set[str]:
+    """Return the hosts that runs name which have not ended."""
+    live = (str(row["run"]) for row in reader.listed() if not row["ended"])
+    return {host.address for run in live for host in reader.state(run).config.hosts}
+
+
+def listed(home: Path, *, running: bool, configured: Iterable[str]) -> tuple[Host, ...]:
+    """Return the hosts that are configured, and those of runs which have not ended.
+
+    Raises:
+        state.errors.StateError: the log cannot be used.
+    """
+    named = set(configured)
+    with suppress(NoLog), LogReader.open(home) as reader:
+        named |= of_runs(reader)
+    return known(home, running=running, named=named)
+
+
+def known(home: Path, *, running: bool, named: Iterable[str]) -> tuple[Host, ...]:
+    """Return the hosts of these names, by name: those that somebody used with how they stand, or stood.
+
+    What nobody names any more is left out; the home forgets it in time.
+    """
+    stood = {one.address: one for one in read(home)}
+    return tuple(
+        _host(stood[name], running=running) if name in stood else Host(name, UNUSED)
+        for name in sorted(set(named))
+    )
 
 
 def _host(one: HostStanding, *, running: bool) -> Host:
@@ -59,6 +88,7 @@ def _host(one: HostStanding, *, running: bool) -> Host:
         name=one.address,
         state=one.state if used else UNUSED,
         why=one.why,
+        remedy=one.remedy,
         until=_iso(one.until) if used else None,
         heard=_iso(one.heard),
         device=one.device,

@@ -129,7 +129,7 @@ def overview(
         runs=lines,
         more=len(rows) - len(shown),
         providers=_providers(reader, lines, system),
-        hosts=hosts(Path(process.home), running=process.running),
+        hosts=hosts(reader, Path(process.home), running=process.running),
         day=_day(system),
     )
 

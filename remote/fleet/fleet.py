@@ -240,18 +240,19 @@ class Fleet:
     def _admit(self, seat: Seat) -> None:
         """Use a host that answered, unless it is not like the others or lacks a tag."""
         assert seat.about is not None
-        why = self._unfit(seat.about)
-        if self._toolchain is not None and why is None and seat.about.toolchain != self._toolchain:
+        unfit = self._unfit(seat.about)
+        if self._toolchain is not None and unfit is None and seat.about.toolchain != self._toolchain:
             why = f"its times do not compare: it has {seat.about.toolchain}, others {self._toolchain}"
-        seat.stand("set_aside" if why else "up", why)
+            unfit = why, "other_toolchain"
+        seat.stand("set_aside" if unfit else "up", *(unfit or ()))
         self._weigh(settle=False)
         if self._off(seat):
             seat.wake.set()  # it times the kernel once more at once, which settles it
         self._notify()
 
-    def _unfit(self, about: About) -> str | None:
+    def _unfit(self, about: About) -> tuple[str, str] | None:
         lacking = sorted(self._needs - about.tags)
-        return f"it has no tag {', '.join(lacking)}" if lacking else None
+        return (f"it has no tag {', '.join(lacking)}", "lacks_tag") if lacking else None
 
     async def _keep(self, seat: Seat) -> None:
         """Look after one host until cancelled."""
@@ -279,8 +280,7 @@ class Fleet:
         except InfrastructureError as error:
             seat.rest(error)
         except TimeoutError:
-            text = f"it did not say what it is within {self._policy.connect_s:g} s"
-            seat.rest(InfrastructureError("host_unreachable", text))
+            seat.rest(seat.slow())
         except Exception as error:
             log.exception("host_failed", host=seat.address)
             seat.rest(InfrastructureError("internal", f"{type(error).__name__}: {error}"))
@@ -344,7 +344,9 @@ class Fleet:
             seat, off = seats[name], drift.deviates(found[name])
             others = any(one.state == "up" for other, one in seats.items() if other != name)
             if off and seat.state == "up" and others:
-                seat.stand("quarantined", f"it takes {found[name]:.2f} times as long as the others")
+                seat.stand(
+                    "quarantined", f"it takes {found[name]:.2f} times as long as others", "quarantined"
+                )
                 log.warning("host_quarantined", host=name, ratio=round(found[name], 3))
             elif not off and seat.state == "quarantined":
                 seat.stand("up", seat.doubt)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 from remote.evaluator import Blobs, EvaluationAnswer
 from remote.fleet.fleet import Fleet
-from remote.fleet.member import About
+from remote.fleet.member import LOGIN, About
 from remote.local import LocalEvaluator
 from remote.ssh.errors import LinkLostError
 from remote.ssh.evaluator import HostEvaluator
@@ -49,6 +51,7 @@ class SshHost:
         """`silence_s`: a host without a connection for longer loses its evaluations to others."""
         self._jobs = jobs
         self._silence_s = silence_s
+        self._took_s: dict[str, float] = {}
         self._left: set[asyncio.Task[EvaluationAnswer]] = set()
         self._make = partial(
             HostEvaluator,
@@ -64,14 +67,24 @@ class SshHost:
     def address(self) -> str:
         return self._jobs.host.address
 
+    @property
+    def took_s(self) -> Mapping[str, float]:
+        return self._took_s
+
     async def prepare(self) -> About:
         """Reach the host, put the worker there where it is missing, and ask what it is.
 
         Raises:
             HostError: it cannot be reached or used.
         """
+        self._took_s = {}
+        with self._timed(LOGIN):
+            await self._jobs.link.connected()
+        with self._timed("starting the worker there"):
+            await self._jobs.hello()
         evaluator = self._make()
-        facts = await evaluator.facts()
+        with self._timed("looking for its device"):
+            facts = await evaluator.facts()
         self._evaluator = evaluator
         return about(
             self._jobs.host,
@@ -104,7 +117,16 @@ class SshHost:
             await asyncio.wait({work}, timeout=CANCEL_S)
 
     async def calibrate(self) -> float:
-        return await self._evaluator.calibrate()
+        with self._timed("timing the calibration kernel"):
+            return await self._evaluator.calibrate()
+
+    @contextmanager
+    def _timed(self, step: str) -> Iterator[None]:
+        begin = time.monotonic()
+        try:
+            yield
+        finally:
+            self._took_s[step] = time.monotonic() - begin
 
     async def aclose(self) -> None:
         await self._evaluator.aclose()
@@ -126,7 +148,16 @@ def about(host: Host, facts: DeviceFacts, *, toolchain: str, slots: int, any_aut
         targets=targets,
         tags=frozenset(tags),
         any_author=any_author,
+        short=tuple(_short(facts)),
     )
+
+
+def _short(facts: DeviceFacts) -> Iterator[str]:
+    """Yield what the host could do with, by its code in the table of remedies."""
+    if facts.predicted:
+        yield "no_sdk"
+    if not facts.strong_jail:
+        yield "weak_jail"
 
 
 def fleet_of(wanted: Wanted, means: Means, *, local: LocalEvaluator) -> Fleet:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from remote.evaluator import Blobs, EvaluationAnswer
 from state.model import EvaluationRequest
+
+LOGIN = "logging in"
+"""The first step of reaching a host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +20,8 @@ class About:
     `device` is what times kernels there, in words; `toolchain` what compiles and times, with versions;
     `slots` how many evaluations it takes at a time; `targets` the devices whose kernels run there, None for
     all (a simulator); `tags` what else is known of it, such as its instance type. `any_author`: its jail may
-    hold kernels of any author, not only those that come with the program or that a person wrote.
+    hold kernels of any author, not only those that come with the program or that a person wrote. `short` are
+    codes of what it could do with, and can be used without (`remedies.py`).
     """
 
     device: str
@@ -25,6 +30,7 @@ class About:
     targets: frozenset[str] | None = None
     tags: frozenset[str] = field(default_factory=frozenset)
     any_author: bool = True
+    short: tuple[str, ...] = ()
 
 
 class Member(Protocol):
@@ -33,6 +39,11 @@ class Member(Protocol):
     @property
     def address(self) -> str:
         """How the user names it."""
+        ...
+
+    @property
+    def took_s(self) -> Mapping[str, float]:
+        """How long each step of reaching it took the last time, also one that was broken off."""
         ...
 
     async def prepare(self) -> About:

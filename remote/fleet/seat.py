@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from remote.errors import InfrastructureError
-from remote.fleet.member import About, Member
+from remote.fleet.member import LOGIN, About, Member
+from remote.fleet.remedies import remedy
 from remote.ssh.evaluator import weakly_jailed
 from state.board import HostStanding, StandingWord
 from state.model import TRUSTED_AUTHORS, EvaluationRequest
@@ -54,6 +55,7 @@ class Seat:
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
     about: About | None = None
     error: InfrastructureError | None = None
+    fault: str | None = None
     why: str | None = None
     until: float = 0.0
     failures: int = 0
@@ -106,10 +108,11 @@ class Seat:
         self.failures = 0
         self.heard = datetime.now(UTC)
 
-    def stand(self, state: StandingWord, why: str | None = None) -> None:
-        """Stand so from now on."""
+    def stand(self, state: StandingWord, why: str | None = None, fault: str | None = None) -> None:
+        """Stand so from now on; `fault` is the code of what is to be done about it."""
         if (state, why) != (self.state, self.why):
             self.state, self.why, self.since = state, why, datetime.now(UTC)
+        self.fault = fault
 
     def rest(self, error: InfrastructureError) -> None:
         """Leave the host alone for a while, longer each time."""
@@ -121,14 +124,22 @@ class Seat:
         # Many agents that lost one host must not all come back in the same moment.
         self.until = time.monotonic() + pause * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
         self.error = error
-        self.stand("resting", error.message)
+        self.stand("resting", error.message, error.code)
         self.wake.set()
+
+    def slow(self) -> InfrastructureError:
+        """Return the error for a host that took too long to be reached, by the step that took most of it."""
+        steps = sorted(self.member.took_s.items(), key=lambda step: -step[1])
+        told = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in steps)
+        text = f"it was not ready within {self.policy.connect_s:g} s{f': {told}' if told else ''}"
+        slow_login = bool(steps) and steps[0][0] == LOGIN
+        return InfrastructureError("slow_login" if slow_login else "slow_host", text)
 
     def doubted(self, why: str | None) -> None:
         """Note why its times may not compare although nobody can say that they are wrong; None: they do."""
         self.doubt = why
         if self.state == "up":
-            self.stand("up", why)
+            self.stand("up", why, why and "disagrees")
 
     def timed(self, latency_ms: float) -> None:
         """Note a reading of the calibration kernel."""
@@ -152,11 +163,13 @@ class Seat:
         """Return how the host stands, for people; `waiting` jobs wait for any host."""
         left = max(0.0, self.until - time.monotonic())
         about = self.about
+        faults = [self.fault] if self.fault else list(about.short if about else ())
         return HostStanding(
             address=self.address,
             state=self.state,
             since=self.since,
             why=self.why,
+            remedy="; ".join(remedy(one, self.address) for one in faults) or None,
             until=datetime.now(UTC) + timedelta(seconds=left) if self.state == "resting" else None,
             heard=self.heard,
             device=about.device if about else None,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 import zlib
+from collections.abc import Sequence
 
 from remote.hostside.tree import MARK_VARIABLE, UNMARKED
 from remote.ssh.errors import HostFullError, HostPythonError, HostWorkerError
@@ -21,7 +22,7 @@ _FULL = 28
 NOT_FOUND = frozenset({126, 127})
 
 # The SDK's own, then the one that setting a host up makes, then the system's. Commands start in the user's
-# home, where a work folder without an absolute path is; an interpreter found there is named whole.
+# $HOME, where a work folder without an absolute path is; an interpreter found there is named whole.
 _FIND = """
 for python in /opt/aws_neuronx_venv*/bin/python "$1"/venv/bin/python "$(command -v python3)"; do
   if [ -x "$python" ] && "$python" -I -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
@@ -54,20 +55,29 @@ except OSError as error:
 """
 
 
+def at_home(argv: Sequence[str]) -> list[str]:
+    """Return the command that runs `argv` where paths without a beginning / are from: in $HOME.
+
+    Sessions begin in the folder that the system has for the user, which need not be that one; setting a host
+    up goes by $HOME too.
+    """
+    return ["sh", "-c", 'cd -- "$HOME" && exec "$@"', "sh", *argv]
+
+
 def find_command(host: Host) -> list[str]:
     """Return the command that prints which Python to use."""
-    return ["sh", "-c", _FIND, "sh", host.workdir]
+    return at_home(["sh", "-c", _FIND, "sh", host.workdir])
 
 
 def install_command(host: Host, python: str, digest: str) -> list[str]:
     """Return the command that reads the compressed worker and keeps it."""
-    return [python, "-I", "-c", _INSTALL, host.workdir, digest]
+    return at_home([python, "-I", "-c", _INSTALL, host.workdir, digest])
 
 
 def serve_command(host: Host, python: str, digest: str) -> list[str]:
     """Return the command that starts the worker for one connection."""
     program = [python, "-I", "-B", f"{host.workdir}/worker/{digest}.pyz", "serve", host.workdir]
-    return ["env", f"{MARK_VARIABLE}={UNMARKED}", *program]
+    return at_home(["env", f"{MARK_VARIABLE}={UNMARKED}", *program])
 
 
 async def find_python(link: Link) -> str:

@@ -41,6 +41,11 @@ class DeviceFacts(Frozen):
         return self.device_kind == "nki_sim"
 
     @property
+    def strong_jail(self) -> bool:
+        """Whether kernels that models wrote can be compiled there."""
+        return self.jail in {"bubblewrap", "namespaces"}
+
+    @property
     def device(self) -> str:
         """The device in words, as results name it."""
         if self.predicted:

@@ -39,9 +39,13 @@ def known_hosts_file(home: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class ShownKey:
-    """A key that a host showed. `place` is what it is filed under: name and port as ssh_config has them."""
+    """A key that a host showed. `place` is what it is filed under: name and port as ssh_config has them.
+
+    `peer` says who showed it: name and port, and the address that was reached where no other host is between.
+    """
 
     place: str
+    peer: str
     line: str
     fingerprint: str
     known: tuple[str, ...]
@@ -61,11 +65,13 @@ class Acquaintance:
         self.place = host.name
         self.known: tuple[str, ...] = ()
         self.shown: str | None = None
+        self.address = ""
 
     def lookup(self, name: str, address: str, port: int | None) -> Any:
         """Return what is known of a host, as asyncssh asks it when the connection stands."""
         entries = asyncssh.import_known_hosts("\n".join(_read(path) for path in self._files))
         found = entries.match(name, address, port)
+        self.address = address or self.address
         self.place = name if port in {None, _PORT} else f"[{name}]:{port}"
         self.known = tuple(dict.fromkeys(_fingerprint(key) for key in found[0]))
         return found
@@ -84,6 +90,12 @@ class Acquaintance:
         others = [] if known else get_default_certificate_algs()
         every = dict.fromkeys([*others, *known, *get_default_public_key_algs()])
         return [kind.decode("ascii") for kind in every]
+
+    def peer(self, options: asyncssh.SSHClientConnectionOptions) -> str:
+        """Return who was reached, for people."""
+        name = options.host
+        address = f" ({self.address})" if self.address not in {"", name} else ""
+        return f"{name}{address}, port {options.port or _PORT},"
 
     def client(self) -> asyncssh.SSHClient:
         """Return what asyncssh asks about a key that is not known: the answer is always no."""
@@ -178,7 +190,9 @@ async def fingerprint(
     if key is None:
         raise HostKeyUnknownError(f"{host.address}: it shows no key")
     line = f"{acquaintance.place} {key.export_public_key('openssh').decode().strip()}"
-    return ShownKey(acquaintance.place, line, _fingerprint(key), acquaintance.known)
+    return ShownKey(
+        acquaintance.place, acquaintance.peer(options), line, _fingerprint(key), acquaintance.known
+    )
 
 
 def trust(home: Path, key: ShownKey) -> None:

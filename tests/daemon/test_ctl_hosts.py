@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from daemon.ctl import exits
+from remote.fleet.remedies import remedy
 from remote.ssh.survey import SCRIPT
 from state.board import HostStanding, publish
 from tests.support.sshd import Sshd
@@ -51,6 +52,8 @@ def shown(ctl, address: str) -> str:
     """Return the fingerprint that an unknown host shows."""
     found = ctl("host", "trust", address)
     assert found.status == exits.USAGE
+    name, _, port = address.partition("@")[2].partition(":")
+    assert f"{address} is {name}, port {port}, and shows the key ssh-ed25519 SHA256:" in found.err
     return found.err.split("--yes ")[1].split()[0]
 
 
@@ -192,13 +195,25 @@ def test_a_plan_names_every_command_and_asks_no_host(ctl, home):
     assert len(found["setup"]) == 1 + text.count(" act ") - text.count("# act ")
 
 
-def test_the_list_has_what_is_configured_and_what_runs_used(ctl, home):
-    assert ctl("host", "list").out == "no hosts: none is configured (run.hosts), and no run used any\n"
+def test_the_list_has_what_is_configured_with_how_it_stood_and_what_to_do(ctl, home):
+    assert ctl("host", "list").out == (
+        "no hosts: none is configured (run.hosts), and no run that goes on names any\n"
+    )
     home.mkdir()
-    (home / "config.toml").write_text('[run]\nhosts = ["ubuntu@new"]\n')
+    config = home / "config.toml"
+    config.write_text('[run]\nhosts = ["ubuntu@new", "ubuntu@old"]\n')
     heard = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     used = HostStanding(
-        address="ubuntu@old", state="up", since=heard, heard=heard, device="trn2", slots=4, running=3, done=7
+        address="ubuntu@old",
+        state="resting",
+        since=heard,
+        heard=heard,
+        device="trn2",
+        slots=4,
+        running=3,
+        done=7,
+        why="its disk is full",
+        remedy=remedy("host_full", "ubuntu@old"),
     )
     publish(home, [used])
     new, old = ctl("host", "list", "--json").json
@@ -208,6 +223,17 @@ def test_the_list_has_what_is_configured_and_what_runs_used(ctl, home):
         True,
         None,
     )
-    assert (old["name"], old["state"], old["configured"]) == ("ubuntu@old", "unused", False)
+    assert (old["name"], old["state"], old["configured"]) == ("ubuntu@old", "unused", True)
     assert (old["heard"], old["done"], old["device"]) == ("2026-01-02T03:04:05+00:00", 7, "trn2")
-    assert "2026-01-02T03:04:05" in ctl("host", "list").out
+    text = ctl("host", "list").out
+    assert "2026-01-02T03:04:05" in text
+    assert "  its disk is full\n  -> free disk there: `ssh ubuntu@old df -h` says where it is full" in text
+    (check,) = (one for one in ctl("doctor", "--json").json["checks"] if one["name"] == "host: ubuntu@old")
+    assert (check["result"], check["remedy"]) == ("look", old["remedy"])
+    assert ctl("host", "forget", "ubuntu@old").status == exits.OK
+    assert ctl("host", "forget", "ubuntu@old").status == exits.NOT_THERE
+    assert ctl("host", "list", "--json").json[1]["heard"] is None
+    publish(home, [used])
+    config.write_text('[run]\nhosts = ["ubuntu@new"]\n')
+    assert [one["name"] for one in ctl("host", "list", "--json").json] == ["ubuntu@new"]
+    assert "ubuntu@old" not in ctl("doctor").out

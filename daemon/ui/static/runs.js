@@ -67,7 +67,7 @@ const provider = (one) => [
   one.median_ms === null ? null : `median ${duration(one.median_ms / 1e3)}`,
 ].filter(Boolean).join("; ");
 
-const host = (one) => [one.why, one.device, one.in_flight === null ? null : `${one.in_flight} in flight`]
+const host = (one) => [one.why, one.why && one.remedy, one.device, one.in_flight === null ? null : `${one.in_flight} in flight`]
   .filter(Boolean).join("; ");
 
 /** Fill the panel of how things are now; it is refreshed by time too, since hosts change without events. */

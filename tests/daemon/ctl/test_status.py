@@ -102,18 +102,21 @@ def test_the_days_time_is_told_once_there_was_some(asking):
     assert "0 calls, 0 tokens, runs under way for 1:02:05, 1:01 on devices" in told
 
 
-def test_hosts_are_told_while_somebody_uses_them(asking):
+def test_hosts_are_told_while_somebody_uses_them(asking, monkeypatch):
+    monkeypatch.setattr("daemon.views.hosts.of_runs", lambda _: {"a", "b"})
     now = datetime(2030, 1, 1, tzinfo=UTC)
     board.publish(
         asking,
         [
             HostStanding(address="a", state="up", since=now, slots=8, running=3, done=40, device="trn2"),
-            HostStanding(address="b", state="resting", since=now, until=now, why="no answer"),
+            HostStanding(address="b", state="resting", since=now, until=now, why="no answer", remedy="look"),
+            HostStanding(address="c", state="resting", since=now, until=now, why="no run names it now"),
         ],
     )
     text = shared(asking)
     assert "a up, trn2, 3 of 8 busy, 40 done" in text
-    assert "b resting until 2030-01-01 00:00:00Z, no answer" in text
+    assert "b resting until 2030-01-01 00:00:00Z, no answer; look" in text
+    assert "no run names it now" not in text
     with LogReader.open(asking) as reader:
         assert overview(reader, process(asking), now_us=0).hosts == ()
 

@@ -76,6 +76,7 @@ class FakeMember:
     prepared: int = 0
     closed: int = 0
     cancelled: int = 0
+    took_s: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.gate.set()

@@ -141,9 +141,12 @@ async def test_a_host_that_never_answers_is_given_up_for_now():
         async def prepare(self):
             await asyncio.Event().wait()
 
-    async with prepared(Hanging("a"), FakeMember("b"), policy=replace(QUICK, connect_s=0.05)) as made:
+    hanging = Hanging("a", took_s={"starting the worker there": 1.0, "logging in": 44.0})
+    async with prepared(hanging, FakeMember("b"), policy=replace(QUICK, connect_s=0.05)) as made:
         await until(lambda: stands(made, "a").state == "resting")
-        assert "did not say what it is within 0.05 s" in str(stands(made, "a").why)
+        slow = stands(made, "a")
+        assert slow.why == "it was not ready within 0.05 s: logging in 44 s, starting the worker there 1 s"
+        assert "`time ssh a true` says how long a login takes" in str(slow.remedy)
 
 
 async def test_hosts_with_another_toolchain_or_without_a_tag_are_set_aside_and_say_so():
