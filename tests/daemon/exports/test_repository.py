@@ -84,8 +84,9 @@ class Until:
     def __init__(self, reader: LogReader, run_seq: int) -> None:
         self._reader, self._run_seq = reader, run_seq
 
-    def history(self, run, types):
-        return (item for item in self._reader.history(run, types) if item.run_seq <= self._run_seq)
+    def history(self, run, types, **bounds):
+        rows = self._reader.history(run, types, **bounds)
+        return (item for item in rows if item.run_seq <= self._run_seq)
 
     def __getattr__(self, name):
         return getattr(self._reader, name)

@@ -11,9 +11,11 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 from state.board import HostStanding, publish
 from state.log import EventLog
+from state.model import HostConfig
 from tests.daemon.ui.browsing import ARGUMENTS, CHROMIUM
 from tests.daemon.ui.serving import PATIENCE_S, Served, serving
 from tests.support import recorded
+from tests.support.world import small
 
 RUN, OTHER, FORK = "toy-a1b2c3", "toy-d4e5f6", "toy-f0f0f0"
 expect.set_options(timeout=PATIENCE_S * 1000)
@@ -43,9 +45,12 @@ def served(recorded_home) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def busy_home(tmp_path_factory) -> Iterator[Path]:
-    """A home that is driven: a run that asked models and judged on hosts, its fork, one in progress."""
+    """A home that is driven: a run that asked models and judged on hosts, its fork, and one in progress,
+    which names the hosts: those that no such run names are not shown."""
     home = tmp_path_factory.mktemp("busy") / "home"
-    world, going = recorded.world_of().finish(), recorded.world_of(order=7)
+    places = tuple(HostConfig(address=one.address) for one in hosts())
+    config = small(rounds=4).model_copy(update={"hosts": places})
+    world, going = recorded.world_of().finish(), recorded.world_of(config, order=7)
     going.finish(until=lambda state: state.round == 3)
     events = recorded.asking(world)
     ends = [place for place, event in enumerate(events, 1) if event.type == "RoundCompleted"]
