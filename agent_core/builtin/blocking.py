@@ -171,7 +171,57 @@ def emit_block(plan: Block, size: int, constant: str) -> str:
     return writer.source(writer.block(plan.loop.body), comment)
 
 
-class BlockWriter:
+class PlaceWriter:
+    """Writes parts of a loop one after another; tiles that several parts use have `count` places."""
+
+    def __init__(self, plan: Block, count: str) -> None:
+        self._plan, self._count = plan, count
+        self._copied = [
+            item.tensor for item in plan.tainted if item.tensor is not None and item.tensor.id in plan.copied
+        ]
+
+    def declared(self, members: Sequence[Node]) -> list[cst.BaseStatement]:
+        """The tiles that these nodes leave to other parts, each with its places."""
+        return [self._declaration(item) for item in members if self._is_copied(item)]
+
+    def part(self, members: Sequence[Node], iterations: str, index: str) -> list[cst.BaseStatement]:
+        """A loop over these iterations, whose place among the tiles is `index`; nothing around nothing."""
+
+        def own(node: Node) -> list[cst.BaseStatement] | None:
+            if not isinstance(node, Statement):
+                return None
+            return [] if self._is_copied(node) else [self._indexed(node, index)]
+
+        kept = syntax.rebuild(members, own)
+        return [syntax.loop(self._plan.loop.var, iterations, kept)] if kept else []
+
+    def _is_copied(self, node: Node) -> bool:
+        return isinstance(node, Statement) and node.tensor is not None and node.tensor.id in self._plan.copied
+
+    def _declaration(self, node: Node) -> cst.BaseStatement:
+        """A dimension after the partitions in SBUF; in PSUM a list, since a tile there is one bank."""
+        assert isinstance(node, Statement)
+        assert node.tensor is not None
+        words = ", ".join(f"{key}={node.texts[key]}" for key in ("dtype", "buffer") if key in node.texts)
+        nl = self._plan.kernel.nl
+        if _as_list(node.tensor):
+            old = self._plan.kernel.module.code_for_node(_assigned(node))
+            made = f"{node.tensor.name} = [{old} for _ in range({self._count})]"
+        else:
+            sizes = shape_texts(self._plan.kernel, node)
+            grown = ", ".join([sizes[0], self._count, *sizes[1:]])
+            made = f"{node.tensor.name} = {nl}.ndarray(({grown}), {words})"
+        return syntax.at_front(syntax.statement(made), syntax.leading(node.node))
+
+    def _indexed(self, item: Statement, index: str) -> cst.BaseStatement:
+        node = item.node
+        for tensor in sorted(self._copied, key=lambda tensor: tensor.id):
+            if item.touches(tensor):
+                node = _reindexed(node, tensor, index)
+        return node
+
+
+class BlockWriter(PlaceWriter):
     """Writes a loop over blocks of `size` iterations, and loops over the iterations of a block inside.
 
     A block of all iterations needs no loop around it.
@@ -184,17 +234,14 @@ class BlockWriter:
         loop, code = plan.loop, plan.kernel.module.code_for_node
         if loop.trips % size:
             raise Refused(f"{size} does not divide the {loop.trips} iterations over {loop.var}")
-        self._plan, self._size = plan, size
-        self._whole = size == loop.trips
-        self._index, self._count, self._inner = str(loop.index_text), loop.count_text, code(loop.node.iter)
+        self._size, self._whole = size, size == loop.trips
+        super().__init__(plan, loop.count_text if self._whole else constant)
+        self._index, self._inner = str(loop.index_text), code(loop.node.iter)
         if not self._whole:
             name, outer = range_name(plan.kernel, loop), plan.kernel.fresh(f"{loop.var}_block")
-            self._index, self._count, self._outer = f"{loop.var} % {constant}", constant, outer
+            self._index, self._outer = f"{loop.var} % {constant}", outer
             self._head = f"{name}({syntax.grouped(loop.stop, first=True)} // {constant})"
             self._inner = f"{name}({outer} * {constant}, ({outer} + 1) * {constant})"
-        self._copied = [
-            item.tensor for item in plan.tainted if item.tensor is not None and item.tensor.id in plan.copied
-        ]
 
     def source(self, body: Sequence[cst.BaseStatement], comment: str) -> str:
         """The module with the body of the loop over blocks, and its constant with a comment."""
@@ -221,58 +268,26 @@ class BlockWriter:
 
     def stretch(self, members: Sequence[Node]) -> list[cst.BaseStatement]:
         """A loop over the iterations of a block, behind the tiles that it leaves to later ones."""
-        kept = syntax.rebuild(members, self._own)
-        declared = [self._declaration(item) for item in members if self._is_copied(item)]
-        made = syntax.loop(self._plan.loop.var, self._inner, kept) if kept else None
-        return [*declared, made] if made is not None else declared
+        return [*self.declared(members), *self.part(members, self._inner, self._index)]
 
     def _shared(self, node: Node) -> list[cst.BaseStatement] | None:
         if isinstance(node, Statement):
             return None
         return [syntax.with_body(node.node, self.block(node.body))]
 
-    def _own(self, node: Node) -> list[cst.BaseStatement] | None:
-        if not isinstance(node, Statement):
-            return None
-        return [] if self._is_copied(node) else [self._indexed(node)]
 
-    def _is_copied(self, node: Node) -> bool:
-        return isinstance(node, Statement) and node.tensor is not None and node.tensor.id in self._plan.copied
+def _reindexed(node: cst.BaseStatement, tensor: Tensor, place: str) -> cst.BaseStatement:
+    index = syntax.elements(place)
+    whole = [syntax.elements(":")[0]] * len(tensor.shape)
 
-    def _declaration(self, node: Node) -> cst.BaseStatement:
-        """A dimension after the partitions in SBUF; in PSUM a list, since a tile there is one bank."""
-        assert isinstance(node, Statement)
-        assert node.tensor is not None
-        words = ", ".join(f"{key}={node.texts[key]}" for key in ("dtype", "buffer") if key in node.texts)
-        nl = self._plan.kernel.nl
-        if _as_list(node.tensor):
-            old = self._plan.kernel.module.code_for_node(_assigned(node))
-            made = f"{node.tensor.name} = [{old} for _ in range({self._count})]"
-        else:
-            sizes = shape_texts(self._plan.kernel, node)
-            grown = ", ".join([sizes[0], self._count, *sizes[1:]])
-            made = f"{node.tensor.name} = {nl}.ndarray(({grown}), {words})"
-        return syntax.at_front(syntax.statement(made), syntax.leading(node.node))
+    def change(parts: list[cst.SubscriptElement] | None) -> cst.BaseExpression:
+        if _as_list(tensor):
+            picked = syntax.subscript(tensor.name, index)
+            return picked.with_changes(value=picked, slice=parts) if parts else picked
+        old = [*(parts or []), *whole[len(parts or []) :]]
+        return syntax.subscript(tensor.name, [old[0], *index, *old[1:]])
 
-    def _indexed(self, item: Statement) -> cst.BaseStatement:
-        node = item.node
-        for tensor in sorted(self._copied, key=lambda tensor: tensor.id):
-            if item.touches(tensor):
-                node = self._reindexed(node, tensor)
-        return node
-
-    def _reindexed(self, node: cst.BaseStatement, tensor: Tensor) -> cst.BaseStatement:
-        index = syntax.elements(self._index)
-        whole = [syntax.elements(":")[0]] * len(tensor.shape)
-
-        def change(parts: list[cst.SubscriptElement] | None) -> cst.BaseExpression:
-            if _as_list(tensor):
-                picked = syntax.subscript(tensor.name, index)
-                return picked.with_changes(value=picked, slice=parts) if parts else picked
-            old = [*(parts or []), *whole[len(parts or []) :]]
-            return syntax.subscript(tensor.name, [old[0], *index, *old[1:]])
-
-        return syntax.reindex(node, tensor.name, change)
+    return syntax.reindex(node, tensor.name, change)
 
 
 def _as_list(tensor: Tensor) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 
-from agent_core.builtin.model import Kernel, Kind, Statement
+from agent_core.builtin.model import Kernel, Kind, Loop, Statement
 from agent_core.builtin.occupancy import peak
 from agent_core.builtin.values import Tensor
 from agent_core.builtin.waits import with_waits
@@ -101,8 +101,16 @@ def _chains(kernel: Kernel, costs: Costs) -> list[float]:
             mine = [item for item in users if loop in item.path]
             written = [a for item in mine for a in item.accesses if a.writes and a.tensor.id == tensor.id]
             if tensor.on_chip and any(loop.id not in access.view.loops for access in written):
-                chains.append(sum(sum(costs[item].values()) * item.trips for item in mine))
+                turns = _places(kernel, tensor, mine, loop)
+                chains.append(sum(sum(costs[item].values()) * item.trips for item in mine) / turns)
     return chains
+
+
+def _places(kernel: Kernel, tensor: Tensor, users: list[Statement], loop: Loop) -> int:
+    """How many parts of a tile take turns in a loop: those that inner loops go through for all users."""
+    views = [access.view for item in users for access in item.accesses if access.tensor.id == tensor.id]
+    common = frozenset.intersection(*(view.loops for view in views)) - {step.id for step in loop.path}
+    return prod(kernel.trips[name] for name in common - {loop.id})
 
 
 def statement_ns(statement: Statement, target: Target) -> dict[str, float]:

@@ -8,11 +8,12 @@ taken for pipelined: they last as long as their busiest engine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
+from math import gcd, prod
 
-from agent_core.builtin.model import Kernel, Kind, Loop, Node, Statement
+from agent_core.builtin.model import Access, Kernel, Kind, Loop, Node, Statement
+from agent_core.builtin.values import Affine
 from nki_sim.targets import Target
 
 CHIP = ("tensor", "vector", "scalar", "gpsimd")
@@ -20,15 +21,18 @@ CHIP = ("tensor", "vector", "scalar", "gpsimd")
 
 Costs = Mapping[Statement, Mapping[str, float]]
 
+Part = tuple[int, tuple[Affine | None, ...]]
+"""A part of a tensor: its id, and where it is along the dimensions of which it has one element."""
+
 
 @dataclass(slots=True)
 class _Work:
-    """What a node takes of each engine, waits included, and the tensors that it reads and writes."""
+    """What a node takes of each engine, waits included, and the parts of tensors that it reads and writes."""
 
     ns: dict[str, float] = field(default_factory=dict)
     count: dict[str, float] = field(default_factory=dict)
-    reads: set[int] = field(default_factory=set)
-    writes: set[int] = field(default_factory=set)
+    reads: dict[int, set[Part]] = field(default_factory=dict)
+    writes: set[Part] = field(default_factory=set)
 
     @property
     def length(self) -> float:
@@ -47,10 +51,11 @@ class _Reader:
         self._hop_ns = target.semaphore_ns
 
     def block(self, nodes: Sequence[Node]) -> _Work:
-        works = [work for node in nodes if (work := self._work(node)).ns]
+        works = [work for node in _flat(nodes) if (work := self._work(node)).ns]
         total = _Work()
         for work in works:
-            total.reads |= work.reads
+            for key, parts in work.reads.items():
+                total.reads[key] = total.reads.get(key, set()) | parts
             total.writes |= work.writes
             for name in work.ns:
                 total.count[name] = total.count.get(name, 0.0) + work.count[name]
@@ -70,23 +75,31 @@ class _Reader:
         if item.kind is not Kind.OPERATE:
             return _Work()
         ns = {name: value for name, value in self._costs[item].items() if name in CHIP}
-        reads = {access.tensor.id for access in item.accesses if access.reads}
-        writes = {access.tensor.id for access in item.accesses if access.writes}
+        reads: dict[int, set[Part]] = {}
+        for access in item.accesses:
+            if access.reads:
+                reads.setdefault(access.tensor.id, set()).add(_part(access))
+        writes = {_part(access) for access in item.accesses if access.writes}
         return _Work(ns, dict.fromkeys(ns, 1.0), reads, writes)
 
     def _engine(self, name: str, works: Sequence[_Work]) -> float:
         """The time of an engine in one pass over a block.
 
-        `late` says for how long after the engine has finished its last work a tensor is not ready yet.
+        `late` says for how long after the engine has finished its last work a part is not ready yet.
         """
-        late: dict[int, float] = {}
+        late: dict[Part, float] = {}
         spent = 0.0
         ahead = sum(work.count.get(name, 0.0) for work in works)
         for work in works:
             mine = work.ns.get(name)
-            wait = max((late[key] for key in work.reads if key in late), default=0.0)
+            met = [
+                value
+                for part, value in late.items()
+                if any(_meet(part, own) for own in work.reads.get(part[0], ()))
+            ]
+            wait = max(met, default=0.0)
             if mine is None:
-                if late.keys() & work.reads:
+                if met:
                     late.update(dict.fromkeys(work.writes, wait + work.length + self._hop_ns))
                 continue
             waited = wait if ahead > self._window else 0.0
@@ -96,3 +109,31 @@ class _Reader:
             left = work.length - mine + self._hop_ns
             late.update(dict.fromkeys(work.writes, left))
         return spent
+
+
+def _flat(nodes: Sequence[Node]) -> Iterator[Node]:
+    """The nodes of a block; what runs once counts as if no loop were around it."""
+    for node in nodes:
+        if isinstance(node, Loop) and node.trips == 1:
+            yield from _flat(node.body)
+        else:
+            yield node
+
+
+def _part(access: Access) -> Part:
+    view = access.view
+    single = (item.start if item.extent == 1 else None for item in view.box)
+    return access.tensor.id, (*view.picks, *single)
+
+
+def _meet(one: Part, other: Part) -> bool:
+    """Whether two parts of a tensor may have an element in common in one iteration."""
+    return one == other or all(
+        a is None or b is None or _may_be_zero(a - b) for a, b in zip(one[1], other[1], strict=True)
+    )
+
+
+def _may_be_zero(value: Affine) -> bool:
+    """False for a value that no iterations make zero: its coefficients do not divide its constant."""
+    steps = gcd(*(step for _, step in value.terms))
+    return value.const % steps == 0 if steps else value.const == 0

@@ -16,6 +16,7 @@ from agent_core.builtin.transforms.hoist import Hoist
 from agent_core.builtin.transforms.interchange import Interchange
 from agent_core.builtin.transforms.intrinsic import Intrinsic
 from agent_core.builtin.transforms.peel import Peel
+from agent_core.builtin.transforms.pipeline import Pipeline
 from agent_core.builtin.transforms.place import Place
 from agent_core.builtin.transforms.rephrase import Rephrase
 from agent_core.builtin.transforms.share import Share
@@ -32,6 +33,7 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         Widen(),
         Coalesce(),
         Distribute(),
+        Pipeline(),
         BlockLoop(),
         TileSize(),
         Interchange(),

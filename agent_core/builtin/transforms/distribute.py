@@ -7,7 +7,7 @@ front of the second part of this one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -57,33 +57,19 @@ class Distribute(Transform[Cut]):
     def places(self, kernel: Kernel, target: Target) -> Mapping[str, Cut]:
         busy = estimate(kernel, target).busy_ns
         engines = sorted(set(ENGINES) - {"dma", "descriptor"}, key=lambda name: (-busy[name], name))[:BUSY]
-        found: dict[str, Cut] = {}
-        for loop in kernel.loops:
-            for at in range(1, len(loop.body)):
-                cut = Cut(loop, at)
-                first = _leading(loop.body[at], engines)
-                if first is not None and _fills_a_gap(cut, first) and _crossing(kernel, cut):
-                    found.setdefault(f"{kernel.label(loop)} before {_described(kernel, first)}", cut)
-        return found
+        return cuts(kernel, engines, _fills_a_gap)
 
     def choices(self, kernel: Kernel, target: Target, place: Cut) -> tuple[Choice, ...]:
-        plan = _plan(kernel, place)
-        copied = [item.tensor for item in plan.tainted if item.tensor is not None]
-        copied = [tensor for tensor in copied if tensor.id in plan.copied]
-        sbuf = sum(tile_bytes(tensor) for tensor in copied if tensor.buffer == "sbuf")
-        banks = sum(tile_banks(tensor, target) for tensor in copied if tensor.buffer == "psum")
-        sizes = [
-            size
-            for size in (*block_sizes(place.loop), place.loop.trips)
-            if size * sbuf <= target.sbuf_usable_bytes and size * banks <= target.psum_banks
-        ]
+        plan = plan_cut(kernel, place)
+        most = most_places(plan, target)
+        sizes = [size for size in (*block_sizes(place.loop), place.loop.trips) if size <= most]
         if not sizes:
             raise Refused(f"no block of iterations over {place.loop.var} fits on chip")
         return tuple({"iterations": size} for size in sizes)
 
     def apply(self, kernel: Kernel, target: Target, place: Cut, choice: Choice) -> str:
         del target
-        plan = _plan(kernel, place)
+        plan = plan_cut(kernel, place)
         var = place.loop.var
         constant = kernel.fresh(f"AHEAD_{var.removeprefix('i_').upper()}")
         writer = BlockWriter(plan, int(choice["iterations"]), constant)
@@ -92,13 +78,30 @@ class Distribute(Transform[Cut]):
         return writer.source(body, f"iterations over {var} whose first part runs ahead")
 
 
-def _fills_a_gap(cut: Cut, first: Statement) -> bool:
+def cuts(
+    kernel: Kernel, engines: Collection[str], pays: Callable[[Sequence[str], str], bool]
+) -> dict[str, Cut]:
+    """Cuts in front of what these engines do, by loop and instruction; tiles cross each of them.
+
+    `pays` is asked with the engines that worked before a cut, in order, and the one that goes on behind it.
+    """
+    found: dict[str, Cut] = {}
+    for loop in kernel.loops:
+        for at in range(1, len(loop.body)):
+            cut = Cut(loop, at)
+            first = _leading(loop.body[at], engines)
+            before = [item.engine for item in _statements(loop.body[:at]) if item.kind is Kind.OPERATE]
+            if first is not None and pays(before, first.engine) and _crossing(kernel, cut):
+                found.setdefault(f"{kernel.label(loop)} before {_described(kernel, first)}", cut)
+    return found
+
+
+def _fills_a_gap(before: Sequence[str], engine: str) -> bool:
     """Whether the engine that goes on behind the cut worked before it, and waits for another one at it."""
-    before = [item.engine for item in _statements(cut.loop.body[: cut.at]) if item.kind is Kind.OPERATE]
-    return first.engine in before and before[-1] != first.engine
+    return engine in before and before[-1] != engine
 
 
-def _leading(node: Node, engines: Sequence[str]) -> Statement | None:
+def _leading(node: Node, engines: Collection[str]) -> Statement | None:
     """The first instruction in a node that is for one of these engines."""
     items = (item for item in walk([node]) if isinstance(item, Statement))
     return next((item for item in items if item.kind is Kind.OPERATE and item.engine in engines), None)
@@ -116,7 +119,22 @@ def _crossing(kernel: Kernel, cut: Cut) -> frozenset[int]:
     return frozenset(tensor.id for tensor in declared if not set(second).isdisjoint(kernel.users(tensor)))
 
 
-def _plan(kernel: Kernel, cut: Cut) -> Block:
+def most_places(plan: Block, target: Target) -> int:
+    """How many places on chip the tiles may have that the first part leaves to the second."""
+    copied = [item.tensor for item in plan.tainted if item.tensor is not None]
+    copied = [tensor for tensor in copied if tensor.id in plan.copied]
+    sbuf = sum(tile_bytes(tensor) for tensor in copied if tensor.buffer == "sbuf")
+    banks = sum(tile_banks(tensor, target) for tensor in copied if tensor.buffer == "psum")
+    fit = plan.loop.trips if not sbuf else target.sbuf_usable_bytes // sbuf
+    return min(fit, target.psum_banks // banks) if banks else fit
+
+
+def plan_cut(kernel: Kernel, cut: Cut) -> Block:
+    """What the parts touch, and the tiles that need a place for each iteration.
+
+    Raises:
+        Refused: the first part of an iteration may not run before the second part of an earlier one.
+    """
     loop, crossing = cut.loop, _crossing(kernel, cut)
     if loop.index_text is None:
         raise Refused(f"the loop over {loop.var} does not count by one")

@@ -81,7 +81,8 @@ def test_parts_of_a_block_are_distributed_further():
     assert error(block, source) < 2e-5
 
 
-def test_tiles_in_psum_become_a_list():
+def product_of_rows() -> Sample:
+    """Its first part leaves a tile in PSUM to the second, behind `i before tensor_scalar to turned`."""
     product = sample(
         inside="acc = nl.ndarray((P, 64), dtype=nl.float32, buffer=nl.psum)\n"
         "        nisa.nc_matmul(dst=acc, stationary=ones, moving=rows)",
@@ -90,7 +91,11 @@ def test_tiles_in_psum_become_a_list():
     )
     shifted = "tensor_scalar(dst=turned, data=acc, op0=nl.add, operand0=mean)"
     source = product.source.replace("activation(dst=turned, op=nl.tanh, data=rows, bias=mean)", shifted)
-    product = Sample(source, product.shapes, lambda x: _of_tiles(x) + x.sum(axis=1, keepdims=True))
+    return Sample(source, product.shapes, lambda x: _of_tiles(x) + x.sum(axis=1, keepdims=True))
+
+
+def test_tiles_in_psum_become_a_list():
+    product = product_of_rows()
     source = only(product, "distribute", "i before tensor_scalar to turned", {"iterations": 2})
     assert "acc = [nl.ndarray((P, 64), dtype=nl.float32, buffer=nl.psum) for _ in range(AHEAD_I)]" in source
     assert "data=acc[i % AHEAD_I]" in source

@@ -74,6 +74,16 @@ def test_an_estimate_knows_what_distribution_is_for():
     assert after.total_ns < 0.9 * before.total_ns
 
 
+def test_an_estimate_knows_what_pipelining_is_for():
+    sample = Sample(HEADER + TURNS.format(between="turned"), ((2048, 2048),), lambda x: x)
+    source = only(sample, "pipeline", "i before activation to exps", {})
+    before, after = (
+        estimate(read(text, sample.arguments, TARGET), TARGET) for text in (sample.source, source)
+    )
+    assert after.busy_ns == pytest.approx(before.busy_ns)
+    assert after.total_ns < 0.9 * before.total_ns
+
+
 BEFORE_A_TAIL = """
 P = 128
 
