@@ -20,3 +20,8 @@ def range_name(kernel: Kernel, loop: Loop) -> str:
     """How the source spells the loop's range function."""
     assert isinstance(loop.node.iter, cst.Call)
     return kernel.module.code_for_node(loop.node.iter.func)
+
+
+def ordered_range_name(kernel: Kernel, loop: Loop) -> str:
+    """How the source would spell a range whose iterations hand something on: an affine one promises none do."""
+    return range_name(kernel, loop).replace("affine_range", "sequential_range")

@@ -16,7 +16,7 @@ from agent_core.builtin import syntax
 from agent_core.builtin.blocking import Block, PlaceWriter
 from agent_core.builtin.estimate import ENGINES
 from agent_core.builtin.model import Kernel, Node
-from agent_core.builtin.splitting import range_name
+from agent_core.builtin.splitting import ordered_range_name, range_name
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
 from agent_core.builtin.transforms.distribute import Cut, cuts, most_places, plan_cut
 from nki_sim.targets import Target
@@ -87,7 +87,8 @@ def _pipelined(kernel: Kernel, cut: Cut) -> list[cst.BaseStatement]:
     loop = cut.loop
     writer = PlaceWriter(_planned(kernel, cut), str(PLACES))
     first, second = cut.parts(kernel)
-    run, end = range_name(kernel, loop), syntax.grouped(loop.stop, first=True)
+    run, ordered = range_name(kernel, loop), ordered_range_name(kernel, loop)
+    end = syntax.grouped(loop.stop, first=True)
     pair, turn = kernel.fresh(f"{loop.var}_pair"), kernel.fresh(f"{loop.var}_turn")
     now = f"{pair} * {PLACES} + {turn}"
     steady = [
@@ -97,7 +98,11 @@ def _pipelined(kernel: Kernel, cut: Cut) -> list[cst.BaseStatement]:
     return [
         *writer.declared(first),
         *writer.part(first, f"{run}(1)", "0"),
-        syntax.loop(pair, f"{run}({end} // {PLACES} - 1)", [syntax.loop(turn, f"{run}({PLACES})", steady)]),
+        syntax.loop(
+            pair,
+            f"{ordered}({end} // {PLACES} - 1)",
+            [syntax.loop(turn, f"{ordered}({PLACES})", steady)],
+        ),
         *writer.part(first, f"{run}({end} - 1, {end})", "1"),
         *writer.part(second, f"{run}({end} - 2, {end})", f"{loop.var} % {PLACES}"),
     ]

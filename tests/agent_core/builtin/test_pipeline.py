@@ -9,8 +9,8 @@ from tests.support.kernels import TARGET, Sample, error
 from tests.support.rewriting import only, refusal, rewritten
 
 STEADY = """
-    for i_pair in nl.affine_range(m // P // 2 - 1):
-        for i_turn in nl.affine_range(2):
+    for i_pair in nl.sequential_range(m // P // 2 - 1):
+        for i_turn in nl.sequential_range(2):
             for i in nl.affine_range(i_pair * 2 + i_turn + 1, i_pair * 2 + i_turn + 2):
                 nisa.dma_copy(dst=rows[:, 1 - i_turn, :], src=x[i * P : (i + 1) * P, 0:n])
 """
