@@ -268,7 +268,7 @@ def _wrong(source: str) -> str:
 
 
 def _slow(source: str) -> str:
-    (load,) = re.findall(r"^ +nisa\.dma_copy\(dst=tile, .*\n", source, re.MULTILINE)[:1]
+    (load,) = re.findall(r"^ +nisa\.dma_copy\(dst=tile\b.*\n", source, re.MULTILINE)[:1]
     return source.replace(load, load * 4, 1)
 
 
