@@ -23,5 +23,5 @@ def range_name(kernel: Kernel, loop: Loop) -> str:
 
 
 def ordered_range_name(kernel: Kernel, loop: Loop) -> str:
-    """How the source would spell a range whose iterations hand something on: an affine one promises none do."""
+    """How the source would spell a range whose iterations hand something on, which affine ones must not."""
     return range_name(kernel, loop).replace("affine_range", "sequential_range")
