@@ -31,7 +31,7 @@ from state.model import SYSTEM_STREAM, Frozen
 from state.output import output
 from state.queries import Segment
 from state.readonly import ReadOnly
-from state.records import Row, row_of
+from state.records import Progress, Row, row_of
 
 _BYTES = ("prev", "log_prev", "state_hash", "hash")
 _MARK = ',"payload":'
@@ -69,10 +69,12 @@ class Archive(NamedTuple):
 Line = Row | StoredBlob
 
 
-def archive(home: Path, run: str, target: Path, *, replace: bool = False) -> Archive:
+def archive(
+    home: Path, run: str, target: Path, *, replace: bool = False, progress: Progress | None = None
+) -> Archive:
     """Write `run` to the file `target`, whether its log's owner works or not; then read it back.
 
-    A run that goes on is archived as far as it has come.
+    A run that goes on is archived as far as it has come. `progress` is told of events that are written.
 
     Raises:
         StreamUnknown: there is no such run.
@@ -87,7 +89,7 @@ def archive(home: Path, run: str, target: Path, *, replace: bool = False) -> Arc
     ):
         manifest = _manifest(handle.connection(), run)
         with _written(part) as put:
-            _write(handle.connection(), manifest, put)
+            _write(handle.connection(), manifest, put, progress)
         crash_point("archive.written")
         try:
             return read(part)._replace(path=target)
@@ -106,13 +108,21 @@ def _manifest(connection: sqlite3.Connection, run: str) -> Manifest:
     return Manifest(run=run, parts=tuple(parts), ended=tip.ended)
 
 
-def _write(connection: sqlite3.Connection, manifest: Manifest, put: Callable[[str], None]) -> None:
+def _write(
+    connection: sqlite3.Connection,
+    manifest: Manifest,
+    put: Callable[[str], None],
+    progress: Progress | None,
+) -> None:
     put(manifest.model_dump_json())
     named: set[str] = set()
+    end = manifest.parts[-1].upto
     for part in manifest.parts:
         for row in queries.segment_rows(connection, Segment(part.stream, part.after, part.upto)):
             put(_row_line(row))
             named |= digests_in(row.payload.encode())
+            if progress is not None and row.run_seq % queries.PAGE == 0:
+                progress(row.run_seq, end)
     for digest in sorted(reachable(connection, named)):
         put(_blob_line(digest, blobs.fetch(connection, digest)))
 

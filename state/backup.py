@@ -20,8 +20,9 @@ from state.home import Layout
 from state.opening import check_anchor
 from state.output import check_output, output
 from state.readonly import ReadOnly
+from state.records import Progress
 from state.rewrite import Rewritten, copy, rewrite, stopped
-from state.verify import Progress, VerifyReport, verify_file
+from state.verify import VerifyReport, verify_file
 
 
 def backup(

@@ -17,8 +17,8 @@ from state.copying import RowCopy, digests_in, reachable, stored_blobs
 from state.errors import RunKept, StreamUnknown
 from state.events import LogRewritten
 from state.readonly import ReadOnly
+from state.records import Progress
 from state.rewrite import Rewritten, reopened, rewrite, stopped
-from state.verify import Progress
 
 
 def compact(home: Path, archives: Sequence[Path] = (), *, progress: Progress | None = None) -> Rewritten:

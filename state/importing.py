@@ -25,10 +25,9 @@ from state.model import RunStatus
 from state.opening import refresh_read_models
 from state.queries import Segment
 from state.readonly import ReadOnly
-from state.records import NewEvent, Recorded, Row
+from state.records import NewEvent, Progress, Recorded, Row
 from state.rewrite import Rewritten, append, copy, reopened, rewrite, stopped
 from state.upcast import decode
-from state.verify import Progress
 
 _BATCH = 500
 

@@ -23,7 +23,7 @@ from state.home import Layout
 from state.model import SYSTEM_STREAM
 from state.opening import check_anchor, check_wal
 from state.readonly import ReadOnly
-from state.records import Recorded, Row, recorded
+from state.records import Progress, Recorded, Row, recorded
 from state.replay import Replayed, replay
 from state.snapshots import Tip
 from state.system import SystemState
@@ -120,7 +120,13 @@ class LogReader:
         return [recorded(row, decode(row)) for row in rows]
 
     def history(
-        self, stream: str, types: Sequence[str], *, after: int = 0, upto: int | None = None
+        self,
+        stream: str,
+        types: Sequence[str],
+        *,
+        after: int = 0,
+        upto: int | None = None,
+        progress: Progress | None = None,
     ) -> Iterator[Recorded]:
         """Yield all events of some types of a run and its ancestors, in order, a page at a time.
 
@@ -132,6 +138,8 @@ class LogReader:
         while page := self.read(stream=stream, after=after, types=types, limit=PAGE, upto=upto):
             after = page[-1].seq
             yield from page
+            if progress is not None:
+                progress(page[-1].run_seq, self.run_seq(stream))
 
     def event(self, seq: int) -> Recorded | None:
         """Return one event by its global seq."""
@@ -221,10 +229,10 @@ class LogReader:
             raise StreamUnknown(f"no run {run}" if to is None else f"no event {run}@{to}")
         return tip.state
 
-    def replay(self, run: str, to: int | None = None) -> Replayed:
+    def replay(self, run: str, to: int | None = None, *, progress: Progress | None = None) -> Replayed:
         """Fold a run from its first row, comparing every hash; see `state.replay.replay`."""
         with self._mutex, sqlite_errors():
-            return replay(self._handle.connection(), run, to)
+            return replay(self._handle.connection(), run, to, progress)
 
     def hash_at(self, run: str, run_seq: int) -> str:
         """Return the hash of a run's event, its ancestors' included.

@@ -13,6 +13,9 @@ from state.events import Event
 
 Stored = TypeVar("Stored", bound=tuple[Any, ...])
 
+Progress = Callable[[int, int], None]
+"""Told now and then how much of some work is done, and how much there is: events, if nothing else is said."""
+
 
 class Shape(Generic[Stored]):
     """Makes what a table holds into values of a named tuple, each column of its declared type.

@@ -26,11 +26,11 @@ from state.head import EMPTY, Head, read_head
 from state.home import Layout
 from state.model import RunStatus
 from state.opening import refresh_read_models
-from state.records import NewEvent, Row
+from state.records import NewEvent, Progress, Row
 from state.rewrite import Rewritten, append, rewrite, stopped
 from state.snapshots import Tip, Tips
 from state.upcast import decode
-from state.verify import Progress, verify
+from state.verify import verify
 
 UNKNOWN = "?"
 """The run of an event of which not even that can be read."""

@@ -10,7 +10,7 @@ from state.chain import GENESIS, check_link
 from state.errors import LogDamaged, StreamUnknown
 from state.fold import FOLD_VERSION, RunState
 from state.model import SYSTEM_STREAM
-from state.records import Row
+from state.records import Progress, Row
 from state.snapshots import State
 
 
@@ -31,7 +31,9 @@ class Replayed:
     line: tuple[tuple[str, int], ...]
 
 
-def replay(connection: sqlite3.Connection, run: str, to: int | None = None) -> Replayed:
+def replay(
+    connection: sqlite3.Connection, run: str, to: int | None = None, progress: Progress | None = None
+) -> Replayed:
     """Fold a run's rows from the first to run_seq `to` (None: the last).
 
     Raises:
@@ -43,11 +45,15 @@ def replay(connection: sqlite3.Connection, run: str, to: int | None = None) -> R
     link = (0, GENESIS)
     compared = {True: 0, False: 0}
     line: dict[str, int] = {}
+    last = queries.last_row(connection, run) if to is None else None
+    total = to if last is None else last.run_seq
     for row in queries.stream_rows(connection, run, after=0, upto=to):
         check_link(row, link)
         link = (row.run_seq, row.hash)
         state = snapshots.replay(state, row)
         line[row.stream] = row.run_seq
+        if progress is not None and row.run_seq % queries.PAGE == 0:
+            progress(row.run_seq, total or row.run_seq)
         if row.state_hash is not None:
             compared[_compare(row, state)] += 1
     if not isinstance(state, RunState) or run == SYSTEM_STREAM or to not in (None, link[0]):

@@ -29,9 +29,9 @@ from state.lock import HomeLock
 from state.model import SYSTEM_STREAM
 from state.opening import IN_USE, note_replaced, open_appender, refresh_read_models, settle
 from state.readonly import ReadOnly
-from state.records import NewEvent
+from state.records import NewEvent, Progress
 from state.upcast import check_kinds
-from state.verify import Progress, VerifyReport, verify_file
+from state.verify import VerifyReport, verify_file
 
 DRAFT = "events.db.new"
 

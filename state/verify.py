@@ -9,7 +9,7 @@ writing; what is appended meanwhile is included by one short transaction at the 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -25,13 +25,9 @@ from state.head import EMPTY, Head, read_head
 from state.home import Layout
 from state.opening import check_anchor, check_wal
 from state.readonly import ReadOnly
-from state.records import Recorded, Row, recorded
+from state.records import Progress, Recorded, Row, recorded
 from state.snapshots import State, Tip, Tips
 from state.upcast import decode
-
-Progress = Callable[[int, int], None]
-"""Called now and then with (events done, events in all)."""
-
 
 _BLOBS = "SELECT count(*), coalesce(sum(encoding NOT IN ('pruned', 'lost')), 0) FROM blob"
 

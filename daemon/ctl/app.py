@@ -16,6 +16,7 @@ import click
 from daemon.ctl import exits
 from daemon.ctl.examples import EXAMPLES, HEADING, examples
 from daemon.ctl.paint import coloured, say
+from daemon.ctl.progress import Bar
 from daemon.ctl.sections import SECTIONS
 from daemon.places import resolve_home
 
@@ -82,6 +83,10 @@ class Session:
     def home_words(self) -> tuple[str, ...]:
         """What a command to type needs to mean the same home."""
         return ("--home", str(self.home_option)) if self.home_option else ()
+
+    def bar(self, what: str) -> Bar:
+        """Return a bar for work that may take a while; where the answer is JSON, nobody sees it."""
+        return Bar(what, wanted=not self.json)
 
     def emit(self, value: Any, text: str | None = None, *, exact: bool = False) -> None:
         """Write `value` as one line of JSON if `--json` was given, else `text` (nothing when None).

@@ -25,7 +25,8 @@ def doctor(session: Session) -> int:
 
     Nothing is changed, and no key is ever shown. The status is 1 where something keeps runs from working.
     """
-    found = list(checks(session.home, os.environ, session.home_words))
+    with session.bar("examining"):
+        found = list(checks(session.home, os.environ, session.home_words))
     bad = [one for one in found if one.result == BAD]
     session.emit(_json(found), "\n".join(_lines(found)))
     return exits.FAILURE if bad else exits.OK

@@ -14,7 +14,6 @@ import click
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.ctl.choices import configured
-from daemon.ctl.progress import Bar
 from daemon.ctl.runs import known_run, last_run
 from daemon.ctl.words import count
 from state.output import check_output, write_output
@@ -94,7 +93,7 @@ def _trace(session: Session, reader: LogReader, wanted: Wanted) -> Told:
     names = [named(state, name) for name in wanted.kernels or ("initial", "best")]
     config = configured(session, {}).daemon
     wanted_names = list(dict.fromkeys(names))
-    with Bar("tracing kernels") as bar:
+    with session.bar("tracing kernels") as bar:
         made = asyncio.run(timelines(session.home, config, reader, wanted.run, wanted_names, seen=bar))
     data = together(wanted.run, made)
     write_output(session.home, output, data)
@@ -106,7 +105,9 @@ def _layout(session: Session, reader: LogReader, wanted: Wanted) -> Told:
     from daemon.exports.folder import write_folder
     from daemon.exports.layout import files
 
-    output, made = wanted.place(), files(reader, wanted.run)
+    output = wanted.place()
+    with session.bar("reading the run") as bar:
+        made = files(reader, wanted.run, progress=bar)
     write_folder(session.home, output, made, force=wanted.force)
     said = (
         f"wrote {count(len(made), 'file')} to {output}: checkpoints/, experiments.jsonl, optimization_memory/"
@@ -118,7 +119,11 @@ def _git(session: Session, reader: LogReader, wanted: Wanted) -> Told:
     from daemon.exports.repository import export as to_repository
 
     branch = wanted.branch or f"kernels/{wanted.run}"
-    made = to_repository(session.home, reader, wanted.run, wanted.place(), branch=branch, force=wanted.force)
+    root = wanted.place()
+    with session.bar("writing commits") as bar:
+        made = to_repository(
+            session.home, reader, wanted.run, root, branch=branch, force=wanted.force, progress=bar
+        )
     new = "nothing new" if not made.new else count(made.new, "new commit")
     said = f"branch {branch} of {made.repository}: {count(made.commits, 'commit')}, {new}"
     look = f"look: git -C {made.repository} log --stat {branch}"
@@ -134,9 +139,10 @@ def _otlp(session: Session, reader: LogReader, wanted: Wanted) -> Told:
     from daemon.exports.telemetry import spans
     from daemon.views.run import run_view
 
-    found = spans(reader, wanted.run, prompts=wanted.prompts)
-    view = run_view(wanted.run, reader.state(wanted.run))
-    sent = send(wanted.address, found, view, version=version("nki-kernel-agent"))
+    with session.bar("sending spans") as bar:
+        found = spans(reader, wanted.run, prompts=wanted.prompts, progress=bar)
+        view = run_view(wanted.run, reader.state(wanted.run))
+        sent = send(wanted.address, found, view, version=version("nki-kernel-agent"))
     said = (
         f"sent {count(sent.spans, 'span')}, {sent.questions} of them questions to models, to {wanted.address}"
     )

@@ -134,7 +134,8 @@ def _surveyed(session: Session, hosts: list[Host], *, change: bool) -> int:
 
     if change:
         click.echo(f"setting up {', '.join(one.address for one in hosts)} ...", err=True)
-    found = _each(hosts, look)
+    with session.bar("asking hosts"):
+        found = _each(hosts, look)
     rows: list[dict[str, Any]] = []
     lines: list[str] = []
     good = True
@@ -217,7 +218,8 @@ def trust(session: Session, name: str, expected: str | None) -> int:
     from remote.ssh import trust as keys
 
     (one,) = _hosts(session, [name])
-    shown = asyncio.run(keys.fingerprint(one, home=session.home))
+    with session.bar(f"asking {one.address}"):
+        shown = asyncio.run(keys.fingerprint(one, home=session.home))
     if shown.trusted:
         _say(session, shown, f"{one.address}: {shown.fingerprint} is trusted already")
         return exits.OK

@@ -12,7 +12,6 @@ import click
 
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
-from daemon.ctl.progress import Bar
 from daemon.ctl.words import count
 from state.reader import LogReader
 
@@ -33,7 +32,7 @@ def verify(session: Session, deep: bool) -> int:
     from state import verify as proof
 
     LogReader.open(session.home).close()  # says in one line when there is nothing to verify
-    with Bar("verified") as bar:
+    with session.bar("verified") as bar:
         report = proof.verify(session.home, deep=deep, progress=bar)
     findings = [str(finding) for finding in report.findings]
     counted = f"{report.events} events, {report.state_hashes} state hashes, {report.blobs} blobs"
@@ -62,7 +61,7 @@ def backup(session: Session, file: Path, replace: bool) -> None:
     """Write the whole log to FILE, checked, while its owner runs or not."""
     from state.backup import backup as make
 
-    with Bar("copied") as bar:
+    with session.bar("copied") as bar:
         report = make(session.home, file, replace=replace, progress=bar)
     found = {"file": str(file), "events": report.events, "head": report.head.seq, "hash": report.head.hash}
     session.emit(
@@ -77,7 +76,7 @@ def restore(session: Session, file: Path) -> None:
     """Put the backup FILE in the place of the log, which is kept beside it."""
     from state.backup import restore as put_back
 
-    with Bar("verified") as bar:
+    with session.bar("verified") as bar:
         done = put_back(session.home, file, progress=bar)
     _say(session, done, f"restored {done.event.detail}: {count(done.report.events, 'event')}, verified")
 
@@ -91,7 +90,8 @@ def archive(session: Session, run: str, output: Path | None, replace: bool) -> N
     """Write RUN, with all that it needs, to a file of its own; `compact` may then take it out of the log."""
     from state.archive import archive as write
 
-    made = write(session.home, run, output or Path(f"{run}.jsonl.gz"), replace=replace)
+    with session.bar("archived") as bar:
+        made = write(session.home, run, output or Path(f"{run}.jsonl.gz"), replace=replace, progress=bar)
     found = {
         "file": str(made.path),
         "run": run,
@@ -114,7 +114,7 @@ def import_(session: Session, file: Path) -> None:
     """Append the run in the archive FILE to the log; one that had not ended is paused."""
     from state.importing import import_archive
 
-    with Bar("verified") as bar:
+    with session.bar("verified") as bar:
         done = import_archive(session.home, file, progress=bar)
     (run,) = done.event.runs
     _say(session, done, f"{run}: {done.event.runs[run]}", run=run)
@@ -127,7 +127,7 @@ def compact(session: Session, archives: tuple[Path, ...]) -> None:
     """Make the log's file anew, without the runs in ARCHIVES and without blobs that nothing names."""
     from state.compact import compact as make
 
-    with Bar("verified") as bar:
+    with session.bar("verified") as bar:
         done = make(session.home, archives, progress=bar)
     text = f"{done.event.detail}, {count(done.event.taken_out, 'event')} taken out"
     _say(session, done, "\n".join([text, *(f"  {run}: {how}" for run, how in done.event.runs.items())]))
@@ -139,7 +139,7 @@ def repair(session: Session) -> None:
     """Save what is sound of a damaged log, cutting only runs that are damaged, and say what was lost."""
     from state.repair import repair as make
 
-    with Bar("verified") as bar:
+    with session.bar("verified") as bar:
         done = make(session.home, progress=bar)
     if done.rewritten is None:
         session.emit({"repaired": False, "lost": {}, "blobs": []}, "nothing to repair: the log verifies")
@@ -156,7 +156,8 @@ def migrate(session: Session) -> None:
     """Bring a log that an older version wrote up to date, without running anything."""
     from state.rewrite import migrate as bring_up
 
-    before, after = bring_up(session.home)
+    with session.bar("bringing it up to date"):
+        before, after = bring_up(session.home)
     text = f"schema {after}: up to date" if before == after else f"schema {before} brought to {after}"
     session.emit({"before": before, "after": after}, text)
 

@@ -36,7 +36,7 @@ SHADES = " \u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 @common
 def best(session: Session, run: str, output: Path | None) -> None:
     """Give a run's best kernel so far, also of runs that `agentd` hosts, which write no file of their own."""
-    with LogReader.open(session.home) as reader:
+    with LogReader.open(session.home) as reader, session.bar("reading the run"):
         known_run(reader, run)
         found, first = candidate(reader, run, "best"), candidate(reader, run, "initial")
     source = found.source or ""
@@ -64,7 +64,7 @@ def diff(session: Session, run: str, a: str, b: str) -> None:
 
     A and B are candidate ids, `initial` or `best`.
     """
-    with LogReader.open(session.home) as reader:
+    with LogReader.open(session.home) as reader, session.bar("reading the run"):
         known_run(reader, run)
         found = comparison(reader, run, a, b)
         old, new = candidate(reader, run, found.a), candidate(reader, run, found.b)

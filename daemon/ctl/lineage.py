@@ -43,7 +43,11 @@ def lineage(session: Session, run: str | None) -> None:
         if run is not None:
             roots = [_root(rows, str(known_run(reader, run)["run"]))]
         owned = owner(Layout(session.home).lock) is not None
-        trees = [_tree(reader, rows, root, owned=owned) for root in roots]
+        with session.bar("reading runs") as bar:
+            trees = []
+            for number, root in enumerate(roots, start=1):
+                trees.append(_tree(reader, rows, root, owned=owned))
+                bar(number, len(roots))
     lines = [line for tree in trees for line in _drawn(tree)]
     session.emit({"runs": trees}, "\n".join(lines) if lines else "no runs")
 
@@ -157,7 +161,8 @@ def replay(session: Session, place: str, to: int | None) -> None:
         if upto is not None:
             event_at(reader, run, upto)
         began = time.perf_counter()
-        found = reader.replay(run, upto)
+        with session.bar("folding events") as bar:
+            found = reader.replay(run, upto, progress=bar)
         seconds = time.perf_counter() - began
     skipped = f", {found.other_folds} of other versions skipped" if found.other_folds else ""
     text = [

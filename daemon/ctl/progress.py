@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from threading import RLock, Timer
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -16,47 +15,61 @@ if TYPE_CHECKING:
 SAY_AFTER_SECONDS = 2.0
 """What is done sooner needs no bar."""
 
-Item = TypeVar("Item")
-
 
 class Bar(AbstractContextManager["Bar"]):
-    """A bar on stderr that appears once the work has taken `SAY_AFTER_SECONDS`; use it as a context."""
+    """A bar on stderr that appears once the work has taken `SAY_AFTER_SECONDS`; use it as a context.
 
-    def __init__(self, what: str) -> None:
+    It appears by itself, for a single question to the log may take that long, and moves to and fro until it
+    is told how far the work has come. Nothing may be printed to the terminal in the meantime.
+    """
+
+    def __init__(self, what: str, *, wanted: bool = True) -> None:
         self._what = what
-        self._began = time.monotonic()
-        self._person = sys.stderr.isatty()
-        self._shown: RichProgress | None = None
-        self._task: TaskID | None = None
+        self._lock = RLock()
+        self._far: tuple[int, int] | None = None
+        self._shown: tuple[RichProgress, TaskID] | None = None
+        self._timer: Timer | None = None
+        if wanted and sys.stderr.isatty():
+            self._timer = Timer(SAY_AFTER_SECONDS, self._show)
+            self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        if self._timer is not None:
+            self._timer.start()
+        return self
 
     def __call__(self, done: int, total: int) -> None:
         """Say how far it has come."""
-        if not self._person or time.monotonic() - self._began < SAY_AFTER_SECONDS:
-            return
-        if self._shown is None:
-            self._begin(total)
-        assert self._shown is not None
-        assert self._task is not None
-        self._shown.update(self._task, completed=done, total=max(total, 1))
+        with self._lock:
+            self._far = (done, max(total, 1))
+            self._move()
 
-    def _begin(self, total: int) -> None:
+    def _show(self) -> None:
         from rich.console import Console
         from rich.progress import Progress
 
-        self._shown = Progress(console=Console(stderr=True), transient=True)
-        self._shown.start()
-        self._task = self._shown.add_task(self._what, total=max(total, 1))
+        with self._lock:
+            if self._timer is None:
+                return  # it ended while the library was imported
+            bar = Progress(
+                console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False
+            )
+            self._shown = (bar, bar.add_task(self._what, total=None))
+            self._move()
+            bar.start()
+
+    def _move(self) -> None:
+        if self._shown is not None and self._far is not None:
+            bar, task = self._shown
+            bar.update(task, completed=self._far[0], total=self._far[1])
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._shown is not None:
-            self._shown.stop()
-
-
-def tracked(items: Sequence[Item], what: str) -> Iterator[Item]:
-    """Yield items, showing how many of them are done."""
-    with Bar(what) as bar:
-        for number, item in enumerate(items):
-            bar(number, len(items))
-            yield item
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if self._shown is not None:
+                self._shown[0].stop()
+                self._shown = None

@@ -13,7 +13,6 @@ import click
 
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
-from daemon.ctl.progress import Bar
 from daemon.ctl.runs import known_run
 from daemon.views import as_json
 from state.output import check_output, write_output
@@ -73,8 +72,8 @@ def report(session: Session, run: str, output: Path | None) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with LogReader.open(session.home) as reader:
         known_run(reader, run)
-        with Bar("reading the run") as bar:
-            found = document(reader, run, version=version("nki-kernel-agent"), now=now, seen=bar)
+        with session.bar("reading the run") as bar:
+            found = document(reader, run, version=version("nki-kernel-agent"), now=now, progress=bar)
     text = form(found)
     if output is None:
         click.echo(text, nl=False)

@@ -71,7 +71,7 @@ class Objective:
 @common
 def rescore(session: Session, run: str, name: str, most: int) -> None:
     """Rank a run's correct kernels by an objective, beside their ranks by latency. Nothing is changed."""
-    with LogReader.open(session.home) as reader:
+    with LogReader.open(session.home) as reader, session.bar("reading the run"):
         reader.check_end()
         known_run(reader, run)
         bounds = reader.state(run).bounds

@@ -60,12 +60,12 @@ def show(session: Session, place: str, kernel: str | None, *, want_state: bool, 
     if not mark or run_seq is None:
         raise click.UsageError(f"{place}: expected RUN@SEQ, or RUN and a CANDIDATE")
     with LogReader.open(session.home) as reader:
+        item = event_at(reader, run, run_seq)
         if want_state:
-            event_at(reader, run, run_seq)
-            state = semantic(reader.state(run, run_seq))
+            with session.bar("folding events"):
+                state = semantic(reader.state(run, run_seq))
             session.emit(state, json.dumps(state, indent=2))
             return
-        item = event_at(reader, run, run_seq)
         event = item.event.model_dump(mode="json")
         read = {digest: _blob(reader, digest) for digest in _digests(event)}
     blobs = {digest: content for digest, content in read.items() if content is not None}
@@ -85,7 +85,7 @@ def show(session: Session, place: str, kernel: str | None, *, want_state: bool, 
 
 
 def _show_kernel(session: Session, run: str, name: str, what: str) -> None:
-    with LogReader.open(session.home) as reader:
+    with LogReader.open(session.home) as reader, session.bar("reading the run"):
         known_run(reader, run)
         found = candidate(reader, run, name)
         asked = exchanges(reader, run, found.id) if what in ("prompt", "answer") else ()

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import click
 
 from daemon.ctl import exits, words
 from daemon.ctl.app import Session, common
-from daemon.ctl.progress import tracked
 from daemon.ctl.runs import known_run
 from daemon.ctl.words import count, duration, percentage, times, took
 from daemon.stats import figures
-from daemon.stats.facts import facts
-from daemon.views.spending import KINDS, Spending, spending_of
+from daemon.stats.facts import Facts, FactsWalk
+from daemon.views.spending import KINDS, Spending, SpendingWalk
+from daemon.views.walk import walk
 from state.reader import LogReader
+from state.records import Progress
 
 Figures = dict[str, Any]
 Row = Sequence[str]
@@ -74,13 +76,31 @@ def stats(session: Session, runs: tuple[str, ...], fast_at: tuple[float, ...]) -
         reader.check_end()
         rows = [known_run(reader, run) for run in dict.fromkeys(runs)] or reader.listed()
         rows = sorted(rows, key=lambda row: int(row["first_seq"]))
-        found, times_ = [], []
-        for row in tracked(rows, "runs read"):
-            found.append(facts(reader, row))
-            times_.append(_time(spending_of(reader, str(row["run"]))))
+        with session.bar("reading runs") as bar:
+            found, times_ = _read(reader, rows, bar)
     each = [{**figures.of_run(run, fast_at), "time": time} for run, time in zip(found, times_, strict=True)]
     all_ = {**figures.of_all(found, fast_at), "time": _added(times_)}
     session.emit({"runs": each, "all": all_}, "\n".join(_told(each, all_)) if each else "no runs")
+
+
+def _read(
+    reader: LogReader, rows: Sequence[dict[str, Any]], progress: Progress
+) -> tuple[list[Facts], list[Figures]]:
+    """Return what became of runs and where their time went; the events of each are read once."""
+    found, times_ = [], []
+    ends = [reader.run_seq(str(row["run"])) for row in rows]
+    for row, before in zip(rows, accumulate(ends, initial=0), strict=False):
+        run = str(row["run"])
+        facts, spending = FactsWalk(reader.blob), SpendingWalk(run)
+
+        def told(done: int, _: int, before: int = before) -> None:
+            progress(before + done, sum(ends))
+
+        for _ in walk(reader, run, facts, spending, progress=told):
+            pass
+        found.append(facts.facts(row, reader.attempts(run)))
+        times_.append(_time(spending.spending(reader)))
+    return found, times_
 
 
 # --- what is printed -------------------------------------------------------------------------------

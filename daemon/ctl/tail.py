@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import click
@@ -25,7 +25,7 @@ from state.errors import HomeError, NoLog, StreamUnknown
 from state.events import EVENT_TYPES, FAMILIES, FAMILY_OF
 from state.model import SYSTEM_STREAM
 from state.reader import LogReader
-from state.records import Recorded
+from state.records import Progress, Recorded
 
 PAGE = 500
 LINES = 20
@@ -229,18 +229,26 @@ def _matching(out: _Out, wanted: Wanted, reader: LogReader, lines: int | None) -
         return
     if wanted.after is not None:
         found = (item for item in wanted.first(reader, None) if out.matches(item))
-        yield from found if lines is None else islice(found, lines)
+        with out.session.bar("searching"):
+            first = list(islice(found, 1))
+        yield from islice(chain(first, found), lines)
         return
-    yield from _last_matching(out, wanted, reader, LINES if lines is None else lines)
+    with out.session.bar("searching") as bar:
+        last = _last_matching(out, wanted, reader, LINES if lines is None else lines, bar)
+    yield from last
 
 
-def _last_matching(out: _Out, wanted: Wanted, reader: LogReader, lines: int) -> list[Recorded]:
+def _last_matching(
+    out: _Out, wanted: Wanted, reader: LogReader, lines: int, progress: Progress
+) -> list[Recorded]:
     """Return the last events that match, looking back through the whole log if need be."""
     found: list[Recorded] = []
     upto: int | None = None
+    end = reader.head().seq
     while len(found) < lines and (page := wanted.back(reader, upto)):
         found = [item for item in page if out.matches(item)] + found
         upto = page[0].seq - 1
+        progress(end - upto, end)
     return found[-lines:] if lines else []
 
 

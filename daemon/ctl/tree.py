@@ -45,7 +45,7 @@ def tree(session: Session, run: str, *, all_: bool, kept: bool) -> None:
 
     The tree of runs and their forks is `agentctl lineage`.
     """
-    with LogReader.open(session.home) as reader:
+    with LogReader.open(session.home) as reader, session.bar("reading the run"):
         known_run(reader, run)
         found = grown(reader, run)
     few = kept or (len(found.nodes) > MANY and not all_)

@@ -57,7 +57,7 @@ def why(session: Session, run: str, kernel: str) -> None:
 
     CANDIDATE is an id such as r1.b0.p2.k0.f0, `initial` or `best`.
     """
-    with LogReader.open(session.home) as reader:
+    with LogReader.open(session.home) as reader, session.bar("reading the run"):
         known_run(reader, run)
         found = candidate(reader, run, kernel)
     session.emit(as_json(found), "\n".join(told(found)))

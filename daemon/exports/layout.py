@@ -23,6 +23,7 @@ from state.errors import BlobMissing
 from state.fold import RunState
 from state.model import METRICS, Tags, Verdict
 from state.reader import LogReader
+from state.records import Progress
 from state.remembered import handed_on
 
 NAME = "nki-kernel-agent"
@@ -35,15 +36,15 @@ _TITLE, _PLAN, _ERROR = 50, 100, 500
 """Characters that the design keeps of a title, of a plan, of an error."""
 
 
-def files(reader: LogReader, run: str) -> dict[str, bytes]:
-    """Return a run as files by path.
+def files(reader: LogReader, run: str, *, progress: Progress | None = None) -> dict[str, bytes]:
+    """Return a run as files by path; `progress` is told of events, then of attempts.
 
     Raises:
         StreamUnknown: there is no such run.
         BlobMissing: the log has lost a kernel.
     """
-    state, path = reader.state(run), path_of(reader, run)
-    lines = [json.dumps(line) + "\n" for line in _experiments(reader, run, path)]
+    state, path = reader.state(run), path_of(reader, run, progress=progress)
+    lines = [json.dumps(line) + "\n" for line in _experiments(reader, run, path, progress)]
     return {
         **{f"checkpoints/{name}": reader.blob(one.source) for name, one in _checkpoints(path)},
         "experiments.jsonl": "".join(lines).encode(),
@@ -60,12 +61,17 @@ def _checkpoints(path: Path) -> Iterator[tuple[str, Improvement]]:
         yield f"{name}{'' if taken[name] == 1 else f'_{taken[name]}'}.py", one
 
 
-def _experiments(reader: LogReader, run: str, path: Path) -> Iterator[dict[str, Any]]:
+def _experiments(
+    reader: LogReader, run: str, path: Path, progress: Progress | None
+) -> Iterator[dict[str, Any]]:
     """Yield a line for each attempt at a kernel, in order; the initial kernel is none."""
     bests = {one.candidate for one in path.bests}
     reverted = {one.candidate for one in path.taken_back if one.kind == "reverted"}
     first = path.bests[0].latency.ms if path.bests else None
-    for row in reader.attempts(run):
+    rows = reader.attempts(run)
+    for number, row in enumerate(rows):
+        if progress is not None:
+            progress(number, len(rows))
         if row["round"] == 0:
             continue
         latency_ms = row["latency_ms"] if row["verdict"] == Verdict.CORRECT else None

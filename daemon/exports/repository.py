@@ -27,6 +27,7 @@ from daemon.views.path import Path as Way
 from state.errors import BadTarget
 from state.output import belongs, named
 from state.reader import LogReader
+from state.records import Progress
 
 KERNEL, RESULT, PROBLEM = "kernel.py", "result.json", "problem"
 
@@ -60,16 +61,25 @@ class Commit:
 
 
 def export(
-    home: Path, reader: LogReader, run: str, root: Path, *, branch: str, force: bool = False
+    home: Path,
+    reader: LogReader,
+    run: str,
+    root: Path,
+    *,
+    branch: str,
+    force: bool = False,
+    progress: Progress | None = None,
 ) -> Exported:
     """Put a run's kernels on `branch` of the repository at `root`, which is made if nothing is there.
+
+    `progress` is told of the run's events, then of commits.
 
     Raises:
         StreamUnknown: there is no such run.
         DaemonError: there is no kernel yet, no Git, no repository there, or Git refuses.
         BadTarget: the branch holds other commits (`force` replaces them) or is checked out somewhere.
     """
-    way = path_of(reader, run)
+    way = path_of(reader, run, progress=progress)
     commits = list(_commits(reader, run, way))
     if not commits:
         raise DaemonError(f"run {run} has no correct kernel yet", code="no_kernel")
@@ -79,9 +89,9 @@ def export(
         raise BadTarget(f"{root} belongs to the log itself; name a folder elsewhere")
     with named(root):
         if not root.exists() or (root.is_dir() and not any(root.iterdir())):
-            return _fresh(root, commits, branch)
+            return _fresh(root, commits, branch, progress)
     _require_repository(root)
-    return _on_branch(_Git(root), root, commits, branch, force=force)
+    return _on_branch(_Git(root), root, commits, branch, progress, force=force)
 
 
 # --- what is committed -----------------------------------------------------------------------------
@@ -237,7 +247,7 @@ class _Git:
         return self("commit-tree", "--no-gpg-sign", *parents, self.tree(one.files), data=message, **who)
 
 
-def _fresh(root: Path, commits: list[Commit], branch: str) -> Exported:
+def _fresh(root: Path, commits: list[Commit], branch: str, progress: Progress | None) -> Exported:
     """Make a repository that is there with its commits, or not at all."""
     if not root.parent.is_dir():
         raise BadTarget(f"{root}: there is no folder {root.parent}; make it first")
@@ -246,7 +256,7 @@ def _fresh(root: Path, commits: list[Commit], branch: str) -> Exported:
     try:
         git = _Git(staging)
         git("init", "-q", "--template=", "--initial-branch", "main")
-        made = _on_branch(git, root, commits, branch, force=False)
+        made = _on_branch(git, root, commits, branch, progress, force=False)
         staging.rename(root)
     except BaseException:
         rmtree(staging, ignore_errors=True)
@@ -268,7 +278,9 @@ def _require_repository(root: Path) -> None:
         raise BadTarget(f"{root} is no Git repository; name one, or a folder that is not there yet")
 
 
-def _on_branch(git: _Git, root: Path, commits: list[Commit], branch: str, *, force: bool) -> Exported:
+def _on_branch(
+    git: _Git, root: Path, commits: list[Commit], branch: str, progress: Progress | None, *, force: bool
+) -> Exported:
     reference = f"refs/heads/{branch}"
     if not git.find("check-ref-format", "--branch", branch):
         raise BadTarget(f"{branch!r} is no name for a branch")
@@ -276,6 +288,8 @@ def _on_branch(git: _Git, root: Path, commits: list[Commit], branch: str, *, for
     names: list[str] = []
     for one in commits:
         names.append(git.commit(one, names[-1] if names else None))
+        if progress is not None:
+            progress(len(names), len(commits))
     tip = names[-1]
     if before and before not in names and not force:
         remedy = "name another with --branch, or replace it with --force"

@@ -39,7 +39,7 @@ from state.events import (
 )
 from state.model import EffectKey
 from state.reader import LogReader
-from state.records import Recorded
+from state.records import Progress, Recorded
 
 Value = str | bool | int | float | tuple[str, ...]
 
@@ -85,7 +85,9 @@ class Span:
     error: str | None = None
 
 
-def spans(reader: LogReader, run: str, *, prompts: bool = False) -> Iterator[Span]:
+def spans(
+    reader: LogReader, run: str, *, prompts: bool = False, progress: Progress | None = None
+) -> Iterator[Span]:
     """Yield the spans of a run's own events, each when it has ended, the run's own last.
 
     What has not ended yet ends with the run's latest event. With `prompts`, questions have the words of
@@ -95,7 +97,7 @@ def spans(reader: LogReader, run: str, *, prompts: bool = False) -> Iterator[Spa
         StreamUnknown: there is no such run.
     """
     walk = _Walk(run, reader.blob, prompts=prompts)
-    for item in reader.history(run, TYPES):
+    for item in reader.history(run, TYPES, progress=progress):
         if item.stream == run:
             yield from walk.take(item)
     yield from walk.rest()

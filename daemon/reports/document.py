@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -18,7 +18,6 @@ from daemon.views.candidate import candidate
 from daemon.views.path import Path, PathWalk
 from daemon.views.roofline import Roofline, roofline, target_of
 from daemon.views.run import RunView, Timed, run_view, timed
-from daemon.views.series import last_of
 from daemon.views.spending import Spending, SpendingWalk
 from daemon.views.timeline import Timeline, timeline
 from daemon.views.walk import walk
@@ -26,12 +25,10 @@ from state.events import RunCreated
 from state.fold import RunState
 from state.model import INITIAL_KEY, Candidate, StopReason
 from state.reader import LogReader
+from state.records import Progress
 
 FORMAT = 1
 """Of the JSON form; raised when a key changes its meaning or goes."""
-
-STEP = 1000
-"""Events after which it is told how far the report is."""
 
 EXAMPLES = 3
 """Of each way to fail, so many messages are shown."""
@@ -155,11 +152,11 @@ def document(
     *,
     version: str,
     now: str,
-    seen: Callable[[int, int], None] = lambda _done, _total: None,
+    progress: Progress | None = None,
 ) -> Document:
     """Gather the report of a run; `version` is this program's, `now` the time that it is written, in UTC.
 
-    `seen` is told how many of the run's events are read, and of how many. They are read once.
+    The run's events are read once; `progress` is told of it.
 
     Raises:
         StreamUnknown: there is no such run.
@@ -180,11 +177,8 @@ def document(
     initial, best = (_kernel(reader, run, one) for one in (state.initial, state.best))
     view, attempts = _public(run_view(run, state)), reader.attempts(run)
     facts, path, spending = FactsWalk(reader.blob), PathWalk(), SpendingWalk(run)
-    last = last_of(reader, run)
-    seen(0, last)
-    for number, item in enumerate(walk(reader, run, facts, path, spending), 1):
-        if number % STEP == 0:
-            seen(item.run_seq, last)
+    for _ in walk(reader, run, facts, path, spending, progress=progress):
+        pass
     found = figures.of_run(facts.facts(row, attempts), figures.FAST_AT)
     return Document(
         format=FORMAT,

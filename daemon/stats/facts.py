@@ -12,7 +12,6 @@ from typing import Any
 
 from agent_core.effects import ReflectRequest
 from agent_core.roles.mechanical import reflection_of
-from daemon.views.walk import walk
 from state.errors import BlobMissing
 from state.events import (
     BudgetSpent,
@@ -32,7 +31,6 @@ from state.events import (
     RunForked,
 )
 from state.model import NOBODY, PERSON, EffectKey, Role, Tokens, Verdict
-from state.reader import LogReader
 from state.records import Recorded
 from state.spend import NANO
 
@@ -111,15 +109,6 @@ def together(runs: Sequence[Facts]) -> tuple[tuple[Charge, ...], tuple[Kernel, .
         tuple(charges[seq] for seq in sorted(charges)),
         tuple(kernels[seq] for seq in sorted(kernels)),
     )
-
-
-def facts(reader: LogReader, row: dict[str, Any]) -> Facts:
-    """Return the facts of the run that the read models list as `row`."""
-    run = str(row["run"])
-    found = FactsWalk(reader.blob)
-    for _ in walk(reader, run, found):
-        pass
-    return found.facts(row, reader.attempts(run))
 
 
 def _kernels(rows: Sequence[dict[str, Any]], pass_: FactsWalk, initial_ms: float | None) -> Iterator[Kernel]:

@@ -30,7 +30,7 @@ from state.events import (
 )
 from state.model import Candidate, EffectKey, Plan, Reflection, Role
 from state.reader import LogReader
-from state.records import Recorded
+from state.records import Progress, Recorded
 
 STEPS = "; "
 """Between the rewrites in the title of a sequence."""
@@ -121,7 +121,7 @@ class Path:
     points: tuple[Point, ...]
 
 
-def path_of(reader: LogReader, run: str) -> Path:
+def path_of(reader: LogReader, run: str, *, progress: Progress | None = None) -> Path:
     """Return the path of a run, its ancestors' part of it included.
 
     After a fork that judges by something else the path begins anew: latencies of before do not compare.
@@ -130,7 +130,7 @@ def path_of(reader: LogReader, run: str) -> Path:
         StreamUnknown: there is no such run.
     """
     found = PathWalk()
-    for _ in walk(reader, run, found):
+    for _ in walk(reader, run, found, progress=progress):
         pass
     return found.path(run)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from state.reader import LogReader
-from state.records import Recorded
+from state.records import Progress, Recorded
 
 
 class Walk(Protocol):
@@ -19,7 +19,9 @@ class Walk(Protocol):
     def take(self, item: Recorded) -> None: ...
 
 
-def walk(reader: LogReader, run: str, *walks: Walk, upto: int | None = None) -> Iterator[Recorded]:
+def walk(
+    reader: LogReader, run: str, *walks: Walk, upto: int | None = None, progress: Progress | None = None
+) -> Iterator[Recorded]:
     """Show each event of a run, up to a global seq, to the walks that want its type; yield it then.
 
     Raises:
@@ -29,7 +31,7 @@ def walk(reader: LogReader, run: str, *walks: Walk, upto: int | None = None) -> 
     for one in walks:
         for kind in one.types:
             wanting[kind].append(one.take)
-    for item in reader.history(run, tuple(wanting), upto=upto):
+    for item in reader.history(run, tuple(wanting), upto=upto, progress=progress):
         for take in wanting[item.type]:
             take(item)
         yield item

@@ -8,7 +8,8 @@ import pytest
 
 from agent_core.providers.failures import Failure, FailureKind
 from agent_core.roles.mechanical import reflection_of
-from daemon.stats.facts import Facts, Kernel, facts, together
+from daemon.stats.facts import Facts, FactsWalk, Kernel, together
+from daemon.views.walk import walk
 from state.events import (
     BeamSelected,
     BudgetSpent,
@@ -47,7 +48,9 @@ def event_log(home):
 def read(log: EventLog, run: str) -> Facts:
     with LogReader.open(log.home) as reader:
         (row,) = reader.listed(run)
-        return facts(reader, row)
+        found = FactsWalk(reader.blob)
+        assert list(walk(reader, run, found))
+        return found.facts(row, reader.attempts(run))
 
 
 def second(told: History, latency_ms: float) -> None:
