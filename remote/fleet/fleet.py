@@ -344,9 +344,7 @@ class Fleet:
             seat, off = seats[name], drift.deviates(found[name])
             others = any(one.state == "up" for other, one in seats.items() if other != name)
             if off and seat.state == "up" and others:
-                seat.stand(
-                    "quarantined", f"it takes {found[name]:.2f} times as long as others", "quarantined"
-                )
+                seat.quarantine(found[name])
                 log.warning("host_quarantined", host=name, ratio=round(found[name], 3))
             elif not off and seat.state == "quarantined":
                 seat.stand("up", seat.doubt)

@@ -135,6 +135,10 @@ class Seat:
         slow_login = bool(steps) and steps[0][0] == LOGIN
         return InfrastructureError("slow_login" if slow_login else "slow_host", text)
 
+    def quarantine(self, ratio: float) -> None:
+        """Give it no jobs: it takes `ratio` times as long as the others."""
+        self.stand("quarantined", f"it takes {ratio:.2f} times as long as the others", "quarantined")
+
     def doubted(self, why: str | None) -> None:
         """Note why its times may not compare although nobody can say that they are wrong; None: they do."""
         self.doubt = why

@@ -12,7 +12,7 @@ import importlib
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence
 
-from remote.hostside.steps.task import Task
+from remote.hostside.task import Task
 
 _DEVICES = {"nki_sim": "simulated", "neuron": "neuron"}
 

@@ -22,7 +22,7 @@ from typing import Any, Iterator, Mapping, Sequence
 from remote.hostside.devices import Device, KernelFaultError, neuron_compiler
 from remote.hostside.devices.jail import jailed, told
 from remote.hostside.devices.scratch import Scratch
-from remote.hostside.steps.task import Task
+from remote.hostside.task import Task
 
 PACKAGES = ("neuronx-cc", "nki", "nkipy", "spike", "libneuronxla", "torch-neuronx", "jax-neuronx")
 TOOLS = ("/opt/aws/neuron/bin",)

@@ -11,7 +11,7 @@ from typing import Any, Mapping, Sequence
 
 from remote.hostside.devices import Device, KernelFaultError
 from remote.hostside.devices.jail import jailed, told
-from remote.hostside.steps.task import Task
+from remote.hostside.task import Task
 
 
 def compile_kernel(task: Task, libraries: Mapping[str, Path], to: Path) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 A step reads `job.json` and `inputs/`, writes `answer.json` and files under `out/`, and never talks to home.
 What steps keep for later jobs lies on bounded shelves (`shelf`). What they need beside the standard library
-comes with the job (`libraries`) or is the host's own. Open `task.py` first.
+comes with the job (`libraries`) or is the host's own. Open `task.py` beside this folder first.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 
 from remote.hostside.steps import libraries
 from remote.hostside.steps.executing import output_file
-from remote.hostside.steps.task import Task
+from remote.hostside.task import Task
 
 
 def run(folder: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from remote.hostside import devices
 from remote.hostside.steps import libraries
 from remote.hostside.steps.shelf import Shelf
-from remote.hostside.steps.task import Task
+from remote.hostside.task import Task
 
 MAX_BYTES = 8 << 30
 ARTEFACT = "artefact"

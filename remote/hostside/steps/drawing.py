@@ -15,7 +15,7 @@ from typing import Any
 
 from remote.hostside.steps import libraries
 from remote.hostside.steps.shelf import Shelf
-from remote.hostside.steps.task import Task
+from remote.hostside.task import Task
 
 MAX_BYTES = 64 << 30
 _DIGESTS = "digests.json"

@@ -16,7 +16,7 @@ from typing import Any, Sequence
 from remote.hostside import devices
 from remote.hostside.steps import compiling, drawing, libraries
 from remote.hostside.steps.shelf import Shelf
-from remote.hostside.steps.task import Task
+from remote.hostside.task import Task
 
 MAX_BYTES = 32 << 30
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from py_compile import PycInvalidationMode
 
 from remote.hostside.steps.shelf import Shelf
-from remote.hostside.steps.task import Task
+from remote.hostside.task import Task
 
 ARCHIVES = ("judge.zip", "nki_sim.zip")
 _MAX_BYTES = 256 << 20

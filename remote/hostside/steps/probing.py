@@ -15,7 +15,7 @@ from typing import Any
 
 from remote.hostside.devices import neuron
 from remote.hostside.steps import libraries
-from remote.hostside.steps.task import Task
+from remote.hostside.task import Task
 
 _PACKAGES = ("numpy", "ml_dtypes", *neuron.PACKAGES)
 

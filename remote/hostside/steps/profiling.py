@@ -10,7 +10,7 @@ from pathlib import Path
 
 from remote.hostside.devices import neuron
 from remote.hostside.steps import compiling, libraries
-from remote.hostside.steps.task import Task
+from remote.hostside.task import Task
 
 _MAX_CHARS = 4 << 20
 

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from remote.hostside.steps.task import Task
+from remote.hostside.task import Task
 
 _OUTPUT_BYTES = 64 << 10
 _ERROR_BYTES = 2 << 10

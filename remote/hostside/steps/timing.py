@@ -14,7 +14,7 @@ from typing import Any, Sequence
 
 from remote.hostside import devices
 from remote.hostside.steps import compiling, drawing, libraries
-from remote.hostside.steps.task import Task
+from remote.hostside.task import Task
 
 
 def run(folder: Path) -> None:

@@ -119,7 +119,7 @@ _IMPORT = """
 import sys
 from pathlib import Path
 from remote.hostside.steps import libraries
-from remote.hostside.steps.task import Task
+from remote.hostside.task import Task
 libraries.use(Task(Path(sys.argv[1])))
 import shipped_for_tests
 print(shipped_for_tests.__cached__, shipped_for_tests.VALUE)
