@@ -23,6 +23,8 @@ from state.reader import LogReader
 
 _COLUMNS = "{:12}  {:24}  {:20}  {:6}  {:18}  {:22}  {}"
 _HEADER = _COLUMNS.format("ID", "FROM", "PROBLEM", "TARGET", "TECHNIQUE", "EFFECT", "WHAT")
+_TYPED = {"learn": "memory import", "forget": "memory forget"}
+"""What was typed, by the verb of the command that it becomes."""
 TITLE = 60
 """Characters of an experience's first line in a list."""
 
@@ -155,7 +157,7 @@ def _sent(session: Session, command: Remembering) -> dict[str, Any] | None:
     sent = send(session.home, command)
     answer = wait_for_answer(session.home, sent)
     if answer is None:
-        queued(session, sent, command.verb)
+        queued(session, sent, _TYPED[command.verb])
         return None
     return answer.result if isinstance(answer.result, dict) else {}
 

@@ -126,7 +126,7 @@ def test_a_file_is_imported_by_the_owner_of_the_home(ctl, home, tmp_path):
     called = ctl("memory", "import", path, "--target", "trn2", "--json")
     assert called.status == exits.OK
     assert called.json["state"] == "queued"
-    assert "queued: learn; nobody owns this home" in ctl("memory", "import", path).out
+    assert "queued: memory import; nobody owns this home" in ctl("memory", "import", path).out
     carry_out(home)
     (learnt,) = [
         one for one in system(home, ExperiencesLearnt) if one.experiences[0].origin == "rewrites.json"
@@ -185,7 +185,7 @@ def test_what_was_answered_is_told(ctl, home, tmp_path, monkeypatch):
     ],
 )
 def test_what_is_to_be_forgotten_is_told_to_no_later_run(ctl, told, arguments, left):
-    assert "queued: forget" in ctl("memory", "forget", *arguments).out
+    assert "queued: memory forget" in ctl("memory", "forget", *arguments).out
     assert len(experiences(told)) == 3
     carry_out(told)
     there = {ONE.id, WORSE.id, FILE.id} & {one.id for one in experiences(told)}

@@ -9,13 +9,23 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 
-from daemon.ctl.app import VERBS
+from daemon.ctl.app import agentctl
+from daemon.ctl.sections import SECTIONS
+from state.board import HostStanding, publish
+from state.events import RunPaused
+from state.log import EventLog
+from state.records import NewEvent
 from tests.daemon import fakes
 from tests.daemon.fakes import FAKE
+from tests.support.otlp import receiver
 from tests.support.recorded import record, world_of
 
 FOLDER = Path(__file__).parent / "snapshots"
@@ -40,13 +50,19 @@ READING: dict[str, tuple[str, ...]] = {
     "replay": ("replay", RUN),
     "diff": ("diff", RUN),
     "best": ("best", RUN),
+    "rescore": ("rescore", RUN, "--objective", "p90", "-n", "3"),
     "stats": ("stats",),
     "wait": ("wait", RUN, "--for", "best>1.1x"),
     "wait-in-vain": ("wait", RUN, "--for", "best>99x"),
     "verify": ("verify",),
     "problems": ("problems", "--only", "silu"),
+    "problems-show": ("problems", "show", "silu"),
     "config-check": ("config", "check"),
-    "memory": ("memory", "list"),
+    "config-show": ("config", "show"),
+    "prompts": ("prompts",),
+    "memory-empty": ("memory", "list"),
+    "host-list": ("host", "list"),
+    "completion": ("completion", "bash"),
     "migrate": ("migrate",),
     "repair": ("repair",),
 }
@@ -59,13 +75,29 @@ STEERING: dict[str, tuple[str, ...]] = {
     "set": ("set", "RUNNING", "search.rounds=3"),
     "fork": ("fork", f"{RUN}@5", "--set", "search.rounds=9"),
     "propose": ("propose", "RUNNING", "KERNEL"),
+    "approve": ("approve", "WAITING"),
     "resume-again": ("resume", RUN),
     "run": ("run", *FAKE, "--kernel", "KERNEL", "--rounds", "1"),
-    "backup": ("backup", "BACKUP"),
-    "archive": ("archive", RUN, "-o", "ARCHIVE"),
+    "backup": ("backup", "OUT"),
+    "archive": ("archive", RUN, "-o", "OUT"),
     "compact": ("compact",),
+    "restore": ("restore", "BACKUP"),
+    "import": ("import", "ARCHIVE"),
+    "try": ("try", "KERNEL", "--problem", "silu", "--size", "reduced"),
+    "report": ("report", RUN, "-o", "OUT.html"),
+    "export-git": ("export", RUN, "--git", "-o", "OUT"),
+    "export-layout": ("export", RUN, "--layout", "nki-kernel-agent", "-o", "OUT"),
+    "export-otlp": ("export", RUN, "--otlp", "RECEIVER"),
+    "problems-new": ("problems", "new", "mine", "--into", "OUT"),
+    "problems-export": ("problems", "export", "RUNNING", "-o", "OUT"),
+    "memory-import": ("memory", "import", "REWRITES"),
+    "memory": ("memory", "list", "--from", "LEARNT-FROM"),
+    "memory-show": ("memory", "show", "LEARNT"),
+    "memory-export": ("memory", "export", "LEARNT", "-o", "OUT"),
+    "host-forget": ("host", "forget", "NOTED"),
+    "memory-forget": ("memory", "forget", "LEARNT"),
 }
-"""Commands that ask for something; nobody owns the home, so that it waits."""
+"""Commands that ask for something, or write a file; nobody owns the home, so that what is asked for waits."""
 
 WRONG: dict[str, tuple[str, ...]] = {
     "no-such-verb": ("statsu",),
@@ -77,28 +109,27 @@ WRONG: dict[str, tuple[str, ...]] = {
 }
 """What is answered to slips: one error that names the thing and what to do."""
 
+REWRITES = [{"slow": "x = 1\n", "fast": "x = 2\n", "summary": "Store wider tiles\nin one transfer."}]
+
 ELSEWHERE = {
-    "approve": "tests/daemon/test_steer.py",
-    "bench": "tests/daemon/bench",
-    "completion": "tests/daemon/ctl/test_completion.py",
-    "doctor": "tests/daemon/ctl/test_doctor.py",
-    "import": "tests/daemon/test_keep.py",
-    "rescore": "tests/daemon/test_ctl_fork.py",
-    "prompts": "tests/daemon/test_ctl_prompts.py",
-    "restore": "tests/daemon/test_keep.py",
-    "service": "tests/daemon/test_service.py",
-    "try": "tests/daemon/test_kernels.py",
-    "tune": "tests/daemon/tuned",
-    "export": "tests/daemon/exports",
-    "host": "tests/daemon/test_ctl_hosts.py",
-    "report": "tests/daemon/reports",
-    "ui": "tests/daemon/ui",
+    "tune": ("tests/daemon/tuned", "it takes the simulator for a while"),
+    "bench search": ("tests/daemon/bench", "it takes the simulator for minutes"),
+    "ui": ("tests/daemon/ui/test_verb.py", "it serves until it is ended"),
+    "doctor": ("tests/daemon/ctl/test_doctor.py", "it tells what the machine has"),
+    "config keys": ("tests/daemon/test_keys.py", "docs/configuration.md is what it prints"),
+    "service install": ("tests/daemon/test_service.py", "it needs systemd"),
+    "service status": ("tests/daemon/test_service.py", "it needs systemd"),
+    "service uninstall": ("tests/daemon/test_service.py", "it needs systemd"),
+    "service show": ("tests/daemon/test_service.py", "it names where the program is installed"),
+    "host check": ("tests/daemon/test_ctl_hosts.py", "it needs a host"),
+    "host setup": ("tests/daemon/test_ctl_hosts.py", "it needs a host"),
+    "host trust": ("tests/daemon/test_ctl_hosts.py", "it needs a host"),
+    "host plan": ("tests/daemon/test_ctl_hosts.py", "it prints whole scripts"),
 }
-"""Verbs whose output is held by other tests: it depends on the machine, or takes the simulator."""
+"""Commands whose output is held by other tests, and why."""
 
 BLANKS = (
     (re.compile(r"(?<=/)[\w./-]*/home\b|/\S*/home\b"), "HOME"),
-    (re.compile(r"/\S*/(?=start\.py|copy\.db|kept\.gz)"), "FOLDER/"),
     (re.compile(r"\S*bin/agentctl"), "agentctl"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "DIGEST"),
     (
@@ -109,6 +140,7 @@ BLANKS = (
     (re.compile(r"\b\d{20}-[0-9a-f]{8}\b"), "COMMAND"),
     (re.compile(r"\b\d+:\d\d since it began"), "0:00 since it began"),
     (re.compile(r'("(?:elapsed_seconds|events_per_second|size|bytes)": )[\d.e+-]+'), r"\1 0"),
+    (re.compile(r"\d{8}T\d{6}Z|(?<=127\.0\.0\.1:)\d+|\d+(?= kB\))|\b *\d+(?= bytes)"), "N"),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)?"), "TIME"),
 )
 """What is not told alike everywhere, and what stands for it."""
@@ -127,10 +159,10 @@ def outlined(value: object) -> object:
     return value | {"event": "EVENT"} | ({"blobs": len(value["blobs"])} if "blobs" in value else {})
 
 
-def compare(name: str, text: str) -> None:
-    """Hold a text against its snapshot, or make it that."""
+def compare(name: str, text: str, folder: Path | None = None) -> None:
+    """Hold a text against its snapshot, or make it that; what lies in `folder` is told without it."""
     path = FOLDER / name
-    found = blanked(text)
+    found = blanked(text).replace(str(folder), "FOLDER")
     if os.environ.get("UPDATE_SNAPSHOTS"):
         path.write_text(found, encoding="utf-8")
     assert path.exists(), f"no snapshot {name}: UPDATE_SNAPSHOTS=1 makes it"
@@ -148,6 +180,8 @@ def recorded(tmp_path_factory) -> Path:
 def _alike(monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("LINES", "50")
+    for pool in ("EVALUATIONS", "PROPOSALS"):  # by default as many as there are CPUs
+        monkeypatch.setenv(f"NKI_AGENT_DAEMON__{pool}", "2")
 
 
 def said(called) -> str:
@@ -164,18 +198,76 @@ def test_what_a_reading_command_prints(ctl, recorded, name):
     compare(f"{name}.json", "".join(f"{json.dumps(one, indent=1)}\n" for one in parsed))
 
 
+@pytest.fixture
+def called(ctl, home, tmp_path, monkeypatch):
+    """Call one of `STEERING` on a home of its own, with what it names in place."""
+    monkeypatch.setenv("NKI_AGENT_RUN__EVALUATOR", "fake")
+    monkeypatch.setattr("daemon.ctl.answers.QUEUED_AFTER_SECONDS", 0.0)
+    monkeypatch.chdir(tmp_path)
+    stand: dict[str, Any] = {"OUT": tmp_path / "out", "OUT.html": tmp_path / "out.html"}
+
+    def done(*arguments: object):
+        answer = ctl(*arguments, home=home)
+        assert answer.status == 0, answer.err
+        return answer
+
+    def make(word: str) -> object:
+        nonlocal stand
+        if word == "RUNNING":
+            stand[word] = fakes.submit(home)
+            fakes.take_commands(home)
+        elif word == "WAITING":
+            stand[word] = str(make("RUNNING"))
+            paused = RunPaused(reason="needs approval: before_round 1", needs_approval=("before_round 1",))
+            with EventLog.open(home) as log:
+                log.append_now([NewEvent(stand[word], paused)])
+        elif word == "KERNEL":
+            (tmp_path / "start.py").write_text(fakes.KERNEL)
+            stand[word] = tmp_path / "start.py"
+        elif word == "BACKUP":
+            done("backup", "copy.db")
+            stand[word] = "copy.db"
+        elif word == "ARCHIVE":
+            done("archive", RUN, "-o", "kept.gz")
+            done("compact", "kept.gz")
+            stand[word] = "kept.gz"
+        elif word == "REWRITES":
+            (tmp_path / "rewrites.json").write_text(json.dumps(REWRITES))
+            stand[word] = tmp_path / "rewrites.json"
+        elif word == "NOTED":
+            publish(home, [HostStanding(address="trn-a", state="up", since=datetime(2026, 1, 2, tzinfo=UTC))])
+            stand[word] = "trn-a"
+        elif word in ("LEARNT", "LEARNT-FROM"):
+            done("memory", "import", make("REWRITES"))
+            fakes.take_commands(home)
+            (one,) = done("memory", "list", "--json").json
+            stand |= {"LEARNT": one["id"], "LEARNT-FROM": one["origin"]}
+        return stand.get(word, word)
+
+    def call(name: str, *more: str):
+        record(home, {RUN: world_of().finish()})
+        arguments = [make(one) for one in STEERING[name] if one != "RECEIVER"]
+        if "RECEIVER" not in STEERING[name]:
+            return ctl(*arguments, *more, home=home)
+        with receiver() as got:
+            return ctl(*arguments, got.address, *more, home=home)
+
+    return call
+
+
+@pytest.mark.needs("git")
 @pytest.mark.parametrize("name", STEERING)
-def test_what_a_steering_command_prints(ctl, home, tmp_path, name):
-    record(home, {RUN: world_of().finish()})
-    kernel = tmp_path / "start.py"
-    kernel.write_text(fakes.KERNEL)
-    stand = {"KERNEL": kernel, "BACKUP": tmp_path / "copy.db", "ARCHIVE": tmp_path / "kept.gz"}
-    arguments = STEERING[name]
-    if "RUNNING" in arguments:
-        stand["RUNNING"] = fakes.submit(home)
-        fakes.take_commands(home)
-    called = ctl(*(stand.get(one, one) for one in arguments), home=home)
-    compare(f"{name}.txt", said(called))
+def test_what_a_steering_command_prints(called, tmp_path, name):
+    compare(f"{name}.txt", said(called(name)), tmp_path)
+
+
+@pytest.mark.needs("git")
+@pytest.mark.parametrize("name", STEERING)
+def test_what_a_steering_command_tells_programs(called, tmp_path, name):
+    lines = called(name, "--json").out.splitlines()
+    compare(
+        f"{name}.json", "".join(f"{json.dumps(json.loads(line), indent=1)}\n" for line in lines), tmp_path
+    )
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -186,16 +278,36 @@ def test_what_is_said_to_slips(ctl, recorded, name):
     compare(f"{name}.txt", said(called))
 
 
-def test_every_verb_has_a_snapshot_or_a_test_elsewhere():
-    shown = {arguments[0] for table in (READING, STEERING) for arguments in table.values()}
-    assert set(VERBS) - shown - set(ELSEWHERE) == set()
+def commands(group: click.Group, before: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield every command by the words that call it; a group that does something by itself is one, too."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        words = (*before, name)
+        if not isinstance(command, click.Group):
+            yield " ".join(words)
+            continue
+        if command.invoke_without_command:
+            yield " ".join(words)
+        yield from commands(command, words)
+
+
+def test_every_command_has_both_snapshots_or_a_reason_and_a_test_elsewhere():
+    known = set(commands(agentctl))
+    assert {name.partition(" ")[0] for name in known} == {verb for part in SECTIONS.values() for verb in part}
+    shown = set()
+    for arguments in (*READING.values(), *STEERING.values()):
+        words = " ".join(arguments[:2])
+        shown.add(words if words in known else arguments[0])
+    assert shown | set(ELSEWHERE) == known
+    assert shown & set(ELSEWHERE) == set()
     root = Path(__file__).parents[3]
-    assert [place for place in ELSEWHERE.values() if not (root / place).exists()] == []
+    assert [place for place, _ in ELSEWHERE.values() if not (root / place).exists()] == []
 
 
 def test_every_snapshot_is_some_commands():
-    names = {f"{name}.{kind}" for name in READING for kind in ("txt", "json")}
-    names |= {f"{name}.txt" for name in (*STEERING, *WRONG)}
+    names = {f"{name}.{kind}" for name in (*READING, *STEERING) for kind in ("txt", "json")}
+    names |= {f"{name}.txt" for name in WRONG}
     assert {path.name for path in FOLDER.iterdir()} == names
 
 
