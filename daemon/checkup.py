@@ -72,6 +72,7 @@ def checks(home: Path, env: Mapping[str, str], home_words: tuple[str, ...]) -> I
     yield _jail()
     yield _device()
     yield from _hosts(home, env, at)
+    yield from _ray(home, env)
     yield _service(home)
 
 
@@ -277,6 +278,31 @@ def _hosts(home: Path, env: Mapping[str, str], at: str) -> Iterator[Check]:
         healthy = one.state in ("up", UNUSED) and not one.why
         remedy = (one.remedy or "").replace("agentctl ", f"agentctl{at} ")
         yield Check(f"host: {one.name}", GOOD if healthy else LOOK, said, remedy)
+
+
+def _ray(home: Path, env: Mapping[str, str]) -> Iterator[Check]:
+    """Yield whether Ray is there, and the cluster answers, where it judges."""
+    from daemon.config import load
+
+    try:
+        found = load(home, env).config
+    except (DaemonError, OSError):  # another check says what is wrong with it
+        return
+    if found.run.evaluator != "ray":
+        return
+    from remote.cluster.evaluator import INSTALL, probe
+    from remote.errors import InfrastructureError
+
+    try:
+        said = f"Ray {version('ray')}"
+        probe(found.daemon.ray_address)
+    except PackageNotFoundError:
+        yield Check("ray", BAD, "run.evaluator is ray, and Ray is not installed", INSTALL)
+    except InfrastructureError as error:
+        yield Check("ray", BAD, error.message, "start it (ray start --head), or mend daemon.ray_address")
+    else:
+        where = found.daemon.ray_address or "a cluster of this machine's CPUs"
+        yield Check("ray", GOOD, f"{said}, {where}")
 
 
 def _service(home: Path) -> Check:

@@ -19,7 +19,7 @@ from daemon.ctl.words import LEVELS, identity, latency, percentage
 from daemon.errors import NotAnswered
 from daemon.views.run import percent
 from state.errors import BlobMissing
-from state.model import INITIAL_KEY, PERSON, Evaluation, EvaluationRequest, Level, digest_of
+from state.model import INITIAL_KEY, PERSON, Evaluation, EvaluationRequest, HostConfig, Level, digest_of
 
 if TYPE_CHECKING:
     from remote.evaluator import EvaluationAnswer
@@ -45,17 +45,23 @@ class Loose:
 @click.option("--problem", help="A name from `agentctl problems`, or a folder.")
 @click.option("--size", help="Problem size: full or reduced.")
 @click.option("--target", help="Target device: trn1 or trn2.")
+@click.option("--host", metavar="[USER@]HOST[:PORT]", help="Judge it there, over SSH.")
 @common
-def try_(session: Session, kernel: Path | None, **flags: Any) -> int:
-    """Judge one KERNEL, or the problem's own, as a run would, without a run; status 0 if correct, else 1."""
+def try_(session: Session, kernel: Path | None, host: str | None, **flags: Any) -> int:
+    """Judge one KERNEL, or the problem's own, as a run would, without a run; status 0 if correct, else 1.
+
+    HOST is used as `run.hosts` has it, if it does.
+    """
     import remote
     import seeds
 
     config = configured(session, flags)
+    config = config if host is None else on_host(config, host)
     problem = seeds.load(config.run.problem)
     bounds = remote.bounds(problem, config.run.size, config.run.target)
     source = read_source(kernel) if kernel else problem.kernel
-    evaluation = asyncio.run(evaluate(session.home, config, problem, source.encode()))
+    answer = asyncio.run(evaluate(session.home, config, problem, source.encode()))
+    evaluation = answer.evaluation
     timed = evaluation.benchmark
     latency_ms = timed.latency_ms if timed else None
     shares = {
@@ -63,13 +69,32 @@ def try_(session: Session, kernel: Path | None, **flags: Any) -> int:
         "percent_of_tight_bound": percent(bounds.tight_ms, latency_ms),
     }
     name = str(kernel or f"initial kernel of {problem.name}")
-    session.emit({**evaluation.model_dump(mode="json"), **shares}, _verdict(name, evaluation, shares))
+    where = answer.where and answer.where.model_dump()
+    text = _verdict(name, evaluation, shares)
+    text += f"\n  host: {where['host']}\n  device: {where['device']}" if where else ""
+    session.emit({**evaluation.model_dump(mode="json"), **shares, "where": where}, text)
     return exits.OK if evaluation.correct else exits.FAILURE
+
+
+def on_host(config: Config, address: str) -> Config:
+    """Return the configuration with kernels judged on one host: as it names it, if it does.
+
+    Raises:
+        remote.errors.RemoteError: the address is none.
+    """
+    from remote.ssh.host import Host
+    from remote.ssh.named import host_of
+
+    wanted = Host.parse(address).address
+    known = (one for one in config.run.hosts if host_of(one).address == wanted)
+    host = next(known, HostConfig(address=wanted))
+    run = config.run.model_copy(update={"evaluator": "ssh", "hosts": (host,), "host_tags": ()})
+    return config.model_copy(update={"run": run})
 
 
 async def evaluate(
     home: Path, config: Config, problem: Any, source: bytes, level: Level = Level.WHOLE
-) -> Evaluation:
+) -> EvaluationAnswer:
     """Return the verdict on a kernel, by a worker of its own; a long one says on stderr that it goes on.
 
     Raises:
@@ -94,10 +119,9 @@ async def evaluate(
             level=level,
         )
         blobs = Loose({digest_of(data): data for data in files})
-        answer = await _within(evaluator.evaluate(request, blobs), config.daemon.evaluation_seconds)
+        return await _within(evaluator.evaluate(request, blobs), config.daemon.evaluation_seconds)
     finally:
         await workers.aclose()
-    return answer.evaluation
 
 
 async def _within(work: Awaitable[EvaluationAnswer], seconds: float) -> EvaluationAnswer:

@@ -91,7 +91,8 @@ def _measure(session: Session, problem: Problem, flags: dict[str, Any]) -> Row:
 
     config = configured(session, {**flags, "problem": problem.name, "size": SIZE})
     bounds = remote.bounds(problem, SIZE, config.run.target)
-    evaluation = asyncio.run(evaluate(session.home, config, problem, problem.kernel.encode(), LEVEL))
+    answer = asyncio.run(evaluate(session.home, config, problem, problem.kernel.encode(), LEVEL))
+    evaluation = answer.evaluation
     latency_ms = evaluation.benchmark.latency_ms if evaluation.benchmark else None
     return {
         "target": config.run.target,

@@ -36,6 +36,9 @@ PROBLEMS = 16
 """Problems whose files are kept on the cluster."""
 
 PACKAGES = ("state", "seeds", "remote", "nki_sim")
+INSTALL = f"{sys.executable} -m pip install 'ray>=2.50,<3'"
+"""What brings Ray."""
+
 STORE_BYTES = 128 << 20
 
 _users = 0
@@ -89,7 +92,7 @@ class RayEvaluator:
             if self._ray is not None:
                 return
             ray = _imported()
-            await asyncio.to_thread(_probe, self._address)
+            await asyncio.to_thread(probe, self._address)
             try:
                 async with asyncio.timeout(CONNECT_S):
                     await asyncio.to_thread(self._connect, ray)
@@ -223,14 +226,12 @@ def _imported() -> Any:
     try:
         import ray
     except ImportError as error:
-        text = (
-            f"evaluating on a cluster needs Ray; install it: {sys.executable} -m pip install 'ray>=2.50,<3'"
-        )
+        text = f"evaluating on a cluster needs Ray; install it: {INSTALL}"
         raise InfrastructureError("no_ray", text, retryable=False) from error
     return ray
 
 
-def _probe(address: str | None) -> None:
+def probe(address: str | None) -> None:
     """Find out within seconds that nobody listens at an address; Ray itself tries for minutes.
 
     Raises:

@@ -101,6 +101,27 @@ def test_a_run_over_two_hosts_goes_on_when_one_dies(tmp_path, servers):
     wait_for(lambda: not staying.workers(), "the end of the worker")
 
 
+def test_one_kernel_is_judged_on_a_host_as_the_configuration_has_it(tmp_path):
+    (tmp_path / "user").mkdir()
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text("import nki\n")
+    with Sshd(tmp_path / "a") as server:
+        user = User(tmp_path / "user", server)
+        user.trust(server)
+        user.configure(server)
+        address = server.host().address
+        said = user.run("try", "--problem", "silu", "--size", "reduced", "--host", address)
+        first = said.splitlines()[0]
+        assert first == "initial kernel of silu: correct on whole outputs of every seed"
+        assert " predicted" in said
+        assert said.endswith(f"  host: {address}\n  device: {DEVICE}\n")
+        told = ("try", str(wrong), "--problem", "silu", "--size", "reduced", "--host", address, "--json")
+        found = json.loads(user.run(*told, status=1))
+        assert (found["verdict"], found["benchmark"]) == ("compile_error", None)
+    refused = user.run("try", "--problem", "silu", "--host", "127.0.0.1:1", status=1)
+    assert "no host can be used: 127.0.0.1:1: " in refused
+
+
 def test_a_host_that_refuses_is_told_at_once_and_makes_no_run(tmp_path):
     (tmp_path / "user").mkdir()
     user = User(tmp_path / "user")

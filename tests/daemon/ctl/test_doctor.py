@@ -95,3 +95,23 @@ def test_little_space_is_said(monkeypatch, home):
     assert checkup._disk(home, "").result == BAD
     monkeypatch.setattr(checkup, "free_bytes", lambda _: checkup.SCARCE_BYTES - 1)
     assert checkup._disk(home, "").result == LOOK
+
+
+def test_a_cluster_is_looked_at_where_it_judges(ctl, home, monkeypatch):
+    home.mkdir(mode=0o700)
+    (home / "config.toml").write_text('[run]\nevaluator = "ray"\n[daemon]\nray_address = "127.0.0.1:1"\n')
+    check = found(ctl)["ray"]
+    assert (check["result"], "127.0.0.1:1 cannot be reached" in check["found"]) == (BAD, True)
+    assert "daemon.ray_address" in check["remedy"]
+    (home / "config.toml").write_text('[run]\nevaluator = "ray"\n')
+    assert found(ctl)["ray"]["result"] == GOOD
+
+    def missing(name: str) -> str:
+        raise checkup.PackageNotFoundError(name)
+
+    monkeypatch.setattr(checkup, "version", missing)
+    (check,) = checkup._ray(home, {})
+    assert check.result == BAD
+    assert "-m pip install 'ray>=2.50,<3'" in check.remedy
+    (home / "config.toml").write_text("")
+    assert list(checkup._ray(home, {})) == []

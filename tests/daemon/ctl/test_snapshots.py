@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,11 @@ import pytest
 
 from daemon.ctl.app import agentctl
 from daemon.ctl.sections import SECTIONS
+from remote.evaluator import EvaluationAnswer
 from state.board import HostStanding, publish
 from state.events import RunPaused
 from state.log import EventLog
+from state.model import Where
 from state.records import NewEvent
 from tests.daemon import fakes
 from tests.daemon.fakes import FAKE
@@ -84,6 +87,7 @@ STEERING: dict[str, tuple[str, ...]] = {
     "restore": ("restore", "BACKUP"),
     "import": ("import", "ARCHIVE"),
     "try": ("try", "KERNEL", "--problem", "silu", "--size", "reduced"),
+    "try-host": ("try", "KERNEL", "--problem", "silu", "--size", "reduced", "--host", "JUDGING"),
     "report": ("report", RUN, "-o", "OUT.html"),
     "export-git": ("export", RUN, "--git", "-o", "OUT"),
     "export-layout": ("export", RUN, "--layout", "nki-kernel-agent", "-o", "OUT"),
@@ -198,6 +202,17 @@ def test_what_a_reading_command_prints(ctl, recorded, name):
     compare(f"{name}.json", "".join(f"{json.dumps(one, indent=1)}\n" for one in parsed))
 
 
+def judged_on(monkeypatch: pytest.MonkeyPatch, where: Where) -> None:
+    """Have the fake evaluator stand in for a host."""
+
+    async def judged(*arguments: Any) -> EvaluationAnswer:
+        return replace(await evaluate(*arguments), where=where)
+
+    evaluate = fakes.FakeEvaluator.evaluate
+    monkeypatch.setattr(fakes.FakeEvaluator, "evaluate", judged)
+    monkeypatch.setattr("daemon.ctl.judge.on_host", lambda config, address: config)
+
+
 @pytest.fixture
 def called(ctl, home, tmp_path, monkeypatch):
     """Call one of `STEERING` on a home of its own, with what it names in place."""
@@ -236,6 +251,9 @@ def called(ctl, home, tmp_path, monkeypatch):
             stand[word] = tmp_path / "rewrites.json"
         elif word == "NOTED":
             publish(home, [HostStanding(address="trn-a", state="up", since=datetime(2026, 1, 2, tzinfo=UTC))])
+            stand[word] = "trn-a"
+        elif word == "JUDGING":
+            judged_on(monkeypatch, Where(host="trn-a", device="nki_sim (no Neuron SDK on host)"))
             stand[word] = "trn-a"
         elif word in ("LEARNT", "LEARNT-FROM"):
             done("memory", "import", make("REWRITES"))
