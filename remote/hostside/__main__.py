@@ -6,10 +6,13 @@ program that it then is. All steps are loaded before, so that none of them start
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import ctypes
 import gc
 import os
 import sys
+import threading
 from pathlib import Path
 
 from remote.hostside.place import Place
@@ -40,7 +43,9 @@ def _serve(workdir: Path) -> int:
         name, folder = begins.step, begins.folder
     else:
         return 0
-    return _step(name, folder)
+    status = _step(name, folder)
+    _leave(status)
+    return status
 
 
 def _step(name: str, folder: Path) -> int:
@@ -49,6 +54,16 @@ def _step(name: str, folder: Path) -> int:
         return USAGE_STATUS
     STEPS[name](folder)
     return 0
+
+
+def _leave(status: int) -> None:
+    """End as a program does, but for taking the interpreter apart, which copies what forks share."""
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001
+    atexit._run_exitfuncs()  # noqa: SLF001
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # With what libraries have registered for the end, and no Python of threads that are left.
+    ctypes.PyDLL(None).exit(status)
 
 
 if __name__ == "__main__":

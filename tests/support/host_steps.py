@@ -5,12 +5,14 @@ It runs on the host as `remote.hostside.steps`. Each beginning of a step is a li
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -112,6 +114,15 @@ def bare(folder: Path) -> None:
     )
 
 
+def parting(folder: Path) -> None:
+    """Leaves a thread that is not done, words that are not written, and something to do at the end."""
+    _begin(folder)
+    _answer(folder, "parted")
+    atexit.register(print, "at the end")
+    threading.Thread(target=lambda: (time.sleep(0.2), print("from a thread"))).start()
+    print("in the step")
+
+
 def failing(folder: Path) -> None:
     _begin(folder)
     raise RuntimeError("this step fails")
@@ -146,5 +157,5 @@ def odd(folder: Path) -> None:
 
 
 STEPS: dict[str, Callable[[Path], None]] = {
-    step.__name__: step for step in (echo, gated, spawning, escaping, bare, failing, filling, odd)
+    step.__name__: step for step in (echo, gated, spawning, escaping, bare, parting, failing, filling, odd)
 }

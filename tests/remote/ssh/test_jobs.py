@@ -214,6 +214,12 @@ async def test_a_step_has_nothing_of_the_worker_but_its_lease(sshd, jobs):
     assert told["frames"] < 8  # no stack of server and runner below it
 
 
+async def test_a_step_ends_as_a_program_does(jobs):
+    result = await jobs.run(spec("parting"))
+    assert (result.status, result.exit_status, result.answer) == ("done", 0, "parted")
+    assert result.log_tail.split("\n") == ["in the step", "from a thread", "at the end", ""]
+
+
 async def test_a_worker_that_cannot_be_put_there_says_why(sshd, home):
     sshd.workdir.write_text("a file where the folder should be")
     jobs = Jobs(await trusted(sshd.link(home), home), worker=steps_of_tests())
