@@ -135,8 +135,12 @@ class Shell:
 
 
 @pytest.fixture
-def shell(tmp_path) -> Shell:
-    """What `run.sh` looks for before it installs anything: programs, and a note of what was installed."""
+def shell(tmp_path_factory) -> Shell:
+    """What `run.sh` looks for before it installs anything: programs, and a note of what was installed.
+
+    The folder's name is short, so that lines break where they do for the `~` that the page shows.
+    """
+    tmp_path = tmp_path_factory.mktemp("t")
     folder, programs = tmp_path / "nki-kernel-agent", Path(sys.executable).parent
     bin_ = folder / ".venv" / "bin"
     bin_.mkdir(parents=True)

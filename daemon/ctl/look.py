@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import click
+from click import unstyle
 
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.ctl.completing import complete_runs
 from daemon.ctl.details import detail, standing
+from daemon.ctl.fitting import columns, table, with_command, wrapped
 from daemon.ctl.paint import STATE_STYLES, style
 from daemon.ctl.words import LEVELS, count, times, typed, usd
 from daemon.views import as_json
@@ -58,21 +60,25 @@ def screen(found: Overview, *, named: bool) -> list[str]:
     """Return how a home stands, as lines; `named` says that one run was asked for."""
     refused = found.daemon.config_refused
     told = [f"an edit was refused, and changes nothing: {refused}"] if refused else []
-    more = (
-        [f"and {count(found.more, 'more run', 'more runs')}: {typed('status', '--all')}"]
-        if found.more
-        else []
-    )
-    return [
-        _process_line(found.daemon),
-        *told,
-        *(_table(found.runs) if found.runs else ["no runs"]),
-        *more,
+    width = columns()
+    rest = f"and {count(found.more, 'more run', 'more runs')}:"
+    more = with_command(rest, typed("status", "--all"), width) if found.more else ()
+    lines = [
         *(_given(found.runs[0]) if named else []),
         *(line for one in _detailed(found.runs) for line in detail(one)),
         *standing(found),
-        *_approvals(found.runs),
-        *_interrupted(found.runs),
+    ]
+    return [
+        line
+        for part in (
+            (wrapped(one, width) for one in (_process_line(found.daemon), *told)),
+            _table(found.runs, width) if found.runs else ["no runs"],
+            more,
+            (wrapped(one, width) for one in lines),
+            _approvals(found.runs, width),
+            _interrupted(found.runs, width),
+        )
+        for line in part
     ]
 
 
@@ -112,22 +118,21 @@ def _given(run: RunLine) -> list[str]:
     ]
 
 
-def _approvals(runs: Sequence[RunLine]) -> list[str]:
-    """Return a line for each run that waits for a person."""
-    waits = [run for run in runs if run.needs_approval]
-    return [f"{run.id} {run.reason}; let it go on with: {typed('approve', run.id)}" for run in waits]
+def _approvals(runs: Sequence[RunLine], width: int | None) -> Iterator[str]:
+    """Yield a line for each run that waits for a person."""
+    for run in runs:
+        if run.needs_approval:
+            said = f"{run.id} {run.reason}; let it go on with:"
+            yield from with_command(said, typed("approve", run.id), width)
 
 
-def _interrupted(runs: Sequence[RunLine]) -> list[str]:
-    """Return how to carry on with runs that nobody drives."""
+def _interrupted(runs: Sequence[RunLine], width: int | None) -> Iterator[str]:
+    """Yield how to carry on with runs that nobody drives."""
     waits = [run.id for run in runs if run.state == INTERRUPTED]
-    if not waits:
-        return []
-    one = typed("resume", waits[0])
-    return [
-        f"interrupted, as nobody owns this home: carry on with: {one}"
-        + (f", or with all {len(waits)} by starting agentd" if len(waits) > 1 else "")
-    ]
+    if waits:
+        all_ = f"start agentd for all {len(waits)}, or " if len(waits) > 1 else ""
+        said = f"interrupted, as nobody owns this home: {all_}carry on with{' one' if all_ else ''}:"
+        yield from with_command(said, typed("resume", waits[0]), width)
 
 
 def _process_line(process: Process) -> str:
@@ -138,25 +143,45 @@ def _process_line(process: Process) -> str:
     return f"{style('running', 'good')}: {who}, home {process.home}{queued}"
 
 
-_COLUMNS = "{:22} {} {:>5} {:>8} {:>8} {:>7} {:>6} {:>6}"  # 80 characters: no terminal is narrower
-_STATE_WIDTH = 11
-_HEADER = _COLUMNS.format(
-    "RUN", "STATE".ljust(_STATE_WIDTH), "ROUND", "INITIAL", "BEST", "SPEEDUP", "%PEAK", "%TIGHT"
-)
+_HEADS = ("RUN", "STATE", "ROUND", "INITIAL", "BEST", "SPEEDUP", "%PEAK", "%TIGHT", "SPENT")
+_INITIAL = _HEADS.index("INITIAL")
 
 
-def _table(runs: Sequence[RunLine]) -> list[str]:
-    """Return the runs as lines; what was spent has a column once something was."""
+def _table(runs: Sequence[RunLine], width: int | None) -> list[str]:
+    """Return the runs as lines; what was spent has a column once something was.
+
+    Where that is too wide, it is done without the initial latency, and then with several lines a run.
+    """
     spent = any(run.spent_usd != 0 for run in runs)
-    lines = [style(_HEADER + ("    SPENT" if spent else ""), "head")]
-    lines += [_run_line(run) + (f" {usd(run.spent_usd):>8}" if spent else "") for run in runs]
+    rows = [_HEADS, *map(_row, runs)]
+    rows = rows if spent else [row[:-1] for row in rows]
+    narrower = [(*row[:_INITIAL], *row[_INITIAL + 1 :]) for row in rows]
+    for heads, *cells in (rows, narrower):
+        lines = list(table(heads, cells, names=2))
+        if width is None or max(len(unstyle(line)) for line in lines) <= width:
+            lines[0] = style(lines[0], "head")
+            break
+    else:
+        lines = [line for run in runs for line in _stacked(run, width)]
     measured = [run.id for run in runs if run.predicted is False]
     told = f"but for {', '.join(measured)} " if measured else ""
+    legend = f"latencies in ms, {told}predicted; shares of the plain peak and of the tight bound"
     return [
         *lines,
-        style(f"latencies in ms, {told}predicted; shares of the plain peak and of the tight bound", "dim"),
-        *_levels(runs),
+        *(style(line, "dim") for line in wrapped(legend, width).splitlines()),
+        *(wrapped(line, width) for line in _levels(runs)),
     ]
+
+
+def _stacked(run: RunLine, width: int | None) -> Iterator[str]:
+    """Yield a run on a terminal that has no place for a table."""
+    name, state, round_, initial, best, speedup, peak, tight, spent = _row(run)
+    yield wrapped(f"{style(name, 'head')}  {state}", width)
+    said = [f"round {round_}"]
+    if run.best_ms is not None:
+        said += [f"{initial} to {best} ms", speedup, f"{peak} % of the peak", f"{tight} % of the bound"]
+    said += [spent] if run.spent_usd else []
+    yield wrapped(f"  {', '.join(said)}", width)
 
 
 def _levels(runs: Sequence[RunLine]) -> list[str]:
@@ -179,16 +204,17 @@ def _some(names: list[str], *, all_: bool) -> str:
     return number if all_ else f"{number}, such as {', '.join(names[:NAMED])}"
 
 
-def _run_line(run: RunLine) -> str:
-    return _COLUMNS.format(
+def _row(run: RunLine) -> tuple[str, ...]:
+    return (
         run.id,
-        style(run.state.ljust(_STATE_WIDTH), STATE_STYLES.get(run.state)),
+        style(run.state, STATE_STYLES.get(run.state)),
         f"{run.round}/{run.rounds}",
         _number(run.initial_ms, ".4g"),
         _number(run.best_ms, ".4g"),
         times(run.speedup),
         _number(run.percent_of_peak, ".1f"),
         _number(run.percent_of_tight_bound, ".1f"),
+        usd(run.spent_usd),
     )
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import textwrap
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any
 
+from daemon.ctl.fitting import wrapped
 from daemon.ctl.tracker import Tracker, lineage
 from daemon.ctl.words import (
     LEVELS,
@@ -101,30 +100,11 @@ def as_text(tracker: Tracker, kernel_file: Path | None, *, width: int | None = N
     lines = [*_found(tracker, state, state.initial, state.best), *_changes(tracker, state)]
     return "\n".join([
         "",
-        *(_wrapped(line, columns) for line in lines),
+        *(wrapped(line, columns) for line in lines),
         f"The best kernel is in {kernel_file}",
         f"Look further: {typed('status')}",
         f"              {typed('tail', '--run', tracker.run)}",
     ])  # fmt: skip
-
-
-_HEAD = re.compile(r"\s*(\S+\s{2,}|\d+\.\s|-\s)?")
-"""What a line goes on below the end of: its indentation, with the label or the mark of a list."""
-_UNIT = re.compile(r"(?<=\d) (?=(?:%|ms)(?!\w))")
-
-
-def _wrapped(line: str, width: int) -> str:
-    """Return a line broken at `width`, but not between a number and its unit."""
-    head = _HEAD.match(line)
-    hang = head.end() + (0 if head[1] else 2) if head else 0
-    text = textwrap.fill(
-        _UNIT.sub("\xa0", line),
-        width,
-        subsequent_indent=" " * hang,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return text.replace("\xa0", " ")
 
 
 def _found(tracker: Tracker, state: RunState, initial: Candidate, best: Candidate) -> list[str]:

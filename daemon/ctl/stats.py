@@ -11,6 +11,7 @@ import click
 
 from daemon.ctl import exits, words
 from daemon.ctl.app import Session, common
+from daemon.ctl.fitting import table
 from daemon.ctl.runs import known_run
 from daemon.ctl.words import count, duration, percentage, times, took
 from daemon.stats import figures
@@ -114,7 +115,7 @@ def _told(runs: Sequence[Figures], all_: Figures) -> Iterator[str]:
         yield f"  best        {_best(run)}"
         yield from _in_full(run)
         return
-    yield from _table(
+    yield from table(
         ("RUN", "SPEEDUP", "FAST", "VALID", "KEPT", "GAINS", "CALLS", "COST", "EACH"),
         [_line(run) for run in runs],
     )
@@ -154,7 +155,7 @@ def _in_full(found: Figures) -> Iterator[str]:
     yield f"  cost        {usd(found['cost_usd'])}{rest if found['unpriced'] else ''}"
     yield f"  each        {_each(found)} for a kept improvement{_why(found)}"
     yield ""
-    yield from _table(
+    yield from table(
         ("FAST@P", *(f"{one['p']:g}" for one in found["fast"])),
         [(name, *(_share(one["percent"]) for one in shares)) for name, shares in _fast(found)],
     )
@@ -179,7 +180,7 @@ def _times(spent: Figures) -> Iterator[str]:
     """Yield where the time went; kinds that took none are left out."""
     whole = spent["seconds"]
     yield ""
-    yield from _table(
+    yield from table(
         (f"TIME, OF {duration(whole)}", "TOOK", "%"),
         [
             (SPENT_ON[kind], duration(took), _share(100 * took / whole if whole else None))
@@ -251,7 +252,7 @@ def _tables(found: Figures) -> Iterator[str]:
     ):
         if lines := list(rows):
             yield ""
-            yield from _table(heads, lines)
+            yield from table(heads, lines)
 
 
 def _model(one: Figures) -> Row:
@@ -275,17 +276,6 @@ def _technique(one: Figures) -> Row:
         one["technique"], str(one["tried"]), str(one["valid"]), str(one["kept"]),
         str(one["improvements"]), times(one["median_speedup"]),
     )  # fmt: skip
-
-
-def _table(heads: Row, rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a table; its first column are names, the others numbers."""
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    for row in (heads, *rows):
-        name, *numbers = (
-            text.rjust(width) if place else text.ljust(width)
-            for place, (text, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield "  ".join((name, *numbers))
 
 
 def _share(value: float | None) -> str:

@@ -216,7 +216,9 @@ def test_a_run_that_nobody_advances_is_interrupted(ctl, home, finished):
     assert said.endswith(f"resume --home {home} {run}\n")
     more = fakes.submit(home)
     fakes.take_commands(home)
-    assert ctl("status").out.endswith(f"resume --home {home} {more}, or with all 2 by starting agentd\n")
+    said = ctl("status").out
+    assert "start agentd for all 2, or carry on with one: " in said
+    assert said.endswith(f"resume --home {home} {more}\n")
     with EventLog.open(home):
         assert ctl("status", run, "--json").json["runs"][0]["state"] == "queued"
         assert "carry on" not in ctl("status").out

@@ -1,10 +1,10 @@
-"""How the lines of a run's summary go on where a terminal is narrow."""
+"""How lines go on where a terminal is narrow, and tables that are as wide as what they hold."""
 
 from __future__ import annotations
 
 import pytest
 
-from daemon.ctl.report import _wrapped
+from daemon.ctl.fitting import wrapped
 
 
 @pytest.mark.parametrize(
@@ -27,5 +27,5 @@ from daemon.ctl.report import _wrapped
     ids=["label", "list", "sentence", "short"],
 )
 def test_a_line_goes_on_below_what_it_says_and_keeps_numbers_with_their_units(line, lines):
-    assert _wrapped(line, 42).splitlines() == lines
-    assert _wrapped(line, 40).replace("\n", " ").split() == line.split()
+    assert wrapped(line, 42).splitlines() == lines
+    assert wrapped(line, 40).replace("\n", " ").split() == line.split()

@@ -22,14 +22,14 @@ from daemon.ctl.app import agentctl
 from daemon.ctl.sections import SECTIONS
 from remote.evaluator import EvaluationAnswer
 from state.board import HostStanding, publish
-from state.events import RunPaused
+from state.events import BreakerOpened, DayReserved, RunPaused
 from state.log import EventLog
-from state.model import Where
+from state.model import SYSTEM_STREAM, Amount, ErrorInfo, Where
 from state.records import NewEvent
 from tests.daemon import fakes
 from tests.daemon.fakes import FAKE
 from tests.support.otlp import receiver
-from tests.support.recorded import record, world_of
+from tests.support.recorded import asking, record, store, world_of
 
 FOLDER = Path(__file__).parent / "snapshots"
 RUN = "toy-5eed01"
@@ -114,6 +114,9 @@ WRONG: dict[str, tuple[str, ...]] = {
 """What is answered to slips: one error that names the thing and what to do."""
 
 REWRITES = [{"slow": "x = 1\n", "fast": "x = 2\n", "summary": "Store wider tiles\nin one transfer."}]
+
+NARROW = (80, 60, 40)
+"""Columns of terminals."""
 
 ELSEWHERE = {
     "tune": ("tests/daemon/tuned", "it takes the simulator for a while"),
@@ -211,6 +214,36 @@ def judged_on(monkeypatch: pytest.MonkeyPatch, where: Where) -> None:
     evaluate = fakes.FakeEvaluator.evaluate
     monkeypatch.setattr(fakes.FakeEvaluator, "evaluate", judged)
     monkeypatch.setattr("daemon.ctl.judge.on_host", lambda config, address: config)
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory) -> Path:
+    """A home with much to tell: runs that ended and that nobody drives, calls that failed, a day's budget."""
+    home = tmp_path_factory.mktemp("busy") / ("so-long-" * 8) / "home"  # breaks lines wherever it lies
+    home.parent.mkdir()
+    going = world_of(order=7)
+    going.finish(until=lambda state: state.round == 3)
+    record(home, {RUN: world_of().finish()})
+    with EventLog.open(home) as log:
+        store(log, "rmsnorm_matmul-5eed02", asking(going), blobs=[*going.blobs.values()])
+        error = ErrorInfo(code="key", message="the key was refused, twice")
+        opened = BreakerOpened(name="house", error=error)
+        day = DayReserved(day="2026-01-02", call="c", amount=Amount(usd=2.5))
+        log.append_now([NewEvent(SYSTEM_STREAM, event) for event in (opened, day)])
+    return home
+
+
+@pytest.mark.parametrize("width", NARROW)
+def test_what_status_prints_on_a_narrow_terminal(ctl, busy, monkeypatch, width):
+    """Lines break between words, and what is told is the same; commands to type are whole."""
+    wide = ctl("status", home=busy).out
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = ctl("status", home=busy).out
+    compare(f"status-{width}.txt", text)
+    longer = [line for line in text.splitlines() if len(line) > width]
+    assert [line for line in longer if not re.match(r"  \S*agentctl |  /\S+$", line)] == []
+    told = r"[\w$.@:-]*\d[\w$.@:-]*"  # whatever has a number in it
+    assert set(re.findall(told, wide)) - set(re.findall(told, text)) <= {"4.2"}  # the initial latency at 80
 
 
 @pytest.fixture
@@ -325,7 +358,7 @@ def test_every_command_has_both_snapshots_or_a_reason_and_a_test_elsewhere():
 
 def test_every_snapshot_is_some_commands():
     names = {f"{name}.{kind}" for name in (*READING, *STEERING) for kind in ("txt", "json")}
-    names |= {f"{name}.txt" for name in WRONG}
+    names |= {f"{name}.txt" for name in (*WRONG, *(f"status-{width}" for width in NARROW))}
     assert {path.name for path in FOLDER.iterdir()} == names
 
 
