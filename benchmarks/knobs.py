@@ -1,17 +1,15 @@
 """What the knob surface's space is like, and what searching it finds: sizes, shares, optima, other ways.
 
     .venv/bin/python benchmarks/knobs.py --out knobs.json --tables tables       # half an hour on 2 free cores
-    .venv/bin/python benchmarks/knobs.py --out knobs.json --search search.json  # beside the rewrite engine
     .venv/bin/python benchmarks/knobs.py --workloads softmax --stages exhaustive --seeds 20
 
 Per workload, in this order: how large its space is and which share of it is valid (`space`); the latency of
 every program of a reduced size, and how near the search comes to the best of them in 5 % as many evaluations,
 with each seed, beside as many points drawn at random (`exhaustive`); what the search finds at the size itself
-in its graph and in one of its variants (`search`). With `--tables`, the latencies of all programs are kept
-there, and searches are replayed from them without predicting anything. What is done is kept in `--out` and
-not done again. Every latency is predicted; no hardware is timed. The best of the rewrite engine is read from
-a file of `benchmarks/search.py`. Exit status 0 when every stage asked for is there, 1 when the deadline came
-first.
+in its graph and in one of its variants (`search`), and what the rewrite engine does there (`rewrite`). With
+`--tables`, the latencies of all programs are kept there, and searches are replayed from them without
+predicting anything. What is done is kept in `--out` and not done again. Every latency is predicted; no
+hardware is timed. Exit status 0 when every stage asked for is there, 1 when the deadline came first.
 """
 
 from __future__ import annotations
@@ -41,6 +39,7 @@ from agent_core.knobs.search import Feedback, Mode, Trial, Tried, best_of, next_
 from agent_core.knobs.space import size_of  # noqa: E402
 from agent_core.knobs.variants import IDENTITY, variants  # noqa: E402
 from benchmarks.surface.programs import Found, Table, predicted, table_of  # noqa: E402
+from benchmarks.surface.rewriting import rewritten  # noqa: E402
 from benchmarks.surface.told import STAGES, optima, spaces  # noqa: E402
 from benchmarks.surface.workloads import WORKLOADS  # noqa: E402
 from nki_sim import targets  # noqa: E402
@@ -52,6 +51,9 @@ BUDGET_SHARE = 0.05
 BATCH = 4
 DRAWN = 500
 """Points of the whole space that are drawn for the share of valid ones."""
+
+MINUTES = 5.0
+"""Of a run of the rewrite engine, as `benchmarks/search.py` gives it."""
 
 Look = Callable[[KernelIR], Found]
 
@@ -66,7 +68,6 @@ class Clock:
     seeds: int
     tables: Path | None = None
 
-    @property
     def is_over(self) -> bool:
         return time.monotonic() > self.until
 
@@ -91,7 +92,7 @@ def exhaustive(name: str, target: str, clock: Clock) -> dict[str, Any]:
     """The best of all programs of the reduced size, and how near searches and draws come to it."""
     graph = WORKLOADS[name].small(target)
     path = clock.tables / f"{name}-{target}.json.gz" if clock.tables is not None else None
-    table = table_of(graph, path, lambda count: count >= clock.programs or clock.is_over)
+    table = table_of(graph, path, lambda count: count >= clock.programs or clock.is_over())
     near_ms = table.best_ms * NEAR_RATIO
     budget = max(1, int(BUDGET_SHARE * len(table.found)))
     endless = replace(clock, until=float("inf"))
@@ -132,7 +133,7 @@ def searched(graph: Graph, clock: Clock, most: int, look: Look = predicted, *, s
     best, engine = look(default(graph))
     history = [Tried(Mode.JOINT, (Trial(default(graph), best),))]
     count, rng = 1, Random(seed)
-    while count < most and not clock.is_over:
+    while count < most and not clock.is_over():
         batch = next_batch(graph, rng, history, Feedback(engine), min(BATCH, most - count))
         trials: list[Trial] = []
         for ir in batch.points:
@@ -140,7 +141,7 @@ def searched(graph: Graph, clock: Clock, most: int, look: Look = predicted, *, s
             trials.append(Trial(ir, ms))
             if ms < best:
                 best, engine = ms, busiest
-            if clock.is_over:
+            if clock.is_over():
                 break
         if not trials:
             break
@@ -156,7 +157,7 @@ def search(name: str, target: str, clock: Clock) -> dict[str, Any]:
     defaults: dict[str, float] = {}
     for key, item in starts.items():
         with suppress(KnobError):  # a variant that fits nowhere
-            if not clock.is_over:
+            if not clock.is_over():
                 defaults[key] = predicted(default(item)).ms
     chosen = min(defaults, key=defaults.__getitem__, default=None)
     half = replace(clock, until=(time.monotonic() + clock.until) / 2)
@@ -177,29 +178,26 @@ def _told(history: Sequence[Tried]) -> dict[str, Any]:
     }
 
 
+def rewrite(name: str, target: str, clock: Clock) -> dict[str, Any]:
+    """The best of the rewrite engine in as many minutes as the clock has, five at most."""
+    return rewritten(WORKLOADS[name], target, min(MINUTES, (clock.until - time.monotonic()) / 60))
+
+
 DONE: Mapping[str, Callable[[str, str, Clock], dict[str, Any]]] = {
     "space": space,
     "exhaustive": exhaustive,
     "search": search,
+    "rewrite": rewrite,
 }
 
 
-def lines(parts: Mapping[str, Any], rewritten: Mapping[str, float]) -> Iterator[str]:
+def lines(parts: Mapping[str, Any]) -> Iterator[str]:
     """All that is known, as tables in Markdown."""
     stages = {key.rpartition(" ")[2] for key in parts}
-    if stages & {"space", "search"}:
-        yield from (*spaces(parts, WORKLOADS, rewritten), "")
+    if stages - {"exhaustive"}:
+        yield from (*spaces(parts, WORKLOADS), "")
     if "exhaustive" in stages:
-        yield from optima(parts, tuple(WORKLOADS))
-
-
-def rewritten(path: Path | None, target: str) -> dict[str, float]:
-    """The best that the rewrite engine came to, by problem, in a file of `benchmarks/search.py`."""
-    if path is None:
-        return {}
-    runs = json.loads(path.read_text())["runs"].values()
-    mine = [run for run in runs if (run["size"], run["target"]) == ("full", target) and run["best_ms"]]
-    return {run["problem"]: run["best_ms"] for run in mine}
+        yield from optima(parts, WORKLOADS)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -222,7 +220,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.json:
         print(json.dumps({"predicted": True, "target": options.target, "parts": kept}, indent=1))
     else:
-        print("\n".join(lines(kept, rewritten(options.search, options.target))))
+        print("\n".join(lines(kept)))
     return 1 if missing else 0
 
 
@@ -245,7 +243,6 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--evaluations", type=int, default=60, help="points per graph searched (60)")
     parser.add_argument("--stage-seconds", type=float, default=900.0, help="for one stage (900)")
     parser.add_argument("--deadline-seconds", type=float, default=7200.0, help="no stage begins later (7200)")
-    parser.add_argument("--search", type=Path, help="a file that benchmarks/search.py wrote")
     parser.add_argument("--out", type=Path, help="keep what is done there, and go on from it")
     parser.add_argument("--json", action="store_true")
     return parser

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from statistics import median
 from typing import Any
 
 from agent_core.knobs.variants import IDENTITY
-from benchmarks.surface.workloads import Workload
 
-STAGES = ("space", "exhaustive", "search")
+STAGES = ("space", "exhaustive", "search", "rewrite")
 
 
-def spaces(
-    parts: Mapping[str, Any], workloads: Mapping[str, Workload], rewritten: Mapping[str, float]
-) -> Iterator[str]:
-    """The spaces, and what the search finds at the workloads' own sizes."""
+def spaces(parts: Mapping[str, Any], names: Iterable[str]) -> Iterator[str]:
+    """The spaces, and what the search and the rewrite engine find at the workloads' own sizes."""
     yield (
         "| workload | points | valid % | default ms | best ms | best variant | its best ms "
-        "| evaluations of both | rewrite engine ms |"
+        "| evaluations of both | rewrite engine from ms | its best ms | looked at | judged |"
     )
-    yield "|" + "---|" * 9
-    for name, workload in workloads.items():
-        if f"{name} space" in parts or f"{name} search" in parts:
-            best = rewritten.get(workload.shapes) if isinstance(workload.shapes, str) else None
-            cells = [*_space_cells(parts, name), *_search_cells(parts, name)]
-            yield "| " + " | ".join([name, *cells, "-" if best is None else f"{best:.4g}"]) + " |"
+    yield "|" + "---|" * 12
+    for name in names:
+        if any(f"{name} {stage}" in parts for stage in STAGES if stage != "exhaustive"):
+            cells = (_space_cells(parts, name), _search_cells(parts, name), _rewrite_cells(parts, name))
+            yield "| " + " | ".join([name, *chain(*cells)]) + " |"
 
 
-def optima(parts: Mapping[str, Any], names: Iterator[str] | tuple[str, ...]) -> Iterator[str]:
+def optima(parts: Mapping[str, Any], names: Iterable[str]) -> Iterator[str]:
     """The true optima of the reduced sizes, and how soon searches and draws are near them."""
     yield (
         "| workload, reduced | programs | best ms | worst ms | default, over the best % "
@@ -84,3 +81,11 @@ def _search_cells(parts: Mapping[str, Any], name: str) -> list[str]:
     cells = [f"{plain['default_ms']:.4g}", f"{plain['best_ms']:.4g}"]
     cells += ["-", "-"] if other is None else [other[0], f"{other[1]['best_ms']:.4g}"]
     return [*cells, str(sum(item["evaluations"] for item in told["found"].values()))]
+
+
+def _rewrite_cells(parts: Mapping[str, Any], name: str) -> list[str]:
+    told = parts.get(f"{name} rewrite")
+    if told is None:
+        return ["-"] * 4
+    latencies = [f"{told[key]:.4g}" for key in ("initial_ms", "best_ms")]
+    return [*latencies, *(str(told[key]) for key in ("looked_at", "evaluated"))]

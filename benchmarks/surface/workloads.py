@@ -53,6 +53,8 @@ class Workload:
     shapes: Specs | str
     dtype: str = "float32"
     """Of the inputs at the reduced size."""
+    reference: str = ""
+    """The file `reference.py` of a workload that is no problem."""
 
     def small(self, target: str) -> Graph:
         """The graph at the reduced size."""
@@ -68,18 +70,41 @@ class Workload:
 
 _SQUARE = ((2048, 2048), "bfloat16")
 
+_PRODUCT = """def reference(lhs, rhs):
+    return (lhs.astype("float64") @ rhs.astype("float64")).astype("float32")
+"""
+
+_SOFTMAX = """import numpy as np
+
+
+def reference(x):
+    powers = np.exp(x.astype("float64") - x.max(axis=1, keepdims=True))
+    return (powers / powers.sum(axis=1, keepdims=True)).astype("float32")
+"""
+
+_ATTENTION = """import numpy as np
+
+
+def reference(q, k, v):
+    scores = 0.125 * q.astype("float64") @ k.astype("float64").T
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return (powers / powers.sum(axis=1, keepdims=True) @ v.astype("float64")).astype("float32")
+"""
+
 WORKLOADS: Mapping[str, Workload] = {
     "matmul_2048_bfloat16": Workload(
         matmul,
         {"lhs": (256, 384), "rhs": (384, 512)},
         {"lhs": _SQUARE, "rhs": _SQUARE},
         dtype="bfloat16",
+        reference=_PRODUCT,
     ),
-    "softmax": Workload(softmax, {"x": (384, 1024)}, {"x": ((2048, 2048), "float32")}),
+    "softmax": Workload(softmax, {"x": (384, 1024)}, {"x": ((2048, 2048), "float32")}, reference=_SOFTMAX),
     "attention": Workload(
         attention,
         {"q": (128, 64), "k": (256, 64), "v": (256, 64)},
         dict.fromkeys(("q", "k", "v"), ((1024, 128), "float32")),
+        reference=_ATTENTION,
     ),
     "rmsnorm_matmul": Workload(rmsnorm_matmul, {"x": (384, 128), "w": (128, 512)}, "rmsnorm_matmul"),
     "swiglu": Workload(

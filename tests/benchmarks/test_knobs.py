@@ -6,14 +6,24 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import seeds
 from agent_core.knobs import ops
+from agent_core.knobs.carried import FILE, read
+from agent_core.knobs.graph import Graph
+from agent_core.knobs.interpret import interpreted
 from agent_core.knobs.ir import KernelIR
+from agent_core.knobs.lowering import lowered
 from agent_core.knobs.narrowing import default
+from agent_core.knobs.tuning.problem import baseline
 from benchmarks import knobs
-from benchmarks.surface import programs
-from benchmarks.surface.workloads import Workload
+from benchmarks.surface import programs, rewriting
+from benchmarks.surface.workloads import WORKLOADS, Workload
+from daemon.bench.runs import Budget, Job
+from seeds import Problem
+from seeds.inputs import dtype_of
 
 SHAPE = (256, 512)
 
@@ -41,7 +51,8 @@ def test_a_run_leaves_a_row_and_goes_on_where_it_ended(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "knobs.json"
-    assert _run(out) == 0
+    stages = ("--stages", "space,exhaustive,search")
+    assert _run(out, *stages) == 0
     told = json.loads(out.read_text())
     assert told["predicted"] is True
     whole, search = told["parts"]["tiny exhaustive"], told["parts"]["tiny search"]
@@ -61,7 +72,7 @@ def test_a_run_leaves_a_row_and_goes_on_where_it_ended(
 
     monkeypatch.setattr(knobs, "predicted", never)
     monkeypatch.setattr(programs, "predicted", never)
-    assert _run(out) == 0
+    assert _run(out, *stages) == 0
     assert json.loads(out.read_text()) == told
     assert capsys.readouterr().out.splitlines()[-1] == row
 
@@ -78,17 +89,68 @@ def test_what_was_not_looked_at_is_said(tmp_path: Path, capsys: pytest.CaptureFi
     assert "| 2+ |" in capsys.readouterr().out
 
 
-def test_the_rewrite_engines_best_is_that_of_the_same_target_at_full_size(tmp_path: Path) -> None:
-    runs = [
-        {"problem": "matmul", "size": "full", "target": "trn2", "best_ms": 2.0},
-        {"problem": "matmul", "size": "full", "target": "trn1", "best_ms": 1.0},
-        {"problem": "silu", "size": "reduced", "target": "trn2", "best_ms": 1.0},
-        {"problem": "bmm", "size": "full", "target": "trn2", "best_ms": None},
-    ]
-    file = tmp_path / "search.json"
-    file.write_text(json.dumps({"runs": dict(enumerate(runs))}))
-    assert knobs.rewritten(file, "trn2") == {"matmul": 2.0}
-    assert knobs.rewritten(None, "trn2") == {}
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_the_rewrite_engine_is_given_what_the_workload_computes(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload = WORKLOADS[name]
+    asked: list[tuple[Problem, Budget]] = []
+
+    def run(job: Job, budget: Budget) -> dict[str, Any]:
+        asked.append((seeds.load(job.problem), budget))
+        return {key: len(key) for key in (*rewriting.KEPT, "curve")}
+
+    monkeypatch.setattr(rewriting, "run", run)
+    found = rewriting.rewritten(workload, "trn2", minutes=0.5)
+    assert found == {key: len(key) for key in rewriting.KEPT}
+    ((problem, budget),) = asked
+    assert budget == Budget(candidates=100, minutes=0.5)
+    graph = workload.graph("trn2")
+    assert read(problem.files[FILE], "full", "trn2") == graph
+    if isinstance(workload.shapes, str):
+        assert problem.spec.name == workload.shapes
+    else:
+        assert problem.files["kernel.py"].decode() == baseline(graph)
+        assert _error(problem.files["reference.py"].decode(), workload.small("trn2")) < 0.01
+
+
+def _error(reference: str, graph: Graph) -> float:
+    """How far the default kernel of a graph is from a reference on normal data."""
+    random = np.random.default_rng(0)
+    inputs = {
+        name: random.standard_normal(graph.shape(name)).astype(dtype_of(graph.value[name].dtype))
+        for name in graph.inputs
+    }
+    names: dict[str, Any] = {}
+    exec(reference, names)
+    wanted = names["reference"](*inputs.values())
+    found = np.asarray(interpreted(lowered(default(graph)), inputs), np.float64)
+    return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
+
+
+def test_what_the_rewrite_engine_found_stands_beside_what_the_search_did(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {
+        "initial_ms": 2.0,
+        "best_ms": 1.5,
+        "looked_at": 40,
+        "evaluated": 7,
+        "seconds": 1.0,
+        "in_time": True,
+    }
+    minutes: list[float] = []
+
+    def rewritten(workload: Workload, target: str, most: float) -> dict[str, Any]:
+        minutes.append(most)
+        return told
+
+    monkeypatch.setattr(knobs, "rewritten", rewritten)
+    assert _run(tmp_path / "out.json", "--stages", "rewrite") == 0
+    assert minutes == [knobs.MINUTES]
+    assert capsys.readouterr().out.splitlines()[2] == f"| tiny {'| - ' * 7}| 2 | 1.5 | 40 | 7 |"
+    assert _run(tmp_path / "short.json", "--stages", "rewrite", "--stage-seconds", "60") == 0
+    assert minutes[1] <= 1
 
 
 def test_searches_are_replayed_from_the_table_of_all_programs(
@@ -130,4 +192,4 @@ def test_a_program_that_is_missing_among_all_is_an_error() -> None:
 def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         knobs.main(["--stages", "sapce"])
-    assert "'sapce' is unknown; known are space, exhaustive, search" in capsys.readouterr().err
+    assert "'sapce' is unknown; known are space, exhaustive, search, rewrite" in capsys.readouterr().err
