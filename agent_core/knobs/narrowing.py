@@ -7,10 +7,10 @@ through in rounds, that holds of one round, and of some orders.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import product
+from itertools import permutations, product
 
 from agent_core.knobs.capacity import MEMORIES, Peak, available, peaks, taken_by
 from agent_core.knobs.cost import cost_ns
@@ -153,20 +153,37 @@ def default(graph: Graph) -> KernelIR:
 
     The output is walked in an order of its dimensions, a batch outermost. All buffers hold, of each of these,
     all, a small block, or a tile, and all of any other dimension; what does not fit so is narrowed. The first
-    is taken that costs about as little as if everything fitted, or else the one that costs least. Rounds, if
-    there are any, are gone through for some rows after others, in small blocks.
+    is taken that costs about as little as if everything fitted, or else the one that costs least. Where none
+    fits, the other dimensions are walked in another order: a product that is read in PSUM is held there until
+    it is summed up. Rounds, if there are any, are gone through for some rows after others, in small blocks.
 
     Raises:
         KnobError: no narrowing of any fits on the chip.
     """
-    kinds = (_rounds(graph), _one_round(graph)) if graph.rounds else (_plain(graph),)
-    for plain in kinds:
-        starts = [found for item in dict.fromkeys(plain) if (found := laid_out(item)) is not None]
-        near = [item for item in starts if item.excess <= _FAR]
-        best = _cheapest(near) or _cheapest([item for item in starts if item.excess > _FAR])
+    for starts in _starts(graph):
+        best = _cheapest(starts)
         if best is not None:
             return best.ir
     raise KnobError(f"{graph.name}: no configuration of its default loop orders fits on {graph.target}")
+
+
+def _starts(graph: Graph) -> Iterator[list[Layout]]:
+    """Plain configurations, those first that are to be preferred if any of them can be made to fit."""
+    if graph.rounds:
+        yield from _near_first([_rounds(graph)])
+    plain = _one_round if graph.rounds else _plain
+    summed = [dim.name for dim in graph.dims if dim.name not in graph.value[graph.output].dims]
+    yield from _near_first(plain(graph, order) for order in permutations(summed))
+
+
+def _near_first(kinds: Iterable[Iterator[KernelIR]]) -> Iterator[list[Layout]]:
+    """The layouts of each kind without those that overrun the chip by far, then these of each."""
+    far = []
+    for kind in kinds:
+        starts = [found for item in dict.fromkeys(kind) if (found := laid_out(item)) is not None]
+        yield [item for item in starts if item.excess <= _FAR]
+        far.append([item for item in starts if item.excess > _FAR])
+    yield from far
 
 
 def _cheapest(starts: list[Layout]) -> Layout | None:
@@ -184,10 +201,12 @@ def _cheapest(starts: list[Layout]) -> Layout | None:
     return best
 
 
-def _plain(graph: Graph) -> Iterator[KernelIR]:
-    """Plain configurations: blocks of columns outermost first, as a product can begin when one is there."""
+def _plain(graph: Graph, summed: Sequence[str]) -> Iterator[KernelIR]:
+    """Plain configurations: blocks of columns outermost first, as a product can begin when one is there.
+
+    `summed` are the dimensions that the output does not have, from the outside in.
+    """
     output = graph.value[graph.output]
-    rest = [dim.name for dim in graph.dims if dim.name not in output.dims]
     outer, inner = (
         (Scope.PER_BLOCK, Scope.FULL, Scope.PER_TILE),
         (Scope.FULL, Scope.PER_BLOCK, Scope.PER_TILE),
@@ -195,7 +214,7 @@ def _plain(graph: Graph) -> Iterator[KernelIR]:
     for core in (output.core[::-1], output.core):
         batch = [f"{dim}.{level}" for dim in output.dims[: output.lead] for level in (BLOCK, TILE)]
         walked = [f"{dim}.{level}" for level in (BLOCK, TILE) for dim in core]
-        last = [f"{dim}.{level}" for dim in rest for level in (BLOCK, TILE)]
+        last = [f"{dim}.{level}" for dim in summed for level in (BLOCK, TILE)]
         for held in product(outer, *[inner] * (len(core) - 1)):
             scopes = dict.fromkeys(output.dims, Scope.PER_TILE) | dict(zip(core, held, strict=True))
             yield _uniform(graph, (*batch, *walked, *last), scopes)
@@ -224,9 +243,9 @@ def _rounds(graph: Graph) -> Iterator[KernelIR]:
         yield found
 
 
-def _one_round(graph: Graph) -> Iterator[KernelIR]:
+def _one_round(graph: Graph, summed: Sequence[str]) -> Iterator[KernelIR]:
     """Plain configurations of a graph with rounds in which there is one, as if there were none."""
-    for plain in _plain(graph):
+    for plain in _plain(graph, summed):
         found = plain
         for dim in sorted(graph.rounds):
             found = found.turned((LTILES, dim), graph.dim[dim].tiles)

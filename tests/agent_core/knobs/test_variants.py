@@ -19,6 +19,7 @@ from agent_core.knobs.render import render
 from agent_core.knobs.rewrites import affine, epilogue, load_transpose, online, operand_swap, row_scale
 from agent_core.knobs.rewrites.base import Refused
 from agent_core.knobs.tracing import trace
+from agent_core.knobs.validity import validity_report
 from agent_core.knobs.variants import IDENTITY, REWRITES, Variant, canonical, refusals, variants
 from tests.support.workloads import WORKLOADS, Workload, rmsnorm_matmul
 
@@ -69,6 +70,22 @@ def test_a_rewrite_that_makes_no_variant_says_why(name: str) -> None:
     refused = refusals(graph)
     assert {item.name for item in REWRITES} == refused.keys() | (single & {item.name for item in REWRITES})
     assert all(refused.values())
+
+
+def _narrow_then_wide(x_T: Any, w1: Any, w2: Any) -> Any:
+    hidden = ops.NKIActivation(op="silu")(data=ops.NKIMatmul()(stationary=w1, moving=x_T))
+    return ops.NKIMatmul()(stationary=hidden, moving=w2)
+
+
+def test_products_that_overrun_psum_together_are_summed_up_one_by_one() -> None:
+    """Of 37 tiles of hidden rows PSUM holds 32: the sum of one has to end before the next begins."""
+    graph = _graph(_narrow_then_wide, x_T=(256, 128), w1=(256, 37 * 128), w2=(37 * 128, 128))
+    read_there = default(_variant(variants(graph), "epilogue"))
+    summed, hidden = (graph.value[name].dims[0] for name in ("w1", "w2"))
+    assert validity_report(read_there) == []
+    assert read_there.loop_order.index(f"{hidden}.tile") < read_there.loop_order.index(f"{summed}.block")
+    plain = default(graph)
+    assert plain.loop_order.index(f"{summed}.tile") < plain.loop_order.index(f"{hidden}.block")
 
 
 def test_the_number_of_variants_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
