@@ -52,20 +52,18 @@ BATCH = 4
 DRAWN = 500
 """Points of the whole space that are drawn for the share of valid ones."""
 
-MINUTES = 5.0
-"""Of a run of the rewrite engine, as `benchmarks/search.py` gives it."""
-
 Look = Callable[[KernelIR], Found]
 
 
 @dataclass(frozen=True)
 class Clock:
-    """A deadline, how much may be looked at, by how many seeds, and where tables are kept."""
+    """A deadline, how much may be looked at, by how many seeds, minutes of a run, where tables are kept."""
 
     until: float
     programs: int
     evaluations: int
     seeds: int
+    minutes: float
     tables: Path | None = None
 
     def is_over(self) -> bool:
@@ -179,8 +177,8 @@ def _told(history: Sequence[Tried]) -> dict[str, Any]:
 
 
 def rewrite(name: str, target: str, clock: Clock) -> dict[str, Any]:
-    """The best of the rewrite engine in as many minutes as the clock has, five at most."""
-    return rewritten(WORKLOADS[name], target, min(MINUTES, (clock.until - time.monotonic()) / 60))
+    """The best of the rewrite engine in as many minutes as it may have, and the clock has."""
+    return rewritten(WORKLOADS[name], target, min(clock.minutes, (clock.until - time.monotonic()) / 60))
 
 
 DONE: Mapping[str, Callable[[str, str, Clock], dict[str, Any]]] = {
@@ -213,7 +211,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             continue
         print(f"{name}: {stage}", file=sys.stderr, flush=True)
         until = time.monotonic() + min(whole - time.monotonic(), options.stage_seconds)
-        clock = Clock(until, options.programs, options.evaluations, options.seeds, options.tables)
+        clock = Clock(
+            until, options.programs, options.evaluations, options.seeds, options.minutes, options.tables
+        )
         kept[f"{name} {stage}"] = DONE[stage](name, options.target, clock)
         if options.out:
             _write(options.out, {"predicted": True, "target": options.target, "parts": kept})
@@ -241,6 +241,7 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=5, help="searches of a reduced size (5)")
     parser.add_argument("--tables", type=Path, help="keep the latencies of all programs in this folder")
     parser.add_argument("--evaluations", type=int, default=60, help="points per graph searched (60)")
+    parser.add_argument("--minutes", type=float, default=5.0, help="of the rewrite engine at most (5)")
     parser.add_argument("--stage-seconds", type=float, default=900.0, help="for one stage (900)")
     parser.add_argument("--deadline-seconds", type=float, default=7200.0, help="no stage begins later (7200)")
     parser.add_argument("--out", type=Path, help="keep what is done there, and go on from it")

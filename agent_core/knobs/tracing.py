@@ -100,13 +100,17 @@ def _leading(entry: Operator, tensors: Mapping[str, Symbol]) -> tuple[Axis, ...]
     longest = max((item.axes[: item.lead] for item in tensors.values()), key=len)
     for slot, item in tensors.items():
         for one, other in zip(longest, item.axes[: item.lead], strict=False):
-            _tie(entry, "a dimension of the batch", slot, one.root, other.root)
+            _tie(entry, tensors, "a dimension of the batch", slot, (one.root, other.root))
     return longest
 
 
-def _tie(entry: Operator, what: str, slot: str, one: Axis, other: Axis) -> None:
+def _tie(
+    entry: Operator, tensors: Mapping[str, Symbol], what: str, slot: str, axes: tuple[Axis, Axis]
+) -> None:
+    one, other = axes
     if one.size != other.size:
-        raise WorkloadError(f"{entry.name}: {what} is {one.size}, but {other.size} in {slot}")
+        shapes = ", ".join(f"{name} is {item.shape}" for name, item in tensors.items())
+        raise WorkloadError(f"{entry.name}: {what} is {one.size}, but {other.size} in {slot} ({shapes})")
     if one is not other:
         other.same = one
 
@@ -120,7 +124,7 @@ def _bound(entry: Operator, tensors: Mapping[str, Symbol]) -> dict[str, Axis]:
             over = ", ".join(letters)
             raise WorkloadError(f"{entry.name}'s {slot} has shape {item.shape}, and lies over ({over})")
         for letter, axis in zip(letters, item.core, strict=False):
-            _tie(entry, letter, slot, bound.setdefault(letter, axis).root, axis.root)
+            _tie(entry, tensors, letter, slot, (bound.setdefault(letter, axis).root, axis.root))
     if any(len(tensors[s].core) < len(entry.operands[s]) and "F" in bound for s in tensors):
         raise WorkloadError(
             f"{entry.name} takes a column beside rows; use NKITensorScalar for that, NKITensorRow for a row"

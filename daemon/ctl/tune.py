@@ -149,7 +149,14 @@ def _export_again(session: Session, workload: Path | None, run: str, flags: dict
         root = Path(_read(workload, configured(session, flags)).workload.cache_root)
     done = export(session.home, run, root)
     session.emit(
-        {"run": run, "cache_root": str(done.root), "files": done.files, "best": done.best, "mfu": done.mfu},
+        {
+            "run": run,
+            "cache_root": str(done.root),
+            "files": done.files,
+            "best": done.best,
+            "mfu": done.mfu,
+            "predicted": done.predicted,
+        },
         f"wrote {done.files} files of {run} under {done.root}",
     )
     return exits.OK
@@ -176,19 +183,30 @@ class Files:
             self.trouble = str(error)
             return {"cache_root": str(self.root), "cache_error": self.trouble}
         self.trouble = ""
-        return {"cache_root": str(done.root), "best_folder": done.best, "mfu": done.mfu}
+        told = {"best_folder": done.best, "mfu": done.mfu, "predicted": done.predicted}
+        return {"cache_root": str(done.root), **told}
 
     def done(self, tracker: Tracker) -> tuple[dict[str, Any], str]:
         if tracker.state is None:
             return {}, ""
         told = self.write(tracker.run)
         if self.trouble:
-            again = typed("tune", *self.session.home_words, "--export", tracker.run, "--into", "FOLDER")
+            again = self._again(tracker.run, "FOLDER")
             return told, f"The files could not be written: {self.trouble}; write them with {again}"
+        where = f"Files are under {self.root}; "
         if told["best_folder"] is None:
-            return told, f"Files are under {self.root}; there is no correct kernel among them"
-        share = "" if told["mfu"] is None else f", MFU {percentage(100 * told['mfu'])} predicted"
-        return told, f"Files are under {self.root}; the best kernel is {told['best_folder']}{share}"
+            where += "there is no correct kernel among them"
+        else:
+            how = "predicted" if told["predicted"] else "measured"
+            share = "" if told["mfu"] is None else f", MFU {percentage(100 * told['mfu'])} {how}"
+            where += f"the best kernel is {told['best_folder']}{share}"
+        if not tracker.ended:
+            where += f"\nWhat comes later is written there by {self._again(tracker.run, str(self.root))}"
+        return told, where
+
+    def _again(self, run: str, root: str) -> str:
+        """The command that writes a run's files anew."""
+        return typed("tune", *self.session.home_words, "--export", run, "--into", root)
 
 
 @dataclass

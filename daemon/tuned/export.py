@@ -22,12 +22,16 @@ _NAMES = (KERNEL, IR, LOG, RESULT, NOTES)
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """Where a run's files are, and the folder among them that has the best kernel."""
+    """Where a run's files are, which folder among them has the best kernel, and its share of the peak.
+
+    `predicted` says of that share whether a model or a device gave it.
+    """
 
     root: Path
     files: int
     best: str | None
     mfu: float | None
+    predicted: bool | None
 
 
 def export(home: Path, run: str, root: Path) -> Exported:
@@ -44,7 +48,7 @@ def export(home: Path, run: str, root: Path) -> Exported:
     for path, data in made.items():
         _write(home, root, path, data)
     _clear(root, made)
-    return Exported(root, len(made), last["running_best_kernel"], last["mfu"])
+    return Exported(root, len(made), last["running_best_kernel"], last["mfu"], last["predicted"])
 
 
 def check_root(home: Path, root: Path) -> None:

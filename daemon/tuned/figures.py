@@ -61,8 +61,17 @@ class Scale:
             "roofline_efficiency": self.roofline_ms / latency_ms if latency_ms else None,
             "mbu_estimated_percent": kernel.counters.get(MBU),
             "bottleneck": judged.bottleneck if judged else None,
-            "hardware_output": None,
+            "hardware_output": _hardware(kernel),
         }
+
+
+def _hardware(kernel: Kernel) -> dict[str, Any] | None:
+    """What a device said besides the latency; None of what ran on none."""
+    judged = kernel.verdict
+    timed = judged.benchmark if judged is not None else None
+    if judged is None or timed is None or timed.predicted:
+        return None
+    return {"toolchain": judged.toolchain, "samples": timed.samples, "counters": kernel.counters}
 
 
 def _cpu_sim(kernel: Kernel) -> dict[str, Any]:

@@ -72,4 +72,5 @@ def turned(one: Point, other: Point) -> str:
         return "other knobs"
     fix = difference(one.ir, other.ir)
     told = ", ".join(knob_words(knob, value) for knob, value in fix[:MOST_TOLD])
-    return told + (f" and {len(fix) - MOST_TOLD} knobs more" if len(fix) > MOST_TOLD else "")
+    left = len(fix) - MOST_TOLD
+    return told + (f" and {left} more knob{'s' if left > 1 else ''}" if left > 0 else "")

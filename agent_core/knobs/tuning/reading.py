@@ -70,17 +70,21 @@ def read(path: Path, target: str) -> Answer:
             found = faults(module, source)
             return {"faults": found} if found else {"ok": _told(path, source, module, target)}
     except (WorkloadError, KnobError) as error:
-        return {"faults": [f"{GRAPH}: {error}"]}
+        return {"faults": [f"{GRAPH}{_place(path, error, GRAPH)}: {error}"]}
     except BaseException as error:  # noqa: BLE001  the user's own code may raise anything
-        return {"faults": [f"{path.name}{_place(path, error)}: {type(error).__name__}: {error}"]}
+        place = _place(path, error, "<module>")
+        return {"faults": [f"{path.name}{place}: {type(error).__name__}: {error}"]}
 
 
-def _place(path: Path, error: BaseException) -> str:
-    """Where in the file an error came from: the function and the line, innermost; empty where elsewhere."""
+def _place(path: Path, error: BaseException, known: str) -> str:
+    """Where in the file an error came from: the function, unless it is `known`, and the line; innermost.
+
+    Empty where it came from elsewhere.
+    """
     frames = [one for one in extract_tb(error.__traceback__) if one.filename == str(path)]
     if not frames:
         return ""
-    inside = "" if frames[-1].name == "<module>" else f", {frames[-1].name}"
+    inside = "" if frames[-1].name == known else f", {frames[-1].name}"
     return f"{inside}, line {frames[-1].lineno}"
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from remote import registry
 from state.events import PlanProposed, RoundStarted, RunCompleted
 from state.model import StopReason
 from state.reader import LogReader
+from tests.daemon.fakes import TOOLCHAIN
 from tests.support.tuned import WORKLOAD, TextJudge
 
 FEW = (
@@ -124,6 +127,57 @@ def test_points_and_edits_compete_in_one_run(ctl, home, judge, workload, tmp_pat
     title = notes.splitlines()[4].rpartition(" [")[0]
     assert notes.count(title) == 1
     assert not (edits[0] / "ir.txt").exists()
+
+
+class Impatient(TextJudge):
+    """Judges three kernels, and is interrupted by the next."""
+
+    async def evaluate(self, request, blobs, /):
+        if sum(self.calls.values()) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return await super().evaluate(request, blobs)
+
+
+def test_what_an_interrupted_run_wrote_is_brought_up_to_date(ctl, home, monkeypatch, workload, tmp_path):
+    judges = {"fake": Impatient()}
+    monkeypatch.setitem(registry._EVALUATORS, "fake", lambda wanted, means: judges["fake"])
+    called = ctl("tune", workload, *FEW, *KNOBS)
+    assert called.status == 130, called.err
+    run, root = called.json["id"], tmp_path / "cache"
+    again = next(line for line in called.err.splitlines() if line.startswith("What comes later is written"))
+    assert again.endswith(f" --export {run} --into {root}")
+    judges["fake"] = TextJudge()
+    before = tree(root)
+    assert ctl("resume", run, "--json").status == 0
+    assert tree(root) == before
+    assert ctl(*again.partition("agentctl ")[2].split()).status == 0
+    resumed = tree(root)
+    assert len(resumed) > len(before)
+    assert json.loads(resumed["summary.json"])["tuning"]["batch_1"]["min_ms"] is not None
+
+
+class Device(TextJudge):
+    """Measures what others predict."""
+
+    async def evaluate(self, request, blobs, /):
+        answer = await super().evaluate(request, blobs)
+        timed = answer.evaluation.benchmark
+        assert timed is not None
+        measured = timed.model_copy(update={"predicted": False, "samples": 7, "draws_ms": ()})
+        evaluation = answer.evaluation.model_copy(update={"benchmark": measured})
+        return replace(answer, evaluation=evaluation)
+
+
+def test_what_a_device_says_is_told_as_measured(ctl, monkeypatch, workload, tmp_path):
+    monkeypatch.setitem(registry._EVALUATORS, "fake", lambda wanted, means: Device())
+    called = ctl("tune", workload, *FEW, "--set", 'run.planner=["knobs"]', "--rounds", "1")
+    assert called.status == 0, called.err
+    assert " % measured" in called.out.splitlines()[-1]
+    result = json.loads((tmp_path / "cache" / "nkipy_baseline" / "result.json").read_text())
+    assert result["predicted"] is False
+    told = result["hardware_output"]
+    assert (told["toolchain"], told["samples"]) == (TOOLCHAIN, 7)
+    assert told["counters"]["mbu_estimated_percent"] == result["mbu_estimated_percent"] > 0
 
 
 def test_wrong_kernels_are_told_with_what_the_judge_said(ctl, judge, workload, tmp_path):

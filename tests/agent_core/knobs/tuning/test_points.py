@@ -9,7 +9,8 @@ import pytest
 from agent_core.knobs.errors import KnobError
 from agent_core.knobs.ir import LTILES
 from agent_core.knobs.sampling import sample
-from agent_core.knobs.tuning.points import Point, graphs_of, parsed, turned
+from agent_core.knobs.tuning.points import MOST_TOLD, Point, graphs_of, parsed, turned
+from agent_core.knobs.validity import difference
 from tests.support.workloads import WORKLOADS
 
 
@@ -48,4 +49,9 @@ def test_the_knobs_in_which_two_points_differ_are_named() -> None:
     assert turned(start, Point("epilogue", start.ir)) == "other knobs"
     far = Point("identity", sample(WORKLOADS["attention"].default, Random(5)))
     near = Point("identity", WORKLOADS["attention"].default)
-    assert "knobs more" in turned(near, far)
+    assert " more knobs" in turned(near, far)
+    knobs = difference(near.ir, far.ir)[: MOST_TOLD + 1]
+    five = near.ir
+    for knob, value in knobs:
+        five = five.turned(knob, value)
+    assert turned(near, Point("identity", five)).endswith(" and 1 more knob")

@@ -87,9 +87,13 @@ FAULTS = {
     "end": ("return output", "return NKITranspose()(data=output)", "does not end in `return NAME`"),
     "parameters": ("f_numpy(lhs, rhs)", "f_numpy(lhs, other)", "f_numpy: takes lhs, other; f_nkigym takes"),
     "inputs": ('"rhs": (', '"other": (', "f_nkigym: takes lhs, rhs; INPUT_SPECS has lhs,"),
-    "shapes": ('"rhs": ((512', '"rhs": ((256', "f_nkigym: NKIMatmul: K is 512, but 256 in moving"),
+    "shapes": (
+        '"rhs": ((512',
+        '"rhs": ((256',
+        "NKIMatmul: K is 512, but 256 in moving (stationary is (512, 512), moving is (256, 1024))",
+    ),
     "unused": ("moving=rhs)", "moving=lhs)", "f_nkigym: "),
-    "operand": ("moving=rhs)", "turning=rhs)", "f_nkigym: NKIMatmul "),
+    "operand": ("moving=rhs)", "turning=rhs)", ": NKIMatmul "),
     "other": ("SCALE = 1.0", "SCALE = 1.5", "it is not f_numpy: on normal inputs they differ by 0.33"),
     "infinite": ("SCALE = 1.0", "SCALE = np.inf", "f_numpy is not finite everywhere"),
     "rank": ("matmul(lhs, rhs)", "matmul(lhs, rhs)[0]", "has shape (512, 1024), that of f_numpy (1024,)"),
@@ -136,6 +140,24 @@ def test_an_error_of_the_file_says_where(write: Write, monkeypatch: pytest.Monke
     (found,) = read_file(write(text), "trn2")["faults"]
     assert found.startswith("matmul_512.py, ")
     assert f", line {line}: ValueError: " in found
+
+
+@pytest.mark.parametrize("helper", [False, True])
+def test_an_operator_that_does_not_fit_says_where(
+    write: Write, monkeypatch: pytest.MonkeyPatch, helper: bool
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    call = "NKIMatmul()(stationary=lhs_T, moving=lhs)"
+    text = WORKLOAD.replace("NKIMatmul()(stationary=lhs_T, moving=rhs)", call)
+    if helper:
+        text = text.replace(call, "product(lhs_T, lhs)")
+        text += f"\n\ndef product(lhs_T, lhs):\n    return {call}\n"
+    text = text.replace('"lhs": ((512, 512)', '"lhs": ((512, 256)')
+    (line,) = [number for number, row in enumerate(text.splitlines(), 1) if call in row]
+    (found,) = read_file(write(text), "trn2")["faults"]
+    assert found.startswith(
+        f"f_nkigym, {'product, ' if helper else ''}line {line}: NKIMatmul: K is 256, but 512"
+    )
 
 
 def test_a_file_that_is_no_text(write: Write) -> None:
