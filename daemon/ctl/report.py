@@ -18,6 +18,7 @@ from daemon.ctl.words import (
     discarded,
     duration,
     ended,
+    held_back,
     impossible,
     latency,
     ms,
@@ -27,7 +28,7 @@ from daemon.ctl.words import (
     typed,
 )
 from daemon.views import as_json as as_view
-from daemon.views.elsewhere import Elsewhere, Filtered
+from daemon.views.elsewhere import Elsewhere
 from daemon.views.run import percent, run_view
 from state.fold import RunState
 from state.model import Candidate
@@ -144,16 +145,8 @@ def _elsewhere(found: Elsewhere) -> list[str]:
         lines.append(f"  device: {', '.join(found.devices)}")
     filtered = found.filtered
     if filtered is not None:
-        lines.append(f"  the pre-filter held back {count(filtered.held_back, 'kernel')}; {_hits(filtered)}")
+        lines.append(f"  the pre-filter {held_back(filtered)}")
     return lines
-
-
-def _hits(filtered: Filtered) -> str:
-    """Return how often the pre-filter was right, as far as anybody knows."""
-    timed = f"the {filtered.timed} timed" + (", by a simulator too" if filtered.predicted else "")
-    if filtered.hit_percent is None:
-        return f"{timed} are too few to say more"
-    return f"of its better half {percentage(filtered.hit_percent)} were in the better half of {timed}"
 
 
 def _before(tracker: Tracker, what: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from itertools import accumulate
 from typing import Any
 
@@ -13,9 +14,10 @@ from daemon.ctl import exits, words
 from daemon.ctl.app import Session, common
 from daemon.ctl.fitting import table
 from daemon.ctl.runs import known_run
-from daemon.ctl.words import count, duration, percentage, times, took
+from daemon.ctl.words import count, duration, held_back, percentage, times, took
 from daemon.stats import figures
 from daemon.stats.facts import Facts, FactsWalk
+from daemon.views.elsewhere import Elsewhere, Filtered
 from daemon.views.spending import KINDS, Spending, SpendingWalk
 from daemon.views.walk import walk
 from state.reader import LogReader
@@ -78,30 +80,34 @@ def stats(session: Session, runs: tuple[str, ...], fast_at: tuple[float, ...]) -
         rows = [known_run(reader, run) for run in dict.fromkeys(runs)] or reader.listed()
         rows = sorted(rows, key=lambda row: int(row["first_seq"]))
         with session.bar("reading runs") as bar:
-            found, times_ = _read(reader, rows, bar)
-    each = [{**figures.of_run(run, fast_at), "time": time} for run, time in zip(found, times_, strict=True)]
+            found, times_, filtered = _read(reader, rows, bar)
+    each = [
+        {**figures.of_run(run, fast_at), "prefilter": one and asdict(one), "time": time}
+        for run, one, time in zip(found, filtered, times_, strict=True)
+    ]
     all_ = {**figures.of_all(found, fast_at), "time": _added(times_)}
     session.emit({"runs": each, "all": all_}, "\n".join(_told(each, all_)) if each else "no runs")
 
 
 def _read(
     reader: LogReader, rows: Sequence[dict[str, Any]], progress: Progress
-) -> tuple[list[Facts], list[Figures]]:
-    """Return what became of runs and where their time went; the events of each are read once."""
-    found, times_ = [], []
+) -> tuple[list[Facts], list[Figures], list[Filtered | None]]:
+    """Return what became of runs, where their time went and what pre-filters did; events are read once."""
+    found, times_, filtered = [], [], []
     ends = [reader.run_seq(str(row["run"])) for row in rows]
     for row, before in zip(rows, accumulate(ends, initial=0), strict=False):
         run = str(row["run"])
-        facts, spending = FactsWalk(reader.blob), SpendingWalk(run)
+        facts, spending, elsewhere = FactsWalk(reader.blob), SpendingWalk(run), Elsewhere()
 
         def told(done: int, _: int, before: int = before) -> None:
             progress(before + done, sum(ends))
 
-        for _ in walk(reader, run, facts, spending, progress=told):
+        for _ in walk(reader, run, facts, spending, elsewhere, progress=told):
             pass
         found.append(facts.facts(row, reader.attempts(run)))
         times_.append(_time(spending.spending(reader)))
-    return found, times_
+        filtered.append(elsewhere.filtered)
+    return found, times_, filtered
 
 
 # --- what is printed -------------------------------------------------------------------------------
@@ -113,6 +119,8 @@ def _told(runs: Sequence[Figures], all_: Figures) -> Iterator[str]:
         (run,) = runs
         yield f"{run['run']}: {run['problem']} ({run['size']}) on {run['target']}"
         yield f"  best        {_best(run)}"
+        if run["prefilter"]:
+            yield f"  pre-filter  {held_back(Filtered(**run['prefilter']))}"
         yield from _in_full(run)
         return
     yield from table(

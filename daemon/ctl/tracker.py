@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from daemon.ctl.questions import Questions
 from daemon.views.elsewhere import Elsewhere
-from state.events import EvaluationCompleted, KernelDiscarded, KernelKept, KernelRefuted, RunForked
+from state.events import KernelDiscarded, KernelKept, KernelRefuted, RunForked
 from state.fold import RunState, apply
 from state.model import Candidate
 from state.records import Recorded
@@ -48,8 +48,7 @@ class Tracker:
         self.questions.add(self.state, item.event)
         if isinstance(item.event, KernelKept):
             self.kept[item.event.candidate.id] = item.event.candidate
-        if isinstance(item.event, EvaluationCompleted):
-            self.elsewhere.add(item.event)
+        self.elsewhere.take(item)
         if isinstance(item.event, KernelDiscarded):
             self.discarded[item.event.reason] += 1
         if isinstance(item.event, KernelRefuted):

@@ -49,6 +49,7 @@ from state.model import (
 
 if TYPE_CHECKING:
     from daemon.ctl.tracker import Tracker
+    from daemon.views.elsewhere import Filtered
 
 SECOND_MS = 1000.0
 
@@ -147,6 +148,15 @@ def took(value_ms: float | None) -> str:
     if value_ms is None:
         return "-"
     return f"{value_ms:.0f} ms" if value_ms < SECOND_MS else f"{value_ms / SECOND_MS:.1f} s"
+
+
+def held_back(found: Filtered) -> str:
+    """Return what a pre-filter did, and how often it was right, as far as anybody knows."""
+    said = f"held back {count(found.held_back, 'kernel')}"
+    timed = f"the {found.timed} timed" + (", by a simulator too" if found.predicted else "")
+    if found.hit_percent is None:
+        return f"{said}; {timed} are too few to say more"
+    return f"{said}; of its better half {percentage(found.hit_percent)} were in the better half of {timed}"
 
 
 def moment(text: str) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from statistics import median
+from typing import ClassVar
 
-from state.events import EvaluationCompleted
+from state.events import EvaluationCompleted, RunForked
 from state.model import PREFILTERED
+from state.records import Recorded
 
 FEW = 4
 """Of fewer kernels that were both predicted and timed no rate is told."""
@@ -31,11 +33,20 @@ class Filtered:
 class Elsewhere:
     """Gathers from a run's verdicts; `hosts` counts those by host, `devices` those by what timed them."""
 
+    types: ClassVar = ("EvaluationCompleted", "RunForked")
     hosts: Counter[str] = field(default_factory=Counter)
     devices: Counter[str] = field(default_factory=Counter)
     held_back: int = 0
     pairs: list[tuple[float, float]] = field(default_factory=list)
     predicted: bool = False
+
+    def take(self, item: Recorded) -> None:
+        """Take in the run's next event; those before a fork that judges otherwise do not compare."""
+        match item.event:
+            case EvaluationCompleted() as event:
+                self.add(event)
+            case RunForked(rebase=rebase) if rebase is not None:
+                self.pairs, self.predicted = [], False
 
     def add(self, event: EvaluationCompleted) -> None:
         """Take in a verdict."""

@@ -34,6 +34,7 @@ from state.events import (
 from state.log import EventLog
 from state.model import (
     INITIAL_KEY,
+    PREFILTERED,
     Amount,
     Attempt,
     BeamEntry,
@@ -64,6 +65,7 @@ RESERVED = Amount(usd=1.0, tokens=500, calls=1)
 BOUNDS = Bounds(plain_ms=1.0, tight_ms=2.0)
 REQUEST = digest_of(b"request")
 WRONG = ErrorInfo(code="mismatch", message="wrong")
+HELD = ErrorInfo(code=PREFILTERED, message="not run on a host")
 
 BIG, SMALL = "x/big", "y/small"
 
@@ -139,8 +141,9 @@ class History:
         model: str = BIG,
         calls: Iterable[str] = ("ok",),
         made: bool = True,
+        predicted_ms: float | None = None,
     ) -> None:
-        """Propose a kernel and have it judged: wrong without a latency. Not `made`, there is none."""
+        """Propose a kernel and have it judged, as `judge` says. Not `made`, there is none."""
         key = f"{candidate}.executor"
         self.say(ExecutionStarted(key=key, request=REQUEST))
         role = "executor" if candidate.endswith("f0") else "repairer"
@@ -149,7 +152,7 @@ class History:
             self.say(ExecutionFailed(key=key, error=ErrorInfo(code="not_python", message="no Python")))
             return
         self.say(KernelProposed(key=key, source=source(latency_ms), author=model))
-        self.judge(candidate, latency_ms)
+        self.judge(candidate, latency_ms, predicted_ms)
 
     def ask(self, key: str, role: str, model: str, calls: Iterable[str]) -> None:
         """Make attempts at answers: `ok` is one and ends a question, `lost` and kinds of failure are none."""
@@ -161,22 +164,25 @@ class History:
             self.say(CallStarted(**at, request=REQUEST, reserved=RESERVED), outcome(came, at, self.prices))
             question, attempt = (question + 1, 1) if came == "ok" else (question, attempt + 1)
 
-    def judge(self, candidate: str, latency_ms: float | None) -> None:
+    def judge(self, candidate: str, latency_ms: float | None, predicted_ms: float | None = None) -> None:
+        """Judge a kernel: wrong without a latency, unless a pre-filter predicted one and held it back."""
         key = f"{candidate}.evaluator"
+        fault = WRONG if predicted_ms is None else HELD
         self.say(
             EvaluationStarted(key=key, request=REQUEST),
             EvaluationCompleted(
                 key=key,
                 cache_key=digest_of(f"{self.run} {candidate}".encode()),
                 evaluation=Evaluation(
-                    verdict=Verdict.INCORRECT if latency_ms is None else Verdict.CORRECT,
+                    verdict=Verdict.INCORRECT if latency_ms is predicted_ms is None else Verdict.CORRECT,
                     stage="numerics",
                     code=source(latency_ms),
-                    error=WRONG if latency_ms is None else None,
+                    error=fault if latency_ms is None else None,
                     benchmark=None if latency_ms is None else benchmark(latency_ms),
                     target="trn2",
                     toolchain="sim-1",
                 ),
+                predicted_ms=None if latency_ms is None else predicted_ms,
             ),
         )
 

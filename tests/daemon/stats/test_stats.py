@@ -197,6 +197,27 @@ def test_thresholds_that_are_no_numbers_are_refused(ctl, fast_at):
     assert "--fast-at" in called.err
 
 
+def test_a_pre_filter_s_hits_are_told_of_each_run(ctl, home):
+    predicted = {"0": 5.0, "1": 6.0, "2": 7.0, "3": 8.0}  # of kernels of 9, 11, 10 and 12 ms
+    times = {"0": 9.0, "1": 11.0, "2": 10.0, "3": 12.0}
+    with EventLog.open(home) as log:
+        told = History(log, "first").begin()
+        told.round(1, BIG)
+        for place, predicted_ms in predicted.items():
+            candidate = f"r1.b0.p{place}.k0.f0"
+            told.plan(candidate, "hoist")
+            told.kernel(candidate, times[place], predicted_ms=predicted_ms)
+        told.plan("r1.b0.p4.k0.f0", "blocks")
+        told.kernel("r1.b0.p4.k0.f0", None, predicted_ms=20.0)
+        one_round(log, "other", "silu")
+    expected = "held back 1 kernel; of its better half 50.0 % were in the better half of the 4 timed, by a"
+    assert f"  pre-filter  {expected} simulator too\n" in ctl("stats", "first").out
+    first, other = ctl("stats", "--json").json["runs"]
+    assert first["prefilter"] == {"held_back": 1, "timed": 4, "hit_percent": 50.0, "predicted": True}
+    assert other["prefilter"] is None
+    assert "pre-filter" not in ctl("stats", "other").out
+
+
 @pytest.mark.usefixtures("one")
 def test_an_unknown_run_is_refused_and_the_nearest_named(ctl):
     called = ctl("stats", "frist")

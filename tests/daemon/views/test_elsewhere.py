@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from daemon.views.elsewhere import Elsewhere, hit_percent
-from state.events import EvaluationCompleted
-from state.model import PREFILTERED, ErrorInfo, Where
+from state.events import EvaluationCompleted, RunForked
+from state.model import PREFILTERED, ErrorInfo, Rebase, RunConfig, Where
+from state.records import Recorded
+from tests.daemon.stats.history import BOUNDS, problem
 from tests.support.world import timed
 
 
@@ -30,6 +32,20 @@ def test_hosts_are_counted_and_kernels_judged_here_are_not():
     for host in ("a", "b", "a", None):
         found.add(judged("x", ms=1.0, host=host))
     assert (dict(found.hosts), dict(found.devices), found.filtered) == ({"a": 2, "b": 1}, {"trn2": 3}, None)
+
+
+def test_times_from_before_a_fork_that_judges_by_something_else_do_not_compare():
+    found = Elsewhere()
+    taken = [judged(f"k{number}", predicted_ms=number, ms=number) for number in range(1, 5)]
+    rebase = Rebase(config=RunConfig(problem="toy"), problem=problem("toy"), bounds=BOUNDS, toolchain="other")
+    plain = RunForked(parent="a", parent_seq=1, parent_hash="0" * 64)
+    for event in (*taken, plain):
+        found.take(Recorded(1, "run", 1, 0, event, None, "", None))
+    assert found.filtered is not None
+    assert found.filtered.timed == 4
+    other = plain.model_copy(update={"rebase": rebase})
+    found.take(Recorded(1, "run", 1, 0, other, None, "", None))
+    assert found.filtered is None
 
 
 def test_the_hit_rate_is_of_the_better_half_by_prediction():
