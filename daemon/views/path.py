@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from daemon.quotable import quoted
 from daemon.views.run import Timed, timed
 from daemon.views.walk import walk
 from state.events import (
@@ -77,7 +78,8 @@ class Improvement:
 class TakenBack:
     """A kernel that left: `kind` refuted (the best was wrong) or reverted (a lineage diverged).
 
-    `restored` is what took its place, None where nothing was left.
+    `restored` is what took its place, None where nothing was left. `reason` leaves with exports: it has the
+    judge's own words, and of a device's or a compiler's the code alone.
     """
 
     at: str
@@ -152,6 +154,7 @@ class PathWalk:
     best: Candidate | None = None
     plans: dict[EffectKey, Plan] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    faults: dict[str, str] = field(default_factory=dict)
     candidates: dict[str, Candidate] = field(default_factory=dict)
     kept: dict[str, Improvement] = field(default_factory=dict)
     bests: list[str] = field(default_factory=list)
@@ -204,6 +207,9 @@ class PathWalk:
     def _judged(self, item: Recorded, event: EvaluationCompleted) -> None:
         self._spent(event)
         key, said = effect_key(event), event.evaluation
+        if said.error is not None:
+            told = quoted(said.stage, said.error.code, said.error.message)
+            self.faults[key.candidate] = told or said.error.code
         if key.role is not Role.EVALUATOR:
             return
         self.evaluations += 1
@@ -273,7 +279,8 @@ class PathWalk:
 
     def _refuted(self, item: Recorded, event: KernelRefuted) -> None:
         restored = event.best.id if event.best else None
-        self._gone(item, "refuted", event.candidate, restored, event.error.message)
+        why = self.faults.get(event.candidate, event.error.code)
+        self._gone(item, "refuted", event.candidate, restored, why)
         self.best = event.best
         self.bests = [name for name in self.bests if name != event.candidate]
         self.turns.append((restored, self.taken_back[-1]))

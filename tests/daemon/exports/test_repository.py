@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import replace
 
 import pytest
 
 from daemon.exports.repository import export
 from daemon.views.path import path_of
 from state.log import EventLog
+from state.model import ErrorInfo
 from state.reader import LogReader
 from tests.daemon import fakes
+
+SECRET = "ubuntu@10.0.0.7"
 
 pytestmark = pytest.mark.needs("git")
 
@@ -165,6 +169,30 @@ def test_a_bare_repository_is_one(ctl, finished, tmp_path):
     git(tmp_path, "init", "-q", "--bare", "bare.git")
     assert ctl("export", finished, "--git", "-o", tmp_path / "bare.git").status == 0
     assert commits(tmp_path / "bare.git", f"kernels/{finished}")
+
+
+class OnAHost(fakes.FakeEvaluator):
+    """Words what it finds wrong as a host's device would, which names machines."""
+
+    async def evaluate(self, request, blobs, /):
+        answer = await super().evaluate(request, blobs)
+        if answer.evaluation.error is None:
+            return answer
+        printed = ErrorInfo(code="device_error", message=f"{SECRET}: the device gave up")
+        said = {"stage": "execute", "error": printed}
+        return replace(answer, evaluation=answer.evaluation.model_copy(update=said))
+
+
+def test_what_a_host_printed_of_a_kernel_that_was_taken_back_stays_here(ctl, home, tmp_path):
+    run = fakes.submit(home, fakes.REFUTING)
+    fakes.finish(home, run, workers=fakes.fake_workers(OnAHost(late=fakes.LATE)))
+    assert SECRET in ctl("tail", "-n", 5000).out
+    assert ctl("export", run, "--git", "-o", tmp_path / "repo").status == 0
+    log = git(tmp_path / "repo", "log", "--format=%B", f"kernels/{run}")
+    told = [ctl("report", run).out, ctl("report", run, "--json").out]
+    for text in (log, *told):
+        assert "device_error" in text
+        assert SECRET not in text
 
 
 def test_what_was_wrong_is_taken_back_in_a_commit(ctl, home, tmp_path):
