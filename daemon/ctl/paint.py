@@ -13,6 +13,8 @@ from collections.abc import Mapping
 
 import click
 
+from daemon.visible import hidden
+
 STYLES: Mapping[str, Mapping[str, str | bool]] = {
     "good": {"fg": "green"},
     "bad": {"fg": "red"},
@@ -55,18 +57,22 @@ def style(text: str, name: str | None) -> str:
 
 _OURS = {style("", name).removesuffix("\x1b[0m") for name in STYLES} | {"\x1b[0m"}
 
-_CONTROL = re.compile(
-    "(?P<ours>" + "|".join(re.escape(code) for code in sorted(_OURS)) + ")"
-    "|(?P<other>[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069])"
-)
+_OWN = re.compile("(" + "|".join(re.escape(code) for code in sorted(_OURS)) + ")")
 
 
 def printable(text: str) -> str:
-    """Return text without control characters but line ends, tabs and our own colours: others are spelled out.
+    """Return text without what nobody sees, but line ends, tabs and our own colours: it is spelled out.
 
-    Marks that reverse the direction of writing are spelled out too: with them a line reads as another.
+    Control characters move the cursor, marks of direction have a line read as another, and what has no
+    width tells apart what looks the same.
     """
-    return _CONTROL.sub(lambda found: found["ours"] or ascii(found["other"])[1:-1], text)
+    return "".join(part if part in _OURS else _spelt(part) for part in _OWN.split(text))
+
+
+def _spelt(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(ascii(mark)[1:-1] if hidden(mark) else mark for mark in text)
 
 
 def coloured() -> bool | None:

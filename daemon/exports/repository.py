@@ -20,10 +20,10 @@ from shutil import rmtree, which
 from daemon.ctl.words import ms, times
 from daemon.errors import DaemonError
 from daemon.exports.folder import checked
-from daemon.reports.markup import visible
 from daemon.reports.words import how
 from daemon.views.path import Improvement, Turn, path_of
 from daemon.views.path import Path as Way
+from daemon.visible import visible
 from state.errors import BadTarget
 from state.output import belongs, named
 from state.reader import LogReader

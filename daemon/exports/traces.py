@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from daemon.reports.markup import visible
+from daemon.visible import visible
 
 Event = dict[str, Any]
 

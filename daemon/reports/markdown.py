@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from daemon.ctl.words import LEVELS, count, discarded, duration, ms, percentage, times, usd
 from daemon.reports.document import Document, Kernel
-from daemon.reports.markup import visible
 from daemon.reports.words import SOURCES, ending, how, interval, sure, title
 from daemon.views.path import Improvement
+from daemon.visible import visible
 from state.model import Level
 
 

@@ -6,12 +6,10 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable
 from html import escape
 
-_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Categories of characters that nobody sees, or that change the direction of what stands beside them."""
+from daemon.visible import visible
 
 _VOID = frozenset({"meta", "br", "hr", "img", "link"})
 _NAME = re.compile(r"[a-z][a-z0-9-]*", re.IGNORECASE)
@@ -24,16 +22,6 @@ class Html(str):
 
 
 Child = str | None | Iterable["Child"]
-
-
-def visible(text: str) -> str:
-    """Return a text in which what is not seen is written as its code: marks of direction hide code."""
-    if text.isprintable():
-        return text
-    return "".join(
-        mark if mark in "\n\t" or unicodedata.category(mark) not in _HIDDEN else f"\\u{ord(mark):04x}"
-        for mark in text
-    )
 
 
 def el(tag: str, /, *children: Child, **attributes: object) -> Html:

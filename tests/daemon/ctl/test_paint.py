@@ -26,6 +26,8 @@ PROGRAM = Path(sys.executable).with_name("agentctl")
         ("\x9b31m", "\\x9b31m"),
         ("\x1b[8mhidden", "\\x1b[8mhidden"),
         ("if a: \u202e# } return", "if a: \\u202e# } return"),
+        ("TILE\u200b_M\u00ad = 1\ufeff", "TILE\\u200b_M\\xad = 1\\ufeff"),
+        ("a\u2028b", "a\\u2028b"),
         ("naïve 漢字 ▂▃", "naïve 漢字 ▂▃"),
     ],
 )
