@@ -190,7 +190,7 @@ class PlaceWriter:
         def own(node: Node) -> list[cst.BaseStatement] | None:
             if not isinstance(node, Statement):
                 return None
-            return [] if self._is_copied(node) else [self._indexed(node, index)]
+            return [] if self._is_copied(node) else [self.indexed(node.node, node, index)]
 
         kept = syntax.rebuild(members, own)
         return [syntax.loop(self._plan.loop.var, iterations, kept)] if kept else []
@@ -213,8 +213,8 @@ class PlaceWriter:
             made = f"{node.tensor.name} = {nl}.ndarray(({grown}), {words})"
         return syntax.at_front(syntax.statement(made), syntax.leading(node.node))
 
-    def _indexed(self, item: Statement, index: str) -> cst.BaseStatement:
-        node = item.node
+    def indexed(self, node: cst.BaseStatement, item: Statement, index: str) -> cst.BaseStatement:
+        """The syntax of a statement with this place of the tiles that it touches."""
         for tensor in sorted(self._copied, key=lambda tensor: tensor.id):
             if item.touches(tensor):
                 node = _reindexed(node, tensor, index)

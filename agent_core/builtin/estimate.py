@@ -120,10 +120,12 @@ def statement_ns(statement: Statement, target: Target) -> dict[str, float]:
 
 
 def form_ns(form: Form, target: Target) -> dict[str, float]:
-    """Busy nanoseconds of one execution of an instruction, by engine."""
+    """Busy nanoseconds of one execution of an instruction, by engine; of a product as much as its tile is of
+    the array.
+    """
     cost = OPERATORS[form.op].cost(form, target)
     if form.engine != "dma":
-        return {form.engine: cost.busy_ns}
+        return {form.engine: cost.busy_ns * cost.array_share}
     share = cost.channels / target.dma_engines
     return {
         "dma": cost.busy_ns * share,

@@ -213,16 +213,21 @@ def _changed(args: Sequence[cst.Arg], changes: dict[str, str | None]) -> list[cs
     equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
     for name, code in left.items():
         if code is not None:
-            kept = [*_closed(kept), cst.Arg(expression(code), cst.Name(name), equal)]
+            kept = _with_last(kept, cst.Arg(expression(code), cst.Name(name), equal))
     return kept
 
 
-def _closed(args: list[cst.Arg]) -> list[cst.Arg]:
-    """The arguments with a comma after the last one, keeping the layout of a call over several lines."""
-    if not args or isinstance(args[-1].comma, cst.Comma):
-        return args
-    comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-    return [*args[:-1], args[-1].with_changes(comma=comma)]
+def _with_last(args: list[cst.Arg], new: cst.Arg) -> list[cst.Arg]:
+    """The arguments and one more, which takes over what stands behind the last one: its comma, a new line."""
+    if not args:
+        return [new]
+    last, comma = args[-1], cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    new = new.with_changes(comma=last.comma, whitespace_after_arg=last.whitespace_after_arg)
+    return [
+        *args[:-1],
+        last.with_changes(comma=comma, whitespace_after_arg=cst.SimpleWhitespace("")),
+        new,
+    ]
 
 
 def with_arguments(

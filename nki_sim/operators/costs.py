@@ -11,6 +11,10 @@ from dataclasses import dataclass, replace
 from nki_sim.forms import Form, Operand, merged, run_elements
 from nki_sim.targets import Target
 
+_ARRAY_EDGE, _PART_EDGE = 128, 32
+ARRAY_PARTS = (_ARRAY_EDGE // _PART_EDGE) ** 2
+"""The tensor engine's array in squares as small as a tile of it may be, counted row by row."""
+
 # The types of VectorE's 16-bit modes.
 _NARROW = frozenset({"bfloat16", "float16"})
 
@@ -27,7 +31,8 @@ class Cost:
 
     A DMA uses `channels` DMA engines, each for up to `rows` rows; its descriptors take `descriptor_ns` to
     make, of GpSimd's time where they come from `software`. `table` is the function table of an activation.
-    `fast` says that a 16-bit mode of VectorE is used, which needs GpSimd's half of the bus too.
+    `fast` says that a 16-bit mode of VectorE is used, which needs GpSimd's half of the bus too. `parts` are
+    those of the tensor engine's array that a product takes, none for all.
     """
 
     busy_ns: float
@@ -39,6 +44,12 @@ class Cost:
     software: bool = False
     overhead_ns: float = 0.0
     fast: bool = False
+    parts: tuple[int, ...] = ()
+
+    @property
+    def array_share(self) -> float:
+        """How much of the tensor engine's array it takes."""
+        return len(self.parts) / ARRAY_PARTS if self.parts else 1.0
 
 
 def sync(form: Form, target: Target) -> Cost:
@@ -65,7 +76,20 @@ def matmul(form: Form, target: Target) -> Cost:
     rows = 2 if form.param("perf_mode") == "double_row" else 1
     stretch = 2 if _strided(moving, target) else 1
     size = max(target.tensor_min_cycles, stretch * moving.free // rows)
-    return _tensor(size, moving, target, onezero=onezero)
+    return replace(_tensor(size, moving, target, onezero=onezero), parts=_array_parts(form))
+
+
+def _array_parts(form: Form) -> tuple[int, ...]:
+    """The parts of the array in a product's tile; none where it names no tile, or one that there is not."""
+    position, size = form.param("tile_position"), form.param("tile_size")
+    if not (isinstance(position, tuple) and isinstance(size, tuple) and len(position) == len(size) == 2):
+        return ()
+    rows, columns = (
+        range(max(0, int(start)) // _PART_EDGE, min(int(start) + int(edge), _ARRAY_EDGE) // _PART_EDGE)
+        for start, edge in zip(position, size, strict=True)
+    )
+    across = _ARRAY_EDGE // _PART_EDGE
+    return tuple(row * across + column for row in rows for column in columns)
 
 
 def transpose(form: Form, target: Target) -> Cost:

@@ -42,12 +42,18 @@ class Ramp:
         self._full = self._top_ns == 0.0
 
     def extra_ns(self, at_ns: float, busy_ns: float) -> float:
-        """What the lowered clock adds to an instruction that starts then."""
-        self._credit_ns = max(0.0, self._credit_ns - (at_ns - self._end_ns))
+        """What the lowered clock adds to an instruction that starts then.
+
+        It may start before the one before has ended, on another tile of the array.
+        """
+        self._credit_ns = max(0.0, self._credit_ns - max(0.0, at_ns - self._end_ns))
         self._full = self._full and self._credit_ns > 0.0
         extra = 0.0 if self._full else self._climb(busy_ns)
-        self._end_ns = at_ns + busy_ns + extra
-        self._credit_ns = min(self._top_ns, self._credit_ns + busy_ns + extra)
+        end_ns, worked_ns = at_ns + busy_ns + extra, busy_ns + extra
+        if at_ns < self._end_ns:
+            end_ns, worked_ns = max(end_ns, self._end_ns), max(0.0, end_ns - self._end_ns)
+        self._end_ns = end_ns
+        self._credit_ns = min(self._top_ns, self._credit_ns + worked_ns)
         return extra
 
     def _climb(self, busy_ns: float) -> float:

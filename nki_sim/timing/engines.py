@@ -20,6 +20,7 @@ from nki_sim.operators.costs import Cost
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
 from nki_sim.timing import timeline as tl
+from nki_sim.timing.array import Array
 from nki_sim.timing.busy import Ramp, busy_ns
 from nki_sim.timing.deps import dependences
 from nki_sim.timing.dma import DmaEngines, Hbm, hbm_ns, slices
@@ -137,6 +138,8 @@ class Engines:
         self._frozen_ramp: list[float] | None = None if order is None else order.ramp_ns.tolist()
         throttled = target.tensor_ramp_ns > 0.0 and "tensor" not in assume.free
         tensors = range(QUEUES.index("tensor"), count, len(QUEUES))
+        tiled = any(cost.parts for cost in self._costs)
+        self._arrays = {lane: Array() for lane in tensors} if tiled else {}
         self._ramps = {lane: Ramp(target) for lane in tensors} if throttled else {}
         transfers = [lane % len(QUEUES) >= FIRST_DMA for lane in range(count)]
         self._settle = [target.dma_completion_ns if dma else target.semaphore_ns for dma in transfers]
@@ -170,11 +173,11 @@ class Engines:
     def start(self, number: int) -> None:
         """Run an instruction of a compute engine as soon as it can."""
         lane, cost = self.lane[number], self._costs[self.forms[number]]
-        free_ns = self.free_ns[lane]
+        free_ns, before = self._engine_free(lane, cost)
         if cost.table and cost.table != self._loaded[lane]:
             self._loaded[lane] = cost.table
             self._table[number] = self._target.activation_table_ns
-        at = self._wait_for_engine(number, free_ns, self._table[number])
+        at = self._wait_for_engine(number, free_ns, before, self._table[number])
         ports = self._ports.ports[number]
         if ports:
             at = self._wait_for_ports(number, ports, at)
@@ -184,17 +187,23 @@ class Engines:
         end = at + busy
         self._hold(number, ports, end)
         self.issue_ns[number], self._start[number], self._end[number] = at, at, end
-        self.free_ns[lane], self._lane_last[lane] = end, number
+        array = self._arrays.get(lane)
+        self.free_ns[lane] = end if array is None else max(at, array.hold(cost.parts, number, end))
+        self._lane_last[lane] = number
         self.actions.append(number)
         self._finish(number, lane, end, cost.result_ns, at + self._pipeline_ns[lane])
 
-    def _wait_for_engine(self, number: int, free_ns: float, table_ns: float) -> float:
+    def _engine_free(self, lane: int, cost: Cost) -> tuple[float, int]:
+        """When an engine can take an instruction of this cost, and which one it waits for."""
+        found = (self.free_ns[lane], self._lane_last[lane])
+        array = self._arrays.get(lane)
+        return found if array is None else max(found, array.free(cost.parts))
+
+    def _wait_for_engine(self, number: int, free_ns: float, before: int, table_ns: float) -> float:
         at = self.ready_ns[number]
         if free_ns + table_ns > at:
             at = free_ns + table_ns
-            self._waited(
-                number, tl.TABLE if table_ns else tl.ENGINE, self._lane_last[self.lane[number]], free_ns
-            )
+            self._waited(number, tl.TABLE if table_ns else tl.ENGINE, before, free_ns)
         return at
 
     def _waited(self, number: int, cause: int, blocker: int, release_ns: float) -> None:
@@ -222,7 +231,7 @@ class Engines:
     def issue(self, number: int) -> float:
         """Have a transfer's descriptors made and trigger it; when it is with the DMA engines."""
         lane, cost = self.lane[number], self._costs[self.forms[number]]
-        at = self._wait_for_engine(number, self.free_ns[lane], 0.0)
+        at = self._wait_for_engine(number, self.free_ns[lane], self._lane_last[lane], 0.0)
         made_ns = cost.descriptor_ns
         if cost.software:
             ports = self._ports.ports[number]

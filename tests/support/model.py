@@ -41,7 +41,7 @@ from tests.support.world import refused, timed
 
 TARGET = "trn2"
 ROWS, COLUMNS, GATES = 2048, 128, 4
-TECHNIQUES = ("hoist", "engine", "distribute")
+TECHNIQUES = ("hoist", "engine")
 """What the model knows. On the kernel below only the first one pays, once for each gate."""
 
 SPEC = f"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from agent_core.builtin.transforms.array_tiles import ArrayTiles
 from agent_core.builtin.transforms.balance import BalanceEngines
 from agent_core.builtin.transforms.base import Transform
 from agent_core.builtin.transforms.block import BlockLoop
@@ -46,6 +47,7 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         Intrinsic(),
         Peel(),
         Stack(),
+        ArrayTiles(),
         Rephrase(),
         Place(),
         TensorSum(),

@@ -92,7 +92,7 @@ def cuts(
             first = _leading(loop.body[at], engines)
             before = [item.engine for item in _statements(loop.body[:at]) if item.kind is Kind.OPERATE]
             if first is not None and pays(before, first.engine) and _crossing(kernel, cut):
-                found.setdefault(f"{kernel.label(loop)} before {_described(kernel, first)}", cut)
+                found.setdefault(f"{kernel.label(loop)} before {described(kernel, first)}", cut)
     return found
 
 
@@ -107,7 +107,8 @@ def _leading(node: Node, engines: Collection[str]) -> Statement | None:
     return next((item for item in items if item.kind is Kind.OPERATE and item.engine in engines), None)
 
 
-def _described(kernel: Kernel, item: Statement) -> str:
+def described(kernel: Kernel, item: Statement) -> str:
+    """An instruction as sites name it."""
     dst = item.access("dst")
     return item.op if dst is None else f"{item.op} to {kernel.label(dst.tensor)}"
 

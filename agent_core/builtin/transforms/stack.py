@@ -19,6 +19,7 @@ from agent_core.builtin.arithmetic import substituted
 from agent_core.builtin.blocking import check_independent
 from agent_core.builtin.inlining import replaced
 from agent_core.builtin.model import Access, Kernel, Kind, Loop, Node, Statement
+from agent_core.builtin.partitions import window, with_rows
 from agent_core.builtin.staging import shape_texts
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
 from agent_core.builtin.values import Affine
@@ -168,17 +169,11 @@ def _pieces(kernel: Kernel, pile: Pile, item: Statement, count: int) -> list[cst
     made: list[cst.BaseStatement] = []
     for number in range(count):
         index = f"{count} * {pile.loop.var}" + (f" + {number}" if number else "")
-        window = _window(_product(rows, number), _product(rows, number + 1))
+        part = window(_product(rows, number), _product(rows, number + 1))
         moved = replaced(item.node, {pile.loop.var: index})
-        moved = _with_rows(moved, tile.name, len(tile.shape), window)
+        moved = with_rows(moved, tile.name, len(tile.shape), part)
         made.append(moved if not number else syntax.at_front(moved, []))
     return made
-
-
-def _window(low: str, high: str) -> cst.SubscriptElement:
-    """`low:high`, with space around the colon where a bound is a sum or product."""
-    colon = ":" if low.isidentifier() | low.isdigit() and high.isidentifier() | high.isdigit() else " : "
-    return syntax.elements(f"{low}{colon}{high}")[0]
 
 
 def _product(rows: str, factor: int) -> str:
@@ -197,13 +192,3 @@ def _over_all(item: Statement) -> cst.BaseStatement:
 
 def _rowless(name: str, parts: list[cst.SubscriptElement] | None) -> cst.BaseExpression:
     return syntax.subscript(name, [syntax.elements(":")[0], *parts[1:]]) if parts else cst.Name(name)
-
-
-def _with_rows(
-    item: cst.BaseStatement, name: str, rank: int, window: cst.SubscriptElement
-) -> cst.BaseStatement:
-    def change(parts: list[cst.SubscriptElement] | None) -> cst.BaseExpression:
-        rest = parts[1:] if parts else syntax.elements(":") * (rank - 1)
-        return syntax.subscript(name, [window, *rest])
-
-    return syntax.reindex(item, name, change)

@@ -273,6 +273,11 @@ def _product(body: _Body) -> None:
         f"nisa.nc_matmul(dst={acc}, stationary={left}[:, q, :], moving={right})",
         depth=2,
     )
+    _drained(body, goal, acc)
+
+
+def _drained(body: _Body, goal: str, acc: str) -> None:
+    """Columns `j` of a tile, brought back from PSUM."""
     done = body.some(
         f"tensor_copy(dst={goal}[:, j * T : (j + 1) * T], src={acc})",
         f"activation(dst={goal}[:, j * T : (j + 1) * T], op=nl.tanh, data={acc})",
@@ -280,6 +285,24 @@ def _product(body: _Body) -> None:
     )
     body.add(f"nisa.{done}", depth=1)
     body.made(goal)
+
+
+def _short_product(body: _Body) -> None:
+    """Some columns of a tile times as many rows of the second input: fewer than the array has rows."""
+    rows = body.some("P // 2", "P // 4")
+    source, goal = body.pick(), body.tile("m")
+    turned = body.tile("turned", f"({rows}, P)", buffer="psum")
+    left, right = body.tile("left", f"({rows}, P)"), body.tile("right", f"({rows}, n)")
+    body.add(
+        f"nisa.nc_transpose(dst={turned}, data={source}[:, 0 : {rows}])",
+        f"nisa.tensor_copy(dst={left}, src={turned})",
+        f"nisa.dma_copy(dst={right}, src=w[0 : {rows}, 0:n])",
+        "for j in nl.affine_range(n // T):",
+    )
+    acc = body.tile("acc", "(P, T)", buffer="psum", depth=1)
+    part = f"{right}[:, j * T : (j + 1) * T]"
+    body.add(f"nisa.nc_matmul(dst={acc}, stationary={left}, moving={part})", depth=1)
+    _drained(body, goal, acc)
 
 
 def _weights(body: _Body) -> None:
@@ -312,6 +335,7 @@ Stage = Callable[[_Body], None]
 _STAGES: tuple[tuple[Stage, int], ...] = (
     (_elementwise, 4), (_chain, 3), (_twice, 1), (_halves, 1), (_rows, 2), (_norm, 2), (_gate, 1),
     (_softmax, 3), (_chunks, 2), (_collected, 1), (_product, 3), (_weights, 1), (_rounded, 1), (_turned, 1),
+    (_short_product, 2),
 )  # fmt: skip
 
 

@@ -1,0 +1,211 @@
+"""Tiles of the tensor engine's array: short products of several iterations run side by side.
+
+A product over 64 rows or fewer leaves half of the array's rows or more idle. Rows are fed by the partitions
+of the same number: what both sides of the products are made of is put on several stretches of partitions,
+and iterations take turns between them. Loads and copies of the operands are made once for each stretch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import libcst as cst
+
+from agent_core.builtin import syntax
+from agent_core.builtin.blocking import PlaceWriter
+from agent_core.builtin.inlining import replaced
+from agent_core.builtin.model import Access, Kernel, Kind, Loop, Node, Statement
+from agent_core.builtin.partitions import window, with_rows
+from agent_core.builtin.splitting import range_name
+from agent_core.builtin.staging import shape_texts
+from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transforms.distribute import Cut, described, most_places, plan_cut
+from agent_core.builtin.transforms.stack import ROW_WISE
+from agent_core.builtin.values import Affine, Tensor
+from nki_sim.targets import Target
+
+OPERANDS = ("stationary", "moving")
+COPYING = ROW_WISE | {"dma_copy"}
+"""What may write an operand: it does the same wherever the partitions lie."""
+MODES = frozenset({"accumulate", "is_transpose", "perf_mode", "tile_position", "tile_size"})
+"""What a product may not say of itself here: it is whole, and on the whole array."""
+QUARTERS = 3
+"""Generation from which a tile may have a quarter of the array's rows; before, half of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A product in the body of the loop whose iterations are to run side by side."""
+
+    loop: Loop
+    item: Statement
+
+    @property
+    def operands(self) -> tuple[Tensor, ...]:
+        """The tiles of both sides, each once."""
+        found = [access.tensor for access in self.item.accesses if access.role in OPERANDS]
+        return tuple({tensor.id: tensor for tensor in found}.values())
+
+    @property
+    def rows(self) -> int:
+        """How many rows of the array it takes."""
+        return self.operands[0].shape[0]
+
+
+class ArrayTiles(Transform[Product]):
+    """Gives the products of neighbouring iterations rows of the array of their own."""
+
+    id: ClassVar[str] = "array_tiles"
+    counter: ClassVar[str] = "tensor_engine_active_time_percent"
+    keeps: ClassVar[str] = (
+        "each stretch of partitions holds the same operands, so it does not matter which one a product "
+        "takes; what follows a product waits for it as before"
+    )
+
+    def places(self, kernel: Kernel, target: Target) -> Mapping[str, Product]:
+        found: dict[str, Product] = {}
+        for loop in kernel.loops:
+            for item in loop.body:
+                if isinstance(item, Statement) and item.op == "nc_matmul":
+                    place = Product(loop, item)
+                    if len(place.operands) and 2 * place.rows <= target.partitions:
+                        found.setdefault(f"{described(kernel, item)} over {kernel.label(loop)}", place)
+        return found
+
+    def choices(self, kernel: Kernel, target: Target, place: Product) -> tuple[Choice, ...]:
+        most = most_places(plan_cut(kernel, _checked(kernel, place)), target)
+        least = target.partitions // (4 if target.generation >= QUARTERS else 2)
+        counts = [
+            count
+            for count in (4, 2)
+            if max(place.rows, least) <= target.partitions // count
+            and place.loop.trips % count == 0
+            and count <= most
+        ]
+        if not counts:
+            raise Refused(
+                f"the {place.loop.trips} iterations over {place.loop.var} do not fall into groups whose "
+                f"products of {place.rows} rows fit side by side"
+            )
+        return tuple({"iterations": count} for count in counts)
+
+    def apply(self, kernel: Kernel, target: Target, place: Product, choice: Choice) -> str:
+        count = int(choice["iterations"])
+        made = _side_by_side(kernel, place, target.partitions // count, count)
+        users = {item for tensor in place.operands for item in kernel.users(tensor)}
+        starts = [number * (target.partitions // count) for number in range(count)]
+
+        def emit(node: Node) -> list[cst.BaseStatement] | None:
+            if node is place.loop:
+                return [syntax.at_front(made, syntax.leading(place.loop.node))]
+            if not isinstance(node, Statement):
+                return None
+            if node.tensor is not None and node.tensor in place.operands:
+                return [_taller(kernel, node, starts[-1])]
+            if node in users:
+                written = any(item.writes and item.tensor in place.operands for item in node.accesses)
+                copies = [_moved(kernel, place, node, start) for start in (starts if written else [0])]
+                return [copies[0], *(syntax.at_front(copy, []) for copy in copies[1:])]
+            return None
+
+        return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+
+
+def _checked(kernel: Kernel, place: Product) -> Cut:
+    """The loop's body cut behind the product, in front of which there are only declarations."""
+    loop, item = place.loop, place.item
+    if loop.index_text != loop.var:
+        raise Refused(f"the loop over {loop.var} does not count 0, 1, ...")
+    said = MODES & item.arguments.keys()
+    if said:
+        raise Refused(f"the product says {min(said)}")
+    cut = Cut(loop, loop.body.index(item) + 1)
+    first, _ = cut.parts(kernel)
+    if any(
+        not isinstance(node, Statement) or node.kind is not Kind.DECLARE for node in first if node is not item
+    ):
+        raise Refused(f"more than declarations stands before the product in the loop over {loop.var}")
+    dst = item.access("dst")
+    if dst is None or kernel.declarations[dst.tensor.id] not in first:
+        raise Refused(f"the product does not go to a tile of its iteration over {loop.var}")
+    for tensor in place.operands:
+        _check_operand(kernel, place, tensor)
+    return cut
+
+
+def _check_operand(kernel: Kernel, place: Product, tensor: Tensor) -> None:
+    declared = kernel.declarations.get(tensor.id)
+    if declared is None or place.loop in declared.path:
+        raise Refused(f"{tensor.name} is not declared in front of the loop over {place.loop.var}")
+    if tensor.buffer != "sbuf" or tensor.copies or tensor.id in kernel.escaping:
+        raise Refused(f"{tensor.name} is a list of tiles, is not in SBUF, or has a second name")
+    for user in kernel.users(tensor):
+        mine = [access for access in user.accesses if access.tensor.id == tensor.id]
+        if any(not _takes_all_rows(access, place.rows) for access in mine):
+            raise Refused(f"{user.op} takes partitions of {tensor.name} in part or rearranged")
+        written = any(access.writes for access in mine)
+        if written and (user.op not in COPYING or place.loop in user.path):
+            raise Refused(
+                f"{user.op} does not write {tensor.name} alike on any partitions, or does so in the loop"
+            )
+
+
+def _takes_all_rows(access: Access, count: int) -> bool:
+    rows, first = access.view.box[0], access.view.axes[0]
+    return (rows.start, rows.size, first.source) == (Affine(0), count, 0) and not access.view.within
+
+
+def _side_by_side(kernel: Kernel, place: Product, height: int, count: int) -> cst.BaseStatement:
+    """The loop over groups of iterations: their products, then what else they do, one after the other."""
+    loop, cut = place.loop, _checked(kernel, place)
+    writer = PlaceWriter(plan_cut(kernel, cut), str(count))
+    first, second = cut.parts(kernel)
+    run, group = range_name(kernel, loop), kernel.fresh(f"{loop.var}_group")
+    products: list[cst.BaseStatement] = []
+    for number in range(count):
+        index = f"{group} * {count}" + (f" + {number}" if number else "")
+        made = writer.indexed(_moved(kernel, place, place.item, number * height), place.item, str(number))
+        made = syntax.with_arguments(
+            replaced(made, {loop.var: index}),
+            {"tile_position": f"({number * height}, 0)", "tile_size": f"({height}, 128)"},
+        )
+        products.append(made if not number else syntax.at_front(made, []))
+    rest = writer.part(second, f"{run}({group} * {count}, ({group} + 1) * {count})", f"{loop.var} % {count}")
+    note = cst.EmptyLine(comment=cst.Comment(f"# {count} products at a time, each on rows of its own."))
+    products[0] = syntax.at_front(products[0], [*syntax.leading(products[0]), note])
+    end = syntax.grouped(loop.stop, first=True)
+    return syntax.loop(group, f"{run}({end} // {count})", [*writer.declared(first), *products, *rest])
+
+
+def _moved(kernel: Kernel, place: Product, item: Statement, start: int) -> cst.BaseStatement:
+    """A statement with its operands on the stretch of partitions from `start` on."""
+    return _on_rows(kernel, place.operands, item.node, start)
+
+
+def _on_rows(
+    kernel: Kernel, tensors: Sequence[Tensor], node: cst.BaseStatement, start: int
+) -> cst.BaseStatement:
+    for tensor in tensors:
+        rows = shape_texts(kernel, kernel.declarations[tensor.id])[0]
+        node = with_rows(node, tensor.name, len(tensor.shape), window(str(start), _sum(start, rows)))
+    return node
+
+
+def _taller(kernel: Kernel, item: Statement, start: int) -> cst.BaseStatement:
+    """The declaration of a tile whose last stretch begins at `start`."""
+    rows, *rest = shape_texts(kernel, item)
+    words = ", ".join(f"{key}={item.texts[key]}" for key in ("dtype", "buffer") if key in item.texts)
+    assert item.tensor is not None
+    shape = f"({', '.join([_sum(start, rows), *rest])}{'' if rest else ','})"
+    return syntax.at_front(
+        syntax.statement(f"{item.tensor.name} = {kernel.nl}.ndarray({shape}, {words})"),
+        syntax.leading(item.node),
+    )
+
+
+def _sum(start: int, rows: str) -> str:
+    if not start:
+        return rows
+    return str(start + int(rows)) if rows.isdigit() else f"{start} + {rows}"

@@ -1,0 +1,96 @@
+"""Tiles of the array: short products of several iterations side by side."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_core.builtin.estimate import estimate
+from agent_core.builtin.model import ArrayArgument
+from agent_core.builtin.reader import read
+from tests.support.kernels import HEADER, TARGET, Sample, error, joined
+from tests.support.rewriting import only, refusal, rewritten
+
+SITE = "nc_matmul to acc over j"
+KERNEL = (
+    HEADER
+    + """
+@nki.jit
+def kernel(x, w):
+    k, m = x.shape
+    n = w.shape[1]
+    out = nl.ndarray((m, n), dtype=x.dtype, buffer=nl.shared_hbm)
+    left = nl.ndarray((k, m), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=left, src=x)
+    right = nl.ndarray((k, n), dtype=w.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=right, src=w)
+    FRONT
+    for j in nl.affine_range(n // 64):
+        acc = nl.ndarray((m, 64), dtype=nl.float32, buffer=nl.psum)
+        BEFORE
+        nisa.nc_matmul(dst=acc, stationary=left, moving=right[:, j * 64 : (j + 1) * 64]MORE)
+        tile = nl.ndarray((m, 64), dtype=out.dtype, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=tile, src=acc)
+        nisa.dma_copy(dst=out[:, j * 64 : (j + 1) * 64], src=tile)
+    return out
+"""
+)
+
+
+def sample(
+    rows: int = 64, columns: int = 256, *, front: str = "", before: str = "", more: str = ""
+) -> Sample:
+    source = KERNEL.replace("FRONT", front).replace("BEFORE", before).replace("MORE", more)
+    return Sample(source, ((rows, 32), (rows, columns)), lambda x, w: x.T @ w)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "count"), [(64, 256, 2), (48, 128, 2), (32, 256, 4), (20, 256, 4)]
+)
+def test_products_take_turns_on_rows_of_the_array(rows: int, columns: int, count: int):
+    made = sample(rows, columns)
+    source = only(made, "array_tiles", SITE, {"iterations": count})
+    text = joined(source)
+    assert text.count("nisa.nc_matmul(") == count
+    for number in range(count):
+        start = number * (128 // count)
+        assert f"tile_position=({start}, 0), tile_size=({128 // count}, 128)" in text
+        if start:
+            assert f"stationary=left[{start} : {start} + k, :]" in text
+            assert f"nisa.dma_copy(dst=right[{start} : {start} + k, :], src=w)" in text
+    assert f"for j in nl.affine_range(j_group * {count}, (j_group + 1) * {count}):" in text
+    assert error(made, source) < 2e-5
+
+
+def busy_ns(made: Sample, source: str) -> float:
+    """What the static estimate has the tensor engine do."""
+    arguments = [ArrayArgument(shape, "float32") for shape in made.shapes]
+    return estimate(read(source, arguments, TARGET), TARGET).busy_ns["tensor"]
+
+
+def test_the_tensor_engine_is_busy_for_a_part_of_the_time():
+    made = sample(columns=512)
+    source = only(made, "array_tiles", SITE, {"iterations": 2})
+    assert busy_ns(made, source) == pytest.approx(busy_ns(made, made.source) / 2)
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (
+            sample(columns=192),
+            "the 3 iterations over j do not fall into groups whose products of 64 rows fit",
+        ),
+        (sample(more=", accumulate=False"), "the product says accumulate"),
+        (sample(before="nisa.memset(dst=right[:, 0:1], value=0.0)"), "more than declarations stands before"),
+        (
+            sample(front="nisa.tensor_copy(dst=left[0:32, :], src=left[32:64, :])"),
+            "tensor_copy takes partitions of left in part or rearranged",
+        ),
+    ],
+)
+def test_it_is_refused_where_products_are_not_alike_on_any_rows(made: Sample, reason: str):
+    assert refusal(made, "array_tiles", SITE).startswith(reason)
+
+
+def test_products_over_more_than_half_of_the_rows_have_no_place():
+    assert not rewritten(sample(rows=96), "array_tiles")
