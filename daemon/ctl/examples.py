@@ -52,6 +52,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "best": ("agentctl best silu-4bc179 -o best.py",),
     "diff": ("agentctl diff silu-4bc179", "agentctl diff silu-4bc179 initial r1.b0.p3.k0.f0"),
     "try": ("agentctl try mine.py --problem silu", "agentctl try mine.py --problem silu --host ubuntu@trn-1"),
+    "host": ("agentctl host trust ubuntu@trn-1", "agentctl host forget ubuntu@trn-1 --key"),
     "problems": ("agentctl problems", "agentctl problems new mine"),
     "verify": ("agentctl verify", "agentctl verify --quick"),
     "backup": ("agentctl backup monday.db",),

@@ -67,19 +67,40 @@ def list_(session: Session) -> None:
 
 @host.command(epilog=exits.epilog())
 @click.argument("name", metavar="HOST")
+@click.option("--key", is_flag=True, help="Also take back what `host trust` wrote down.")
 @common
-def forget(session: Session, name: str) -> None:
+def forget(session: Session, name: str, *, key: bool) -> None:
     """Drop what is noted of how HOST stood: its counts, when it was heard of, and why it failed.
 
-    Its key stays trusted. A host that is in use is noted anew.
+    Its key stays trusted without --key. A host that is in use is noted anew.
     """
     from state import board
 
-    if not board.forget(session.home, name):
+    known = _no_longer_trusted(session, name) if key else ()
+    if not board.forget(session.home, name) and not key:
         raise DaemonError.near(
             "host", name, (one.address for one in board.read(session.home)), code="unknown_host"
         )
-    session.emit({"name": name, "forgotten": True}, f"what was noted of {name} is forgotten")
+    said = f"what was noted of {name} is forgotten" + (", and its key" if key else "")
+    if known:
+        said += f"; your own known_hosts has {', '.join(known)} all the same"
+    session.emit({"name": name, "forgotten": True, "key": key, "still_known": known}, said)
+
+
+def _no_longer_trusted(session: Session, name: str) -> tuple[str, ...]:
+    """Take back that a host's key is trusted; return the keys of it that the user's own files have.
+
+    Raises:
+        DaemonError: none was written down.
+    """
+    from remote.ssh.host import Host
+    from remote.ssh.trust import distrust
+
+    was, known = asyncio.run(distrust(Host.parse(name), session.home))
+    if was:
+        return known
+    own = f"; your own known_hosts has {', '.join(known)}" if known else ""
+    raise DaemonError(f"{name}: `host trust` wrote down no key of it{own}", code="unknown_host")
 
 
 _COLUMNS = "{:28} {:12} {:>5} {:>6} {:>5}  {:20} {}"

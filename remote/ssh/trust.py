@@ -197,11 +197,37 @@ async def fingerprint(
 
 def trust(home: Path, key: ShownKey) -> None:
     """Write a key down as the one of its host, in place of others that the home knows for it."""
+    _write(known_hosts_file(home), [*_others(home, key.place), key.line])
+
+
+async def distrust(host: Host, home: Path, config: Path | None = None) -> tuple[bool, tuple[str, ...]]:
+    """Take back what `trust` wrote of a host; return whether there was any, and which keys are known still.
+
+    Those are of the user's own files. The host is not asked.
+
+    Raises:
+        SshConfigError: ssh_config cannot be read.
+    """
+    _, acquaintance = await options_for(host, home, config)
     path = known_hosts_file(home)
-    kept = [line for line in _read(path).splitlines() if line.split(maxsplit=1)[:1] != [key.place]]
+    others = _others(home, acquaintance.place)
+    if len(others) == len(_read(path).splitlines()):
+        return False, acquaintance.known
+    _write(path, others)
+    _, acquaintance = await options_for(host, home, config)
+    return True, acquaintance.known
+
+
+def _others(home: Path, place: str) -> list[str]:
+    """Return the home's lines about other places."""
+    lines = _read(known_hosts_file(home)).splitlines()
+    return [line for line in lines if line.split(maxsplit=1)[:1] != [place]]
+
+
+def _write(path: Path, lines: Sequence[str]) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_text("".join(f"{line}\n" for line in [*kept, key.line]), encoding="utf-8")
+    part.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     part.replace(path)
 
 

@@ -82,6 +82,25 @@ def test_a_host_is_trusted_only_by_its_fingerprint(ctl, user, home):
     assert again.out.endswith("is trusted already\n")
 
 
+def test_a_key_that_was_trusted_is_taken_back_where_there_is_one(ctl, trusted, home, tmp_path):
+    line = (home / "known_hosts").read_text()
+    said = ctl("host", "forget", trusted, "--key", "--json").json
+    assert (said["key"], said["still_known"]) == (True, [])
+    refused = ctl("host", "check", trusted)
+    assert (refused.status, "is not known" in refused.out) == (exits.FAILURE, True)
+    again = ctl("host", "forget", trusted, "--key")
+    assert (again.status, again.err) == (
+        exits.NOT_THERE,
+        f"agentctl: {trusted}: `host trust` wrote down no key of it\n",
+    )
+    (home / "known_hosts").write_text(line)
+    (tmp_path / ".ssh" / "known_hosts").write_text(line)
+    kept = ctl("host", "forget", trusted, "--key")
+    assert (kept.status, "your own known_hosts has ssh-ed25519 SHA256:" in kept.out) == (exits.OK, True)
+    assert (home / "known_hosts").read_text() == ""
+    assert "your own known_hosts has" in ctl("host", "forget", trusted, "--key").err
+
+
 def test_checking_changes_nothing_and_setting_up_is_idempotent(ctl, trusted, server, home):
     there = Path(server.folder.parent, "user", ".cache", "nki-kernel-agent")
     checked = ctl("host", "check", trusted)

@@ -99,6 +99,7 @@ STEERING: dict[str, tuple[str, ...]] = {
     "memory-show": ("memory", "show", "LEARNT"),
     "memory-export": ("memory", "export", "LEARNT", "-o", "OUT"),
     "host-forget": ("host", "forget", "NOTED"),
+    "host-forget-key": ("host", "forget", "TRUSTED", "--key"),
     "memory-forget": ("memory", "forget", "LEARNT"),
 }
 """Commands that ask for something, or write a file; nobody owns the home, so that what is asked for waits."""
@@ -117,6 +118,8 @@ REWRITES = [{"slow": "x = 1\n", "fast": "x = 2\n", "summary": "Store wider tiles
 
 NARROW = (80, 60, 40)
 """Columns of terminals."""
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
 
 ELSEWHERE = {
     "tune": ("tests/daemon/tuned", "it takes the simulator for a while"),
@@ -284,6 +287,9 @@ def called(ctl, home, tmp_path, monkeypatch):
             stand[word] = tmp_path / "rewrites.json"
         elif word == "NOTED":
             publish(home, [HostStanding(address="trn-a", state="up", since=datetime(2026, 1, 2, tzinfo=UTC))])
+            stand[word] = "trn-a"
+        elif word == "TRUSTED":
+            (home / "known_hosts").write_text(f"trn-a {KEY}\n")
             stand[word] = "trn-a"
         elif word == "JUDGING":
             judged_on(monkeypatch, Where(host="trn-a", device="nki_sim (no Neuron SDK on host)"))

@@ -8,7 +8,7 @@ import pytest
 
 from remote.ssh.errors import HostKeyChangedError, HostKeyUnknownError
 from remote.ssh.link import Link
-from remote.ssh.trust import fingerprint, known_hosts_file, trust
+from remote.ssh.trust import distrust, fingerprint, known_hosts_file, trust
 from tests.support.sshd import QUICK, Sshd, make_key, trusted
 
 pytestmark = pytest.mark.needs("sshd", package="openssh-server")
@@ -58,6 +58,25 @@ async def test_a_changed_key_is_told_with_both_fingerprints_until_it_is_trusted_
     assert not raised.value.retryable
     trust(home, shown)
     assert await greets(link)
+
+
+async def test_what_trust_wrote_is_taken_back_and_nothing_else(sshd, home, tmp_path):
+    link = sshd.link(home)
+    shown = await fingerprint(link.host, home=home, config=link.config)
+    trust(home, shown)
+    path = known_hosts_file(home)
+    path.write_text(f"elsewhere {shown.line.partition(' ')[2]}\n{path.read_text()}")
+    assert await distrust(link.host, home, link.config) == (True, ())
+    assert [line.partition(" ")[0] for line in path.read_text().splitlines()] == ["elsewhere"]
+    with pytest.raises(HostKeyUnknownError):
+        await greets(sshd.link(home))
+    assert await distrust(link.host, home, link.config) == (False, ())
+    users = tmp_path / "users_known_hosts"
+    users.write_text(f"{shown.line}\n")
+    sshd.ssh_config.write_text(f"{sshd.ssh_config.read_text()}UserKnownHostsFile {users}\n")
+    trust(home, shown)
+    assert await distrust(link.host, home, link.config) == (True, (shown.fingerprint,))
+    assert await greets(sshd.link(home))
 
 
 async def test_a_key_of_another_kind_is_a_changed_key_too(sshd, home):
