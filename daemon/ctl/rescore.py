@@ -15,6 +15,7 @@ import click
 
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
+from daemon.ctl.fitting import columns, wrapped
 from daemon.ctl.runs import known_run
 from daemon.ctl.words import count, ms, percentage
 from daemon.errors import DaemonError
@@ -24,6 +25,7 @@ from state.model import Benchmark, Bounds, EffectKey
 from state.reader import LogReader
 
 COUNTER = "counter:"
+LATENCY = "latency"
 UNITS = {
     "_percent": "%",
     "_time": "s",
@@ -125,7 +127,7 @@ def objective_of(name: str, bounds: Bounds, kernels: Iterable[Kernel]) -> Object
 
 
 def _latency() -> Objective:
-    return Objective("latency", lambda one: one.benchmark.latency_ms, ms)
+    return Objective(LATENCY, lambda one: one.benchmark.latency_ms, ms)
 
 
 def _objectives(bounds: Bounds) -> dict[str, Objective]:
@@ -192,14 +194,18 @@ def _told(run: str, objective: Objective, rows: list[dict[str, Any]], unranked: 
     if not rows:
         return [f"{run} has no correct kernel with a {objective.meaning}"]
     lines = [f"{run} by {objective.meaning}; latencies {_kind(rows)}"]
-    lines += [
-        f"{row['rank']:>3}. (by latency {row['rank_by_latency']}.) {row['candidate']}  "
-        f"{objective.spell(row['value'])}  {ms(row['latency_ms'])}  {row['title']}"
-        for row in rows
-    ]
+    lines += [wrapped(_placed(row, objective), columns()) for row in rows]
     if unranked:
         lines.append(f"without it: {count(len(unranked), 'kernel')}")
     return lines
+
+
+def _placed(row: dict[str, Any], objective: Objective) -> str:
+    """Return a kernel's line: its rank and value, and those by latency unless that is the objective."""
+    other = objective.meaning != LATENCY
+    before = f"(by latency {row['rank_by_latency']}.) " if other else ""
+    value = f"{objective.spell(row['value'])}  " if other else ""
+    return f"{row['rank']:>3}. {before}{row['candidate']}  {value}{ms(row['latency_ms'])}  {row['title']}"
 
 
 def _kind(rows: list[dict[str, Any]]) -> str:

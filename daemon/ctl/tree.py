@@ -7,13 +7,15 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 import click
+from click import unstyle
 
 from daemon.ctl import exits
 from daemon.ctl.app import Session, common
 from daemon.ctl.completing import complete_runs
+from daemon.ctl.fitting import columns, wrapped
 from daemon.ctl.paint import style
 from daemon.ctl.runs import known_run
-from daemon.ctl.words import count, discarded, ms, times
+from daemon.ctl.words import discarded, ms, times
 from daemon.views import as_json
 from daemon.views.tree import MEANING, Mark, Node, Tree
 from daemon.views.tree import tree as grown
@@ -23,7 +25,10 @@ MANY = 40
 """Kernels from which on those that led nowhere are counted and not drawn, unless all are asked for."""
 
 TITLE = 60
-"""Characters of a title that are shown."""
+"""Characters of a title that are shown, at most."""
+
+LEAST = 12
+"""And at least, however narrow the terminal is."""
 
 STYLES = {
     Mark.BEST: "good", Mark.KEPT: "good", Mark.REVERTED: "warn", Mark.DISCARDED: "dim",
@@ -59,7 +64,8 @@ def _drawn(found: Tree, *, few: bool) -> Iterator[str]:
         return
     shown = _shown(found.nodes) if few else list(found.nodes)
     hidden = _hidden(found.nodes, {one.id for one in shown}) if few else {}
-    width = max(2 * one.depth + len(one.id) for one in shown)
+    widest = max(2 * one.depth + len(one.id) for one in shown)
+    width = columns()
     last = _last_children(shown)
     open_lanes: list[bool] = []
     for node in shown:
@@ -67,14 +73,16 @@ def _drawn(found: Tree, *, few: bool) -> Iterator[str]:
         lead = "".join("│ " if lane else "  " for lane in open_lanes[1:])
         branch = "" if node.depth == 0 else "└ " if node.id in last else "├ "
         open_lanes.append(node.id not in last)
-        yield _line(node, f"{lead}{branch}{node.id}".ljust(width + 1))
+        yield _line(node, f"{lead}{branch}{node.id}".ljust(widest + 1), width)
         if node.id in hidden:
             yield f"{lead}{'  ' if node.depth else ''}{style(f'  {hidden[node.id]}', 'dim')}"
     used = {one.mark for one in shown}
     yield ""
-    yield "   ".join([*(f"{mark} {MEANING[mark]}" for mark in Mark if mark in used), "o improved next"])
+    meant = "   ".join([*(f"{mark} {MEANING[mark]}" for mark in Mark if mark in used), "o improved next"])
+    yield wrapped(meant, width)
     predicted = any(one.predicted for one in shown)
-    yield f"latencies are {'predicted, and ' if predicted else ''}followed by the speed-up over the parent"
+    said = f"latencies are {'predicted, and ' if predicted else ''}followed by the speed-up over the parent"
+    yield wrapped(said, width)
 
 
 def _shown(nodes: Sequence[Node]) -> list[Node]:
@@ -96,7 +104,7 @@ def _hidden(nodes: Sequence[Node], shown: set[str]) -> dict[str, str]:
     for parent, group in groupby(others, key=lambda one: one.parent or ""):
         reasons = Counter(_became(one) for one in group)
         text = ", ".join(f"{number} {reason}" for reason, number in reasons.most_common())
-        said[parent] = f"({count(reasons.total(), 'more')}: {text})".replace("mores", "more")
+        said[parent] = f"({reasons.total()} more: {text})"
     return said
 
 
@@ -110,7 +118,7 @@ def _last_children(nodes: Sequence[Node]) -> set[str]:
     return set({one.parent: one.id for one in nodes}.values())
 
 
-def _line(node: Node, place: str) -> str:
+def _line(node: Node, place: str, width: int | None) -> str:
     mark = style(node.mark.value, STYLES[node.mark])
     beam = style("o", "key") if node.in_beam else " "
     said = [f"{mark}{beam} {place}"]
@@ -119,10 +127,12 @@ def _line(node: Node, place: str) -> str:
         said.append(f"{ms(node.latency_ms):>10} {gain:>6}")
     else:
         said.append(f"{'-':>10} {'':>6}")
-    title = " ".join((node.title or "").split())
-    said.append(title if len(title) <= TITLE else f"{title[: TITLE - 3]}...")
+    fate = _became(node) if node.mark in _LOST else ""
     if node.reason == "duplicate" and node.duplicate_of:
-        said.append(style(f"= {node.duplicate_of}", "dim"))
-    elif node.mark in _LOST:
-        said.append(style(_became(node), "dim"))
+        fate = f"= {node.duplicate_of}"
+    rest = sum(len(unstyle(one)) + 2 for one in said) + (len(fate) + 2 if fate else 0)
+    room = TITLE if width is None else min(TITLE, max(LEAST, width - rest))
+    title = " ".join((node.title or "").split())
+    said.append(title if len(title) <= room else f"{title[: room - 3]}...")
+    said += [style(fate, "dim")] if fate else []
     return "  ".join(said).rstrip()

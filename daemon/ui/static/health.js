@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { fill, h, pill, table } from "./dom.js";
-import { count, duration, when } from "./text.js";
+import { count, took, when } from "./text.js";
 
 const time = (said) => h("time", { datetime: said, class: "num" }, when(said));
 
@@ -25,7 +25,7 @@ export class Health {
     if (asked !== this.asked) return;
     const providers = found.providers.map((one) => [
       one.name, h("span", {}, pill(one.state, one.state === "up" ? "good" : "warn"), one.resting ? ` ${one.resting}` : ""),
-      `${one.calls - one.failed} of ${one.calls}`, one.median_ms === null ? "-" : duration(one.median_ms / 1e3), one.models.join(", ")]);
+      `${one.calls - one.failed} of ${one.calls}`, took(one.median_ms), one.models.join(", ")]);
     const hosts = found.hosts.map((one) => [one.host, one.device, `${one.verdicts} of ${found.of_verdicts}`, time(one.latest)]);
     const troubles = found.troubles.map((one) => [h("span", { class: "num" }, one.place), time(one.time), one.type, h("span", { class: "told" }, one.text)]);
     fill(this.node,

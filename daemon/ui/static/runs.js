@@ -1,7 +1,7 @@
 // The list of runs, with those that wait and where forks come from; and how things are now.
 
 import { fill, h, pill } from "./dom.js";
-import { count, duration, ms, percent, reason, times, usd, when } from "./text.js";
+import { count, ms, percent, reason, times, took, usd, when } from "./text.js";
 
 const KINDS = {
   running: "good", completed: "good", paused: "warn", interrupted: "warn", queued: "soft", cancelled: "soft",
@@ -64,7 +64,7 @@ function standing(title, items, tell) {
 
 const provider = (one) => [
   one.resting, `${one.calls - one.failed} of its last ${one.calls} answered`,
-  one.median_ms === null ? null : `median ${duration(one.median_ms / 1e3)}`,
+  one.median_ms === null ? null : `median ${took(one.median_ms)}`,
 ].filter(Boolean).join("; ");
 
 const host = (one) => [one.why, one.why && one.remedy, one.device, one.in_flight === null ? null : `${one.in_flight} in flight`]

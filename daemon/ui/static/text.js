@@ -32,6 +32,9 @@ export function duration(seconds) {
   return hours ? `${hours}:${two(minutes)}:${two(rest)}` : `${minutes}:${two(rest)}`;
 }
 
+/** A short time of work: ms below a second, else seconds. */
+export const took = (value) => (value === null || value === undefined ? NONE : value < 1000 ? `${value.toFixed(0)} ms` : `${(value / 1000).toFixed(1)} s`);
+
 /** A value with the decimal prefix that leaves one to three digits in front. */
 export function scaled(value, unit) {
   for (const [factor, prefix] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
