@@ -1,14 +1,15 @@
 """A static estimate of a point: what its engines would be busy with, without a schedule.
 
 Every step runs once in each round of its path; each of its instructions costs what the simulator's own table
-says of it. What engines wait for each other is not counted, so that a point is never promised to be slow
-that is not: the estimate says which points to look at first, never how fast a kernel is.
+says of it. What engines wait for each other is not counted. The estimate says which points to look at first,
+never how fast a kernel is; of what its busiest engine does, a kernel cannot be faster than that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
+from typing import NamedTuple
 
 from agent_core.builtin.estimate import ENGINES, NORM, form_ns
 from agent_core.knobs.capacity import adds, dtype_of, extent, row_of
@@ -22,8 +23,23 @@ from nki_sim.forms import Form, Operand
 _PREFIX = "nl."
 
 
+class Estimate(NamedTuple):
+    """Nanoseconds. `cost_ns` is a norm over the engines of what each is busy for, near that of the busiest.
+
+    `least_ns` is the busiest alone with what every kernel takes: no schedule is shorter.
+    """
+
+    cost_ns: float
+    least_ns: float
+
+
 def cost_ns(ir: KernelIR, place: Place) -> float:
-    """A norm over the engines of the nanoseconds that each is busy for, near that of the busiest."""
+    """What points are ordered by."""
+    return estimated(ir, place).cost_ns
+
+
+def estimated(ir: KernelIR, place: Place) -> Estimate:
+    """Both estimates of a point."""
     target = targets.load(ir.graph.target)
     busy = dict.fromkeys(ENGINES, 0.0)
     for step in ir.plan.steps:
@@ -31,7 +47,8 @@ def cost_ns(ir: KernelIR, place: Place) -> float:
         for form in _forms(ir, place, step):
             for engine, nanoseconds in form_ns(form, target).items():
                 busy[engine] += nanoseconds * rounds
-    return float(sum(value**NORM for value in busy.values()) ** (1 / NORM))
+    norm = float(sum(value**NORM for value in busy.values()) ** (1 / NORM))
+    return Estimate(norm, target.kernel_overhead_ns + max(busy.values()))
 
 
 def _forms(ir: KernelIR, place: Place, step: Step) -> Iterator[Form]:

@@ -3,11 +3,11 @@
 There are two modes. A *sweep* turns one knob of a good point, the one that the bottleneck implicates first.
 *Joint* points have all knobs drawn: some anywhere, some by several turns of a good point, mended by the hints
 of the validity report. A mode goes on while it pays; a plateau flips it. Of what either finds, the points
-that a static estimate puts first are looked at, and none that it says cannot be faster than the best. The
-last points of a batch are *strangers*, drawn anywhere and not ranked. How far the estimate is to be trusted
-in this space shows in what was tried: where it orders that wrongly, it ranks nothing, and more are strangers.
-What is a program that was seen is not looked at again: different knobs often mean the same loops
-(`program.py`).
+that a static estimate puts first are looked at, and none of which the busiest engine alone takes as long as
+the best does. The last points of a batch are *strangers*, drawn anywhere and not ranked. How far the estimate
+is to be trusted in this space shows in what was tried: where it orders that wrongly, it ranks nothing, and
+more are strangers. What is a program that was seen is not looked at again: different knobs often mean the
+same loops (`program.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from itertools import combinations, islice
 from math import inf, log
 from random import Random
 
-from agent_core.knobs.cost import cost_ns
+from agent_core.knobs.cost import cost_ns, estimated
 from agent_core.knobs.graph import Graph
 from agent_core.knobs.ir import LOOP_ORDER, LTILES, SCOPES, KernelIR
 from agent_core.knobs.narrowing import default
@@ -238,9 +238,9 @@ class _Known:
     best_ms: float
     ranks: bool
 
-    def allows(self, ir: KernelIR, cost: float) -> bool:
+    def allows(self, ir: KernelIR, least_ns: float) -> bool:
         """Whether a point is worth a look: it may be faster, and nobody saw it."""
-        return cost < self.best_ms * NS_PER_MS and program_of(ir) not in self.programs
+        return least_ns < self.best_ms * NS_PER_MS and program_of(ir) not in self.programs
 
     def with_programs(self, points: Sequence[KernelIR]) -> _Known:
         """The same when these have been seen too."""
@@ -279,7 +279,7 @@ def _strangers(first: KernelIR, rng: Random, known: _Known, count: int) -> tuple
     found: dict[str, KernelIR] = {}
     for _ in range(_TRIES * count):
         ir = sample(first, rng)
-        if known.allows(ir, cost_ns(ir, placed(ir))):
+        if known.allows(ir, estimated(ir, placed(ir)).least_ns):
             found.setdefault(program_of(ir), ir)
         if len(found) == count:
             break
@@ -326,9 +326,9 @@ def _promising(
     for ir in islice(found, tries):
         if len(points) == WIDER * count:
             break
-        cost = cost_ns(ir, placed(ir))
-        if known.allows(ir, cost):
-            points.setdefault(program_of(ir), (_step(cost) if known.ranks else 0, ir))
+        estimate = estimated(ir, placed(ir))
+        if known.allows(ir, estimate.least_ns):
+            points.setdefault(program_of(ir), (_step(estimate.cost_ns) if known.ranks else 0, ir))
     ranked = sorted(points.values(), key=lambda item: item[0])
     return tuple(ir for _, ir in ranked[:count])
 

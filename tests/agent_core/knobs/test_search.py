@@ -7,14 +7,16 @@ from random import Random
 import pytest
 
 from agent_core.knobs import ops
-from agent_core.knobs.cost import cost_ns
+from agent_core.knobs.cost import cost_ns, estimated
 from agent_core.knobs.ir import LOOP_ORDER, LTILES, SCOPES, KernelIR
+from agent_core.knobs.narrowing import default
 from agent_core.knobs.neighbours import KNOBS, swept
 from agent_core.knobs.placement import placed
 from agent_core.knobs.program import program_of
 from agent_core.knobs.sampling import anywhere, sample
 from agent_core.knobs.search import (
     EQUAL_RATIO,
+    NS_PER_MS,
     Feedback,
     Mode,
     Trial,
@@ -26,6 +28,7 @@ from agent_core.knobs.search import (
 )
 from agent_core.knobs.tracing import trace
 from agent_core.knobs.validity import validity_report
+from tests.support.problem_workloads import graph_of
 from tests.support.workloads import WORKLOADS
 
 MATMUL = WORKLOADS["matmul"]
@@ -163,6 +166,17 @@ def test_invalid_points_are_mended_by_their_hints(name: str) -> None:
 def test_no_point_is_looked_at_that_cannot_be_faster() -> None:
     history = [_tried(MATMUL.default, ms=1e-6)]
     assert next_batch(MATMUL.graph, Random(0), history, NOTHING, 4).points == ()
+
+
+def test_where_engines_are_equally_busy_a_norm_over_them_rules_nothing_out() -> None:
+    """It is above the busiest, and may be above what a good schedule takes."""
+    start = sample(default(graph_of("rmsnorm_matmul", "full")), Random(5))
+    estimate = estimated(start, placed(start))
+    best_ns = (estimate.least_ns + estimate.cost_ns) / 2
+    assert estimate.least_ns < 0.99 * best_ns
+    history = [_tried(start, ms=best_ns / NS_PER_MS)]
+    points = next_batch(start.graph, Random(0), history, Feedback("tensor"), 2).points
+    assert max(_estimate(ir) for ir in points) > best_ns
 
 
 def test_of_what_is_found_the_cheapest_by_estimate_are_looked_at() -> None:
