@@ -65,6 +65,7 @@ class RayEvaluator:
         self._allow_weak_jail = allow_weak_jail
         self._local = LocalEvaluator(home=home, slots=slots, allow_weak_jail=allow_weak_jail)
         self._ray: Any = None
+        self._joined = False
         self._idle: asyncio.Queue[Any] = asyncio.Queue()
         self._actors: list[Any] = []
         self._files: dict[Digest, Any] = {}
@@ -94,23 +95,44 @@ class RayEvaluator:
             ray = _imported()
             await asyncio.to_thread(probe, self._address)
             try:
-                async with asyncio.timeout(CONNECT_S):
-                    await asyncio.to_thread(self._connect, ray)
-                    count = self._count if self._address is None else _cpus(ray)
-                    self._actors = [self._actor(ray) for _ in range(count)]
-                    there = await asyncio.gather(*(_get(one.toolchain.remote()) for one in self._actors[:1]))
-            except TimeoutError as error:
-                raise InfrastructureError(
-                    "cluster_unreachable", f"{self._where()} did not answer within {CONNECT_S:g} s"
-                ) from error
-            except (ray.exceptions.RayError, ConnectionError, RuntimeError, OSError) as error:
-                raise InfrastructureError("cluster_failed", f"{self._where()}: {error}") from error
-            if there != [nki_sim.toolchain()]:
-                text = f"{self._where()} has {there[0]}, this machine {nki_sim.toolchain()}"
-                raise InfrastructureError("cluster_toolchain", text, retryable=False)
+                await self._join(ray)
+            except BaseException:
+                await self._part(ray)  # the next try begins anew
+                raise
             for one in self._actors:
                 self._idle.put_nowait(one)
             self._ray = ray
+
+    async def _join(self, ray: Any) -> None:
+        """Reach the cluster and start the actors; what was begun when that fails is left.
+
+        Raises:
+            InfrastructureError: as of `prepare`.
+        """
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await asyncio.to_thread(self._connect, ray)
+                count = self._count if self._address is None else _cpus(ray)
+                self._actors = [self._actor(ray) for _ in range(count)]
+                there = await _get(self._actors[0].toolchain.remote())
+        except TimeoutError as error:
+            raise InfrastructureError(
+                "cluster_unreachable", f"{self._where()} did not answer within {CONNECT_S:g} s"
+            ) from error
+        except Exception as error:  # Ray raises plain ones, too: of a node that took too long to start
+            raise InfrastructureError("cluster_failed", f"{self._where()}: {error}") from error
+        if there != nki_sim.toolchain():
+            text = f"{self._where()} has {there}, this machine {nki_sim.toolchain()}"
+            raise InfrastructureError("cluster_toolchain", text, retryable=False)
+
+    async def _part(self, ray: Any) -> None:
+        """End the actors, and a cluster that was made here."""
+        for one in self._actors:
+            ray.kill(one)
+        self._actors = []
+        if self._joined:
+            self._joined = False
+            await asyncio.to_thread(_leave, ray)
 
     async def evaluate(self, request: EvaluationRequest, blobs: Blobs, /) -> EvaluationAnswer:
         """Judge one candidate on the cluster; cancelling ends its jail there.
@@ -144,10 +166,8 @@ class RayEvaluator:
             with contextlib.suppress(TimeoutError, ray.exceptions.RayError):
                 async with asyncio.timeout(CANCEL_S):
                     await asyncio.gather(*(_get(one.aclose.remote()) for one in self._actors))
-            for one in self._actors:
-                ray.kill(one)
-            await asyncio.to_thread(_leave, ray)
-        self._actors, self._files, self._idle = [], {}, asyncio.Queue()
+            await self._part(ray)
+        self._files, self._idle = {}, asyncio.Queue()
         await self._local.aclose()
 
     def _where(self) -> str:
@@ -169,6 +189,7 @@ class RayEvaluator:
                     **quiet,
                 )
         _users += 1
+        self._joined = True
 
     def _actor(self, ray: Any) -> Any:
         key = bytes.fromhex(secret_of(self._home))

@@ -323,9 +323,18 @@ def detach(job: Job, lock: int) -> int:
 
     Raises:
         StepBegins: in the process that is to do the job's step.
+        OSError: there is no room for another process; the lock is given back, so that it can be tried again.
     """
-    ended, over = os.pipe()
-    if os.fork():
+    opened = [lock]
+    try:
+        ended, over = os.pipe()
+        opened += [ended, over]
+        child = os.fork()
+    except OSError:
+        for fd in opened:
+            os.close(fd)
+        raise
+    if child:
         os.close(lock)
         os.close(over)
         tree.reap()

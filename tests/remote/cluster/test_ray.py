@@ -7,6 +7,7 @@ import builtins
 from pathlib import Path
 
 import pytest
+import ray
 
 import seeds
 from remote.cluster.evaluator import RayEvaluator
@@ -40,7 +41,9 @@ async def until(condition) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_local_cluster_judges_as_this_machine_does_and_survives_what_goes_wrong(tmp_path):
+async def test_a_local_cluster_judges_as_this_machine_does_and_survives_what_goes_wrong(
+    tmp_path, monkeypatch
+):
     silu = Bench(seeds.load("silu"))
     here = LocalEvaluator(home=tmp_path / "home", slots=1, allow_weak_jail=True)
     (tmp_path / "home").mkdir()
@@ -48,6 +51,13 @@ async def test_a_local_cluster_judges_as_this_machine_does_and_survives_what_goe
     with pytest.raises(NotReadyError):
         one.toolchain()
     try:
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr("nki_sim.toolchain", lambda: "another")
+            with pytest.raises(InfrastructureError, match="this machine another") as caught:
+                await one.prepare()
+        assert (caught.value.code, caught.value.retryable) == ("cluster_toolchain", False)
+        assert (one.slots, ray.is_initialized()) == (0, False)
+
         await one.prepare()
         assert one.toolchain() == here.toolchain()
         assert one.slots == 1
@@ -86,6 +96,18 @@ async def test_a_local_cluster_judges_as_this_machine_does_and_survives_what_goe
     finally:
         await one.aclose()
         await here.aclose()
+
+
+async def test_a_node_that_does_not_start_is_an_error_of_the_cluster(tmp_path, monkeypatch):
+    def late(**_):
+        raise Exception("The current node timed out during startup.")  # noqa: TRY002 - what Ray raises
+
+    monkeypatch.setattr(ray, "init", late)
+    one = RayEvaluator(home=tmp_path, slots=1)
+    with pytest.raises(InfrastructureError, match="on this machine: The current node timed out") as caught:
+        await one.prepare()
+    assert (caught.value.code, caught.value.retryable) == ("cluster_failed", True)
+    await one.aclose()
 
 
 async def test_without_the_extra_one_error_says_how_to_get_it(tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from remote.hostside.errors import Refused
 from remote.hostside.frames import FrameError, pack, unpack
 from remote.hostside.jobs import Job, check, hand_in
 from remote.hostside.place import Place
+from remote.hostside.runner import detach
 from remote.hostside.store import Store, hashed
 from remote.ssh.errors import HostProtocolError
 from remote.ssh.job import read_facts, read_result
@@ -222,6 +223,24 @@ def test_a_job_is_made_whole_and_its_lock_is_given_once(here):
     again.forget("c2")
     assert (job.exists(), job.state()) == (False, "unknown")
     assert list(here.trash.iterdir()) == []
+
+
+def test_a_job_whose_runner_cannot_be_forked_can_be_tried_again(here, monkeypatch):
+    def full() -> int:
+        raise BlockingIOError
+
+    job, lock = hand_in(here, Store(here, "c"), job_of(here), "c1")
+    assert lock is not None
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with monkeypatch.context() as crowded:
+        crowded.setattr(os, "fork", full)
+        with pytest.raises(BlockingIOError):
+            detach(job, lock)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before - 1
+    assert job.state() == "vanished"
+    _, again = hand_in(here, Store(here, "c"), job_of(here), "c1")
+    assert again is not None
+    os.close(again)
 
 
 @pytest.mark.parametrize(
