@@ -144,6 +144,25 @@ def _profile(found: CandidateView) -> Iterator[str]:
     width = max(map(len, names.values()))
     for name, value in found.counters.items():
         yield f"  {names[name]:{width}}  {readable(name, value):>14}"
+    yield from _score(found.profile)
+
+
+def _score(profile: object) -> Iterator[str]:
+    """Yield what an end-to-end score came to, if the profile has one."""
+    match profile:
+        case {
+            "score": {
+                "ratio": float(ratio),
+                "noise_ratio": float(noise),
+                "better": "lower" | "higher" as better,
+                "candidate": {"p50": float(), "p90": float(), "p99": float()} as ours,
+                "baseline": {"p50": float(), "p90": float(), "p99": float()} as theirs,
+            }
+        }:
+            yield f"end to end: {times(ratio)} as good as the first kernel, give or take {noise:.1%}"
+            for name, found in (("this kernel", ours), ("the first", theirs)):
+                told = ", ".join(f"{of} {found[of]:.4g}" for of in ("p50", "p90", "p99"))
+                yield f"  {name}: {told} ({better} is better)"
 
 
 def _judge(found: CandidateView) -> Iterator[str]:

@@ -20,7 +20,7 @@ from remote.judge.job import Matches, Outcome
 from remote.pool import WorkerPool
 from remote.ssh.errors import HostProtocolError
 from remote.ssh.steps import SHORT_S, Steps
-from state.model import Benchmark, ScoreConfig, Verdict
+from state.model import Benchmark, ScoreConfig, Verdict, canonical_json
 
 _MOST_SAMPLES = 10_000
 _OUTPUT_CHARS = 64 << 10
@@ -135,10 +135,18 @@ async def samples_of(runs: Sequence[Any], config: ScoreConfig, workers: WorkerPo
     return tuple(found[:_MOST_SAMPLES])
 
 
+def shown(outcome: Outcome, score: Score) -> Outcome:
+    """Return the outcome on a correct kernel with its score in its profile, where it has one."""
+    if outcome.profile is None:
+        return outcome
+    profile = {**json.loads(outcome.profile), "score": score.told()}
+    return outcome.model_copy(update={"profile": canonical_json(profile).decode()})
+
+
 def gate(outcome: Outcome, score: Score, config: ScoreConfig) -> Outcome:
     """Return the outcome on a correct kernel with its score: no longer correct where that contradicts it."""
     if score.holds(config.least_ratio):
-        return outcome
+        return shown(outcome, score)
     text = (
         f"end to end the kernel is {score.ratio:.3g} times as good as the problem's first one, "
         f"give or take {score.noise_ratio:.1%}; {config.least_ratio:g} times is asked for"
@@ -158,7 +166,7 @@ def objective(outcome: Outcome, score: Score) -> Outcome:
         predicted=False,
         samples=len(score.candidate),
     )
-    return outcome.model_copy(update={"benchmark": found})
+    return shown(outcome, score).model_copy(update={"benchmark": found})
 
 
 def failed(error: ScoreError) -> Outcome:

@@ -41,9 +41,7 @@ async def until(condition) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_local_cluster_judges_as_this_machine_does_and_survives_what_goes_wrong(
-    tmp_path, monkeypatch
-):
+async def test_a_local_cluster_judges_as_this_machine_does_and_survives_what_goes_wrong(tmp_path):
     silu = Bench(seeds.load("silu"))
     here = LocalEvaluator(home=tmp_path / "home", slots=1, allow_weak_jail=True)
     (tmp_path / "home").mkdir()
@@ -51,13 +49,6 @@ async def test_a_local_cluster_judges_as_this_machine_does_and_survives_what_goe
     with pytest.raises(NotReadyError):
         one.toolchain()
     try:
-        with monkeypatch.context() as elsewhere:
-            elsewhere.setattr("nki_sim.toolchain", lambda: "another")
-            with pytest.raises(InfrastructureError, match="this machine another") as caught:
-                await one.prepare()
-        assert (caught.value.code, caught.value.retryable) == ("cluster_toolchain", False)
-        assert (one.slots, ray.is_initialized()) == (0, False)
-
         await one.prepare()
         assert one.toolchain() == here.toolchain()
         assert one.slots == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator
 
@@ -203,7 +204,12 @@ async def test_as_the_objective_the_score_is_the_latency(evaluator):
     silu = Bench(seeds.load("silu"))
     request = silu.request(f"# good\n{silu.kernel}", level=Level.SLICES)
     made = evaluator(use="objective")
-    found = (await made.evaluate(request, silu.blobs)).evaluation
+    answer = await made.evaluate(request, silu.blobs)
+    found = answer.evaluation
+    told = json.loads(answer.artefacts[found.profile])["score"]
+    assert (told["ratio"], told["better"]) == (1.25, "lower")
+    assert told["candidate"] == {"p50": 8.0, "p90": 8.0, "p99": 8.0}
+    assert told["baseline"] == {"p50": 10.0, "p90": 10.0, "p99": 10.0}
     assert found.benchmark.latency_ms == 8.0
     assert not found.benchmark.predicted
     assert "scored by" in made.toolchain()
