@@ -15,7 +15,7 @@ from daemon.ctl.fork import parse_place
 from daemon.ctl.lines import SHORT
 from daemon.ctl.runs import known_run, numbered
 from daemon.ctl.seek import event_at
-from daemon.ctl.words import count, ms, standing, times
+from daemon.ctl.words import count, ms, round_of, standing, times
 from daemon.views import as_json
 from daemon.views.run import run_view, status_word
 from state.events import ConfigChanged, RunForked
@@ -136,7 +136,7 @@ def _spelt(key: str, value: Any) -> str:
 
 
 def _stands(state: RunState) -> str:
-    rounds = f"round {state.round} of at most {state.config.search.rounds}"
+    rounds = round_of(state.round, state.config.search.rounds)
     return f"{state.status}, {rounds}, {count(len(state.open), 'effect')} in flight"
 
 

@@ -279,7 +279,14 @@ def _selected(event: BeamSelected, tracker: Tracker) -> str | None:
 
 def _round(event: RoundStarted, tracker: Tracker) -> str:
     assert tracker.state is not None
-    return f"round {event.round} of at most {tracker.state.config.search.rounds}"
+    return round_of(event.round, tracker.state.config.search.rounds)
+
+
+def round_of(number: int, most: int) -> str:
+    """Tell of a round of at most so many; kernels that came in after the last one have one more."""
+    if number > most:
+        return f"round {number}, for kernels that came in after the last of {most}"
+    return f"round {number} of at most {most}"
 
 
 def _discarded(event: KernelDiscarded, tracker: Tracker) -> str | None:

@@ -13,6 +13,7 @@ from daemon.ctl import words
 from daemon.ctl.report import as_json, as_text, closed, gain, write_best
 from daemon.ctl.screen import Plain, Terminal, screen_for, status_lines
 from daemon.ctl.tracker import Tracker, lineage
+from daemon.ctl.words import round_of
 from daemon.views import as_json as as_view
 from daemon.views.run import percent, run_view, status_word
 from state.events import KernelDiscarded
@@ -107,6 +108,14 @@ def test_plain_progress_is_a_line_for_what_matters(finished, history):
     assert any("better: r" in line for line in lines)
     assert lines[-1].startswith(f"run {finished} completed: all rounds done")
     assert len(lines) < len(history) / 2
+
+
+def test_a_round_for_kernels_that_came_in_late_is_not_counted_with_the_others():
+    assert [round_of(number, 2) for number in (1, 2, 3)] == [
+        "round 1 of at most 2",
+        "round 2 of at most 2",
+        "round 3, for kernels that came in after the last of 2",
+    ]
 
 
 def test_on_a_terminal_the_same_lines_stand_above_a_moving_status(finished, history):
