@@ -145,8 +145,11 @@ def _check_operand(kernel: Kernel, place: Product, tensor: Tensor) -> None:
         mine = [access for access in user.accesses if access.tensor.id == tensor.id]
         if any(not _takes_all_rows(access, place.rows) for access in mine):
             raise Refused(f"{user.op} takes partitions of {tensor.name} in part or rearranged")
-        written = any(access.writes for access in mine)
-        if written and (user.op not in COPYING or place.loop in user.path):
+        if not any(access.writes for access in mine):
+            continue
+        if any(access.role != "dst" and access.tensor in place.operands for access in user.accesses):
+            raise Refused(f"{user.op} makes {tensor.name} of an operand, on other partitions than the rest")
+        if user.op not in COPYING or place.loop in user.path:
             raise Refused(
                 f"{user.op} does not write {tensor.name} alike on any partitions, or does so in the loop"
             )

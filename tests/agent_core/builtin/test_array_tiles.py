@@ -86,6 +86,14 @@ def test_the_tensor_engine_is_busy_for_a_part_of_the_time():
             sample(front="nisa.tensor_copy(dst=left[0:32, :], src=left[32:64, :])"),
             "tensor_copy takes partitions of left in part or rearranged",
         ),
+        (
+            sample(front="nisa.tensor_tensor(dst=left, data1=left, data2=right[:, 0:32], op=nl.add)"),
+            "tensor_tensor makes left of an operand",
+        ),
+        (
+            sample(front="nisa.iota(dst=left, pattern=[[1, 32]], offset=0, channel_multiplier=1)"),
+            "iota does not write left alike on any partitions",
+        ),
     ],
 )
 def test_it_is_refused_where_products_are_not_alike_on_any_rows(made: Sample, reason: str):
