@@ -197,3 +197,8 @@ def finish(home: Path, *runs: str, workers=None, at_a_time: int = 1) -> None:
     """Own `home` until all of `runs` have ended."""
     with EventLog.open(home) as event_log:
         asyncio.run(host_until_ended(event_log, *runs, workers=workers, at_a_time=at_a_time))
+
+
+def unfolded(text: str) -> str:
+    """Return what was said, on one line however wide the terminal was."""
+    return " ".join(text.split())

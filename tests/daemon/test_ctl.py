@@ -212,12 +212,12 @@ def test_a_run_that_nobody_advances_is_interrupted(ctl, home, finished):
     fakes.take_commands(home)
     assert [row["state"] for row in ctl("status", "--json").json["runs"]] == ["interrupted", "completed"]
     said = ctl("status", run).out
-    assert "interrupted, as nobody owns this home: carry on with: " in said
+    assert "interrupted, as nobody owns this home: carry on with: " in fakes.unfolded(said)
     assert said.endswith(f"resume --home {home} {run}\n")
     more = fakes.submit(home)
     fakes.take_commands(home)
     said = ctl("status").out
-    assert "start agentd for all 2, or carry on with one: " in said
+    assert "start agentd for all 2, or carry on with one: " in fakes.unfolded(said)
     assert said.endswith(f"resume --home {home} {more}\n")
     with EventLog.open(home):
         assert ctl("status", run, "--json").json["runs"][0]["state"] == "queued"

@@ -187,7 +187,7 @@ def test_status_says_that_a_run_waits_for_a_person(ctl, home):
     fakes.finish(home, other)
     (row,) = ctl("status", run, "--json").json["runs"]
     assert (row["state"], row["reason"]) == ("paused", "needs approval: before_round 1")
-    assert f"{run} needs approval: before_round 1; let it go on with: " in ctl("status").out
+    assert f"{run} needs approval: before_round 1; let it go on with: " in fakes.unfolded(ctl("status").out)
     called = ctl("tail", "--run", run)
     assert "needs approval: before_round 1" in called.out
 

@@ -464,6 +464,6 @@ def test_status_says_that_an_edit_was_refused(ctl, home):
     (home / FILE_NAME).unlink()
     assert (
         "an edit was refused, and changes nothing: config.toml: run.search.beem: no such key"
-        in ctl("status").out
+        in fakes.unfolded(ctl("status").out)
     )
     assert "beem" in ctl("status", "--json").json["daemon"]["config_refused"]

@@ -141,11 +141,13 @@ def test_a_link_in_place_of_a_lease_is_not_followed(here, tmp_path):
 
 def test_what_a_killed_holder_left_running_is_ended_before_its_core_is_used(here):
     left = subprocess.Popen(["sleep", "600"], env={tree.MARK_VARIABLE: "some-key"}, start_new_session=True)
+    while not Path(f"/proc/{left.pid}/environ").read_bytes():  # it is there some time after the program
+        time.sleep(0.01)
     lease = leases.take("core", [0])
     lease.note(tree.mark("some-key", left.pid))
     os.close(lease.fd)
     assert leases.take("core", [0]).index == 0
-    assert left.wait() < 0
+    assert left.wait(timeout=60) < 0
 
 
 def test_a_mark_that_somebody_forged_ends_nothing_of_ours(here):
