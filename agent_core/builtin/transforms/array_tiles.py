@@ -7,7 +7,7 @@ and iterations take turns between them. Loads and copies of the operands are mad
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -184,13 +184,8 @@ def _side_by_side(kernel: Kernel, place: Product, height: int, count: int) -> cs
 
 def _moved(kernel: Kernel, place: Product, item: Statement, start: int) -> cst.BaseStatement:
     """A statement with its operands on the stretch of partitions from `start` on."""
-    return _on_rows(kernel, place.operands, item.node, start)
-
-
-def _on_rows(
-    kernel: Kernel, tensors: Sequence[Tensor], node: cst.BaseStatement, start: int
-) -> cst.BaseStatement:
-    for tensor in tensors:
+    node = item.node
+    for tensor in place.operands:
         rows = shape_texts(kernel, kernel.declarations[tensor.id])[0]
         node = with_rows(node, tensor.name, len(tensor.shape), window(str(start), _sum(start, rows)))
     return node
