@@ -16,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,12 +136,14 @@ class Shell:
 
 
 @pytest.fixture
-def shell(tmp_path_factory) -> Shell:
-    """What `run.sh` looks for before it installs anything: programs, and a note of what was installed.
+def shell() -> Iterator[Shell]:
+    """A shell in a folder whose name is short, so that lines break where they do for the `~` of the page."""
+    with tempfile.TemporaryDirectory(prefix="t") as made:
+        yield _prepared(Path(made))
 
-    The folder's name is short, so that lines break where they do for the `~` that the page shows.
-    """
-    tmp_path = tmp_path_factory.mktemp("t")
+
+def _prepared(tmp_path: Path) -> Shell:
+    """Lay out what `run.sh` looks for before it installs anything: programs, a note of what was installed."""
     folder, programs = tmp_path / "nki-kernel-agent", Path(sys.executable).parent
     bin_ = folder / ".venv" / "bin"
     bin_.mkdir(parents=True)
