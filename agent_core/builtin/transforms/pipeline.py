@@ -76,7 +76,7 @@ def _planned(kernel: Kernel, cut: Cut) -> Block:
     plan = plan_cut(kernel, cut)
     for item in kernel.operations():
         dst = item.access("dst")
-        starts = item.op == "nc_matmul" and "accumulate" not in item.arguments
+        starts = item.op == "nc_matmul" and item.arguments.get("accumulate") is None
         if starts and dst is not None and dst.tensor.id in plan.copied:
             raise Refused(f"products add up in {dst.tensor.name}, which has to be new for each iteration")
     return plan

@@ -39,8 +39,12 @@ def test_tiles_in_psum_become_two():
     assert error(made, source) < 2e-5
 
 
-def test_a_product_that_starts_in_a_new_tile_keeps_it():
-    reason = refusal(product_of_rows(), "pipeline", "i before tensor_scalar to turned")
+@pytest.mark.parametrize("more", ["", ", accumulate=None"])
+def test_a_product_that_starts_in_a_new_tile_keeps_it(more: str):
+    made = product_of_rows()
+    source = made.source.replace("moving=rows)", f"moving=rows{more})")
+    made = Sample(source, made.shapes, made.meaning)
+    reason = refusal(made, "pipeline", "i before tensor_scalar to turned")
     assert reason == "products add up in acc, which has to be new for each iteration"
 
 
