@@ -8,9 +8,10 @@ each iteration of the block.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 
 import libcst as cst
 
@@ -184,13 +185,19 @@ class PlaceWriter:
         """The tiles that these nodes leave to other parts, each with its places."""
         return [self._declaration(item) for item in members if self._is_copied(item)]
 
-    def part(self, members: Sequence[Node], iterations: str, index: str) -> list[cst.BaseStatement]:
+    def part(
+        self,
+        members: Sequence[Node],
+        iterations: str,
+        index: str,
+        syntax_of: Callable[[Statement], cst.BaseStatement] = attrgetter("node"),
+    ) -> list[cst.BaseStatement]:
         """A loop over these iterations, whose place among the tiles is `index`; nothing around nothing."""
 
         def own(node: Node) -> list[cst.BaseStatement] | None:
             if not isinstance(node, Statement):
                 return None
-            return [] if self._is_copied(node) else [self.indexed(node.node, node, index)]
+            return [] if self._is_copied(node) else [self.indexed(syntax_of(node), node, index)]
 
         kept = syntax.rebuild(members, own)
         return [syntax.loop(self._plan.loop.var, iterations, kept)] if kept else []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import libcst as cst
@@ -141,7 +142,10 @@ def _check_operand(kernel: Kernel, place: Product, tensor: Tensor) -> None:
         raise Refused(f"{tensor.name} is not declared in front of the loop over {place.loop.var}")
     if tensor.buffer != "sbuf" or tensor.copies or tensor.id in kernel.escaping:
         raise Refused(f"{tensor.name} is a list of tiles, is not in SBUF, or has a second name")
+    rows = shape_texts(kernel, declared)[0]
     for user in kernel.users(tensor):
+        if kernel.rebinds(rows, declared, user):
+            raise Refused(f"the number of rows of {tensor.name} may be called otherwise at {user.op}")
         mine = [access for access in user.accesses if access.tensor.id == tensor.id]
         if any(not _takes_all_rows(access, place.rows) for access in mine):
             raise Refused(f"{user.op} takes partitions of {tensor.name} in part or rearranged")
@@ -175,7 +179,12 @@ def _side_by_side(kernel: Kernel, place: Product, height: int, count: int) -> cs
             {"tile_position": f"({number * height}, 0)", "tile_size": f"({height}, 128)"},
         )
         products.append(made if not number else syntax.at_front(made, []))
-    rest = writer.part(second, f"{run}({group} * {count}, ({group} + 1) * {count})", f"{loop.var} % {count}")
+    rest = writer.part(
+        second,
+        f"{run}({group} * {count}, ({group} + 1) * {count})",
+        f"{loop.var} % {count}",
+        partial(_moved, kernel, place, start=0),
+    )
     note = cst.EmptyLine(comment=cst.Comment(f"# {count} products at a time, each on rows of its own."))
     products[0] = syntax.at_front(products[0], [*syntax.leading(products[0]), note])
     end = syntax.grouped(loop.stop, first=True)
@@ -186,8 +195,9 @@ def _moved(kernel: Kernel, place: Product, item: Statement, start: int) -> cst.B
     """A statement with its operands on the stretch of partitions from `start` on."""
     node = item.node
     for tensor in place.operands:
-        rows = shape_texts(kernel, kernel.declarations[tensor.id])[0]
-        node = with_rows(node, tensor.name, len(tensor.shape), window(str(start), _sum(start, rows)))
+        if item.touches(tensor):  # the name alone may be that of another tile
+            rows = shape_texts(kernel, kernel.declarations[tensor.id])[0]
+            node = with_rows(node, tensor.name, len(tensor.shape), window(str(start), _sum(start, rows)))
     return node
 
 

@@ -73,9 +73,42 @@ def test_the_tensor_engine_is_busy_for_a_part_of_the_time():
     assert busy_ns(made, source) == pytest.approx(busy_ns(made, made.source) / 2)
 
 
+def test_a_second_product_of_the_iteration_stays_on_the_first_rows():
+    """On all partitions that the operands have now, it would add up every stretch of them."""
+    again = """
+        more = nl.ndarray((m, 64), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(dst=more, stationary=left, moving=right[:, j * 64 : (j + 1) * 64])
+        nisa.tensor_tensor(dst=tile, data1=tile, data2=more, op=nl.add)"""
+    source = sample().source.replace("src=acc)", f"src=acc){again}")
+    made = Sample(source, sample().shapes, lambda x, w: 2.0 * x.T @ w)
+    assert error(made, made.source) < 2e-5
+    rewrite = only(made, "array_tiles", SITE, {"iterations": 2})
+    assert "dst=more, stationary=left[0:k, :], moving=right[0:k, j * 64" in joined(rewrite)
+    assert error(made, rewrite) < 2e-5
+
+
+def test_another_tile_of_an_operand_s_name_keeps_its_rows():
+    first = """left = nl.ndarray((128, n), dtype=w.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=left, src=w)
+    right = nl.ndarray((k, n), dtype=w.dtype, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=right, src=left[64:128, :])
+    left = nl.ndarray((k, m)"""
+    lines = sample().source.splitlines(keepends=True)
+    source = "".join(
+        line for line in lines if not line.lstrip().startswith(("right =", "nisa.dma_copy(dst=right"))
+    )
+    source = source.replace("left = nl.ndarray((k, m)", first)
+    made = Sample(source, ((64, 32), (128, 256)), lambda x, w: x.T @ w[64:])
+    assert error(made, made.source) < 2e-5
+    rewrite = only(made, "array_tiles", "nc_matmul to acc over j", {"iterations": 2})
+    assert rewrite.count("src=left[64:128, :]") == 2
+    assert error(made, rewrite) < 2e-5
+
+
 @pytest.mark.parametrize(
     ("made", "reason"),
     [
+        (sample(front="k = 32"), "the number of rows of left may be called otherwise at nc_matmul"),
         (
             sample(columns=192),
             "the 3 iterations over j do not fall into groups whose products of 64 rows fit",
