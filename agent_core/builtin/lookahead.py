@@ -2,14 +2,14 @@
 
 What paid in other runs is tried first: each of these sequences as far as it applies, whole and in parts.
 From there on it goes in generations. Of the kernels known so far a few are looked further from: the
-fastest, one that came by another technique, one drawn. Their rewrites are ranked by what is expected of
-them, and the first of the ranking are predicted. Then the rewrites that gained are carried out together,
+fastest, one that came another way, one drawn. The rewrites of each are ranked by what is expected of them,
+and the first of the ranking are predicted. Then the rewrites that gained are carried out together,
 one after the other as far as they still apply, and what comes of that is predicted too: so that ten
 independent rewrites take one generation and not ten. A kernel may be slower than the fastest by `SLACK` and
 still be looked further from, because some rewrites only pay together.
 
-What is expected of a rewrite is what the same rewrite has brought elsewhere in this search, else the static
-estimate moved towards what its technique has measured in the run. All work is limited by counts, all
+What is expected of a rewrite lies between what it has brought elsewhere in this search and the static
+estimate, moved towards what its technique has measured in the run. All work is limited by counts, all
 chances are drawn from one seed, and nothing depends on the order in which answers arrive: equal questions
 get equal answers.
 """
@@ -22,13 +22,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from math import exp, log
+from operator import itemgetter
 from random import Random
 from typing import TypeVar
 
 from agent_core.roles import Predict
 from state.model import Predicted, Step
 
-SIBLING = 0.8
+SIBLING = 0.5
 """Discount of each further choice at one site."""
 TEMPERATURE = 0.02
 """Log speed-up by which a rewrite is e times likelier than another to be drawn by exploration."""
@@ -36,7 +37,7 @@ SLACK = 1.2
 """How much slower than the fastest a kernel may be that is looked further from."""
 HOPE = 0.8
 """Expected speed-up over the fastest kernel below which a rewrite is not predicted."""
-GENERATION = 6
+GENERATION = 10
 """Rewrites predicted per kernel that is looked further from."""
 FIRST_SHARE = 0.4
 """Share of all predictions that the first rewrites may have, mostly the parent's: what they bring is known
@@ -45,12 +46,14 @@ DRAWN_SHARE = 0.25
 """Share of a generation's predictions that is drawn, not taken from the top."""
 REPEATED = 0.9
 """Discount of each further rewrite of one technique in a generation."""
-PATIENCE = 2
+PATIENCE = 3
 """Generations without a gain after which a search is over."""
 TOGETHER = 4
 """Kernels predicted per generation that carry out several gains together."""
 GAIN = 1.002
 """Predicted speed-up from which a rewrite counts as a gain."""
+COPIES = 1.3
+"""How much longer a kernel's source gets by a rewrite that copies part of it."""
 TRIED_FIRST_SHARE = 0.25
 """Share of all predictions, and of their instructions, that sequences of other runs may have; one is looked
 at in any case."""
@@ -200,7 +203,7 @@ class Search:
     # --- which kernels to look further from ---------------------------------------------------------
 
     def _chosen(self) -> list[Found]:
-        """The fastest, the fastest by other techniques, and one drawn; none when the work is used up."""
+        """The fastest, the fastest that came another way, and one drawn; none when the work is used up."""
         if self.predicted + self.failed >= self.limits.predictions:
             return []
         limit = self.best.latency_ms * SLACK
@@ -217,7 +220,7 @@ class Search:
         )
         chosen: list[Found] = []
         for one in ready:
-            if len(chosen) < max(1, self.limits.width - 1) and _last(one) not in map(_last, chosen):
+            if len(chosen) < max(1, self.limits.width - 1) and all(_apart(one, other) for other in chosen):
                 chosen.append(one)
         rest = [one for one in ready if one not in chosen]
         drawn = [self.random.choice(rest)] if rest and len(chosen) < self.limits.width else []
@@ -229,13 +232,13 @@ class Search:
     # --- which rewrites to predict ------------------------------------------------------------------
 
     async def _look(self, grown: Sequence[tuple[Found, Expansion]]) -> list[tuple[Found, list[Step]]]:
-        """Predict the most promising rewrites; the gains of each kernel among them, largest first."""
+        """Predict the most promising rewrites; the gains of each kernel among them, as they are joined."""
         wanted = [
             (node, move) for node, made in grown for move in made.moves if move.source not in self._seen
         ]
-        picked = self._picked(wanted, len(grown))
+        picked = self._picked(wanted, [node for node, _ in grown])
         answers = await self._ask([move.source for _, move in picked])
-        gains: dict[str, list[tuple[float, Step]]] = {}
+        gains: dict[str, list[tuple[tuple[bool, float], Step]]] = {}
         for (node, move), answer in zip(picked, answers, strict=True):
             if answer.latency_ms is None:
                 continue
@@ -243,31 +246,44 @@ class Search:
             self._gains[move.place] = log(speedup)
             self._keep(node, [_step(move, speedup)], move.source, answer)
             if speedup > GAIN:
-                gains.setdefault(node.source, []).append((speedup, _step(move, speedup)))
+                # What copies statements comes last: the others would have to be carried out on each copy.
+                rank = len(move.source) > COPIES * len(node.source), -speedup
+                gains.setdefault(node.source, []).append((rank, _step(move, speedup)))
         return [
-            (node, [step for _, step in sorted(gains[node.source], key=lambda one: -one[0])])
+            (node, [step for _, step in sorted(gains[node.source], key=itemgetter(0))])
             for node, _ in grown
             if node.source in gains
         ]
 
-    def _picked(self, wanted: list[tuple[Found, Move]], grown: int) -> list[tuple[Found, Move]]:
-        """The top of the ranking, and some drawn from the rest, as many as the limits leave."""
+    def _picked(self, wanted: list[tuple[Found, Move]], nodes: Sequence[Found]) -> list[tuple[Found, Move]]:
+        """Of each kernel the top of the ranking, and some drawn from the rest, as many as the limits leave.
+
+        A kernel that is slower for now gets as many as the fastest: it is looked further from for what only
+        pays there.
+        """
         ranked = self._ranked(wanted)
-        first = len(self._expanded) == grown
-        share = int(self.limits.predictions * FIRST_SHARE) if first else GENERATION * grown
-        count = min(max(share, 1), self.limits.predictions - self.predicted - self.failed)
+        first = len(self._expanded) == len(nodes)
+        each = int(self.limits.predictions * FIRST_SHARE) // len(nodes) if first else GENERATION
+        picked: list[tuple[Found, Move]] = []
+        for node in nodes:
+            room = self.limits.predictions - self.predicted - self.failed - len(picked)
+            mine = [one for one in ranked if one[1][0] is node]
+            picked += self._drawn(mine, min(max(each, 1), room))
+        return self._within(picked)
+
+    def _drawn(self, ranked: list[tuple[float, tuple[Found, Move]]], count: int) -> list[tuple[Found, Move]]:
         drawn = int(count * DRAWN_SHARE) if len(ranked) > count else 0
         top, rest = ranked[: count - drawn], ranked[count - drawn :]
         while rest and len(top) < count:
             weights = [exp((value - rest[0][0]) / TEMPERATURE) for value, _ in rest]
             top.append(rest.pop(self.random.choices(range(len(rest)), weights)[0]))
-        return self._within([pair for _, pair in top])
+        return [pair for _, pair in top]
 
     def _ranked(self, wanted: list[tuple[Found, Move]]) -> list[tuple[float, tuple[Found, Move]]]:
         """Kernel and rewrite with the value expected of them, in logarithms over the fastest kernel."""
         best_ms = self.best.latency_ms
         sites: Counter[tuple[str, str, str]] = Counter()
-        techniques: Counter[str] = Counter()
+        techniques: Counter[tuple[str, str]] = Counter()
         sources: set[str] = set()
         out = []
         for node, move in sorted(wanted, key=lambda pair: -self._expected(pair[1])):
@@ -277,16 +293,17 @@ class Search:
                 continue
             sources.add(move.source)
             site = (node.source, move.technique, move.site)
-            discount = SIBLING ** sites[site] * REPEATED ** techniques[move.technique]
+            discount = SIBLING ** sites[site] * REPEATED ** techniques[node.source, move.technique]
             sites[site] += 1
-            techniques[move.technique] += 1
+            techniques[node.source, move.technique] += 1
             out.append(
                 (reached - expected + (expected * discount if expected > 0 else expected), (node, move))
             )
         return sorted(out, key=lambda one: (-one[0], one[1][1].place, one[1][1].source))
 
     def _expected(self, move: Move) -> float:
-        return self._gains.get(move.place, move.value)
+        """What the same rewrite has brought elsewhere counts as much as what is thought of it here."""
+        return (self._gains.get(move.place, move.value) + move.value) / 2
 
     def _within(self, picked: list[tuple[Found, Move]]) -> list[tuple[Found, Move]]:
         """As many as there are instructions left for; always one, so that something is looked at."""
@@ -346,8 +363,10 @@ def _spread(prefixes: Sequence[T], count: int) -> list[T]:
     return [prefixes[(number + 1) * len(prefixes) // count - 1] for number in range(count)]
 
 
-def _last(one: Found) -> tuple[str, str] | None:
-    return (one.steps[-1].technique, one.steps[-1].site) if one.steps else None
+def _apart(one: Found, other: Found) -> bool:
+    """Whether each kernel came by a technique that the other did not."""
+    ours, theirs = ({step.technique for step in found.steps} for found in (one, other))
+    return bool(ours - theirs and theirs - ours)
 
 
 def _scaled(steps: Sequence[Step], speedup: float) -> list[Step]:

@@ -14,8 +14,11 @@ from state.model import ErrorInfo, Predicted
 if TYPE_CHECKING:
     from seeds import ProblemSpec
 
-FULL_SIZE = 24
-"""Predictions that must be affordable at the problem's own size; else they are made at a smaller one."""
+FULL_SIZE = 320
+"""Predictions that must be affordable at the problem's own size; else they are made at a smaller one.
+
+More than are made: many predictions of a small kernel find more than few of a large one, whose time is nearer
+the truth."""
 
 Ask = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 """Has a job done by the pool of the rewrite engine; raises RoleError."""

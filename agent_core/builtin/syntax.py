@@ -138,14 +138,12 @@ class _Reindex(OfVariables):
         self._name = name
         self._change = change
 
-    def visit_Subscript(self, node: cst.Subscript) -> bool:  # noqa: N802
-        return not self._is_ours(node.value)
-
     def leave_Subscript(  # noqa: N802
         self, original_node: cst.Subscript, updated_node: cst.Subscript
     ) -> cst.BaseExpression:
         if self._is_ours(original_node.value):
-            return self._change(list(original_node.slice))
+            # The tensor may be in its own subscripts too, as in `name[:, 0 : name.shape[1] // 2]`.
+            return self._change(list(updated_node.slice))
         return updated_node
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:  # noqa: N802

@@ -53,13 +53,13 @@ class SearchConfig(Frozen):
         default=1.15, gt=1, le=10, description="slow-down from which a pair is a negative one"
     )
     lookahead_predictions: int = Field(
-        default=96,
+        default=160,
         ge=0,
         le=10_000,
         description="kernels predicted per slot and round before any is judged; 0: none",
     )
     lookahead_instructions: int = Field(
-        default=300_000,
+        default=1_500_000,
         ge=1,
         le=1_000_000_000,
         description="instructions that these predictions may have in all",
@@ -68,7 +68,7 @@ class SearchConfig(Frozen):
         default=12, ge=1, le=1000, description="rewrites that a sequence found by looking ahead may have"
     )
     lookahead_width: int = Field(
-        default=2, ge=1, le=64, description="kernels looked further from at a time while looking ahead"
+        default=3, ge=1, le=64, description="kernels looked further from at a time while looking ahead"
     )
     reuse: bool = Field(
         default=True,

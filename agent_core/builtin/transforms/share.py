@@ -115,27 +115,25 @@ def _columns(kernel: Kernel, target: Target, item: Statement, engine: str) -> in
 
 def _parts(kernel: Kernel, item: Statement, share: Fraction) -> tuple[cst.BaseStatement, cst.BaseStatement]:
     """The instruction for this share of the columns, and for the others."""
-    windows = {
-        access.role: _windows(kernel, item.texts[access.role], access, share) for access in _wide(item)
-    }
+    windows = {access.role: _windows(kernel, item, access, share) for access in _wide(item)}
     first: dict[str, str | None] = {role: front for role, (front, _) in windows.items()}
     last: dict[str, str | None] = {role: back for role, (_, back) in windows.items()}
     return syntax.with_arguments(item.node, first), syntax.with_arguments(item.node, last)
 
 
-def _windows(kernel: Kernel, text: str, access: Access, share: Fraction) -> tuple[str, str]:
+def _windows(kernel: Kernel, item: Statement, access: Access, share: Fraction) -> tuple[str, str]:
     """The columns of an operand up to its share and from there on, in source that holds for any width."""
-    rank = len(access.tensor.shape)
+    rank, text = len(access.tensor.shape), item.texts[access.role]
     node = syntax.expression(text)
     if isinstance(node, cst.Name):
-        return _cut(text, [":"] * (rank - 1), "0", "", _scaled(_width(kernel, text, access), share))
+        return _cut(text, [":"] * (rank - 1), "0", "", _scaled(_width(kernel, item, text, access), share))
     if not isinstance(node, cst.Subscript) or access.tensor.copies or len(node.slice) > rank:
         raise Refused(f"{text} is not indexed plainly")
     parts = [kernel.module.code_for_node(part.slice) for part in node.slice]
     base = kernel.module.code_for_node(node.value)
     if len(parts) < rank:
         parts += [":"] * (rank - 1 - len(parts))
-        return _cut(base, parts, "0", "", _scaled(_width(kernel, base, access), share))
+        return _cut(base, parts, "0", "", _scaled(_width(kernel, item, base, access), share))
     piece = node.slice[-1].slice
     if not isinstance(piece, cst.Slice) or piece.step is not None:
         raise Refused(f"the columns of {text} are not written as a slice")
@@ -143,17 +141,20 @@ def _windows(kernel: Kernel, text: str, access: Access, share: Fraction) -> tupl
     high = kernel.module.code_for_node(piece.upper) if piece.upper else ""
     if low.startswith("-") or high.startswith("-"):
         raise Refused(f"the columns of {text} are counted from the end")
-    width = substituted("high - low", {"high": high or _width(kernel, base, access), "low": low})
+    width = substituted("high - low", {"high": high or _width(kernel, item, base, access), "low": low})
     middle = substituted("low + offset", {"low": low, "offset": _scaled(width, share)})
     return _cut(base, parts[:-1], low, high, middle)
 
 
-def _width(kernel: Kernel, name: str, access: Access) -> str:
-    """The columns of a tensor: the number in its declaration, else what the tensor itself says."""
+def _width(kernel: Kernel, item: Statement, name: str, access: Access) -> str:
+    """The columns of a tensor: as its declaration has them, if that is a word, else what the tensor says."""
     tensor = access.tensor
     declared = kernel.declarations.get(tensor.id)
-    told = shape_texts(kernel, declared)[-1] if declared is not None and tensor.name == name else ""
-    return told if told.isdecimal() else f"{name}.shape[{len(tensor.shape) - 1}]"
+    if declared is not None and tensor.name == name:
+        told = shape_texts(kernel, declared)[-1]
+        if told.isdecimal() or (told.isidentifier() and not kernel.rebinds(told, declared, item)):
+            return told
+    return f"{name}.shape[{len(tensor.shape) - 1}]"
 
 
 def _scaled(width: str, share: Fraction) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from math import prod
+from dataclasses import replace
+from math import log, prod
 from random import Random
 
 import pytest
 
 from agent_core.builtin.distinct import distinct
-from agent_core.builtin.lookahead import Expansion, Found, Lead, Limits, Move, Search
+from agent_core.builtin.lookahead import Expand, Expansion, Found, Lead, Limits, Move, Search
 from state.model import ErrorInfo, Predicted, Step, digest_of
 
 AMPLE = Limits(predictions=200, instructions=10**9, depth=12, width=3)
@@ -38,7 +39,7 @@ class Toy:
         self.expanded: list[str] = []
 
     def ms(self, source: str) -> float:
-        return 100.0 * prod(self.factors[letter] for letter in source)
+        return 100.0 * prod(self.factors.get(letter, 1.0) for letter in source)
 
     async def expand(self, source: str) -> Expansion:
         self.expanded.append(source)
@@ -85,6 +86,30 @@ async def search(
     return one, await one.run("", 100.0, leads)
 
 
+async def nothing_together(source: str, steps: Sequence[Step]) -> list[tuple[tuple[int, ...], str]]:
+    del source, steps
+    return []
+
+
+def step(letter: str) -> Step:
+    return Step(technique=f"flip_{letter}", site="here", title=letter, speedup=2.0)
+
+
+def with_long_source(expand: Expand, letter: str) -> Expand:
+    """The same rewrites, of which one makes the source longer by more than it says."""
+
+    async def expanded(source: str) -> Expansion:
+        made = await expand(source)
+        return Expansion(
+            tuple(
+                replace(move, source=f"{move.source}{'.' * 9}") if move.technique[-1] == letter else move
+                for move in made.moves
+            )
+        )
+
+    return expanded
+
+
 def lead(letters: str, instructions: int = 10) -> list[Lead]:
     """What a sequence of another run makes of the first kernel, step by step."""
     steps = tuple(
@@ -121,11 +146,53 @@ async def test_what_is_thought_to_be_hopeless_is_not_predicted():
     assert "b" not in toy.asked
 
 
-async def test_what_a_rewrite_brought_once_outweighs_what_was_thought_of_it():
+async def test_what_a_rewrite_brought_elsewhere_counts_as_much_as_what_is_thought_of_it():
     toy = Toy({"a": 0.5, "b": 0.99, "c": 1.5}, guess={"c": 1.0, "a": 0.01, "b": 0.01})
     one, found = await search(toy, Limits(predictions=7, instructions=10**9, depth=12, width=1))
     assert found[0].source == "ab"
-    assert one._expected(toy._move("ab", "c")) < 0
+    assert one._expected(toy._move("ab", "c")) == pytest.approx((1 - log(1.5)) / 2)
+
+
+async def test_a_kernel_that_is_slower_for_now_gets_as_many_predictions():
+    """Here all that follows `a` looks better than what follows `b`, which is what leads far."""
+    fillers = dict.fromkeys("cdefghijklmn", 0.999)
+    factors = {"a": 0.9, "b": 0.95, "z": 0.5, **fillers}
+    toy = Toy(factors, needs={**dict.fromkeys(fillers, "a"), "z": "b"})
+    toy.combine = nothing_together
+    _, found = await search(toy, Limits(predictions=30, instructions=10**9, depth=12, width=2))
+    assert "z" in found[0].source
+
+
+async def test_kernels_looked_further_from_came_by_different_techniques():
+    """Of `a` and what else is fast with it only one is looked further from, beside the fastest without."""
+    toy = Toy({"a": 0.5, "b": 0.98, "c": 0.97, "d": 0.9}, needs={"b": "a", "c": "a"}, guess={"a": 1.0})
+    toy.combine = nothing_together
+    one = Search(toy.expand, toy.combine, toy.predict, Limits(100, 10**9, 12, 3), Random(0))
+    found = [
+        Found(letters, tuple(step(letter) for letter in letters), ms, 10)
+        for letters, ms in (("ac", 48.0), ("ab", 49.0), ("a", 50.0), ("d", 55.0))
+    ]
+    one.found = {each.source: each for each in found}
+    first, second, third = one._chosen()
+    assert (first.source, second.source) == ("ac", "ab")
+    assert third.source in ("a", "d")
+    one.found = {each.source: each for each in (found[0], found[2], found[3])}
+    assert [each.source for each in one._chosen()[:2]] == ["ac", "d"]
+
+
+async def test_what_copies_statements_is_joined_last():
+    """The larger gain is of a rewrite that makes the source longer: it comes behind the other."""
+    toy = Toy({"a": 0.5, "b": 0.9})
+    expand = with_long_source(toy.expand, "a")
+    joined: list[list[str]] = []
+
+    async def combine(source: str, steps: Sequence[Step]) -> list[tuple[tuple[int, ...], str]]:
+        del source
+        joined.append([one.technique for one in steps])
+        return []
+
+    await Search(expand, combine, toy.predict, AMPLE, Random(0)).run("." * 20, 100.0)
+    assert joined[0] == ["flip_b", "flip_a"]
 
 
 async def test_counts_limit_the_work():

@@ -56,6 +56,17 @@ def test_parts_of_a_distributed_loop_are_pipelined():
     assert error(halves, source) < 2e-5
 
 
+def test_a_tile_may_tell_its_own_width_in_its_subscripts():
+    """With a place after its partitions the width is another number of its shape."""
+    made = sample()
+    halved = "bias=mean[:, mean.shape[1] - 1 : mean.shape[1]]"
+    made = Sample(made.source.replace("bias=mean", halved), made.shapes, made.meaning)
+    assert halved in made.source
+    source = only(made, "pipeline", SITE, {})
+    assert "mean[:, i_turn, mean[:, i_turn, :].shape[1] - 1 : mean[:, i_turn, :].shape[1]]" in source
+    assert error(made, source) < 2e-5
+
+
 @pytest.mark.parametrize("trips", [2, 3, 5])
 def test_a_few_iterations_or_an_odd_number_are_left_alone(trips: int):
     reason = refusal(sample(trips=trips), "pipeline", SITE)

@@ -67,7 +67,17 @@ def test_columns_of_whole_tiles_go_by_their_declarations():
     lines += ["nisa.tensor_tensor(dst=d, data1=c, data2=c, op=nl.add)"]
     made = sample("\n        ".join([*lines, "nisa.dma_copy(dst=b, src=d)"]))
     (((_, source),), _) = shared(made)
-    assert re.search(r"dst=d\[:, 0:\d+\], data1=c\[:, 0 : c\.shape\[1\] \* \d+ // \d+\]", source), source
+    assert re.search(r"dst=d\[:, 0:\d+\], data1=c\[:, 0 : n \* \d+ // \d+\]", source), source
+    assert error(made, source) < 1e-6
+
+
+def test_a_width_that_means_something_else_by_now_is_the_tiles_own():
+    lines = ["w = n", "c = nl.ndarray((128, w), dtype=nl.float32, buffer=nl.sbuf)", "w -= n - 2"]
+    lines += ["nisa.dma_copy(dst=c, src=x)", "nisa.tensor_tensor(dst=b, data1=c, data2=c, op=nl.add)"]
+    lines += ["nisa.tensor_scalar(dst=b[:, 0:w], data=c[:, 0:w], op0=nl.multiply, operand0=2.0)"]
+    made = sample("\n        ".join(lines))
+    (((_, source),), _) = shared(made)
+    assert re.search(r"data1=c\[:, 0 : c\.shape\[1\] \* \d+ // \d+\]", source), source
     assert error(made, source) < 1e-6
 
 
