@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agent_core.builtin.lookahead import GAIN, SLACK, Found, order
+from agent_core.builtin.lookahead import GAIN, SLACK
+from agent_core.builtin.reached import Found, order
 
 
 def distinct(found: Sequence[Found], count: int, parent_ms: float, known: frozenset[str]) -> list[Found]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from agent_core.builtin import drawing
 from agent_core.builtin.distinct import distinct
-from agent_core.builtin.lookahead import Expansion, Found, Lead, Limits, Move, Search
+from agent_core.builtin.lookahead import Limits, Search
+from agent_core.builtin.reached import Expansion, Found, Lead, Move
 from agent_core.builtin.scale import Ask, Scale, scaled, shapes
 from agent_core.effects import LearningContext, LookAheadRequest, Variant, Variants
 from agent_core.roles import LookAheadAnswer, Predict, ReadBlob, RoleError

@@ -6,7 +6,8 @@ fastest, one that came another way, one drawn. The rewrites of each are ranked b
 and the first of the ranking are predicted. Then the rewrites that gained are carried out together,
 one after the other as far as they still apply, and what comes of that is predicted too: so that ten
 independent rewrites take one generation and not ten. A kernel may be slower than the fastest by `SLACK` and
-still be looked further from, because some rewrites only pay together.
+still be looked further from, because some rewrites only pay together. Where some generations bring no gain,
+the search goes on among the kernels without the step that leads no further.
 
 What is expected of a rewrite lies between what it has brought elsewhere in this search and the static
 estimate, moved towards what its technique has measured in the run. All work is limited by counts, all
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from math import exp, log
@@ -26,6 +27,7 @@ from operator import itemgetter
 from random import Random
 from typing import TypeVar
 
+from agent_core.builtin.reached import Expansion, Found, Lead, Move, Place, order, place_of
 from agent_core.roles import Predict
 from state.model import Predicted, Step
 
@@ -37,7 +39,7 @@ SLACK = 1.2
 """How much slower than the fastest a kernel may be that is looked further from."""
 HOPE = 0.8
 """Expected speed-up over the fastest kernel below which a rewrite is not predicted."""
-GENERATION = 10
+GENERATION = 8
 """Rewrites predicted per kernel that is looked further from."""
 FIRST_SHARE = 0.4
 """Share of all predictions that the first rewrites may have, mostly the parent's: what they bring is known
@@ -47,7 +49,7 @@ DRAWN_SHARE = 0.25
 REPEATED = 0.9
 """Discount of each further rewrite of one technique in a generation."""
 PATIENCE = 3
-"""Generations without a gain after which a search is over."""
+"""Generations without a gain after which a step is turned back from."""
 TOGETHER = 4
 """Kernels predicted per generation that carry out several gains together."""
 GAIN = 1.002
@@ -57,64 +59,6 @@ COPIES = 1.3
 TRIED_FIRST_SHARE = 0.25
 """Share of all predictions, and of their instructions, that sequences of other runs may have; one is looked
 at in any case."""
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """A rewrite of one kernel, carried out: its place, the new source, and what is thought of it before.
-
-    `value` is the expected logarithm of its speed-up, `instructions` how many its program has, as far as the
-    reader can count them.
-    """
-
-    technique: str
-    site: str
-    choice: Mapping[str, int | str]
-    title: str
-    source: str
-    value: float
-    instructions: int
-
-    @property
-    def place(self) -> tuple[str, str, str]:
-        return self.technique, self.site, repr(sorted(self.choice.items()))
-
-
-@dataclass(frozen=True, slots=True)
-class Expansion:
-    """All that one rewrite makes of a kernel, and why there is not more."""
-
-    moves: tuple[Move, ...]
-    reasons: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Lead:
-    """What steps of another run's sequence make of the kernel, carried out and not predicted."""
-
-    steps: tuple[Step, ...]
-    source: str
-    instructions: int
-
-
-@dataclass(frozen=True, eq=False)
-class Found:
-    """A kernel that was reached, by which steps, and how long it is predicted to take.
-
-    The first `given` steps are of another run's sequence; the limit of depth is for those that were searched.
-    """
-
-    source: str
-    steps: tuple[Step, ...]
-    latency_ms: float
-    instructions: int
-    code: str | None = None
-    given: int = 0
-
-    @property
-    def depth(self) -> int:
-        return len(self.steps) - self.given
-
 
 T = TypeVar("T")
 
@@ -151,11 +95,29 @@ class Search:
     instructions: int = 0
     _seen: set[str] = field(default_factory=set)
     _expanded: set[str] = field(default_factory=set)
-    _gains: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    _gains: dict[Place, float] = field(default_factory=dict)
+    _copying: set[Place] = field(default_factory=set)
+    _turned: set[Place] = field(default_factory=set)
 
     @property
     def best(self) -> Found:
         return min(self.found.values(), key=order)
+
+    @property
+    def _leader(self) -> Found:
+        """The fastest kernel that has none of the steps turned back from; the first kernel has no steps."""
+        return min((one for one in self.found.values() if self._open(one)), key=order)
+
+    def _open(self, one: Found) -> bool:
+        return self._turned.isdisjoint(map(place_of, one.steps))
+
+    def _turn_back(self) -> bool:
+        """Go on without the step that leads no further: the leader's first that copies, else its last."""
+        places = [place_of(step) for step in self._leader.steps]
+        if not places:
+            return False
+        self._turned.add(next((place for place in places if place in self._copying), places[-1]))
+        return True
 
     async def run(self, source: str, latency_ms: float, leads: Sequence[Sequence[Lead]] = ()) -> list[Found]:
         """Search from a kernel with this latency; all kernels reached, the fastest first, without it.
@@ -167,14 +129,20 @@ class Search:
         self._seen.add(source)
         await self._try_first(root, leads)
         idle = 0
-        while idle < PATIENCE and (nodes := self._chosen()):
-            before_ms = self.best.latency_ms
+        while self.predicted + self.failed < self.limits.predictions:
+            nodes = self._chosen()
+            if not nodes or idle == PATIENCE:
+                if not self._turn_back():
+                    break
+                idle = 0
+                continue
+            before_ms = self._leader.latency_ms
             expansions = await asyncio.gather(*(self.expand(node.source) for node in nodes))
             self._expanded |= {node.source for node in nodes}
             self.reasons = self.reasons or expansions[0].reasons
             gained = await self._look(list(zip(nodes, expansions, strict=True)))
             await self._join(gained)
-            idle = 0 if before_ms > GAIN * self.best.latency_ms else idle + 1
+            idle = 0 if before_ms > GAIN * self._leader.latency_ms else idle + 1
         del self.found[source]
         return sorted(self.found.values(), key=order)
 
@@ -203,15 +171,14 @@ class Search:
     # --- which kernels to look further from ---------------------------------------------------------
 
     def _chosen(self) -> list[Found]:
-        """The fastest, the fastest that came another way, and one drawn; none when the work is used up."""
-        if self.predicted + self.failed >= self.limits.predictions:
-            return []
-        limit = self.best.latency_ms * SLACK
+        """The fastest, the fastest that came another way, and one drawn, of those that may be looked at."""
+        limit = self._leader.latency_ms * SLACK
         ready = sorted(
             (
                 one
                 for one in self.found.values()
-                if one.source not in self._expanded
+                if self._open(one)
+                and one.source not in self._expanded
                 and one.depth < self.limits.depth
                 and one.latency_ms <= limit
                 and self._affords(one.instructions)
@@ -244,10 +211,12 @@ class Search:
                 continue
             speedup = node.latency_ms / answer.latency_ms
             self._gains[move.place] = log(speedup)
+            if len(move.source) > COPIES * len(node.source):
+                self._copying.add(move.place)
             self._keep(node, [_step(move, speedup)], move.source, answer)
             if speedup > GAIN:
                 # What copies statements comes last: the others would have to be carried out on each copy.
-                rank = len(move.source) > COPIES * len(node.source), -speedup
+                rank = move.place in self._copying, -speedup
                 gains.setdefault(node.source, []).append((rank, _step(move, speedup)))
         return [
             (node, [step for _, step in sorted(gains[node.source], key=itemgetter(0))])
@@ -281,8 +250,8 @@ class Search:
 
     def _ranked(self, wanted: list[tuple[Found, Move]]) -> list[tuple[float, tuple[Found, Move]]]:
         """Kernel and rewrite with the value expected of them, in logarithms over the fastest kernel."""
-        best_ms = self.best.latency_ms
-        sites: Counter[tuple[str, str, str]] = Counter()
+        best_ms = self._leader.latency_ms
+        sites: Counter[Place] = Counter()
         techniques: Counter[tuple[str, str]] = Counter()
         sources: set[str] = set()
         out = []
@@ -388,8 +357,3 @@ def _step(move: Move, speedup: float) -> Step:
         choice=dict(move.choice),
         speedup=round(speedup, 9),
     )
-
-
-def order(one: Found) -> tuple[float, int, str]:
-    """The fastest first, of equal ones the one with fewer steps."""
-    return one.latency_ms, len(one.steps), one.source

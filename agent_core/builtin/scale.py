@@ -14,7 +14,7 @@ from state.model import ErrorInfo, Predicted
 if TYPE_CHECKING:
     from seeds import ProblemSpec
 
-FULL_SIZE = 320
+FULL_SIZE = 400
 """Predictions that must be affordable at the problem's own size; else they are made at a smaller one.
 
 More than are made: many predictions of a small kernel find more than few of a large one, whose time is nearer
