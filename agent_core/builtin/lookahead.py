@@ -2,10 +2,10 @@
 
 What paid in other runs is tried first: each of these sequences as far as it applies, whole and in parts.
 From there on it goes in generations. Of the kernels known so far a few are looked further from: the
-fastest, one that came another way, one drawn. The rewrites of each are ranked by what is expected of them,
-and the first of the ranking are predicted. Then the rewrites that gained are carried out together,
-one after the other as far as they still apply, and what comes of that is predicted too: so that ten
-independent rewrites take one generation and not ten. A kernel may be slower than the fastest by `SLACK` and
+fastest, the fastest that another technique brought most of its gain, one drawn. The rewrites of each are
+ranked by what is expected of them, and the first of the ranking are predicted. Then the rewrites that gained
+are carried out together, one after the other as far as they still apply, and what comes of that is predicted
+too: so that ten independent rewrites take one generation and not ten. A kernel may be slower than the fastest by `SLACK` and
 still be looked further from, because some rewrites only pay together. Where some generations bring no gain,
 the search goes on among the kernels without the step that leads no further.
 
@@ -35,7 +35,7 @@ SIBLING = 0.5
 """Discount of each further choice at one site."""
 TEMPERATURE = 0.02
 """Log speed-up by which a rewrite is e times likelier than another to be drawn by exploration."""
-SLACK = 1.2
+SLACK = 1.4
 """How much slower than the fastest a kernel may be that is looked further from."""
 HOPE = 0.8
 """Expected speed-up over the fastest kernel below which a rewrite is not predicted."""
@@ -50,6 +50,8 @@ REPEATED = 0.9
 """Discount of each further rewrite of one technique in a generation."""
 PATIENCE = 3
 """Generations without a gain after which a step is turned back from."""
+TURNS = 2
+"""Steps that a search turns back from before it is over."""
 TOGETHER = 4
 """Kernels predicted per generation that carry out several gains together."""
 GAIN = 1.002
@@ -114,7 +116,7 @@ class Search:
     def _turn_back(self) -> bool:
         """Go on without the step that leads no further: the leader's first that copies, else its last."""
         places = [place_of(step) for step in self._leader.steps]
-        if not places:
+        if not places or len(self._turned) == TURNS:
             return False
         self._turned.add(next((place for place in places if place in self._copying), places[-1]))
         return True
@@ -333,9 +335,12 @@ def _spread(prefixes: Sequence[T], count: int) -> list[T]:
 
 
 def _apart(one: Found, other: Found) -> bool:
-    """Whether each kernel came by a technique that the other did not."""
-    ours, theirs = ({step.technique for step in found.steps} for found in (one, other))
-    return bool(ours - theirs and theirs - ours)
+    """Whether another technique brought each kernel most of its gain."""
+    return _main(one) != _main(other)
+
+
+def _main(found: Found) -> str | None:
+    return max(found.steps, key=lambda step: step.speedup).technique if found.steps else None
 
 
 def _scaled(steps: Sequence[Step], speedup: float) -> list[Step]:

@@ -53,7 +53,7 @@ class SearchConfig(Frozen):
         default=1.15, gt=1, le=10, description="slow-down from which a pair is a negative one"
     )
     lookahead_predictions: int = Field(
-        default=240,
+        default=320,
         ge=0,
         le=10_000,
         description="kernels predicted per slot and round before any is judged; 0: none",

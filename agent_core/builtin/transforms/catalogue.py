@@ -25,6 +25,7 @@ from agent_core.builtin.transforms.split_reduction import SplitReduction
 from agent_core.builtin.transforms.stack import Stack
 from agent_core.builtin.transforms.tensor_sum import TensorSum
 from agent_core.builtin.transforms.tile_size import TileSize
+from agent_core.builtin.transforms.turned_sum import TurnedSum
 from agent_core.builtin.transforms.widen import Widen
 
 TRANSFORMS: dict[str, Transform[Any]] = {
@@ -51,5 +52,6 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         Rephrase(),
         Place(),
         TensorSum(),
+        TurnedSum(),
     )
 }

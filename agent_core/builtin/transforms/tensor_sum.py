@@ -7,31 +7,19 @@ multiplies to what is in PSUM; multiplied by the identity, that is the tile itse
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import libcst as cst
 
 from agent_core.builtin import syntax
 from agent_core.builtin.arithmetic import substituted
-from agent_core.builtin.elementwise import is_plain
-from agent_core.builtin.model import Kernel, Loop, Node, Statement, inside
+from agent_core.builtin.model import Kernel, Statement
 from agent_core.builtin.staging import shape_texts
+from agent_core.builtin.summing import Products, Sum, adders, in_psum, sum_of
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
 from agent_core.builtin.transforms.place import check_place
-from agent_core.builtin.values import Affine, Symbol, Tensor
+from agent_core.builtin.values import Tensor
 from nki_sim.targets import Target
-
-
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """`adder` adds `part` to `total` in `loop`, after `clear` has filled it with zeros."""
-
-    adder: Statement
-    clear: Statement
-    total: Tensor
-    part: Tensor
-    loop: Loop
 
 
 class TensorSum(Transform[Statement]):
@@ -46,61 +34,24 @@ class TensorSum(Transform[Statement]):
 
     def places(self, kernel: Kernel, target: Target) -> Mapping[str, Statement]:
         del target
-        found: dict[str, Statement] = {}
-        for item in kernel.operations():
-            dst = item.access("dst")
-            mine = [a for a in item.accesses if dst is not None and a.tensor.id == dst.tensor.id]
-            if dst is not None and item.op == "tensor_tensor" and len(mine) == len("ab"):
-                found.setdefault(kernel.label(dst.tensor), item)
-        return found
+        return adders(kernel)
 
     def choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
-        _chunk(target, _plan(kernel, place).total)
+        plan = sum_of(kernel, place)
+        _chunk(target, plan.total)
+        if plan.part.buffer == "psum":
+            check_place(kernel, plan.part, "sbuf")
         return ({},)
 
     def apply(self, kernel: Kernel, target: Target, place: Statement, choice: Choice) -> str:
         del choice
-        plan = _plan(kernel, place)
-        return _emit(kernel, target, plan, _chunk(target, plan.total))
+        plan = sum_of(kernel, place)
+        chunk = _chunk(target, plan.total)
 
+        def made(eye: str, bank: str) -> list[cst.BaseStatement]:
+            return [_product(kernel, plan, eye, bank, chunk)]
 
-def _plan(kernel: Kernel, adder: Statement) -> Sum:
-    dst, first, second = (adder.access(role) for role in ("dst", "data1", "data2"))
-    assert dst is not None
-    assert first is not None
-    assert second is not None
-    total, op = dst.tensor, adder.arguments.get("op")
-    mine, other = (first, second) if first.tensor.id == total.id else (second, first)
-    declared = kernel.declarations.get(total.id)
-    if not isinstance(op, Symbol) or op.leaf != "add" or not is_plain(adder) or mine.view != dst.view:
-        raise Refused(f"{adder.op} does not add a tile to {total.name}")
-    if declared is None or total.id in kernel.escaping or total.copies or adder.guards:
-        raise Refused(f"{total.name} has a second name, or is added to under a condition")
-    if other.tensor.buffer == "psum":
-        check_place(kernel, other.tensor, "sbuf")
-    for tensor, view in ((total, dst.view), (other.tensor, other.view)):
-        if not tensor.on_chip or tensor.dtype != "float32" or len(tensor.shape) != len("pf"):
-            raise Refused(f"{tensor.name} is no matrix of float32 on chip")
-        if not (view.whole and view.plain) or tensor.copies:
-            raise Refused(f"{tensor.name} is added in part")
-    if set(adder.path) <= set(declared.path) or adder.path[: len(declared.path)] != declared.path:
-        raise Refused(f"no loop adds to {total.name}")
-    loop = adder.path[len(declared.path)]
-    return Sum(adder, _clear(kernel, adder, total, loop), total, other.tensor, loop)
-
-
-def _clear(kernel: Kernel, adder: Statement, total: Tensor, loop: Loop) -> Statement:
-    """What fills the tile with zeros; nothing else may touch it before the loop ends."""
-    declared = kernel.declarations[total.id]
-    clear, *others = kernel.users(total)
-    value = clear.arguments.get("value")
-    zero = clear.op == "memset" and value in (0.0, Affine(0)) and clear.accesses[0].view.whole
-    if not zero or (clear.path, clear.guards) != (declared.path, declared.guards):
-        raise Refused(f"{total.name} does not begin as zeros")
-    early = [item for item in others if item is not adder and inside(loop, item)]
-    if early or any(item.order < adder.order for item in others):
-        raise Refused(f"{total.name} is used before it is complete")
-    return clear
+        return in_psum(kernel, target, plan, Products(plan.part, made))
 
 
 def _chunk(target: Target, total: Tensor) -> int:
@@ -113,52 +64,6 @@ def _chunk(target: Target, total: Tensor) -> int:
     if total.shape[0] > target.matmul_stationary_max:
         raise Refused(f"{total.name} has more rows than a product")
     return min(columns, most)
-
-
-def _emit(kernel: Kernel, target: Target, plan: Sum, chunk: int) -> str:
-    nl, nisa = kernel.nl, kernel.nisa
-    rows, columns = shape_texts(kernel, kernel.declarations[plan.total.id])
-    ones, eye, bank = (kernel.fresh(name) for name in ("ones", "identity", f"{plan.total.name}_sum"))
-    shape = f"{nl}.ndarray(({rows}, {rows}), dtype={nl}.float32, buffer={nl}.sbuf)"
-    diagonal = [
-        f"dst={eye}", f"pattern=[[-1, {rows}]]", "channel_multiplier=1", f"on_true_tile={ones}",
-        "on_false_value=0.0", f"cmp_op={nl}.equal",
-    ]  # fmt: skip
-    top = [
-        f"{ones} = {shape}",
-        f"{nisa}.memset(dst={ones}, value=1.0)",
-        f"{eye} = {shape}",
-        f"{nisa}.affine_select({', '.join(diagonal)})",
-    ]
-    started = f"{bank} = {nl}.ndarray(({rows}, {columns}), dtype={nl}.float32, buffer={nl}.psum)"
-    engine = f", engine={nisa}.engine.scalar" if target.scalar_tensor_copy else ""
-    done = f"{nisa}.tensor_copy(dst={plan.total.name}, src={bank}{engine})"
-    outermost = next(node for node in kernel.body if node is plan.clear or _holds(node, plan.clear))
-
-    part = kernel.declarations[plan.part.id] if plan.part.buffer == "psum" else None
-
-    def emit(node: Node) -> list[cst.BaseStatement] | None:
-        front = [syntax.statement(line) for line in top] if node is outermost else []
-        if node is plan.clear:
-            return [*front, syntax.statement(started)]
-        if node is part:
-            # A product takes its operands from SBUF.
-            return [syntax.with_arguments(part.node, {"buffer": f"{nl}.sbuf"})]
-        if node is plan.adder:
-            return [_product(kernel, plan, eye, bank, chunk)]
-        if node is plan.loop:
-            body = syntax.rebuild(plan.loop.body, emit)
-            return [*front, syntax.with_body(plan.loop.node, body), syntax.statement(done)]
-        if front and not isinstance(node, Statement):
-            body = syntax.rebuild(node.body, emit)
-            return [*front, syntax.with_body(node.node, body)]
-        return None
-
-    return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
-
-
-def _holds(node: Node, item: Statement) -> bool:
-    return isinstance(node, Loop) and inside(node, item)
 
 
 def _product(kernel: Kernel, plan: Sum, eye: str, bank: str, chunk: int) -> cst.BaseStatement:

@@ -1,4 +1,7 @@
-"""Sums on the tensor engine: additions become products with the identity, and zeros a first product."""
+"""Sums on the tensor engine: additions become products with the identity, and zeros a first product.
+
+Products with a row that are added up can be made on the way, of the tile turned around.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +44,10 @@ def sample(add: str = ADD, columns: int = 1024, start: str = "0.0", dtype: str =
     return Sample(source, ((384, 2 * columns),), lambda x: x.reshape(3, 128, -1).sum(axis=0))
 
 
-def rewritten(made: Sample) -> tuple[list[str], list[str]]:
+def rewritten(made: Sample, technique: str = "tensor_sum") -> tuple[list[str], list[str]]:
     """Sources, and reasons against."""
     kernel = read(made.source, made.arguments, TARGET)
-    children, refusals = explore(kernel, made.arguments, TARGET, transforms=[TRANSFORMS["tensor_sum"]])
+    children, refusals = explore(kernel, made.arguments, TARGET, transforms=[TRANSFORMS[technique]])
     return [child.source for child in children], refusals
 
 
@@ -110,3 +113,90 @@ def test_what_happens_to_the_sum_after_the_loop_stays():
     )
     ((source,), _) = rewritten(made)
     assert error(made, source) < 1e-6
+
+
+ROWS = """
+@nki.jit
+def kernel(x, w):
+    m, n = x.shape
+    out = nl.ndarray((128, n), dtype=x.dtype, buffer=nl.shared_hbm)
+    total = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=total, value=0.0)
+    for i in nl.sequential_range(m // 128):
+        data = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.{memory})
+        {load}
+        row = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
+        {fill}
+        # What is added.
+        part = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_tensor(dst=part, {operands}, op=nl.{op})
+        {between}
+        nisa.tensor_tensor(dst=total, data1=total, data2=part, op=nl.add)
+        {after}
+    nisa.dma_copy(dst=out, src=total)
+    return out
+"""
+OPERANDS = "data1=data, data2=row"
+LOAD = "nisa.dma_copy(dst=data, src=x[i * 128 : (i + 1) * 128, :])"
+THROUGH = (
+    "loaded = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)\n        "
+    + LOAD.replace("data", "loaded")
+    + "\n        nisa.tensor_copy(dst=data, src=loaded)"
+)
+FILL = "nisa.dma_copy(dst=row, src=w[i : i + 1, :].broadcast(0, 128))"
+
+
+def with_rows(columns: int = 512, **words: str) -> Sample:
+    texts = {
+        "memory": "sbuf", "load": LOAD, "fill": FILL, "operands": OPERANDS, "op": "multiply",
+        "between": "pass", "after": "pass",
+    }  # fmt: skip
+    return Sample(
+        HEADER + ROWS.format_map(texts | words),
+        ((384, columns), (384, columns)),
+        lambda x, w: (x.reshape(3, 128, -1) * w[:3, None, :]).sum(axis=0),
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [{}, {"operands": "data1=row, data2=data"}, {"memory": "psum", "load": THROUGH}, {"between": "assert m"}],
+)
+def test_products_with_a_row_are_made_of_the_tile_turned_around(words: dict[str, str]):
+    made = with_rows(**words)
+    ((turned,), _) = rewritten(made, "turned_sum")
+    assert error(made, turned) < 1e-6
+    assert "nisa.tensor_tensor" not in turned
+    assert "# What is added.\n        # Turned, row is one factor for each partition.\n" in turned
+    assert "data=row[0:1, i_part * 128 : (i_part + 1) * 128]" in turned
+    assert "data = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)" in turned
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (with_rows(op="subtract"), "part is no product with a row that was loaded into all partitions"),
+        (
+            with_rows(fill="nisa.dma_copy(dst=row, src=w[0:128, :])"),
+            "part is no product with a row that was loaded into all partitions",
+        ),
+        (
+            with_rows(fill=f"{FILL}\n        nisa.activation(dst=row, op=nl.exp, data=row)"),
+            "part is no product with a row that was loaded into all partitions",
+        ),
+        (with_rows(between="nisa.tensor_copy(dst=data, src=part)"), "part is used otherwise, too"),
+        (with_rows(after="nisa.tensor_copy(dst=data, src=part)"), "part is used otherwise, too"),
+        (
+            with_rows(between="nisa.activation(dst=part, op=nl.exp, data=part)"),
+            "part is not made by one instruction beside the one that adds it",
+        ),
+        (
+            with_rows(between="nisa.activation(dst=data, op=nl.exp, data=data)"),
+            "data changes before part is added",
+        ),
+        (with_rows(columns=448), "part is not made of blocks of 128 by 128"),
+        (with_rows(columns=2048), "part and its sum do not fit in PSUM together"),
+    ],
+)
+def test_what_is_no_sum_of_products_with_a_row_stays(made: Sample, reason: str):
+    assert rewritten(made, "turned_sum") == ([], [f"turned_sum total: {reason}"])

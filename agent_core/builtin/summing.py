@@ -1,0 +1,148 @@
+"""Sums that a loop collects in a tile, and the same sums collected in PSUM by products with the identity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import libcst as cst
+
+from agent_core.builtin import syntax
+from agent_core.builtin.elementwise import is_plain
+from agent_core.builtin.model import Kernel, Loop, Node, Statement, inside
+from agent_core.builtin.staging import shape_texts
+from agent_core.builtin.transforms.base import Refused
+from agent_core.builtin.transforms.place import check_place
+from agent_core.builtin.values import Affine, Symbol, Tensor
+from nki_sim.targets import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """`adder` adds `part` to `total` in `loop`, after `clear` has filled it with zeros."""
+
+    adder: Statement
+    clear: Statement
+    total: Tensor
+    part: Tensor
+    loop: Loop
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """What adds to the sum instead: of `operand`, in place of the adder and of what is `gone`.
+
+    `made` gets the names of the identity and of the tile in PSUM.
+    """
+
+    operand: Tensor
+    made: Callable[[str, str], list[cst.BaseStatement]]
+    gone: tuple[Statement, ...] = ()
+
+
+def adders(kernel: Kernel) -> Mapping[str, Statement]:
+    """What adds to a tile, or does something like it, by the tile's name."""
+    found: dict[str, Statement] = {}
+    for item in kernel.operations():
+        dst = item.access("dst")
+        mine = [a for a in item.accesses if dst is not None and a.tensor.id == dst.tensor.id]
+        if dst is not None and item.op == "tensor_tensor" and len(mine) == len("ab"):
+            found.setdefault(kernel.label(dst.tensor), item)
+    return found
+
+
+def sum_of(kernel: Kernel, adder: Statement) -> Sum:
+    """The sum that an instruction adds to.
+
+    Raises:
+        Refused: it adds nothing, or to what is no sum over a loop.
+    """
+    dst, first, second = (adder.access(role) for role in ("dst", "data1", "data2"))
+    assert dst is not None
+    assert first is not None
+    assert second is not None
+    total, op = dst.tensor, adder.arguments.get("op")
+    mine, other = (first, second) if first.tensor.id == total.id else (second, first)
+    declared = kernel.declarations.get(total.id)
+    if not isinstance(op, Symbol) or op.leaf != "add" or not is_plain(adder) or mine.view != dst.view:
+        raise Refused(f"{adder.op} does not add a tile to {total.name}")
+    if declared is None or total.id in kernel.escaping or total.copies or adder.guards:
+        raise Refused(f"{total.name} has a second name, or is added to under a condition")
+    for tensor, view in ((total, dst.view), (other.tensor, other.view)):
+        if not tensor.on_chip or tensor.dtype != "float32" or len(tensor.shape) != len("pf"):
+            raise Refused(f"{tensor.name} is no matrix of float32 on chip")
+        if not (view.whole and view.plain) or tensor.copies:
+            raise Refused(f"{tensor.name} is added in part")
+    if set(adder.path) <= set(declared.path) or adder.path[: len(declared.path)] != declared.path:
+        raise Refused(f"no loop adds to {total.name}")
+    loop = adder.path[len(declared.path)]
+    return Sum(adder, _clear(kernel, adder, total, loop), total, other.tensor, loop)
+
+
+def _clear(kernel: Kernel, adder: Statement, total: Tensor, loop: Loop) -> Statement:
+    """What fills the tile with zeros; nothing else may touch it before the loop ends."""
+    declared = kernel.declarations[total.id]
+    clear, *others = kernel.users(total)
+    value = clear.arguments.get("value")
+    zero = clear.op == "memset" and value in (0.0, Affine(0)) and clear.accesses[0].view.whole
+    if not zero or (clear.path, clear.guards) != (declared.path, declared.guards):
+        raise Refused(f"{total.name} does not begin as zeros")
+    early = [item for item in others if item is not adder and inside(loop, item)]
+    if early or any(item.order < adder.order for item in others):
+        raise Refused(f"{total.name} is used before it is complete")
+    return clear
+
+
+def in_psum(kernel: Kernel, target: Target, plan: Sum, products: Products) -> str:
+    """The source with the sum collected in PSUM.
+
+    Raises:
+        Refused: the products' operand is in PSUM, and cannot be in SBUF, where products take it from.
+    """
+    operand = products.operand
+    if operand.buffer == "psum":
+        check_place(kernel, operand, "sbuf")
+    nl, nisa = kernel.nl, kernel.nisa
+    rows, columns = shape_texts(kernel, kernel.declarations[plan.total.id])
+    ones, eye, bank = (kernel.fresh(name) for name in ("ones", "identity", f"{plan.total.name}_sum"))
+    shape = f"{nl}.ndarray(({rows}, {rows}), dtype={nl}.float32, buffer={nl}.sbuf)"
+    diagonal = [
+        f"dst={eye}", f"pattern=[[-1, {rows}]]", "channel_multiplier=1", f"on_true_tile={ones}",
+        "on_false_value=0.0", f"cmp_op={nl}.equal",
+    ]  # fmt: skip
+    top = [
+        f"{ones} = {shape}",
+        f"{nisa}.memset(dst={ones}, value=1.0)",
+        f"{eye} = {shape}",
+        f"{nisa}.affine_select({', '.join(diagonal)})",
+    ]
+    started = f"{bank} = {nl}.ndarray(({rows}, {columns}), dtype={nl}.float32, buffer={nl}.psum)"
+    engine = f", engine={nisa}.engine.scalar" if target.scalar_tensor_copy else ""
+    done = f"{nisa}.tensor_copy(dst={plan.total.name}, src={bank}{engine})"
+    outermost = next(node for node in kernel.body if node is plan.clear or _holds(node, plan.clear))
+
+    moved = kernel.declarations[operand.id] if operand.buffer == "psum" else None
+
+    def emit(node: Node) -> list[cst.BaseStatement] | None:
+        front = [syntax.statement(line) for line in top] if node is outermost else []
+        if node is plan.clear:
+            return [*front, syntax.statement(started)]
+        if node in products.gone:
+            return []
+        if node is moved:
+            return [syntax.with_arguments(moved.node, {"buffer": f"{nl}.sbuf"})]
+        if node is plan.adder:
+            return products.made(eye, bank)
+        if node is plan.loop:
+            body = syntax.rebuild(plan.loop.body, emit)
+            return [*front, syntax.with_body(plan.loop.node, body), syntax.statement(done)]
+        if front and not isinstance(node, Statement):
+            body = syntax.rebuild(node.body, emit)
+            return [*front, syntax.with_body(node.node, body)]
+        return None
+
+    return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+
+
+def _holds(node: Node, item: Statement) -> bool:
+    return isinstance(node, Loop) and inside(node, item)
