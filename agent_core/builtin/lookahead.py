@@ -5,9 +5,9 @@ From there on it goes in generations. Of the kernels known so far a few are look
 fastest, the fastest that another technique brought most of its gain, one drawn. The rewrites of each are
 ranked by what is expected of them, and the first of the ranking are predicted. Then the rewrites that gained
 are carried out together, one after the other as far as they still apply, and what comes of that is predicted
-too: so that ten independent rewrites take one generation and not ten. A kernel may be slower than the fastest by `SLACK` and
-still be looked further from, because some rewrites only pay together. Where some generations bring no gain,
-the search goes on among the kernels without the step that leads no further.
+too: so that ten independent rewrites take one generation and not ten. A kernel may be slower than the
+fastest by `SLACK` and still be looked further from, because some rewrites only pay together. Where some
+generations bring no gain, the search goes on among the kernels without the step that leads no further.
 
 What is expected of a rewrite lies between what it has brought elsewhere in this search and the static
 estimate, moved towards what its technique has measured in the run. All work is limited by counts, all

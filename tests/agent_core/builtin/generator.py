@@ -253,6 +253,20 @@ def _collected(body: _Body) -> None:
     body.made(goal)
 
 
+def _weighted(body: _Body) -> None:
+    """A sum of products of a tile with rows of the second input, each the same in all partitions."""
+    source, total = body.pick(), body.tile("total")
+    body.add(f"nisa.memset(dst={total}, value=0.0)", "for j in nl.sequential_range(3):")
+    row, part = body.tile("row", depth=1), body.tile("part", depth=1)
+    body.add(
+        f"nisa.dma_copy(dst={row}, src=w[j : j + 1, 0:n].broadcast(0, P))",
+        f"nisa.tensor_tensor(dst={part}, data1={source}, data2={row}, op=nl.multiply)",
+        f"nisa.tensor_tensor(dst={total}, data1={total}, data2={part}, op=nl.add)",
+        depth=1,
+    )
+    body.made(total)
+
+
 def _product(body: _Body) -> None:
     """A tile, transposed chunk by chunk, times the second input, collected in PSUM and brought back."""
     source, goal = body.pick(), body.tile("m")
@@ -335,7 +349,7 @@ Stage = Callable[[_Body], None]
 _STAGES: tuple[tuple[Stage, int], ...] = (
     (_elementwise, 4), (_chain, 3), (_twice, 1), (_halves, 1), (_rows, 2), (_norm, 2), (_gate, 1),
     (_softmax, 3), (_chunks, 2), (_collected, 1), (_product, 3), (_weights, 1), (_rounded, 1), (_turned, 1),
-    (_short_product, 2),
+    (_short_product, 2), (_weighted, 1),
 )  # fmt: skip
 
 
