@@ -1,7 +1,8 @@
 """Deadlines of rounds: a timer per run, by the monotonic clock while this process lives.
 
-After a restart the time that the round has had is taken from the log's wall clock, which may have jumped: it
-counts as nothing at least, and as the whole deadline at most.
+A round may take as long as its settings say, and no longer than the run has time. After a restart the time
+that both have had is taken from the log's wall clock, which may have jumped: it counts as nothing at least,
+and as the whole of it at most.
 """
 
 from __future__ import annotations
@@ -16,9 +17,17 @@ from state.log import EventLog
 
 
 @dataclass(frozen=True, slots=True)
+class _Limits:
+    """Seconds that a round may take, and the whole run; None: no limit."""
+
+    round: float | None
+    run: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Timer:
     round: int
-    seconds: float
+    limits: _Limits
     handle: asyncio.TimerHandle
 
 
@@ -34,14 +43,15 @@ class Deadlines:
 
     def watch(self, run: str, state: RunState) -> bool:
         """Keep the timer of a run by its state; return whether its round is over its deadline."""
-        seconds = state.config.search.round_seconds
-        if seconds is None or not state.joinable:
+        cap = (state.pending_config or state.config).cap_seconds  # one that was raised counts at once
+        limits = _Limits(state.config.search.round_seconds, cap)
+        if limits == _Limits(None, None) or not state.joinable:
             self.forget(run)
             return False
         timer = self._timers.get(run)
-        if timer is None or (timer.round, timer.seconds) != (state.round, seconds):
+        if timer is None or (timer.round, timer.limits) != (state.round, limits):
             self.forget(run)
-            self._start(run, state.round, seconds)
+            self._start(run, state.round, limits)
         return self._over.get(run) == state.round
 
     def forget(self, run: str) -> None:
@@ -56,12 +66,23 @@ class Deadlines:
         for run in tuple(self._timers):
             self.forget(run)
 
-    def _start(self, run: str, round_: int, seconds: float) -> None:
-        had = time.time() - self._log.round_began_us(run) / 1e6
-        left = seconds - min(max(had, 0.0), seconds)
-        handle = asyncio.get_running_loop().call_later(left, self._ring, run, round_)
-        self._timers[run] = _Timer(round_, seconds, handle)
+    def _start(self, run: str, round_: int, limits: _Limits) -> None:
+        left = [
+            _left(seconds, since_us)
+            for seconds, since_us in (
+                (limits.round, self._log.round_began_us(run)),
+                (limits.run, self._log.began_us(run)),
+            )
+            if seconds is not None
+        ]
+        handle = asyncio.get_running_loop().call_later(min(left), self._ring, run, round_)
+        self._timers[run] = _Timer(round_, limits, handle)
 
     def _ring(self, run: str, round_: int) -> None:
         self._over[run] = round_
         self._passed(run)
+
+
+def _left(seconds: float, since_us: int) -> float:
+    had = time.time() - since_us / 1e6
+    return seconds - min(max(had, 0.0), seconds)

@@ -7,7 +7,8 @@ ranked by what is expected of them, and the first of the ranking are predicted. 
 are carried out together, one after the other as far as they still apply, and what comes of that is predicted
 too: so that ten independent rewrites take one generation and not ten. A kernel may be slower than the
 fastest by `SLACK` and still be looked further from, because some rewrites only pay together. Where some
-generations bring no gain, the search goes on among the kernels without the step that leads no further.
+generations bring no gain, the fastest kernel's rewrites further down the ranking are predicted as well; where
+these bring none either, the search goes on among the kernels without the step that leads no further.
 
 What is expected of a rewrite lies between what it has brought elsewhere in this search and the static
 estimate, moved towards what its technique has measured in the run. All work is limited by counts, all
@@ -49,7 +50,9 @@ DRAWN_SHARE = 0.25
 REPEATED = 0.9
 """Discount of each further rewrite of one technique in a generation."""
 PATIENCE = 3
-"""Generations without a gain after which a step is turned back from."""
+"""Generations without a gain until the fastest kernel is looked at again, or a step turned back from."""
+AGAIN = 64
+"""Rewrites predicted of a kernel that is looked at again."""
 TURNS = 2
 """Steps that a search turns back from before it is over."""
 TOGETHER = 4
@@ -98,6 +101,7 @@ class Search:
     _seen: set[str] = field(default_factory=set)
     _expanded: set[str] = field(default_factory=set)
     _gains: dict[Place, float] = field(default_factory=dict)
+    _again: set[str] = field(default_factory=set)
     _copying: set[Place] = field(default_factory=set)
     _turned: set[Place] = field(default_factory=set)
 
@@ -132,17 +136,21 @@ class Search:
         await self._try_first(root, leads)
         idle = 0
         while self.predicted + self.failed < self.limits.predictions:
-            nodes = self._chosen()
-            if not nodes or idle == PATIENCE:
-                if not self._turn_back():
-                    break
-                idle = 0
-                continue
+            nodes, each = self._chosen(), GENERATION
+            if not self._expanded:
+                each = int(self.limits.predictions * FIRST_SHARE) // len(nodes)
+            elif not nodes or idle >= PATIENCE:
+                nodes, each = self._unfinished(), AGAIN
+                if not nodes:
+                    if not self._turn_back():
+                        break
+                    idle = 0
+                    continue
             before_ms = self._leader.latency_ms
             expansions = await asyncio.gather(*(self.expand(node.source) for node in nodes))
             self._expanded |= {node.source for node in nodes}
             self.reasons = self.reasons or expansions[0].reasons
-            gained = await self._look(list(zip(nodes, expansions, strict=True)))
+            gained = await self._look(list(zip(nodes, expansions, strict=True)), max(each, 1))
             await self._join(gained)
             idle = 0 if before_ms > GAIN * self._leader.latency_ms else idle + 1
         del self.found[source]
@@ -195,17 +203,27 @@ class Search:
         drawn = [self.random.choice(rest)] if rest and len(chosen) < self.limits.width else []
         return [*chosen, *drawn]
 
+    def _unfinished(self) -> list[Found]:
+        """The fastest kernel, unless it was looked at again already."""
+        leader = self._leader
+        if leader.source in self._again or not leader.steps or not self._affords(leader.instructions):
+            return []
+        self._again.add(leader.source)
+        return [leader]
+
     def _affords(self, instructions: int) -> bool:
         return self.instructions + instructions <= self.limits.instructions
 
     # --- which rewrites to predict ------------------------------------------------------------------
 
-    async def _look(self, grown: Sequence[tuple[Found, Expansion]]) -> list[tuple[Found, list[Step]]]:
+    async def _look(
+        self, grown: Sequence[tuple[Found, Expansion]], each: int
+    ) -> list[tuple[Found, list[Step]]]:
         """Predict the most promising rewrites; the gains of each kernel among them, as they are joined."""
         wanted = [
             (node, move) for node, made in grown for move in made.moves if move.source not in self._seen
         ]
-        picked = self._picked(wanted, [node for node, _ in grown])
+        picked = self._picked(wanted, [node for node, _ in grown], each)
         answers = await self._ask([move.source for _, move in picked])
         gains: dict[str, list[tuple[tuple[bool, float], Step]]] = {}
         for (node, move), answer in zip(picked, answers, strict=True):
@@ -226,20 +244,20 @@ class Search:
             if node.source in gains
         ]
 
-    def _picked(self, wanted: list[tuple[Found, Move]], nodes: Sequence[Found]) -> list[tuple[Found, Move]]:
+    def _picked(
+        self, wanted: list[tuple[Found, Move]], nodes: Sequence[Found], each: int
+    ) -> list[tuple[Found, Move]]:
         """Of each kernel the top of the ranking, and some drawn from the rest, as many as the limits leave.
 
         A kernel that is slower for now gets as many as the fastest: it is looked further from for what only
         pays there.
         """
         ranked = self._ranked(wanted)
-        first = len(self._expanded) == len(nodes)
-        each = int(self.limits.predictions * FIRST_SHARE) // len(nodes) if first else GENERATION
         picked: list[tuple[Found, Move]] = []
         for node in nodes:
             room = self.limits.predictions - self.predicted - self.failed - len(picked)
             mine = [one for one in ranked if one[1][0] is node]
-            picked += self._drawn(mine, min(max(each, 1), room))
+            picked += self._drawn(mine, min(each, room))
         return self._within(picked)
 
     def _drawn(self, ranked: list[tuple[float, tuple[Found, Move]]], count: int) -> list[tuple[Found, Move]]:

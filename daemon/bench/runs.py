@@ -22,7 +22,7 @@ from typing import IO, Any
 from agent_core.strategies import STRATEGIES, rounds_within
 from daemon.bench import lessons
 from daemon.bench.lessons import Lesson
-from state.model import EffectKey, Role, SearchConfig, Verdict
+from state.model import EffectKey, Role, SearchConfig, StopReason, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 """Where runs are started, so that they are of this checkout."""
@@ -31,8 +31,8 @@ BLIND = "-blind"
 """What ends the name of an arm whose strategy does without predictions."""
 REUSE = "-reuse"
 """What ends the name of the arm that is offered what runs on other problems have learnt."""
-ROUND_SHARE = 0.7
-"""Part of a run's time after which a round is closed with what it has, so that this can still be kept."""
+CAP_SHARE = 0.7
+"""Part of a run's time after which it closes its round with what that has, so that this can still be kept."""
 CLOSING_SECONDS = 60.0
 """How long a run may take to end after its time is up: the kernel being judged is let go."""
 
@@ -90,7 +90,6 @@ def settings(arm: str, budget: Budget) -> dict[str, float | str]:
     rounds = rounds_within(budget.candidates, search)
     reuse = "true" if arm.endswith(REUSE) else "false"
     made: dict[str, float | str] = {"strategy": strategy, "rounds": rounds, "reuse": reuse}
-    made["round_seconds"] = round(60 * budget.minutes * ROUND_SHARE, 1)
     if arm.endswith(BLIND):
         made["lookahead_predictions"] = 0
     if budget.whole:
@@ -122,7 +121,7 @@ def run(job: Job, budget: Budget, offered: Sequence[Lesson] = ()) -> dict[str, A
         return {
             **{name: status[name] for name in KEPT},
             "seconds": round(seconds, 1),
-            "in_time": in_time,
+            "in_time": in_time and status["reason"] != StopReason.BUDGET,
             "techniques": techniques(events, status["best"]),
             "curve": curve(events),
             "lesson": lessons.taught(Path(home), status["id"]),
@@ -138,6 +137,7 @@ def _finished(job: Job, home: str, budget: Budget) -> bool:
     for name, value in settings(job.arm, budget).items():
         command += ["--set", f"run.search.{name}={value}"]
     log = Path(home, "run.err")
+    command += ["--set", f"run.cap_seconds={60 * budget.minutes * CAP_SHARE:.1f}"]
     with log.open("wb") as errors, _started(command, errors) as child:
         try:
             status = child.wait(budget.minutes * 60)

@@ -11,7 +11,7 @@ import pytest
 from daemon.deadlines import Deadlines
 from state.events import EffectEnded, RoundDeadlinePassed, RoundStarted
 from state.log import EventLog
-from state.model import Role
+from state.model import Role, StopReason
 from state.verify import verify
 from tests.daemon import fakes
 from tests.daemon.test_supervisor import Gate, events, running, submit, supervisor_of, until
@@ -21,6 +21,9 @@ from tests.daemon.test_supervisor import Gate, events, running, submit, supervis
 def event_log(home):
     with EventLog.open(home) as log:
         yield log
+
+
+CAPPED = fakes.CONFIG.model_copy(update={"cap_seconds": 600.0})
 
 
 def with_deadline(seconds: float):
@@ -39,6 +42,45 @@ async def test_a_round_closes_at_its_deadline_and_what_was_late_ends_once(home, 
     assert set(ended.values()) == {1}
     assert event_log.state(run).late == {}
     assert verify(home).ok
+
+
+async def test_a_round_closes_when_the_run_has_had_its_time_and_no_other_begins(home, event_log):
+    run = await submit(event_log, "a", CAPPED)
+    stuck = Gate(event_log, closed=(Role.EXECUTOR,))
+    async with running(supervisor_of(event_log, stuck, at_a_time=4, grace_seconds=0)):
+        await until(stuck.arrived.is_set)
+    assert events(event_log, run, RoundDeadlinePassed) == []
+    began = event_log.began_us
+    event_log.began_us = lambda name: began(name) - int(601 * 1e6)
+    gate = Gate(event_log, closed=(Role.EXECUTOR,))
+    async with running(supervisor_of(event_log, gate, at_a_time=4)):
+        await until(lambda: events(event_log, run, RoundDeadlinePassed))
+        gate.opened.set()
+        await until(lambda: fakes.has_ended(event_log, run))
+    assert len(events(event_log, run, RoundStarted)) == 1
+    assert event_log.state(run).stop is StopReason.BUDGET
+    assert verify(home).ok
+
+
+async def test_a_cap_that_is_raised_gives_the_round_under_way_more_time(event_log):
+    run = await submit(event_log, "a", CAPPED)
+    gate = Gate(event_log, closed=(Role.EXECUTOR,))
+    async with running(supervisor_of(event_log, gate, at_a_time=4, grace_seconds=0)):
+        await until(gate.arrived.is_set)
+    began = event_log.began_us
+    event_log.began_us = lambda name: began(name) - int(3600 * 1e6)
+    rang: list[str] = []
+    deadlines = Deadlines(event_log, passed=rang.append)
+    state = event_log.state(run)
+    assert not deadlines.watch(run, state)
+    await asyncio.sleep(0.02)
+    assert rang == [run]
+    assert deadlines.watch(run, state)
+    raised = state.model_copy(update={"pending_config": CAPPED.model_copy(update={"cap_seconds": 7200.0})})
+    assert not deadlines.watch(run, raised)
+    await asyncio.sleep(0.02)
+    assert rang == [run]
+    deadlines.stop()
 
 
 async def test_without_a_deadline_no_round_has_one(event_log):

@@ -43,19 +43,22 @@ class Product:
     loop: Loop
     item: Statement
 
-    @property
-    def operands(self) -> tuple[Tensor, ...]:
-        """The tiles of both sides, each once."""
-        found = [access.tensor for access in self.item.accesses if access.role in OPERANDS]
-        return tuple({tensor.id: tensor for tensor in found}.values())
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """All products of the same two tiles: what those hold is put on several stretches for all of them."""
+
+    each: tuple[Product, ...]
+    operands: tuple[Tensor, ...]
+    """The tiles of both sides, each once."""
 
     @property
     def rows(self) -> int:
-        """How many rows of the array it takes."""
+        """How many rows of the array they take."""
         return self.operands[0].shape[0]
 
 
-class ArrayTiles(Transform[Product]):
+class ArrayTiles(Transform[Products]):
     """Gives the products of neighbouring iterations rows of the array of their own."""
 
     id: ClassVar[str] = "array_tiles"
@@ -65,42 +68,55 @@ class ArrayTiles(Transform[Product]):
         "takes; what follows a product waits for it as before"
     )
 
-    def places(self, kernel: Kernel, target: Target) -> Mapping[str, Product]:
-        found: dict[str, Product] = {}
+    def places(self, kernel: Kernel, target: Target) -> Mapping[str, Products]:
+        alike: dict[frozenset[int], list[Product]] = {}
+        tensors: dict[int, Tensor] = {}
         for loop in kernel.loops:
             for item in loop.body:
                 if isinstance(item, Statement) and item.op == "nc_matmul":
-                    place = Product(loop, item)
-                    if len(place.operands) and 2 * place.rows <= target.partitions:
-                        found.setdefault(f"{described(kernel, item)} over {kernel.label(loop)}", place)
+                    sides = {access.tensor.id: access.tensor for access in _operands(item)}
+                    if sides and all(2 * tensor.shape[0] <= target.partitions for tensor in sides.values()):
+                        tensors |= sides
+                        each = alike.setdefault(frozenset(sides), [])
+                        if all(one.loop is not loop for one in each):  # a second one stays where it is
+                            each.append(Product(loop, item))
+        found: dict[str, Products] = {}
+        for ids, each in alike.items():
+            first = each[0]
+            place = Products(tuple(each), tuple(tensors[number] for number in sorted(ids)))
+            found.setdefault(f"{described(kernel, first.item)} over {kernel.label(first.loop)}", place)
         return found
 
-    def choices(self, kernel: Kernel, target: Target, place: Product) -> tuple[Choice, ...]:
-        most = most_places(plan_cut(kernel, _checked(kernel, place)), target)
+    def choices(self, kernel: Kernel, target: Target, place: Products) -> tuple[Choice, ...]:
+        _check(kernel, place)
+        most = min(most_places(plan_cut(kernel, _cut(kernel, one)), target) for one in place.each)
         least = target.partitions // (4 if target.generation >= QUARTERS else 2)
         counts = [
             count
             for count in (4, 2)
             if max(place.rows, least) <= target.partitions // count
-            and place.loop.trips % count == 0
+            and all(one.loop.trips % count == 0 for one in place.each)
             and count <= most
         ]
         if not counts:
+            loop = place.each[0].loop
             raise Refused(
-                f"the {place.loop.trips} iterations over {place.loop.var} do not fall into groups whose "
+                f"the {loop.trips} iterations over {loop.var} do not fall into groups whose "
                 f"products of {place.rows} rows fit side by side"
             )
         return tuple({"iterations": count} for count in counts)
 
-    def apply(self, kernel: Kernel, target: Target, place: Product, choice: Choice) -> str:
+    def apply(self, kernel: Kernel, target: Target, place: Products, choice: Choice) -> str:
+        _check(kernel, place)
         count = int(choice["iterations"])
-        made = _side_by_side(kernel, place, target.partitions // count, count)
+        height = target.partitions // count
+        made = {one.loop: _side_by_side(kernel, place, one, height, count) for one in place.each}
         users = {item for tensor in place.operands for item in kernel.users(tensor)}
-        starts = [number * (target.partitions // count) for number in range(count)]
+        starts = [number * height for number in range(count)]
 
         def emit(node: Node) -> list[cst.BaseStatement] | None:
-            if node is place.loop:
-                return [syntax.at_front(made, syntax.leading(place.loop.node))]
+            if isinstance(node, Loop) and node in made:
+                return [syntax.at_front(made[node], syntax.leading(node.node))]
             if not isinstance(node, Statement):
                 return None
             if node.tensor is not None and node.tensor in place.operands:
@@ -114,14 +130,28 @@ class ArrayTiles(Transform[Product]):
         return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
 
 
-def _checked(kernel: Kernel, place: Product) -> Cut:
+def _operands(item: Statement) -> list[Access]:
+    return [access for access in item.accesses if access.role in OPERANDS]
+
+
+def _check(kernel: Kernel, place: Products) -> None:
+    loops = {one.loop.id for one in place.each}
+    for one in place.each:
+        if loops & {loop.id for loop in one.item.path if loop is not one.loop}:
+            raise Refused(f"the loop over {one.loop.var} lies in another one with such products")
+        said = MODES & one.item.arguments.keys()
+        if said:
+            raise Refused(f"the product says {min(said)}")
+        _cut(kernel, one)
+    for tensor in place.operands:
+        _check_operand(kernel, place, tensor)
+
+
+def _cut(kernel: Kernel, one: Product) -> Cut:
     """The loop's body cut behind the product, in front of which there are only declarations."""
-    loop, item = place.loop, place.item
+    loop, item = one.loop, one.item
     if loop.index_text != loop.var:
         raise Refused(f"the loop over {loop.var} does not count 0, 1, ...")
-    said = MODES & item.arguments.keys()
-    if said:
-        raise Refused(f"the product says {min(said)}")
     cut = Cut(loop, loop.body.index(item) + 1)
     first, _ = cut.parts(kernel)
     if any(
@@ -131,15 +161,15 @@ def _checked(kernel: Kernel, place: Product) -> Cut:
     dst = item.access("dst")
     if dst is None or kernel.declarations[dst.tensor.id] not in first:
         raise Refused(f"the product does not go to a tile of its iteration over {loop.var}")
-    for tensor in place.operands:
-        _check_operand(kernel, place, tensor)
     return cut
 
 
-def _check_operand(kernel: Kernel, place: Product, tensor: Tensor) -> None:
+def _check_operand(kernel: Kernel, place: Products, tensor: Tensor) -> None:
     declared = kernel.declarations.get(tensor.id)
-    if declared is None or place.loop in declared.path:
-        raise Refused(f"{tensor.name} is not declared in front of the loop over {place.loop.var}")
+    for one in place.each:
+        if declared is None or one.loop in declared.path:
+            raise Refused(f"{tensor.name} is not declared in front of the loop over {one.loop.var}")
+    assert declared is not None
     if tensor.buffer != "sbuf" or tensor.copies or tensor.id in kernel.escaping:
         raise Refused(f"{tensor.name} is a list of tiles, is not in SBUF, or has a second name")
     rows = shape_texts(kernel, declared)[0]
@@ -153,7 +183,7 @@ def _check_operand(kernel: Kernel, place: Product, tensor: Tensor) -> None:
             continue
         if any(access.role != "dst" and access.tensor in place.operands for access in user.accesses):
             raise Refused(f"{user.op} makes {tensor.name} of an operand, on other partitions than the rest")
-        if user.op not in COPYING or place.loop in user.path:
+        if user.op not in COPYING or any(one.loop in user.path for one in place.each):
             raise Refused(
                 f"{user.op} does not write {tensor.name} alike on any partitions, or does so in the loop"
             )
@@ -164,16 +194,18 @@ def _takes_all_rows(access: Access, count: int) -> bool:
     return (rows.start, rows.size, first.source) == (Affine(0), count, 0) and not access.view.within
 
 
-def _side_by_side(kernel: Kernel, place: Product, height: int, count: int) -> cst.BaseStatement:
+def _side_by_side(
+    kernel: Kernel, place: Products, one: Product, height: int, count: int
+) -> cst.BaseStatement:
     """The loop over groups of iterations: their products, then what else they do, one after the other."""
-    loop, cut = place.loop, _checked(kernel, place)
+    loop, cut = one.loop, _cut(kernel, one)
     writer = PlaceWriter(plan_cut(kernel, cut), str(count))
     first, second = cut.parts(kernel)
     run, group = range_name(kernel, loop), kernel.fresh(f"{loop.var}_group")
     products: list[cst.BaseStatement] = []
     for number in range(count):
         index = f"{group} * {count}" + (f" + {number}" if number else "")
-        made = writer.indexed(_moved(kernel, place, place.item, number * height), place.item, str(number))
+        made = writer.indexed(_moved(kernel, place, one.item, number * height), one.item, str(number))
         made = syntax.with_arguments(
             replaced(made, {loop.var: index}),
             {"tile_position": f"({number * height}, 0)", "tile_size": f"({height}, 128)"},
@@ -191,7 +223,7 @@ def _side_by_side(kernel: Kernel, place: Product, height: int, count: int) -> cs
     return syntax.loop(group, f"{run}({end} // {count})", [*writer.declared(first), *products, *rest])
 
 
-def _moved(kernel: Kernel, place: Product, item: Statement, start: int) -> cst.BaseStatement:
+def _moved(kernel: Kernel, place: Products, item: Statement, start: int) -> cst.BaseStatement:
     """A statement with its operands on the stretch of partitions from `start` on."""
     node = item.node
     for tensor in place.operands:

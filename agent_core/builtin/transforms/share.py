@@ -24,7 +24,7 @@ BY_COLUMN = frozenset({"tensor_copy", "tensor_scalar", "tensor_tensor"})
 """Instructions of several engines that treat every element by itself."""
 STEP = 32
 """Columns are shared in multiples of this."""
-LEAST = 0.1
+LEAST = 1 / 16
 """Share below which an engine is not asked."""
 
 

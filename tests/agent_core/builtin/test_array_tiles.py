@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
 import pytest
 
 from agent_core.builtin.estimate import estimate
@@ -85,6 +88,41 @@ def test_a_second_product_of_the_iteration_stays_on_the_first_rows():
     rewrite = only(made, "array_tiles", SITE, {"iterations": 2})
     assert "dst=more, stationary=left[0:k, :], moving=right[0:k, j * 64" in joined(rewrite)
     assert error(made, rewrite) < 2e-5
+
+
+def test_products_of_the_same_operands_in_several_loops_go_side_by_side_together():
+    """On stretches of their own, the operands' first rows could not be taken by themselves again."""
+    again = """
+    for h in nl.affine_range(n // 128):
+        wide = nl.ndarray((m, 128), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(dst=wide, stationary=left, moving=right[:, h * 128 : (h + 1) * 128])
+        more = nl.ndarray((m, 128), dtype=out.dtype, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=more, src=wide)
+        nisa.dma_copy(dst=out[:, n + h * 128 : n + (h + 1) * 128], src=more)
+    return out"""
+    source = (
+        sample().source.replace("\n    return out", again).replace("(m, n), dtype=x", "(m, 2 * n), dtype=x")
+    )
+    made = Sample(source, sample().shapes, lambda x, w: np.tile(x.T @ w, (1, 2)))
+    assert error(made, made.source) < 2e-5
+    rewrite = joined(only(made, "array_tiles", SITE, {"iterations": 2}))
+    assert re.findall(r"nc_matmul\(dst=(\S+), stationary=left\[(\d+)", rewrite) == [
+        ("acc[0]", "0"), ("acc[1]", "64"), ("wide[0]", "0"), ("wide[1]", "64"),
+    ]  # fmt: skip
+    assert rewrite.count("tile_position=(64, 0)") == 2
+    assert error(made, rewrite) < 2e-5
+
+
+def test_products_of_the_same_operands_in_a_loop_and_one_around_it_are_refused():
+    inner = """
+        for g in nl.affine_range(n // 64):
+            more = nl.ndarray((m, 64), dtype=nl.float32, buffer=nl.psum)
+            nisa.nc_matmul(dst=more, stationary=left, moving=right[:, g * 64 : (g + 1) * 64])
+            nisa.tensor_tensor(dst=tile, data1=tile, data2=more, op=nl.add)"""
+    source = sample().source.replace("src=acc)", f"src=acc){inner}")
+    made = Sample(source, sample().shapes, lambda x, w: x.T @ w)
+    reason = refusal(made, "array_tiles", SITE)
+    assert reason == "the loop over g lies in another one with such products"
 
 
 def test_another_tile_of_an_operand_s_name_keeps_its_rows():

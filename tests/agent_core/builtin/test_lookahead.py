@@ -192,6 +192,20 @@ async def test_what_copies_statements_is_joined_last():
     assert joined[0] == ["flip_b", "flip_a"]
 
 
+async def test_what_little_is_thought_of_is_predicted_before_a_step_is_turned_back_from():
+    """`z` is behind all else in the ranking of every kernel, and far from being drawn."""
+    others = "bcdefghijklmnopqrstuvw"
+    factors = {"a": 0.5, **dict.fromkeys(others, 1.01), "z": 0.8}
+    toy = Toy(
+        factors, needs=dict.fromkeys([*others, "z"], "a"), guess=dict.fromkeys(others, 0.1) | {"z": -0.2}
+    )
+    _, found = await search(toy)
+    assert found[0].source == "az"
+    first = toy.asked.index("az")
+    assert first > 3 * 8
+    assert set(toy.asked[:first]) > {f"a{letter}" for letter in others}
+
+
 async def test_a_step_that_leads_no_further_is_turned_back_from():
     """`a` is by far the fastest and shuts out what `b` opens: only without it is the rest looked at."""
     factors = {"a": 0.6, "b": 0.9, "c": 0.8, "d": 0.8, "e": 0.8}
@@ -215,7 +229,7 @@ async def test_the_first_step_that_copies_statements_is_turned_back_from_else_th
     toy.combine = nothing_together
     one = Search(with_long_source(toy.expand, long), toy.combine, toy.predict, AMPLE, Random(0))
     one.found["." * 20] = root = Found("." * 20, (), 100.0, 0)
-    await one._look([(root, await one.expand(root.source))])
+    await one._look([(root, await one.expand(root.source))], 8)
     one.found["ab"] = both = Found("ab", (step("a"), step("b")), 81.0, 10)
     assert one._turn_back()
     assert {place[0] for place in one._turned} == {turned}
