@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -32,12 +32,13 @@ class Sum:
 class Products:
     """What adds to the sum instead: of `operand`, in place of the adder and of what is `gone`.
 
-    `made` gets the names of the identity and of the tile in PSUM.
+    `made` gets the names of the identity and of the tile in PSUM; `before` stands in front of the loop.
     """
 
     operand: Tensor
     made: Callable[[str, str], list[cst.BaseStatement]]
     gone: tuple[Statement, ...] = ()
+    before: Sequence[cst.BaseStatement] = ()
 
 
 def adders(kernel: Kernel) -> Mapping[str, Statement]:
@@ -126,7 +127,7 @@ def in_psum(kernel: Kernel, target: Target, plan: Sum, products: Products) -> st
     def emit(node: Node) -> list[cst.BaseStatement] | None:
         front = [syntax.statement(line) for line in top] if node is outermost else []
         if node is plan.clear:
-            return [*front, syntax.statement(started)]
+            return [*front, syntax.statement(started), *products.before]
         if node in products.gone:
             return []
         if node is moved:

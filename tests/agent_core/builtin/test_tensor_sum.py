@@ -5,6 +5,8 @@ Products with a row that are added up can be made on the way, of the tile turned
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from agent_core.builtin.explore import explore
@@ -146,16 +148,20 @@ THROUGH = (
 FILL = "nisa.dma_copy(dst=row, src=w[i : i + 1, :].broadcast(0, 128))"
 
 
-def with_rows(columns: int = 512, **words: str) -> Sample:
+def with_rows(columns: int = 512, rows: int = 3, step: int = 1, first: int = 0, **words: str) -> Sample:
+    """`rows` tiles, each times the row of its number times `step`, the first one `first`, added up."""
     texts = {
         "memory": "sbuf", "load": LOAD, "fill": FILL, "operands": OPERANDS, "op": "multiply",
         "between": "pass", "after": "pass",
     }  # fmt: skip
     return Sample(
         HEADER + ROWS.format_map(texts | words),
-        ((384, columns), (384, columns)),
-        lambda x, w: (x.reshape(3, 128, -1) * w[:3, None, :]).sum(axis=0),
+        ((rows * 128, columns), (rows * 128, columns)),
+        lambda x, w: (x.reshape(rows, 128, -1) * w[first : first + rows * step : step, None, :]).sum(axis=0),
     )
+
+
+APART = {"fill": FILL.replace("i : i + 1", "2 * i : 2 * i + 1"), "step": 2}
 
 
 @pytest.mark.parametrize(
@@ -163,13 +169,50 @@ def with_rows(columns: int = 512, **words: str) -> Sample:
     [{}, {"operands": "data1=row, data2=data"}, {"memory": "psum", "load": THROUGH}, {"between": "assert m"}],
 )
 def test_products_with_a_row_are_made_of_the_tile_turned_around(words: dict[str, str]):
-    made = with_rows(**words)
+    made = with_rows(**APART, **words)
     ((turned,), _) = rewritten(made, "turned_sum")
     assert error(made, turned) < 1e-6
     assert "nisa.tensor_tensor" not in turned
     assert "# What is added.\n        # Turned, row is one factor for each partition.\n" in turned
     assert "data=row[0:1, i_part * 128 : (i_part + 1) * 128]" in turned
     assert "data = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)" in turned
+
+
+@pytest.mark.parametrize("window", ["i : i + 1", "i + 1 : i + 2", "nl.ds(i, 1)"])
+def test_neighbouring_rows_are_loaded_and_turned_together(window: str):
+    made = with_rows(fill=FILL.replace("i : i + 1", window), first=int("i + 1 :" in window))
+    ((turned,), _) = rewritten(made, "turned_sum")
+    assert error(made, made.source) < 1e-6
+    assert error(made, turned) < 1e-6
+    assert "broadcast" not in turned
+    assert turned.index("nisa.dma_copy(dst=row_rows, src=w[") < turned.index("for i in")
+    assert "nl.ndarray((128, n // 128, m // 128), dtype=nl.float32, buffer=nl.psum)" in turned
+    assert "scale=row_factor[:, i_part, i : i + 1]" in turned
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"columns": 1024, "rows": 72},  # a bank has no room for as many turned rows
+        {"fill": FILL.replace("w[i : i + 1, :].", "(w[i : i + 1, :]).reshape_dim(0, (1, 1))[0].")},
+        {"fill": FILL.replace("w[i : i + 1, :]", "w[i : i + 1]")},
+    ],
+)
+def test_rows_that_cannot_be_turned_together_are_turned_one_by_one(words: dict[str, Any]):
+    made = with_rows(**words)
+    ((turned,), _) = rewritten(made, "turned_sum")
+    assert error(made, turned) < 1e-6
+    assert "broadcast(0, 128)" in turned
+
+
+def test_a_row_that_is_used_otherwise_stays():
+    made = with_rows(between="nisa.tensor_copy(dst=row_too[:, 0:n], src=row)")
+    declared = "row_too = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)\n    "
+    source = made.source.replace("for i in", f"{declared}for i in")
+    ((turned,), _) = rewritten(Sample(source, made.shapes, made.meaning), "turned_sum")
+    assert error(made, turned) < 1e-6
+    assert "broadcast(0, 128)" in turned
+    assert "nisa.dma_copy(dst=row_rows, src=w[" in turned
 
 
 @pytest.mark.parametrize(
