@@ -172,13 +172,18 @@ class Runner:
     # --- looking ahead -----------------------------------------------------------------------------
 
     async def _look_ahead(self, run: str, key: EffectKey, asked: LookAheadRequest) -> Outcome:
-        """Let a planner search by predictions; of all that it looks at, only what it found is logged."""
+        """Let a planner search by predictions; of all that it looks at, only what it found is logged.
+
+        What it would find after its round has closed leads nowhere: it is asked to predict no more.
+        """
         proposer = self._proposer(run, key)
         with self._workers.judging(self._log.state(run).config) as evaluator:
 
             async def predict(
                 sources: Sequence[str], dims: Mapping[str, int] | None = None
             ) -> Sequence[Predicted]:
+                if self._log.state(run).over(key):
+                    raise RoleError(ErrorInfo(code="round_over", message="its round closed meanwhile"))
                 wanted = _prediction(asked, proposer.name, sources, dims)
                 return await self._predicted(key, evaluator, wanted)
 

@@ -69,8 +69,7 @@ def taken(state: RunState, event: EffectEnded) -> dict[str, Any]:
         rest = {name: one for name, one in state.late.items() if name != place}
         told = _told_late(state, known, event)
         return {"late": rest if told is None else {**rest, place: told}}
-    over = key.round < state.round or (state.expired and key.round == state.round)
-    if over and key.role in _PROPOSING and not by_person(event) and not state.rejudge:
+    if state.over(key) and key.role in _PROPOSING and not by_person(event) and not state.rejudge:
         return {}
     return {"outcomes": {**state.outcomes, event.key: event}}
 

@@ -218,6 +218,10 @@ class RunState(Frozen):
         looked = any(key.endswith(Role.VERIFIER) for key in (*self.open, *self.outcomes))
         return self.in_round and not (self.selected or self.expired or looked)
 
+    def over(self, key: EffectKey) -> bool:
+        """Whether the round of an effect has closed, or its deadline has passed."""
+        return key.round < self.round or (self.expired and key.round == self.round)
+
     def slot_of(self, key: EffectKey) -> SlotAssignment | None:
         """Return what the slot of an effect was dealt in the effect's own round, None where it has none."""
         if (opened := self.open.get(str(key))) is not None:

@@ -36,6 +36,7 @@ from state.events import (
     PlanProposed,
     PredictionBatch,
     ReflectionRecorded,
+    RoundDeadlinePassed,
 )
 from state.log import EventLog
 from state.model import (
@@ -177,6 +178,28 @@ async def test_predictions_are_tried_again_as_evaluations_are(event_log, failure
     batch = await perform(event_log, run, look_ahead(event_log, run), runner)
     assert (batch.error and batch.error.code) == code
     assert (batch.variants is None) == (code is not None)
+
+
+async def test_looking_ahead_ends_when_its_round_has_closed(event_log):
+    class Closing(Oracle):
+        async def predict(self, request, blobs, /):
+            await event_log.append([NewEvent(run, RoundDeadlinePassed(round=1))])
+            return await super().predict(request, blobs)
+
+    class Patient(Scripted):
+        async def look_ahead(self, request, read, predict):
+            for _ in range(9):
+                asked.append(await predict([f"x = {len(asked)}"]))
+            return await super().look_ahead(request, read, predict)
+
+    asked: list[object] = []
+    run, _ = await in_first_round(event_log)
+    effect = look_ahead(event_log, run)
+    runner = Runner(event_log, workers_with(Patient(), Closing()))
+    await runner.perform(run, effect.key, await admit(event_log, run, effect))
+    assert len(asked) == 1
+    ends = [item.event for item in event_log.read(stream=run) if isinstance(item.event, PredictionBatch)]
+    assert [end.error.code for end in ends if end.error] == ["round_over"]
 
 
 async def next_effects(event_log: EventLog, run: str) -> list[Effect]:
