@@ -158,7 +158,7 @@ class Balancer:
         busy = dict.fromkeys(ENGINES, 0.0)
         for item in self._all:
             _add(busy, self._cost(item, balance) or {}, item.trips)
-        for tile in balance.copies:
+        for tile in sorted(balance.copies, key=lambda tile: tile.id):
             self._add_copy(busy, tile)
         return busy
 
@@ -174,7 +174,7 @@ class Balancer:
                 return None
             _add(after, self._cost(item, now) or {}, -item.trips)
             _add(after, new, item.trips)
-        for tile in move.copies - now.copies:
+        for tile in sorted(move.copies - now.copies, key=lambda tile: tile.id):
             self._add_copy(after, tile)
         return after
 

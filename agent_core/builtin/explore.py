@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,11 @@ from agent_core.builtin.transforms.catalogue import TRANSFORMS
 from agent_core.builtin.tree import SourceError
 from nki_sim.targets import Target
 
-WORK = 400_000
-"""Statements that all rewrites of a kernel may have in all, shared evenly by transformations: writing and
-reading one again takes time for each of its statements, and long kernels have more places as well."""
+WORK = 250_000
+"""Statements that all rewrites of a kernel may have in all.
+
+They are shared evenly by the transformations with places there: writing and reading a kernel again takes time
+for each of its statements, and long kernels have more places as well."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,15 +46,15 @@ def explore(
 
     Of a long kernel, only the first children by each transformation.
     """
-    transforms = tuple(transforms)
     kernel = canonical(kernel, target)
-    most = max(1, WORK // (len(transforms) * max(1, len(kernel.statements))))
+    there = [(transform, places) for transform in transforms if (places := transform.places(kernel, target))]
+    most = max(1, WORK // max(1, len(there) * len(kernel.statements)))
     known = _broken(kernel, target)
     children: list[Child] = []
     refusals: list[str] = []
-    for transform in transforms:
+    for transform, places in there:
         left = most
-        for site, number, choice, result in _results(transform, kernel, target):
+        for site, number, choice, result in _results(transform, places, kernel, target):
             if not left:
                 refusals.append(f"{transform.id}: of so long a kernel no more than {most} are looked at")
                 break
@@ -67,10 +69,10 @@ def explore(
 
 
 def _results(
-    transform: Transform[Any], kernel: Kernel, target: Target
+    transform: Transform[Any], places: Mapping[str, Any], kernel: Kernel, target: Target
 ) -> Iterator[tuple[str, int, Choice, str | Refused]]:
     """(site, number of the choice, choice, new source or refusal)."""
-    for site, place in transform.places(kernel, target).items():
+    for site, place in places.items():
         try:
             choices = transform.choices(kernel, target, place)
         except Refused as refusal:

@@ -24,9 +24,12 @@ _ERRORS = re.compile(r"^\| the model \| ([\d.]+) % \| ([\d.]+) % \|", re.MULTILI
 
 
 def row(job: Job, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is kept of a run: which it was, and what came of it."""
-    which = {"problem": job.problem, "size": job.size, "target": job.target, "seed": job.seed, "arm": job.arm}
-    return {**which, **found}
+    """Return what is kept of a run: which it was, and what came of it.
+
+    Where it began with another kernel than the problem's own, `problem` is that kernel's name.
+    """
+    which = {"problem": job.name, "size": job.size, "target": job.target, "seed": job.seed, "arm": job.arm}
+    return {**which, "own_kernel": not job.kernel, **found}
 
 
 def stored(path: Path | None) -> dict[str, Row]:
@@ -58,8 +61,11 @@ def store(path: Path | None, runs: Runs) -> None:
 
 
 def summary(rows: Iterable[Row]) -> dict[str, Any]:
-    """Return geometric means of the beam's runs at full size, by target; None where none was run."""
-    headline = [one for one in rows if (one["size"], one["arm"]) == ("full", "beam")]
+    """Return geometric means of the beam's runs at full size, by target; None where none was run.
+
+    They are over problems as they are: runs from other kernels do not count.
+    """
+    headline = [one for one in rows if (one["size"], one["arm"], one["own_kernel"]) == ("full", "beam", True)]
     made: dict[str, Any] = {}
     for target in PUBLISHED:
         mine = [one for one in headline if one["target"] == target]

@@ -52,19 +52,28 @@ Events = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run: of a problem at a size for a target, by an arm, from a seed."""
+    """One run: of a problem at a size for a target, by an arm, from a seed.
+
+    It begins with the problem's own kernel, or with the one in the file `kernel`.
+    """
 
     problem: str
     size: str
     target: str
     seed: int
     arm: str = "beam"
+    kernel: str = ""
+
+    @property
+    def name(self) -> str:
+        """What it begins with: the problem, or the file without its ending."""
+        return Path(self.kernel).stem if self.kernel else self.problem
 
     @property
     def key(self) -> str:
         """What it is called in the file of results; the project's own search goes without saying."""
         end = "" if self.arm == "beam" else f" {self.arm}"
-        return f"{self.problem} {self.size} {self.target} seed {self.seed}{end}"
+        return f"{self.name} {self.size} {self.target} seed {self.seed}{end}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +143,7 @@ def _finished(job: Job, home: str, budget: Budget) -> bool:
         *_agentctl("run", "--home", home, "--json"), "--problem", job.problem, "--size", job.size,
         "--target", job.target, "--seed", str(job.seed),
     ]  # fmt: skip
+    command += ["--kernel", job.kernel] if job.kernel else []
     for name, value in settings(job.arm, budget).items():
         command += ["--set", f"run.search.{name}={value}"]
     log = Path(home, "run.err")

@@ -8,7 +8,7 @@ from typing import Any
 from daemon.bench.results import PUBLISHED, Row, report, used
 
 _HEAD = (
-    f"{'problem':24}{'arm':16}{'seed':>5}{'initial ms':>28}{'best ms':>28}{'speed-up':>9}{'% peak':>8}"
+    f"{'problem':36}{'arm':16}{'seed':>5}{'initial ms':>28}{'best ms':>28}{'speed-up':>9}{'% peak':>8}"
     f"{'% tight':>8}{'wins %':>8}{'judged':>8}{'looked at':>10}{'s':>7}"
 )
 
@@ -53,7 +53,7 @@ def line(row: Row) -> str:
     wins = "" if row["best_wins_percent"] is None else f"{row['best_wins_percent']:.1f}"
     late = "" if row["in_time"] else " (time up)"
     return (
-        f"{row['problem']:24}{row['arm']:16}{row['seed']:>5}{initial:>28}{best:>28}{row['speedup']:8.2f}x"
+        f"{row['problem']:36}{row['arm']:16}{row['seed']:>5}{initial:>28}{best:>28}{row['speedup']:8.2f}x"
         f"{row['percent_of_peak']:8.1f}{row['percent_of_tight_bound']:8.1f}{wins:>8}{row['evaluated']:8}"
         f"{row['looked_at']:10}{row['seconds']:7.0f}{late}"
     )

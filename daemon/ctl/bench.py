@@ -28,6 +28,11 @@ def bench(session: Session) -> None:
 @bench.command(epilog=exits.epilog())
 @click.option("--arms", is_flag=True, help="Compare all strategies: four problems, reduced size, five seeds.")
 @click.option("--problems", metavar="A,B", help="Problems (default: all; of --arms: four).")
+@click.option(
+    "--kernels",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Begin with the kernels in a folder, PROBLEM-WHAT.py each.",
+)
 @click.option("--target", type=click.Choice(("trn1", "trn2")), default="trn2", show_default=True)
 @click.option("--size", type=click.Choice(("full", "reduced")), help="Default: full; of --arms: reduced.")
 @click.option("--strategies", metavar="A,B", help="Strategies; NAME-blind predicts nothing; beam-reuse.")
@@ -40,6 +45,7 @@ def bench(session: Session) -> None:
 def search(session: Session, /, *, candidates: int, minutes: float, out: Path | None, **flags: Any) -> int:
     """Run the search from the initial kernels of problems, and say what it finds.
 
+    With --kernels it begins with other kernels for them instead.
     Each run has a home of its own, which is deleted after it: nothing is remembered from one to the next, but
     that beam-reuse is offered what the beam learnt on other problems.
     With --out, results are kept after each run, and what the file holds is not run again: interrupt it and
@@ -71,6 +77,7 @@ def _jobs(
     *,
     arms: bool,
     problems: str | None,
+    kernels: Path | None,
     target: str,
     size: str | None,
     strategies: str | None,
@@ -85,6 +92,7 @@ def _jobs(
     from daemon.bench.runs import ARMS, REUSE, Job
 
     names = _listed(problems) if problems else ARM_PROBLEMS if arms else shipped.problems()
+    files = _brought(kernels, shipped.problems()) if kernels else dict.fromkeys(names, ("",))
     chosen = _listed(strategies) if strategies else ARMS if arms else ARMS[:1]
     _known("--problems", names, shipped.problems())
     _known("--strategies", chosen, ARMS)
@@ -92,11 +100,31 @@ def _jobs(
     _known("--donors", givers, shipped.problems())
     numbers = _numbers(seeds or (ARM_SEEDS if arms else "0"))
     at = size or ("reduced" if arms else "full")
-    jobs = [Job(name, at, target, number, arm) for name in names for number in numbers for arm in chosen]
+    jobs = [
+        Job(name, at, target, number, arm, file)
+        for name in names
+        for file in files.get(name, ())
+        for number in numbers
+        for arm in chosen
+    ]
     reusing = [job for job in jobs if job.arm.endswith(REUSE)]
     learnt_from = {Job(name, at, target, numbers[0]): None for name in givers} if reusing else {}
     others = dict.fromkeys(job for job in jobs if job not in reusing) | learnt_from
     return [*others, *reusing], [job.key for job in learnt_from]
+
+
+def _brought(folder: Path, problems: Iterable[str]) -> dict[str, list[str]]:
+    """The kernels in a folder, by the problem that their names begin with."""
+    found: dict[str, list[str]] = {}
+    for file in sorted(folder.glob("*.py")):
+        name, dash, _ = file.stem.partition("-")
+        if not dash:
+            raise click.BadParameter(f"{file.name} is not called PROBLEM-WHAT.py", param_hint="--kernels")
+        _known("--kernels", [name], problems)
+        found.setdefault(name, []).append(str(file.resolve()))
+    if not found:
+        raise click.BadParameter(f"{folder} holds no kernels, PROBLEM-WHAT.py", param_hint="--kernels")
+    return found
 
 
 def _listed(text: str) -> list[str]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+from daemon.bench.runs import Budget, Job, run
+
 ROOT = Path(__file__).parents[2]
+DECISIONS = Path(__file__).parent / "golden" / "decisions.json"
+"""What a run decided where the file was written: `UPDATE_DECISIONS=1` with the test writes it anew."""
 
 
 def test_the_script_takes_the_options_of_the_command(tmp_path: Path):
@@ -14,3 +20,13 @@ def test_the_script_takes_the_options_of_the_command(tmp_path: Path):
     done = subprocess.run(command, capture_output=True, check=False, text=True, cwd=tmp_path)
     assert done.returncode == 2
     assert "'nothing' is unknown; there are" in done.stderr
+
+
+def test_the_same_seed_decides_the_same_on_every_machine():
+    """A whole run, looking ahead and judging included, that counts end and no clock does."""
+    made = run(Job("mamba", "reduced", "trn2", 0), Budget(candidates=7, minutes=30))
+    assert made["in_time"]
+    decided = {name: made[name] for name in ("decision_digest", "best_ms", "looked_at", "evaluated")}
+    if os.environ.get("UPDATE_DECISIONS"):
+        DECISIONS.write_text(json.dumps(decided, indent=2) + "\n")
+    assert decided == json.loads(DECISIONS.read_text())

@@ -8,10 +8,14 @@ from agent_core.builtin.transforms.array_tiles import ArrayTiles
 from agent_core.builtin.transforms.balance import BalanceEngines
 from agent_core.builtin.transforms.base import Transform
 from agent_core.builtin.transforms.block import BlockLoop
+from agent_core.builtin.transforms.buffer_scope import BufferScope
 from agent_core.builtin.transforms.coalesce import Coalesce
+from agent_core.builtin.transforms.dead_code import DeadCode
 from agent_core.builtin.transforms.distribute import Distribute
 from agent_core.builtin.transforms.engine import Engine
+from agent_core.builtin.transforms.forward import Forward
 from agent_core.builtin.transforms.fuse import Fuse
+from agent_core.builtin.transforms.fuse_loops import FuseLoops
 from agent_core.builtin.transforms.fuse_reduction import FuseReduction
 from agent_core.builtin.transforms.hoist import Hoist
 from agent_core.builtin.transforms.interchange import Interchange
@@ -20,6 +24,7 @@ from agent_core.builtin.transforms.peel import Peel
 from agent_core.builtin.transforms.pipeline import Pipeline
 from agent_core.builtin.transforms.place import Place
 from agent_core.builtin.transforms.rephrase import Rephrase
+from agent_core.builtin.transforms.reuse import Reuse
 from agent_core.builtin.transforms.share import Share
 from agent_core.builtin.transforms.split_reduction import SplitReduction
 from agent_core.builtin.transforms.stack import Stack
@@ -53,5 +58,10 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         Place(),
         TensorSum(),
         TurnedSum(),
+        FuseLoops(),
+        Forward(),
+        Reuse(),
+        DeadCode(),
+        BufferScope(),
     )
 }

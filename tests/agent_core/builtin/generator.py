@@ -1,13 +1,15 @@
 """Random small kernels for the property test of rewrites: what a seed draws, it draws on every machine.
 
-A kernel works on tiles of 128 rows of its inputs. Its body is a chain of stages, each of which makes a
-tile `(128, n)` from those that are there: element-wise steps, reductions that scale or shift rows, softmax,
-loops over chunks of columns, products through PSUM, copies in other types, sums that a loop collects. What
-a kernel means is what it computes before a rewrite, so no stage needs a formula beside it.
+A kernel works on tiles of 128 rows of its inputs, in one loop over them or in two passes. Its body is a
+chain of stages, each of which makes a tile `(128, n)` from those that are there: element-wise steps,
+reductions that scale or shift rows, softmax, loops over chunks of columns, products through PSUM, copies in
+other types, sums that a loop collects. What a kernel means is what it computes before a rewrite, so no stage
+needs a formula beside it.
 """
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -355,13 +357,13 @@ _STAGES: tuple[tuple[Stage, int], ...] = (
 
 # -- kernels ---------------------------------------------------------------------------------------
 
-_PLAIN, _PIECES, _TAIL, _GRID = "plain", "pieces", "tail", "grid"
+_PLAIN, _PIECES, _TAIL, _GRID, _PASSES = "plain", "pieces", "tail", "grid", "passes"
 
 
 def draw(seed: int) -> Drawn:
     """The kernel of a seed."""
     random = Random(seed)
-    form = random.choice([_PLAIN, _PLAIN, _PLAIN, _PIECES, _TAIL, _GRID])
+    form = random.choice([_PLAIN, _PLAIN, _PLAIN, _PIECES, _TAIL, _GRID, _PASSES])
     body = _Body(random)
     n = random.choice(COLUMNS)
     rows = P * random.choice([1, 2, 4])
@@ -369,6 +371,8 @@ def draw(seed: int) -> Drawn:
         return _tail(body, rows + random.choice([-32, 32]), n)
     if form == _GRID:
         return _grid(body, rows, n)
+    if form == _PASSES:
+        return _passes(body, rows, n)
     _load(body, pieces=form == _PIECES)
     stages, weights = zip(*_STAGES, strict=True)
     for stage in random.choices(stages, weights, k=random.randint(1, 4)):
@@ -427,6 +431,42 @@ def _grid(body: _Body, rows: int, n: int) -> Drawn:
     loops = ["i in nl.affine_range(m // P)", "j in nl.affine_range(n // T)"]
     partitions = body.random.choice([P, P // 2, P // 4])
     return Drawn(_source(body, loops, outside, partitions), ((rows, n), (n, n)), narrow=False)
+
+
+def _passes(body: _Body, rows: int, n: int) -> Drawn:
+    """Two loops over tiles of rows; the second loads what the first stored: the same rows, or others."""
+    row = "i * P : (i + 1) * P"
+    _load(body, pieces=False)
+    _elementwise(body)
+    body.add(f"nisa.dma_copy(dst=between[{row}, 0:n], src={body.tiles[-1]})")
+    second = _Body(body.random, names=body.names if body.random.random() < 0.5 else 0)
+    others = ["0:P", row if body.random.random() < 0.5 else row.replace("i", "(m // P - 1 - i)")]
+    source = second.random.choice([row, row, *others])
+    tile, edge = second.tile("back"), second.column("edge")
+    if second.random.random() < 0.5:
+        second.add("for j in nl.affine_range(n // T):")
+        at = "j * T : (j + 1) * T"
+        part = second.tile("piece", "(P, T)", depth=1)
+        second.add(
+            f"nisa.dma_copy(dst={part}, src=between[{source}, {at}])",
+            f"nisa.tensor_copy(dst={tile}[:, {at}], src={part})",
+            depth=1,
+        )
+    else:
+        second.add(f"nisa.dma_copy(dst={tile}, src=between[{source}, 0:n])")
+    second.add(f"nisa.dma_copy(dst={edge}, src=x[{row}, 0:1])")
+    second.made(tile)
+    form = second.some(*_UNARY, *_BINARY).format(d=tile, s=tile, t=tile, c=edge)
+    second.add(f"nisa.{form}", f"nisa.dma_copy(dst=out[{row}, 0:n], src={tile})")
+    made = _source(body, ["i in nl.affine_range(m // P)"])
+    index = second.some("i", "r")
+    lines = [line if index == "i" else re.sub(r"\bi\b", index, line) for line in second.lines]
+    loop = "\n".join([f"    for {index} in nl.affine_range(m // P):", *(f"        {line}" for line in lines)])
+    between = "    between = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.hbm)\n"
+    made = made.replace("    for i in", f"{between}    for i in", 1).replace(
+        "    return", f"{loop}\n    return"
+    )
+    return Drawn(made, ((rows, n), (n, n)), narrow=False)
 
 
 def _steps(body: _Body, source: str, shape: str, at: str) -> str:

@@ -38,7 +38,7 @@ def test_all_rewrites_of_a_kernel_are_looked_at():
 
 def test_of_a_long_kernel_each_transformation_has_its_share(monkeypatch: pytest.MonkeyPatch):
     everything, _ = children(6)
-    monkeypatch.setattr(module, "WORK", 1400)
+    monkeypatch.setattr(module, "WORK", 280)
     found, refusals = children(6)
     assert set(found) == set(everything)
     assert max(found.values()) <= 2 < max(everything.values())

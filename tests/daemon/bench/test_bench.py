@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
 from daemon.bench import lessons, results, runs, tables
-from daemon.bench.runs import ARMS, Budget, Job
+from daemon.bench.runs import ARMS, ROOT, Budget, Job
 from daemon.ctl.bench import search
 from state.events import SequenceLearnt
 from state.log import EventLog
@@ -190,6 +190,47 @@ def test_who_reuses_is_offered_what_was_learnt_on_other_problems(
         assert asked[f"silu full trn2 seed {seed} beam-reuse"] == ["matmul 4", "lora 4"]
         assert asked[f"matmul full trn2 seed {seed} beam-reuse"] == ["silu 4", "lora 4"]
         assert asked[f"silu full trn2 seed {seed}"] == []
+
+
+def test_other_kernels_of_problems_are_begun_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asked: list[Job] = []
+
+    def pretend(job: Job, budget: Budget, offered: Any) -> dict[str, Any]:
+        asked.append(job)
+        return {name: value for name, value in row().items() if name not in {"problem", "own_kernel"}}
+
+    monkeypatch.setattr(runs, "run", pretend)
+    for name in ("silu-slow", "silu-odd", "bmm-slow"):
+        (tmp_path / f"{name}.py").write_text("")
+    out = tmp_path / "out.json"
+    ask("--kernels", str(tmp_path), "--problems", "silu,lora", "--out", str(out))
+    assert [(job.problem, job.name) for job in asked] == [("silu", "silu-odd"), ("silu", "silu-slow")]
+    assert [job.kernel for job in asked] == [str(tmp_path / f"{job.name}.py") for job in asked]
+    kept_ = json.loads(out.read_text())
+    assert list(kept_["runs"]) == ["silu-odd full trn2 seed 0", "silu-slow full trn2 seed 0"]
+    assert kept_["overall"]["trn2_percent_of_peak"] is None, "they are no problem's own kernels"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("silu.py", "silu.py is not called PROBLEM-WHAT.py"),
+        ("sulu-slow.py", "'sulu' is unknown"),
+        ("", "no kernels"),
+    ],
+)
+def test_kernels_are_called_after_their_problem(tmp_path: Path, name: str, words: str):
+    if name:
+        (tmp_path / name).write_text("")
+    assert words in str(ask("--kernels", str(tmp_path)).exception)
+
+
+def test_a_run_begins_with_the_kernel_in_a_file():
+    file = ROOT / "benchmarks" / "brought" / "silu-two_passes.py"
+    job = Job("silu", "reduced", "trn2", 0, kernel=str(file))
+    found = runs.run(job, Budget(candidates=2, minutes=5))
+    assert "fuse_loops" in found["techniques"]
+    assert found["speedup"] > 1.5
 
 
 def test_only_who_reuses_may(tmp_path: Path):

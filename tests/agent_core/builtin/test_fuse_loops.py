@@ -1,0 +1,208 @@
+"""Loop fusion: two passes become one, and what went through HBM between them stays on chip."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.kernels import HEADER, Sample, error, joined
+from tests.support.rewriting import only, refusal, rewritten
+
+PASSES = """
+@nki.jit
+def kernel(x):
+    m, n = x.shape
+    out = nl.ndarray((m, n), dtype=x.dtype, buffer=nl.shared_hbm)
+    kept = nl.ndarray((m, n), dtype=nl.{stored}, buffer=nl.hbm)
+    for i in nl.affine_range(m // 128):
+        a = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=a, src=x[i * 128 : (i + 1) * 128, :])
+        # Doubled.
+        b = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_scalar(dst=b, data=a, op0=nl.multiply, operand0=2.0)
+        nisa.dma_copy(dst=kept[i * 128 : (i + 1) * 128, :], src=b)
+        {after}
+    {between}
+    for {index} in nl.{range}({trips}):
+        {before}
+        a = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=a, src={source}[{rows}, :])
+        nisa.tensor_scalar(dst=a, data=a, op0=nl.add, operand0=1.0)
+        nisa.dma_copy(dst=out[{index} * 128 : ({index} + 1) * 128, :], src=a)
+    return {result}
+"""
+SITE = "i and j"
+ALONE = {"loops": 1}
+
+
+def passes(**words: str) -> Sample:
+    texts = {
+        "stored": "float32", "after": "pass", "between": "pass", "index": "j", "range": "affine_range",
+        "trips": "m // 128", "before": "pass", "source": "kept", "result": "out",
+        "rows": "{index} * 128 : ({index} + 1) * 128",
+    }  # fmt: skip
+    texts |= words
+    texts["rows"] = texts["rows"].format(index=texts["index"])
+    return Sample(HEADER + PASSES.format_map(texts), ((384, 256),), lambda x: 2 * x + 1)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {},
+        {"index": "i"},
+        {"range": "sequential_range"},
+        {"between": "# What the second pass does."},
+        {"between": "one = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)"},
+        {"before": "b = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)"},
+    ],
+)
+def test_two_passes_become_one_and_nothing_goes_through_hbm(words: dict[str, str]):
+    made = passes(**words)
+    assert error(made, made.source) < 1e-6
+    site = "i and i#2" if words.get("index") == "i" else SITE
+    source = only(made, "fuse_loops", site, ALONE)
+    assert error(made, source) < 1e-6
+    assert source.count("for ") == 1
+    assert source.count("nisa.dma_copy") == 2
+    assert "kept" not in source
+    assert "# Doubled." in source
+    assert ("sequential_range" in source) == ("range" in words)
+
+
+PIECES = """
+T = 64
+
+
+@nki.jit
+def kernel(x):
+    m, n = x.shape
+    out = nl.ndarray((m, n), dtype=x.dtype, buffer=nl.shared_hbm)
+    kept = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.hbm)
+    for i in nl.affine_range(m // 128):
+        a = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=a, src=x[i * 128 : (i + 1) * 128, 0:n])
+        nisa.activation(dst=a, op=nl.tanh, data=a)
+        nisa.dma_copy(dst=kept[i * 128 : (i + 1) * 128, {stored}], src=a)
+    for i in nl.affine_range(m // 128):
+        for j in nl.affine_range(n // T):
+            part = nl.ndarray((128, T), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=part, src=kept[i * 128 : (i + 1) * 128, {loaded}])
+            nisa.activation(dst=part, op=nl.square, data=part)
+            nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, j * T : (j + 1) * T], src=part)
+    return out
+"""
+
+
+def test_parts_of_what_was_stored_are_copied_on_chip():
+    text = HEADER + PIECES.format(stored="0:n", loaded="j * T : (j + 1) * T")
+    made = Sample(text, ((256, 256),), lambda x: np.tanh(x) ** 2)
+    source = joined(only(made, "fuse_loops", "i and i#2", ALONE))
+    assert error(made, source) < 1e-6
+    assert "nisa.tensor_copy(dst=part, src=a[:, j * T : (j + 1) * T])" in source
+    assert "kept" not in source
+
+
+NESTED = """
+T = 64
+
+
+@nki.jit
+def kernel(x):
+    m, n = x.shape
+    out = nl.ndarray((m, n), dtype=x.dtype, buffer=nl.shared_hbm)
+    kept = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.hbm)
+    for i in nl.affine_range(m // 128):
+        for j in nl.affine_range(n // T):
+            a = nl.ndarray((128, T), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=a, src=x[i * 128 : (i + 1) * 128, j * T : (j + 1) * T])
+            nisa.activation(dst=a, op=nl.tanh, data=a)
+            nisa.dma_copy(dst=kept[i * 128 : (i + 1) * 128, j * T : (j + 1) * T], src=a)
+    for i in nl.affine_range(m // 128):
+        for j in nl.affine_range(n // T):
+            a = nl.ndarray((128, T), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=a, src=x[i * 128 : (i + 1) * 128, j * T : (j + 1) * T])
+            b = nl.ndarray((128, T), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=b, src=kept[i * 128 : (i + 1) * 128, {columns}])
+            nisa.tensor_tensor(dst=a, data1=a, data2=b, op=nl.multiply)
+            nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, j * T : (j + 1) * T], src=a)
+    return out
+"""
+
+
+def test_loops_that_meet_inside_become_one_too():
+    text = HEADER + NESTED.format(columns="j * T : (j + 1) * T")
+    made = Sample(text, ((256, 256),), lambda x: x * np.tanh(x))
+    found = rewritten(made, "fuse_loops")["i and i#2"]
+    assert [choice for choice, _ in found] == [{"loops": 2}, {"loops": 1}]
+    assert all(error(made, source) < 1e-6 for _, source in found)
+    (_, both), (_, outer) = found
+    assert (both.count("for j"), outer.count("for j")) == (1, 2)
+    assert "kept" not in both
+    assert "kept" in outer
+
+
+def test_loops_that_meet_inside_stay_two_where_one_needs_all_of_the_other():
+    text = HEADER + NESTED.format(columns="0:T")
+    first = lambda x: np.tanh(x)[:, :64]  # noqa: E731 - what every iteration over j reads
+    made = Sample(text, ((256, 256),), lambda x: x * np.tile(first(x), 4))
+    found = rewritten(made, "fuse_loops")["i and i#2"]
+    assert [choice for choice, _ in found] == [ALONE]
+    assert all(error(made, source) < 1e-6 for _, source in found)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ({"rows": "0:128"}, "an iteration over j needs kept from others over i"),
+        ({"trips": "m // 128 - 1"}, "the loops over i and j do not go through the same range"),
+        ({"between": "nisa.dma_copy(dst=out, src=kept)"}, "dma_copy between the loops meets kept"),
+        ({"between": "print(kept)"}, "what cannot be read stands between the loops"),
+        ({"before": "print(j)"}, "the loop over j holds what cannot be read"),
+        ({"before": "nisa.tensor_copy(dst=b, src=b)"}, "the loop over j holds what cannot be read"),
+    ],
+)
+def test_loops_stay_two(words: dict[str, str], reason: str):
+    assert refusal(passes(**words), "fuse_loops", SITE).startswith(reason)
+
+
+def test_a_name_that_the_second_loop_binds_anew_keeps_its_meaning_in_the_first():
+    column = "w = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)"
+    made = passes(after="nisa.tensor_copy(dst=w[:, 0:1], src=b[:, 0:1])", before=column)
+    text = made.source.replace("    for i in", f"    {column}\n    for i in", 1)
+    sample = Sample(text, made.shapes, made.meaning)
+    assert refusal(sample, "fuse_loops", SITE) == "the loops read differently as one"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"stored": "bfloat16"},  # converted on the way
+        {"after": "nisa.dma_copy(dst=kept[i * 128 : i * 128 + 1, :], src=x[0:1, :])"},  # stored twice
+        {"after": "nisa.memset(dst=b, value=0.0)"},  # the tile has changed
+    ],
+)
+def test_what_is_not_the_tile_any_more_goes_through_hbm(words: dict[str, str]):
+    source = joined(only(passes(**words), "fuse_loops", SITE, ALONE))
+    assert source.count("for ") == 1
+    assert "dst=kept[i * 128 : (i + 1) * 128, :], src=b" in source
+    assert "src=kept[i * 128" in source
+
+
+def test_what_is_an_output_as_well_is_stored_and_not_loaded():
+    source = joined(only(passes(result="out, kept"), "fuse_loops", SITE, ALONE))
+    assert "dst=kept[i * 128 : (i + 1) * 128, :], src=b" in source
+    assert "src=kept" not in source
+
+
+def test_a_store_that_something_else_reads_stays():
+    made = passes(between="last = nl.ndarray((1, n), dtype=nl.float32, buffer=nl.sbuf)")
+    text = made.source.replace("    return", "    nisa.dma_copy(dst=last, src=kept[0:1, :])\n    return")
+    source = only(Sample(text, made.shapes, made.meaning), "fuse_loops", SITE, ALONE)
+    assert error(made, source) < 1e-6
+    assert "kept" not in source, "last is not used: it goes, and with it what it was loaded from"
+    text = text.replace("    return", "    nisa.dma_copy(dst=out[0:1, :], src=last)\n    return")
+    kept = Sample(text, made.shapes, lambda x: np.vstack([2 * x[:1], 2 * x[1:] + 1]))
+    source = only(kept, "fuse_loops", SITE, ALONE)
+    assert error(kept, source) < 1e-6
+    assert "dst=kept[i * 128 : (i + 1) * 128, :], src=b" in source
