@@ -25,6 +25,7 @@ from agent_core.builtin.transforms.pipeline import Pipeline
 from agent_core.builtin.transforms.place import Place
 from agent_core.builtin.transforms.rephrase import Rephrase
 from agent_core.builtin.transforms.reuse import Reuse
+from agent_core.builtin.transforms.scan import Scan
 from agent_core.builtin.transforms.share import Share
 from agent_core.builtin.transforms.split_reduction import SplitReduction
 from agent_core.builtin.transforms.stack import Stack
@@ -58,6 +59,7 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         Place(),
         TensorSum(),
         TurnedSum(),
+        Scan(),
         FuseLoops(),
         Forward(),
         Reuse(),

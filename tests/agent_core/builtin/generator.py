@@ -269,6 +269,26 @@ def _weighted(body: _Body) -> None:
     body.made(total)
 
 
+def _recurrence(body: _Body) -> None:
+    """A column that is carried along the columns of two tiles, step by step."""
+    scale, shift, goal = body.tile("scale"), body.pick(), body.tile("steps")
+    carried = body.column("carried")
+    body.add(
+        f"nisa.activation(dst={scale}, op=nl.sigmoid, data={body.pick()})",
+        f"nisa.memset(dst={carried}, value=0.5)",
+        "for t in nl.sequential_range(n):",
+    )
+    at = "[:, t : t + 1]"
+    operators = body.some("op0=nl.multiply, {}, op1=nl.add, {}", "op0=nl.multiply, {}, op1=nl.maximum, {}")
+    words = operators.format(f"operand0={scale}{at}", f"operand1={shift}{at}")
+    body.add(
+        f"nisa.scalar_tensor_tensor(dst={carried}, data={carried}, {words})",
+        f"nisa.tensor_copy(dst={goal}{at}, src={carried})",
+        depth=1,
+    )
+    body.made(goal)
+
+
 def _product(body: _Body) -> None:
     """A tile, transposed chunk by chunk, times the second input, collected in PSUM and brought back."""
     source, goal = body.pick(), body.tile("m")
@@ -351,7 +371,7 @@ Stage = Callable[[_Body], None]
 _STAGES: tuple[tuple[Stage, int], ...] = (
     (_elementwise, 4), (_chain, 3), (_twice, 1), (_halves, 1), (_rows, 2), (_norm, 2), (_gate, 1),
     (_softmax, 3), (_chunks, 2), (_collected, 1), (_product, 3), (_weights, 1), (_rounded, 1), (_turned, 1),
-    (_short_product, 2), (_weighted, 1),
+    (_short_product, 2), (_weighted, 1), (_recurrence, 1),
 )  # fmt: skip
 
 

@@ -1,0 +1,145 @@
+"""Scans: a recurrence that a loop takes column by column is one instruction, in whatever way it is spelt."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.support.kernels import HEADER, Sample, error, joined
+from tests.support.rewriting import only, refusal
+
+KERNEL = """
+@nki.jit
+def kernel(a, b):
+    m, n = a.shape
+    out = nl.ndarray((m, n), dtype=a.dtype, buffer=nl.shared_hbm)
+    scale = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=scale, src=a)
+    nisa.activation(dst=scale, op=nl.sigmoid, data=scale)
+    shift = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=shift, src=b)
+    steps = nl.ndarray((128, n), dtype=nl.{dtype}, buffer=nl.sbuf)
+    nisa.memset(dst=steps, value=0.0)
+    h = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=h, value=0.5)
+    # Step by step.
+    for t in nl.sequential_range({trips}):
+        {body}
+    {after}
+    nisa.dma_copy(dst=out, src=steps)
+    return out
+"""
+COLUMN = "[:, t : t + 1]"
+SCALED = f"nisa.tensor_tensor(dst=h, data1=h, data2=scale{COLUMN}, op=nl.multiply)"
+SHIFTED = f"nisa.tensor_tensor(dst=h, data1=h, data2=shift{COLUMN}, op=nl.add)"
+KEPT = f"nisa.tensor_copy(dst=steps{COLUMN}, src=h)"
+PLAIN = (SCALED, SHIFTED, KEPT)
+
+
+def stepped(a: NDArray[np.float64], b: NDArray[np.float64], first: int = 0) -> NDArray[np.float64]:
+    scale, found, h = 1 / (1 + np.exp(-a)), np.zeros_like(a), np.full(a.shape[0], 0.5)
+    for t in range(first, a.shape[1]):
+        h = h * scale[:, t] + b[:, t]
+        found[:, t] = h
+    return found
+
+
+def sample(
+    *body: str, trips: str = "n", after: str = "pass", dtype: str = "float32", meaning=stepped
+) -> Sample:
+    text = KERNEL.format(body="\n        ".join(body), trips=trips, after=after, dtype=dtype)
+    return Sample(HEADER + text, ((128, 32), (128, 32)), meaning)
+
+
+FUSED = (
+    f"nisa.scalar_tensor_tensor(dst=h, data=h, op0=nl.multiply, operand0=scale{COLUMN}, op1=nl.add, "
+    f"operand1=shift{COLUMN})"
+)
+SWAPPED = (
+    "part = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)",
+    f"nisa.tensor_tensor(dst=part, data1=scale{COLUMN}, data2=h, op=nl.multiply)",
+    f"nisa.tensor_tensor(dst=h, data1=shift{COLUMN}, data2=part, op=nl.add)",
+    KEPT,
+)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        sample(*PLAIN),
+        sample(FUSED, KEPT),
+        sample(*SWAPPED),
+        sample(*(line.replace(COLUMN, "[:, nl.ds(t, 1)]") for line in PLAIN)),
+        sample(*PLAIN, trips="3, n", meaning=lambda a, b: stepped(a, b, 3)),
+    ],
+)
+def test_a_recurrence_is_one_scan(made: Sample):
+    source = joined(only(made, "scan", "t", {}))
+    assert error(made, made.source) < 1e-6
+    assert error(made, source) < 1e-6
+    assert "# Step by step.\n    nisa.tensor_tensor_scan(dst=steps" in source
+    assert "for t" not in source
+    assert "src=steps[:, n - 1 : n])" in source
+
+
+def test_what_the_state_is_used_for_afterwards_stays():
+    last = "nisa.tensor_copy(dst=steps[:, 0:1], src=h)"
+
+    def meaning(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+        found = stepped(a, b)
+        return np.hstack([found[:, -1:], found[:, 1:]])
+
+    made = sample(*PLAIN, after=last, meaning=meaning)
+    source = only(made, "scan", "t", {})
+    assert error(made, source) < 1e-6
+
+
+def test_steps_that_are_not_kept_go_to_a_tile_of_their_own():
+    def meaning(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.hstack([stepped(a, b)[:, -1:], np.zeros_like(a)[:, 1:]])
+
+    made = sample(SCALED, SHIFTED, after="nisa.tensor_copy(dst=steps[:, 0:1], src=h)", meaning=meaning)
+    source = joined(only(made, "scan", "t", {}))
+    assert error(made, source) < 1e-6
+    assert "h_steps = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)" in source
+
+
+IN_PLACE = FUSED.replace("=h", f"=steps{COLUMN}")
+SUBTRACTED = SHIFTED.replace("add", "subtract")
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (sample(SCALED, SUBTRACTED, KEPT), "h does not become (a op0 h) op1 b"),
+        (sample(SHIFTED, KEPT), "h does not become (a op0 h) op1 b"),
+        (sample(SCALED, KEPT, SHIFTED), "steps holds something else than the steps"),
+        (sample(KEPT, SCALED, SHIFTED), "steps holds something else than the steps"),
+        (sample(*PLAIN, KEPT.replace(COLUMN, "[:, 0:1]")), "several columns of steps are used in a step"),
+        (
+            sample(SCALED.replace("data1=h", f"data1=steps{COLUMN}"), SHIFTED, KEPT),
+            "the loop over t carries 0 columns",
+        ),
+        (sample(IN_PLACE), "the loop over t carries 0 columns from step to step, not one"),
+        (sample(*PLAIN, dtype="bfloat16"), "tensor_copy is no step of a scan"),
+        (
+            sample(*(line.replace("scale[:, t : t + 1]", "scale[:, 0:1]") for line in PLAIN)),
+            "iterations over t do not take neighbouring columns of scale",
+        ),
+        (
+            sample(*(line.replace(COLUMN, "[:, 2 * t : 2 * t + 1]") for line in PLAIN), trips="n // 2"),
+            "iterations over t do not take neighbouring columns",
+        ),
+        (sample(*PLAIN, "nisa.activation(dst=h, op=nl.tanh, data=h)"), "h does not become (a op0 h) op1 b"),
+        (sample("print(t)", *PLAIN), "the loop over t holds more than instructions"),
+    ],
+)  # fmt: skip
+def test_what_is_no_recurrence_stays_a_loop(made: Sample, reason: str):
+    assert refusal(made, "scan", "t").startswith(reason)
+
+
+def test_a_temporary_that_is_used_after_the_loop_keeps_it():
+    made = sample(*SWAPPED[1:], after="nisa.tensor_copy(dst=steps[:, 0:1], src=part)")
+    text = made.source.replace("    # Step", f"    {SWAPPED[0]}\n    # Step")
+    assert refusal(Sample(text, made.shapes, made.meaning), "scan", "t").startswith("part is used outside")
