@@ -51,7 +51,7 @@ def sole_writer(kernel: Kernel, tensor: Tensor) -> Statement | None:
     item = writers[0]
     written = next(access for access in item.accesses if access.writes and access.tensor.id == tensor.id)
     same_place = item.path == declared.path and item.guards == declared.guards
-    filled = written.view.whole and written.role == "dst" and not written.reads
+    filled = written.view.whole and written.view.plain and written.role == "dst" and not written.reads
     return item if same_place and filled else None
 
 

@@ -6,6 +6,7 @@ the one value bound in the same iteration, the uses can say the value themselves
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -54,12 +55,31 @@ def inlined(kernel: Kernel) -> str | None:
 
 
 def canonical(kernel: Kernel, target: Target) -> Kernel:
-    """The kernel without the names that can be spared, as rewrites want it."""
-    source = inlined(kernel)
-    try:
-        return kernel if source is None else read(source, kernel.arguments, target)
-    except SourceError:
-        return kernel
+    """The kernel as rewrites want it: without the names that can be spared, every argument with its own."""
+    for changed in (inlined, _spelled_out):
+        source = changed(kernel)
+        try:
+            kernel = kernel if source is None else read(source, kernel.arguments, target)
+        except SourceError:
+            return kernel
+    return kernel
+
+
+def _spelled_out(kernel: Kernel) -> str | None:
+    """The source with keywords for arguments that instructions have by their place; None without such."""
+    placed = {item for item in kernel.operations() if _has_places(kernel, item)}
+
+    def emit(node: Node) -> list[cst.BaseStatement] | None:
+        if node not in placed or not isinstance(node, Statement):
+            return None
+        return [syntax.spelled_out(node.node, list(node.texts))]
+
+    return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit)) if placed else None
+
+
+def _has_places(kernel: Kernel, item: Statement) -> bool:
+    (line,) = kernel.tree.line(item.place)
+    return isinstance(line, ast.Expr) and isinstance(line.value, ast.Call) and bool(line.value.args)
 
 
 def _resolved(kernel: Kernel, found: Mapping[Statement, str]) -> Mapping[Node, Meanings]:

@@ -6,8 +6,10 @@ syntax and leaves the rest, comments included, as it was written.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, KeysView, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -15,6 +17,7 @@ from math import prod
 
 import libcst as cst
 
+from agent_core.builtin.arithmetic import names_in
 from agent_core.builtin.tree import Place, Tree
 from agent_core.builtin.values import Affine, Tensor, Value, View
 from nki_sim.forms import Form
@@ -150,6 +153,8 @@ class Guard:
     """`if var == value:` that lets through one iteration of the loops around it that make up `var`."""
 
     loops: tuple[Loop, ...]
+    difference: Affine
+    """What is zero in that iteration alone."""
     tree: Tree = field(repr=False)
     place: Place
     path: tuple[Loop, ...]
@@ -160,6 +165,13 @@ class Guard:
         found = self.tree.at(self.place)
         assert isinstance(found, cst.If)
         return found
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names in its condition."""
+        (found,) = self.tree.line(self.place)
+        assert isinstance(found, ast.If)
+        return names_in(ast.unparse(found.test))
 
 
 Node = Statement | Loop | Guard
@@ -226,14 +238,32 @@ class Kernel:
 
     @cached_property
     def escaping(self) -> frozenset[int]:
-        """Ids of tensors that have a second name or go where reading ends: they may not change theirs."""
+        """Ids of tensors that have a second name, of which something is said, or that reading loses.
+
+        What is said is a size that has a name, the count of a loop, an assertion. These tensors may not
+        change their names. To be returned is none of this.
+        """
         binds = [item for item in self.statements if item.kind is Kind.BIND]
         values = [value for item in binds for value in item.arguments.values()]
-        tensors = [value.tensor if isinstance(value, View) else value for value in values]
-        walls = [item.uses for item in self.statements if item.kind is Kind.OPAQUE]
-        unread = frozenset().union(*walls)
-        lost = [key for key, item in self.declarations.items() if item.binds & unread]
-        return frozenset(lost) | {tensor.id for tensor in tensors if isinstance(tensor, Tensor)}
+        renamed = frozenset(tensor.id for value in values for tensor in _tensors_in(value))
+        heads = [names_in(f"{loop.first}, {loop.stop}") for loop in self.loops]
+        tests = [node.names for node in self.nodes if isinstance(node, Guard)]
+        quiet = {Kind.BIND, Kind.INERT, Kind.OPAQUE}
+        said = [item.uses for item in self.statements if item.kind in quiet and not self._ends(item)]
+        return renamed | self._called(frozenset[str]().union(*heads, *tests, *said))
+
+    @cached_property
+    def fixed(self) -> frozenset[int]:
+        """Ids of tensors whose declaration may not move nor go: these, and what others are declared by."""
+        shapes = [item.uses - item.binds for item in self.statements if item.kind is Kind.DECLARE]
+        return self.escaping | self._called(frozenset[str]().union(*shapes))
+
+    def _called(self, names: AbstractSet[str]) -> frozenset[int]:
+        return frozenset(key for key, item in self.declarations.items() if item.binds & names)
+
+    def _ends(self, item: Statement) -> bool:
+        """Whether a statement is the kernel's return."""
+        return isinstance(self.tree.line(item.place)[0], ast.Return)
 
     def operations(self) -> Iterator[Statement]:
         return (item for item in self.statements if item.kind is Kind.OPERATE)
@@ -306,6 +336,15 @@ class Constant:
     name: str
     value: int
     place: Place
+
+
+def _tensors_in(value: Value) -> Iterator[Tensor]:
+    """The tensors that a value is, or holds."""
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _tensors_in(item)
+    elif isinstance(value, Tensor | View):
+        yield value.tensor if isinstance(value, View) else value
 
 
 def walk(nodes: list[Node]) -> Iterator[Node]:

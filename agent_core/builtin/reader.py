@@ -189,10 +189,12 @@ class _Reader:
         loops = self._only_iteration(left - right)
         if not loops:
             return None
-        guard = Guard(loops, self._tree, place, tuple(self._path))
+        guard = Guard(loops, left - right, self._tree, place, tuple(self._path))
         self._guards.append(guard)
         guard.body.extend(self._block(item.body, place))
         self._guards.pop()
+        # What its body binds means that in one iteration, and something else in the others.
+        self._forget(self._tree.bindings(item))
         return guard
 
     def _only_iteration(self, difference: Affine) -> tuple[Loop, ...]:

@@ -121,8 +121,9 @@ def _part(kernel: Kernel, store: Statement, load: Statement) -> str:
     first, second = columns
     if len(tile.shape) != len("pf") or not _lies_in(kernel, second, first):
         raise Refused(f"{stored.tensor.name} is loaded in other parts than it was stored")
-    if first.start != Affine(0):
-        raise Refused(f"{stored.tensor.name} is stored from a column on that is not its first")
+    # Then a window means the same in both, also where it counts from the end.
+    if first.start != Affine(0) or first.size != stored.tensor.shape[-1]:
+        raise Refused(f"not all columns of {stored.tensor.name} are stored")
     text = windows(kernel, load.texts["src"], len(loaded.tensor.shape))[-1]
     if not text.kept:
         raise Refused(f"one column of {stored.tensor.name} is loaded")

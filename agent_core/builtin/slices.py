@@ -56,6 +56,18 @@ def windows(kernel: Kernel, text: str, rank: int) -> list[Window]:
     return [_window(kernel, part.slice) for part in node.slice]
 
 
+def base_name(text: str) -> str:
+    """The name of the tensor of which a window is taken.
+
+    Raises:
+        Refused: the source does not index a name.
+    """
+    node = syntax.expression(text)
+    if not isinstance(node, cst.Subscript) or not isinstance(node.value, cst.Name):
+        raise Refused(f"{text} does not index a tensor by its name")
+    return node.value.value
+
+
 def _window(kernel: Kernel, part: cst.BaseSlice) -> Window:
     code = kernel.module.code_for_node
     if isinstance(part, cst.Slice):

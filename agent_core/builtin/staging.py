@@ -200,7 +200,14 @@ def emit_in_place(plan: Stage) -> str:
 
     The production stays where it was, under `if index == first:`, so that nothing has to wait for all
     of it: it goes out in the order in which it is needed.
+
+    Raises:
+        Refused: the index means something else inside.
     """
+    var, nodes = plan.loop.var, list(walk(plan.loop.body))
+    bound = [node for node in nodes if isinstance(node, Loop) and node.var == var]
+    if bound or any(isinstance(node, Statement) and var in node.binds for node in nodes):
+        raise Refused(f"{var} is bound again in its loop")
     name = _new_name(plan)
 
     def block(nodes: Sequence[Node]) -> list[cst.BaseStatement]:

@@ -67,8 +67,11 @@ def sum_of(kernel: Kernel, adder: Statement) -> Sum:
     declared = kernel.declarations.get(total.id)
     if not isinstance(op, Symbol) or op.leaf != "add" or not is_plain(adder) or mine.view != dst.view:
         raise Refused(f"{adder.op} does not add a tile to {total.name}")
-    if declared is None or total.id in kernel.escaping or total.copies or adder.guards:
-        raise Refused(f"{total.name} has a second name, or is added to under a condition")
+    if declared is None or total.copies or adder.guards or declared.guards:
+        raise Refused(f"{total.name} is declared or added to under a condition, or is a list of tiles")
+    known = [tensor for tensor in (total, other.tensor) if tensor.id in kernel.escaping]
+    if known:
+        raise Refused(f"{known[0].name} has a second name or is used by what cannot be read")
     for tensor, view in ((total, dst.view), (other.tensor, other.view)):
         if not tensor.on_chip or tensor.dtype != "float32" or len(tensor.shape) != len("pf"):
             raise Refused(f"{tensor.name} is no matrix of float32 on chip")

@@ -237,6 +237,20 @@ def with_arguments(
     return changed
 
 
+def spelled_out(item: cst.BaseStatement, names: Sequence[str]) -> cst.BaseStatement:
+    """The call statement with these names as keywords of its arguments, in order."""
+    assert isinstance(item, cst.SimpleStatementLine)
+    line = item.body[0]
+    assert isinstance(line, cst.Expr)
+    assert isinstance(line.value, cst.Call)
+    equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+    args = [
+        arg if arg.keyword else arg.with_changes(keyword=cst.Name(name), equal=equal)
+        for arg, name in zip(line.value.args, names, strict=True)
+    ]
+    return item.with_changes(body=[line.with_changes(value=line.value.with_changes(args=args))])
+
+
 def renamed(item: cst.BaseStatement, old: str, new: str) -> cst.BaseStatement:
     """The statement with one name in place of another."""
     return reindex(item, old, lambda parts: subscript(new, parts) if parts else cst.Name(new))

@@ -60,13 +60,13 @@ def _check(kernel: Kernel, tensor: Tensor, loop: Loop) -> None:
         raise Refused(f"{tensor.name} is also used outside the loop over {loop.var}")
     if kernel.declarations[tensor.id].guards:
         raise Refused(f"{tensor.name} is declared under a condition")
-    if tensor.id in kernel.escaping:
+    if tensor.id in kernel.fixed:
         raise Refused(f"{tensor.name} has a second name or is used by what cannot be read")
     if tensor.copies:
         raise Refused(f"{tensor.name} is a list of tiles")
-    first = users[0]
-    if kernel.rebinds(kernel.declarations[tensor.id].texts["shape"], kernel.declarations[tensor.id], first):
-        raise Refused(f"the shape of {tensor.name} means something else in the loop over {loop.var}")
+    first, declared = users[0], kernel.declarations[tensor.id]
+    if any(kernel.rebinds(text, declared, first) for text in declared.texts.values()):
+        raise Refused(f"the declaration of {tensor.name} means something else in the loop over {loop.var}")
     if not _fills(kernel, loop, first, tensor):
         raise Refused(f"iterations over {loop.var} do not start by filling {tensor.name}")
 

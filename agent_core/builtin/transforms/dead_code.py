@@ -55,9 +55,7 @@ def dead(kernel: Kernel) -> frozenset[Statement]:
     """Instructions and declarations that nothing depends on, also through others of their kind."""
     tiles = [item.tensor for item in kernel.declarations.values() if item.tensor is not None]
     own = [
-        tile
-        for tile in tiles
-        if tile.id not in kernel.escaping and (tile.on_chip or never_leaves(kernel, tile))
+        tile for tile in tiles if tile.id not in kernel.fixed and (tile.on_chip or never_leaves(kernel, tile))
     ]
     gone: set[Statement] = set()
     while True:

@@ -8,6 +8,7 @@ from typing import ClassVar
 import libcst as cst
 
 from agent_core.builtin import syntax
+from agent_core.builtin.arithmetic import names_in
 from agent_core.builtin.elementwise import sole_writer
 from agent_core.builtin.model import Kernel, Node, Statement
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
@@ -45,6 +46,13 @@ class Forward(Transform[Statement]):
         return _into(kernel, place) if choice["by"] == INTO else reading_source(kernel, place)
 
 
+def _rebinds(kernel: Kernel, copy: Statement, writer: Statement, declared: Statement | None) -> bool:
+    """Whether the copy's destination may mean something else at the writer; its declaration moves there."""
+    names = names_in(copy.texts["dst"])
+    between = [item for item in kernel.statements if writer.order < item.order < copy.order]
+    return any(names & item.binds for item in between if item is not declared)
+
+
 def copies(kernel: Kernel) -> dict[str, Statement]:
     """The copies on chip, by what they are called."""
     found = [item for item in kernel.operations() if item.op == "tensor_copy"]
@@ -64,19 +72,21 @@ def _into(kernel: Kernel, copy: Statement) -> str:
     assert src is not None
     source, goal = src.tensor, dst.tensor
     writer = sole_writer(kernel, source)
-    if writer is None or len(kernel.users(source)) != 2 or not src.view.whole:
+    if writer is None or len(kernel.users(source)) != 2 or not src.view.whole or source.id in kernel.fixed:
         raise Refused(f"{source.name} is not made in one place for this copy alone")
     if (writer.path, writer.guards) != (copy.path, copy.guards):
         raise Refused(f"{source.name} is made in another block than it is copied")
     if source.dtype != goal.dtype or dst.view.shape != src.view.shape:
         raise Refused("the copy converts or reshapes")
-    if kernel.rebinds(copy.texts["dst"], writer, copy):
-        raise Refused(f"{copy.texts['dst']} means something else where {source.name} is made")
+    if not src.view.plain:
+        raise Refused(f"{source.name} is rearranged on the way")
     touched = [item for item in kernel.users(goal) if writer.order <= item.order < copy.order]
     declared = kernel.declarations.get(goal.id)
-    if touched or declared is None or goal.id in kernel.escaping:
+    if touched or declared is None or goal.id in kernel.fixed:
         raise Refused(f"{goal.name} is used before the copy")
     early = declared.order < writer.order
+    if _rebinds(kernel, copy, writer, None if early else declared):
+        raise Refused(f"{copy.texts['dst']} means something else where {source.name} is made")
     if not early and (declared.path, declared.guards) != (writer.path, writer.guards):
         raise Refused(f"{goal.name} is declared elsewhere")
     new = syntax.with_arguments(writer.node, {"dst": copy.texts["dst"]})
@@ -102,8 +112,10 @@ def reading_source(kernel: Kernel, copy: Statement) -> str:
     assert dst is not None
     assert src is not None
     goal, text = dst.tensor, copy.texts["src"]
-    if sole_writer(kernel, goal) is not copy:
+    if sole_writer(kernel, goal) is not copy or goal.id in kernel.fixed:
         raise Refused(f"{goal.name} is not made by this copy alone")
+    if src.tensor.id in kernel.escaping:
+        raise Refused(f"{src.tensor.name} has a second name or is used by what cannot be read")
     if src.tensor.dtype != goal.dtype or not src.view.plain or src.tensor.copies:
         raise Refused("the copy converts, or rearranges what it takes")
     if src.view.shape != dst.view.shape or len(src.tensor.shape) != len(goal.shape):
@@ -113,7 +125,8 @@ def reading_source(kernel: Kernel, copy: Statement) -> str:
     changed = kernel.changes(src.tensor, copy, end) or end.writes(src.tensor)
     changed = changed or kernel.rebinds(text, copy, end)
     home = kernel.declarations.get(src.tensor.id)
-    if changed or home is None or any(item.path != copy.path for item in readers):
+    elsewhere = any((item.path, item.guards) != (copy.path, copy.guards) for item in readers)
+    if changed or home is None or elsewhere:
         raise Refused(f"{src.tensor.name} does not stay as it is until the copy's last use")
     whole = src.view.whole
     if not whole and not all(_takes_all(item, goal) for item in readers):

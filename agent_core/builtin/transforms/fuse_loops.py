@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import libcst as cst
 
 from agent_core.builtin import syntax
+from agent_core.builtin.arithmetic import names_in
 from agent_core.builtin.blocking import apart
 from agent_core.builtin.inlining import replaced
 from agent_core.builtin.model import Access, Guard, Kernel, Kind, Loop, Node, Statement, inside, walk
@@ -140,6 +141,7 @@ def _fused(kernel: Kernel, target: Target, pair: Pair) -> Kernel:
         raise Refused(f"the loops over {first.var} and {second.var} do not go through the same range")
     _check_readable(pair)
     _check_between(pair)
+    _check_index(kernel, pair)
     made = _read(_source(kernel, pair), kernel, target)
     _check_same(kernel, made, pair)
     loop = made.loops[kernel.loops.index(first)]
@@ -162,6 +164,27 @@ def _check_readable(pair: Pair) -> None:
             raise Refused(f"the loop over {loop.var} holds what cannot be read: {walls[0].reason}")
 
 
+def _check_index(kernel: Kernel, pair: Pair) -> None:
+    """The second loop's index goes: nothing may ask for it later, nor call something else as the first's."""
+    first, second = pair.first.var, pair.second.var
+    inner = [node for node in walk(pair.second.body) if isinstance(node, Loop)]
+    bound = {loop.var for loop in inner}.union(*(item.binds for item in _statements(pair.second.body)))
+    if first in bound or second in bound:
+        raise Refused(f"{first} or {second} is bound again in the loop over {second}")
+    nodes = list(kernel.nodes)
+    later = nodes[nodes.index(pair.second) + len(list(walk(pair.second.body))) + 1 :]
+    for node in later if first != second else []:
+        own = {loop.var for loop in (*node.path, *([node] if isinstance(node, Loop) else []))}
+        if second in _names(node) - own:
+            raise Refused(f"{second} is used after its loop")
+
+
+def _names(node: Node) -> frozenset[str]:
+    if isinstance(node, Statement):
+        return node.uses
+    return node.names if isinstance(node, Guard) else names_in(f"{node.first}, {node.stop}")
+
+
 def _check_between(pair: Pair) -> None:
     """What stands between the loops goes in front of both: it must not meet what the first one does."""
     mine = [access for item in _statements(pair.first.body) for access in item.accesses]
@@ -179,27 +202,34 @@ def _check_same(kernel: Kernel, made: Kernel, pair: Pair) -> None:
 
     Names may have come to mean something else: those that one loop binds and the other one uses.
     """
-    second = pair.second
-    nodes = list(_nodes(kernel.body, pair))
-    olds, news = ([node for node in some if not isinstance(node, Guard)] for some in (nodes, made.nodes))
-    if len(olds) != len(news):
+    olds, news = list(_nodes(kernel.body, pair)), made.nodes
+    if len(olds) != len(news) or any(type(a) is not type(b) for a, b in zip(olds, news, strict=True)):
         raise Refused("the loops read differently as one")
     loops = {
         a.id: b.id for a, b in zip(olds, news, strict=True) if isinstance(a, Loop) and isinstance(b, Loop)
     }
-    loops[second.id] = loops[pair.first.id]
+    loops[pair.second.id] = loops[pair.first.id]
     tensors = {
         a.tensor.id: b.tensor.id
         for a, b in zip(olds, news, strict=True)
         if isinstance(a, Statement) and isinstance(b, Statement) and a.tensor and b.tensor
     }
     for old, new in zip(olds, news, strict=True):
+        if _said(old, loops) != _said(new):
+            raise Refused("the loops read differently as one")
         if isinstance(old, Statement) and isinstance(new, Statement):
-            if old.form != new.form or old.kind is not new.kind:
-                raise Refused("the loops read differently as one")
             for a, b in zip(old.accesses, new.accesses, strict=True):
                 if tensors.get(a.tensor.id, a.tensor.id) != b.tensor.id or _place(a, loops) != _place(b):
                     raise Refused(f"{a.tensor.name} would be another tile, or another part of it")
+
+
+def _said(node: Node, loops: Mapping[str, str] | None = None) -> Any:
+    """What a node says besides where its operands are: an instruction, a range, a condition."""
+    if isinstance(node, Statement):
+        return node.kind, node.form
+    if isinstance(node, Loop):
+        return _called(node.start, loops), node.step, node.trips
+    return _called(node.difference, loops)
 
 
 def _nodes(nodes: Sequence[Node], pair: Pair) -> Iterator[Node]:
@@ -216,12 +246,16 @@ def _nodes(nodes: Sequence[Node], pair: Pair) -> Iterator[Node]:
 def _place(access: Access, loops: Mapping[str, str] | None = None) -> Any:
     """Where an access is in its tensor, its loops called as they are in the other kernel."""
 
-    def called(value: Affine) -> Affine:
-        return value if loops is None else affine(value.const, {loops[name]: n for name, n in value.terms})
-
     view = access.view
-    box = [(called(item.start), item.size, item.step) for item in view.box]
-    return access.role, box, view.axes, [*map(called, view.picks)], [*map(called, view.within)]
+    starts = [
+        _called(value, loops) for value in (*(item.start for item in view.box), *view.picks, *view.within)
+    ]
+    return access.role, starts, [(item.size, item.step) for item in view.box], view.axes, len(view.picks)
+
+
+def _called(value: Affine, loops: Mapping[str, str] | None) -> Affine:
+    """An index with its loops called as they are in the other kernel."""
+    return value if loops is None else affine(value.const, {loops[name]: n for name, n in value.terms})
 
 
 def _source(kernel: Kernel, pair: Pair) -> str:

@@ -99,15 +99,19 @@ def _inputs(item: Statement) -> dict[str, View]:
 def _alike(first: Statement, second: Statement) -> bool:
     """Whether two instructions are the same but for where they write, the first where the second sees it."""
     a, b = _result(first), _result(second)
-    same = first.op == second.op and first.arguments == second.arguments and _inputs(first) == _inputs(second)
+    # Zeros of both signs are equal, and make different results.
+    same = first.op == second.op and repr(first.arguments) == repr(second.arguments)
+    same = same and first.arguments == second.arguments and _inputs(first) == _inputs(second)
     tiles = (a.shape, a.dtype, a.buffer) == (b.shape, b.dtype, b.buffer)
     return same and tiles and second.path[: len(first.path)] == first.path
 
 
 def _check(kernel: Kernel, place: Twins) -> None:
     first, second = place
-    if first.guards and first.guards != second.guards:
-        raise Refused(f"{_result(first).name} is made under a condition")
+    if first.guards or second.guards:
+        raise Refused(f"{_result(first).name} or {_result(second).name} is made under a condition")
+    if _result(second).id in kernel.fixed:
+        raise Refused(f"something else is said of {_result(second).name}")
     around = [loop for loop in second.path if loop not in first.path]
     for view in _inputs(second).values():
         if kernel.changes(view.tensor, first, second) or changes_in(kernel, view.tensor, around):

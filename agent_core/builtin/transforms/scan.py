@@ -15,7 +15,15 @@ import libcst as cst
 from agent_core.builtin import syntax
 from agent_core.builtin.elementwise import Apply, Expression, Leaf, computed
 from agent_core.builtin.model import Access, Kernel, Kind, Loop, Node, Statement
-from agent_core.builtin.slices import Window, all_of, substituted, walked_dimension, widened, windows
+from agent_core.builtin.slices import (
+    Window,
+    all_of,
+    base_name,
+    substituted,
+    walked_dimension,
+    widened,
+    windows,
+)
 from agent_core.builtin.staging import shape_texts
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
 from agent_core.builtin.values import View
@@ -211,7 +219,7 @@ def _row(kernel: Kernel, loop: Loop, leaf: Leaf) -> str:
 
 
 def _parts(kernel: Kernel, leaf: Leaf) -> tuple[str, list[Window]]:
-    return leaf.text.partition("[")[0], windows(kernel, leaf.text, len(leaf.view.tensor.shape))
+    return base_name(leaf.text), windows(kernel, leaf.text, len(leaf.view.tensor.shape))
 
 
 def _indexed(base: str, front: Sequence[Window], columns: str) -> str:

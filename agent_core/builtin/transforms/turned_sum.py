@@ -19,7 +19,7 @@ from agent_core.builtin import syntax
 from agent_core.builtin.arithmetic import substituted
 from agent_core.builtin.elementwise import Apply, Leaf, computed, sole_writer
 from agent_core.builtin.model import Kernel, Loop, Statement
-from agent_core.builtin.slices import all_of, walked_dimension, widened, windows
+from agent_core.builtin.slices import all_of, base_name, walked_dimension, widened, windows
 from agent_core.builtin.staging import shape_texts
 from agent_core.builtin.summing import Products, Sum, adders, in_psum, sum_of
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
@@ -98,6 +98,8 @@ def _row_product(kernel: Kernel, target: Target, part: Tensor, adder: Statement)
             raise Refused(f"{tensor.name} is not multiplied whole, or holds {tensor.dtype}")
     if kernel.changes(data, item, adder):
         raise Refused(f"{data.name} changes before {part.name} is added")
+    if data.id in kernel.escaping or kernel.rebinds(f"{data.name}, {row.name}", item, adder):
+        raise Refused(f"{data.name} or {row.name} has a second name, or is that of another tile later")
     if data.buffer == "psum":
         check_place(kernel, data, "sbuf")
     _check_size(target, part)
@@ -110,7 +112,7 @@ def _row_load(kernel: Kernel, tensor: Tensor, user: Statement) -> Statement | No
     if writer is None or writer.op != "dma_copy" or writer.order > user.order or tensor.buffer != "sbuf":
         return None
     src = writer.access("src")
-    same = user.path[: len(writer.path)] == writer.path
+    same = user.path[: len(writer.path)] == writer.path and user.guards == writer.guards
     return writer if src is not None and same and src.view.axes[0].step == 0 else None
 
 
@@ -148,6 +150,8 @@ def _all_rows(kernel: Kernel, target: Target, plan: Sum, product: RowProduct) ->
     few = loop.trips <= target.partitions and 4 * blocks * loop.trips <= target.psum_bank_bytes
     if text is None or not few or loop.index_text is None or load.path[-1:] != (loop,):
         return None
+    if kernel.rebinds(loop.var, load, plan.adder):
+        return None
     if walked_dimension(src.view, loop) != 0 or len(src.tensor.shape) != len("pf"):
         return None
     if any(item.writes(src.tensor) for item in kernel.statements):
@@ -157,7 +161,7 @@ def _all_rows(kernel: Kernel, target: Target, plan: Sum, product: RowProduct) ->
     except Refused:
         return None
     wide = widened(src.view, 0, loop, first.lower, all_of(loop))
-    source = f"{text.partition('[')[0]}[{wide}, {columns.text}]"
+    source = f"{base_name(text)}[{wide}, {columns.text}]"
     if not columns.kept or kernel.rebinds(source, plan.clear, load):
         return None
     return Rows(source, loop, loop.index_text)
