@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
 from daemon.bench import lessons, results, runs, tables
-from daemon.bench.runs import ARMS, ROOT, Budget, Job
+from daemon.bench.runs import ARMS, Budget, Job
 from daemon.ctl.bench import search
 from state.events import SequenceLearnt
 from state.log import EventLog
@@ -223,14 +223,6 @@ def test_kernels_are_called_after_their_problem(tmp_path: Path, name: str, words
     if name:
         (tmp_path / name).write_text("")
     assert words in str(ask("--kernels", str(tmp_path)).exception)
-
-
-def test_a_run_begins_with_the_kernel_in_a_file():
-    file = ROOT / "benchmarks" / "brought" / "silu-two_passes.py"
-    job = Job("silu", "reduced", "trn2", 0, kernel=str(file))
-    found = runs.run(job, Budget(candidates=2, minutes=5))
-    assert "fuse_loops" in found["techniques"]
-    assert found["speedup"] > 1.5
 
 
 def test_only_who_reuses_may(tmp_path: Path):
