@@ -47,10 +47,14 @@ class Forward(Transform[Statement]):
 
 
 def _rebinds(kernel: Kernel, copy: Statement, writer: Statement, declared: Statement | None) -> bool:
-    """Whether the copy's destination may mean something else at the writer; its declaration moves there."""
-    names = names_in(copy.texts["dst"])
-    between = [item for item in kernel.statements if writer.order < item.order < copy.order]
-    return any(names & item.binds for item in between if item is not declared)
+    """Whether the copy's destination may mean something else at the writer, where it is declared then."""
+    names, own = names_in(copy.texts["dst"]), frozenset[str]()
+    if declared is not None:
+        own = declared.binds
+        names = names.union(*map(names_in, declared.texts.values()))
+    between = [item for item in kernel.statements if writer.order <= item.order < copy.order]
+    others = [item for item in between if item is not declared]
+    return any((names & item.binds) or (own & item.uses) for item in others)
 
 
 def copies(kernel: Kernel) -> dict[str, Statement]:

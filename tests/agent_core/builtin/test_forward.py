@@ -35,6 +35,18 @@ def test_a_maker_writes_where_the_copy_went():
     assert "c = nl.ndarray" not in source
 
 
+def test_a_destination_declared_in_between_moves_in_front_of_the_maker():
+    body = (TILE.format("c"), "nisa.activation(dst=c, op=nl.tanh, data=a)", TILE.format("{0}"))
+    tail = ("nisa.tensor_copy(dst={0}, src=c)", "nisa.tensor_copy(dst=a, src={0})")
+    made = sample(*(line.format("b") for line in (*body, *tail)))
+    source = only(made, "forward", "copy to b", WRITE)
+    assert error(made, source) < 1e-6
+    assert source.index("b = nl.ndarray") < source.index("nisa.activation(dst=b")
+    rebound = "nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, :], src=a)"
+    taken = sample(*(line.format("a") for line in (*body, *tail[:1])), rebound)
+    assert [choice for choice, _ in rewritten(taken, "forward")["copy to a"]] == [READ]
+
+
 HALF = "{} = nl.ndarray((128, n // 2), dtype=nl.float32, buffer=nl.sbuf)"
 PART = (HALF.format("b"), "nisa.tensor_copy(dst=b, src=a[:, n // 2 : n])", HALF.format("c"))
 THERE = "nisa.tensor_copy(dst=a[:, 0 : n // 2], src=c)"
