@@ -64,20 +64,11 @@ def _read(call: ast.Call, tree: Tree, evaluator: Evaluator) -> Called:
     words = _words(call, [argument.name for argument in operator.signature])
     seen = {name: evaluator.view(node) for name, node in words.items()}
     views = {name: view for name, view in seen.items() if view is not None}
-    for view in views.values():
-        _check_bounds(view, evaluator.trips)
     arguments = {name: evaluator.value(words[name]) for name in words if name not in views}
     form = form_of(operator, views, arguments)
     arguments.pop("engine", None)
     texts = dict(zip(words, tree.arguments_of(call), strict=True))
     return Called(form, arguments, texts, tuple(accesses_of(operator, form, views, arguments)))
-
-
-def _check_bounds(view: View, trips: Mapping[str, int]) -> None:
-    """Python counts a negative index from the end: it is another element than the arithmetic says."""
-    for start in (*(item.start for item in view.box), *view.picks):
-        if not start.is_const and start.span(trips)[0] < 0:
-            raise Unreadable(f"an index of {view.tensor.name} that is negative in some iterations")
 
 
 def _words(call: ast.Call, names: Sequence[str]) -> dict[str, ast.expr]:

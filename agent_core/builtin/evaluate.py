@@ -21,6 +21,7 @@ from agent_core.builtin.values import (
     View,
     affine,
     broadcast_view,
+    check_positive,
     index_view,
     permute_view,
     reshape_view,
@@ -162,8 +163,21 @@ class Evaluator:
         if not isinstance(base, View):
             raise Unreadable(f"the subscript `{ast.unparse(node)}`")
         if len(base.picks) < len(base.tensor.copies):
-            return _pick(base, key)
-        return index_view(base, key if isinstance(key, tuple) else (key,))
+            return self._picked(base, key)
+        return index_view(base, key if isinstance(key, tuple) else (key,), self.trips)
+
+    def _picked(self, base: View, key: Value) -> View:
+        """One more index into nested lists of tiles."""
+        count = base.tensor.copies[len(base.picks)]
+        if not isinstance(key, Affine):
+            raise Unreadable(f"an index into the list {base.tensor.name} that is not an integer")
+        if key.is_const and key.const < 0:
+            key = Affine(count + key.const)
+        check_positive(base.tensor, key, self.trips)
+        picks = (*base.picks, key)
+        if len(picks) == len(base.tensor.copies):
+            return whole_view(base.tensor, picks)
+        return View(base.tensor, picks, (), ())
 
     def _unaryop(self, node: ast.UnaryOp) -> Value:
         found = self.value(node.operand)
@@ -278,15 +292,6 @@ def _item(values: tuple[Value, ...], key: Value) -> Value:
     if not isinstance(key, Affine) or not key.is_const or not -len(values) <= key.const < len(values):
         raise Unreadable("an index into a tuple that is not known")
     return values[key.const]
-
-
-def _pick(base: View, key: Value) -> View:
-    if not isinstance(key, Affine):
-        raise Unreadable(f"an index into the list {base.tensor.name} that is not an integer")
-    picks = (*base.picks, key)
-    if len(picks) == len(base.tensor.copies):
-        return whole_view(base.tensor, picks)
-    return View(base.tensor, picks, (), ())
 
 
 def _float_binary(op: ast.operator, left: Value, right: Value) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from agent_core.builtin.estimate import Estimate, breaches, estimate
 from agent_core.builtin.inlining import canonical
-from agent_core.builtin.model import Argument, Kernel, Kind
+from agent_core.builtin.model import Argument, Kernel, Kind, Statement
 from agent_core.builtin.reader import read
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
@@ -110,12 +110,31 @@ def checked(
     walls = [item for item in child.statements if item.kind is Kind.OPAQUE]
     if len(walls) > sum(item.kind is Kind.OPAQUE for item in kernel.statements):
         raise Refused(f"the result could not be read again: {walls[0].reason}")
+    _check_names(kernel, child)
     before = _broken(kernel, target) if known is None else known
     cost = estimate(child, target)
     new = [item for item in breaches(child, cost, target, kernel.forms) if item not in before]
     if new:
         raise Refused(new[0])
     return child, cost
+
+
+def _check_names(kernel: Kernel, child: Kernel) -> None:
+    """Nothing may be said, by a name that is bound less often now, of what had that name before.
+
+    What instructions touch is seen by reading them again. What they and others say besides, and all that
+    asserts something, or that could not be read before, may quietly have come to mean something else.
+    """
+    lost = {name for name, count in kernel.bound.items() if child.bound[name] < count}
+    if not lost:
+        return
+    tiles = {name for item in kernel.declarations.values() for name in item.binds}
+    walls = (item for item in kernel.statements if item.kind is Kind.OPAQUE)
+    for node in (*walls, *child.nodes):
+        unread = isinstance(node, Statement) and node.kind in {Kind.OPAQUE, Kind.INERT}
+        asked = sorted(node.mentions & (lost if unread else lost & tiles))
+        if asked:
+            raise Refused(f"{asked[0]} may mean something else where it is asked for, or nothing")
 
 
 def _broken(kernel: Kernel, target: Target) -> frozenset[str]:

@@ -14,7 +14,7 @@ import libcst as cst
 
 from agent_core.builtin import syntax
 from agent_core.builtin.model import Access, Kernel, Kind, Loop, Node, Statement, inside
-from agent_core.builtin.slices import Span, all_of, walked_dimension, widened, windows
+from agent_core.builtin.slices import Span, all_of, base_name, walked_dimension, widened, windows
 from agent_core.builtin.splitting import range_name
 from agent_core.builtin.staging import shape_texts
 from agent_core.builtin.transforms.base import Refused
@@ -225,7 +225,7 @@ class _Writer:
         words = [part.text for part in parts]
         words[plan.dim] = widened(goal.view, plan.dim, plan.loop, parts[plan.dim].lower, self._span)
         changes: dict[str, str | None] = {
-            "dst": f"{goal.tensor.name}[{', '.join(words)}]",
+            "dst": f"{base_name(plan.mover.texts['dst'])}[{', '.join(words)}]",
             MOVERS[plan.mover.op]: self._name,
         }
         return syntax.with_arguments(plan.mover.node, changes)

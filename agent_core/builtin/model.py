@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator, KeysView, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -98,6 +98,13 @@ class Statement:
         """Ids of the loops on which its operands depend."""
         return frozenset().union(*(access.view.loops for access in self.accesses))
 
+    @property
+    def mentions(self) -> frozenset[str]:
+        """The names that it uses besides those of the tensors that it touches, and what it declares."""
+        if self.kind is Kind.OPERATE:
+            return self.uses - {access.tensor.name for access in self.accesses}
+        return self.uses - self.binds if self.kind is Kind.DECLARE else self.uses
+
     def writes(self, tensor: Tensor) -> bool:
         return any(access.writes and access.tensor.id == tensor.id for access in self.accesses)
 
@@ -138,6 +145,11 @@ class Loop:
         return self.stop if self.start == Affine(0) and self.step == 1 else str(self.trips)
 
     @property
+    def mentions(self) -> frozenset[str]:
+        """The names in its range."""
+        return names_in(f"{self.first}, {self.stop}")
+
+    @property
     def index_text(self) -> str | None:
         """Source of the number of the iteration, 0, 1, ...; None when it has no short form."""
         if self.step != 1:
@@ -167,7 +179,7 @@ class Guard:
         return found
 
     @property
-    def names(self) -> frozenset[str]:
+    def mentions(self) -> frozenset[str]:
         """The names in its condition."""
         (found,) = self.tree.line(self.place)
         assert isinstance(found, ast.If)
@@ -240,30 +252,36 @@ class Kernel:
     def escaping(self) -> frozenset[int]:
         """Ids of tensors that have a second name, of which something is said, or that reading loses.
 
-        What is said is a size that has a name, the count of a loop, an assertion. These tensors may not
-        change their names. To be returned is none of this.
+        What is said is a size that has a name or is an operand, the count of a loop, an assertion. These
+        tensors may not change their names. To be returned is none of this.
         """
         binds = [item for item in self.statements if item.kind is Kind.BIND]
         values = [value for item in binds for value in item.arguments.values()]
         renamed = frozenset(tensor.id for value in values for tensor in _tensors_in(value))
-        heads = [names_in(f"{loop.first}, {loop.stop}") for loop in self.loops]
-        tests = [node.names for node in self.nodes if isinstance(node, Guard)]
-        quiet = {Kind.BIND, Kind.INERT, Kind.OPAQUE}
-        said = [item.uses for item in self.statements if item.kind in quiet and not self._ends(item)]
-        return renamed | self._called(frozenset[str]().union(*heads, *tests, *said))
+        said = [
+            item.mentions
+            for item in self.nodes
+            if not (isinstance(item, Statement) and (item.kind is Kind.DECLARE or self._returns(item)))
+        ]
+        names = frozenset[str]().union(*said)
+        return renamed | {key for key, item in self.declarations.items() if item.binds & names}
+
+    def _returns(self, item: Statement) -> bool:
+        """Whether a statement returns tensors, and does nothing besides."""
+        if item.kind is not Kind.INERT:
+            return False
+        (line,) = self.tree.line(item.place)
+        value = line.value if isinstance(line, ast.Return) else None
+        parts = value.elts if isinstance(value, ast.Tuple) else [value]
+        return all(isinstance(part, ast.Name) for part in parts)
 
     @cached_property
-    def fixed(self) -> frozenset[int]:
-        """Ids of tensors whose declaration may not move nor go: these, and what others are declared by."""
-        shapes = [item.uses - item.binds for item in self.statements if item.kind is Kind.DECLARE]
-        return self.escaping | self._called(frozenset[str]().union(*shapes))
-
-    def _called(self, names: AbstractSet[str]) -> frozenset[int]:
-        return frozenset(key for key, item in self.declarations.items() if item.binds & names)
-
-    def _ends(self, item: Statement) -> bool:
-        """Whether a statement is the kernel's return."""
-        return isinstance(self.tree.line(item.place)[0], ast.Return)
+    def bound(self) -> Counter[str]:
+        """How many statements and loops that can be read bind each name."""
+        loops = Counter(loop.var for loop in self.loops)
+        return loops + Counter(
+            name for item in self.statements if item.kind is not Kind.OPAQUE for name in item.binds
+        )
 
     def operations(self) -> Iterator[Statement]:
         return (item for item in self.statements if item.kind is Kind.OPERATE)

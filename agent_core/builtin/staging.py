@@ -16,7 +16,7 @@ import libcst as cst
 
 from agent_core.builtin import syntax
 from agent_core.builtin.model import Access, Guard, Kernel, Kind, Loop, Node, Statement, inside, walk
-from agent_core.builtin.slices import Window, all_of, walked_dimension, widened, windows
+from agent_core.builtin.slices import Window, all_of, base_name, walked_dimension, widened, windows
 from agent_core.builtin.transforms.base import Refused
 from agent_core.builtin.values import Tensor
 
@@ -318,7 +318,8 @@ def _wide_source(plan: Stage, load: Statement, source: Access, by_dim: dict[int,
         widened(view, dim, by_dim[dim], part.lower, all_of(by_dim[dim])) if dim in by_dim else part.text
         for dim, part in enumerate(parts)
     ]
-    text = source.tensor.name if set(words) == {":"} else f"{source.tensor.name}[{', '.join(words)}]"
+    base = base_name(load.texts["src"])  # of a tensor or of a view of it, from which the words count
+    text = base if set(words) == {":"} else f"{base}[{', '.join(words)}]"
     if list(by_dim) == [rank - 1] and parts[-1].kept:
         return text
     return text + _rearrangement(plan, parts, by_dim)

@@ -187,7 +187,7 @@ def whole_view(tensor: Tensor, picks: tuple[Affine, ...] = ()) -> View:
     return View(tensor, picks, box, axes)
 
 
-def index_view(view: View, keys: tuple[Value, ...]) -> View:
+def index_view(view: View, keys: tuple[Value, ...], trips: Mapping[str, int]) -> View:
     """`view[keys]`: integers drop their axis, except the partition axis on chip."""
     if len(keys) > len(view.axes):
         raise Unreadable(f"{len(keys)} indices on {view.tensor.name} of {len(view.axes)} dimensions")
@@ -197,11 +197,22 @@ def index_view(view: View, keys: tuple[Value, ...]) -> View:
         bounds = _bounds(key, axis.count)
         if _is_outside(*bounds, axis.count):
             raise Unreadable(f"an index beyond the {axis.count} elements of {view.tensor.name}")
+        check_positive(view.tensor, bounds[0], trips)
         kept = _narrow(axis, bounds, box, within)
         if isinstance(key, Slice) or (position == 0 and view.tensor.on_chip):
             axes.append(kept)
     axes.extend(view.axes[len(keys) :])
     return replace(view, box=tuple(box), axes=tuple(axes) or (Axis(1, 1, None),), within=tuple(within))
+
+
+def check_positive(tensor: Tensor, start: Affine, trips: Mapping[str, int]) -> None:
+    """Python counts a negative index from the end: it is another element than the arithmetic says.
+
+    Raises:
+        Unreadable: the index is negative in some iterations.
+    """
+    if start.span(trips)[0] < 0:
+        raise Unreadable(f"an index of {tensor.name} that is negative in some iterations")
 
 
 def _is_outside(start: Affine, size: int, step: int, count: int) -> bool:

@@ -60,13 +60,16 @@ def _check(kernel: Kernel, tensor: Tensor, loop: Loop) -> None:
         raise Refused(f"{tensor.name} is also used outside the loop over {loop.var}")
     if kernel.declarations[tensor.id].guards:
         raise Refused(f"{tensor.name} is declared under a condition")
-    if tensor.id in kernel.fixed:
+    if tensor.id in kernel.escaping:
         raise Refused(f"{tensor.name} has a second name or is used by what cannot be read")
     if tensor.copies:
         raise Refused(f"{tensor.name} is a list of tiles")
     first, declared = users[0], kernel.declarations[tensor.id]
     if any(kernel.rebinds(text, declared, first) for text in declared.texts.values()):
         raise Refused(f"the declaration of {tensor.name} means something else in the loop over {loop.var}")
+    between = (item for item in kernel.statements if declared.order < item.order < first.order)
+    if any(tensor.name in item.mentions for item in between):
+        raise Refused(f"something is said of {tensor.name} in front of the loop over {loop.var}")
     if not _fills(kernel, loop, first, tensor):
         raise Refused(f"iterations over {loop.var} do not start by filling {tensor.name}")
 

@@ -54,9 +54,8 @@ def _without(kernel: Kernel, gone: frozenset[Statement]) -> str:
 def dead(kernel: Kernel) -> frozenset[Statement]:
     """Instructions and declarations that nothing depends on, also through others of their kind."""
     tiles = [item.tensor for item in kernel.declarations.values() if item.tensor is not None]
-    own = [
-        tile for tile in tiles if tile.id not in kernel.fixed and (tile.on_chip or never_leaves(kernel, tile))
-    ]
+    named = [tile for tile in tiles if tile.id not in kernel.escaping]
+    own = [tile for tile in named if tile.on_chip or never_leaves(kernel, tile)]
     gone: set[Statement] = set()
     while True:
         unread = {

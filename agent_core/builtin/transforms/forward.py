@@ -76,7 +76,7 @@ def _into(kernel: Kernel, copy: Statement) -> str:
     assert src is not None
     source, goal = src.tensor, dst.tensor
     writer = sole_writer(kernel, source)
-    if writer is None or len(kernel.users(source)) != 2 or not src.view.whole or source.id in kernel.fixed:
+    if writer is None or len(kernel.users(source)) != 2 or not src.view.whole or source.id in kernel.escaping:
         raise Refused(f"{source.name} is not made in one place for this copy alone")
     if (writer.path, writer.guards) != (copy.path, copy.guards):
         raise Refused(f"{source.name} is made in another block than it is copied")
@@ -86,7 +86,7 @@ def _into(kernel: Kernel, copy: Statement) -> str:
         raise Refused(f"{source.name} is rearranged on the way")
     touched = [item for item in kernel.users(goal) if writer.order <= item.order < copy.order]
     declared = kernel.declarations.get(goal.id)
-    if touched or declared is None or goal.id in kernel.fixed:
+    if touched or declared is None or goal.id in kernel.escaping:
         raise Refused(f"{goal.name} is used before the copy")
     early = declared.order < writer.order
     if _rebinds(kernel, copy, writer, None if early else declared):
@@ -100,8 +100,8 @@ def _into(kernel: Kernel, copy: Statement) -> str:
         if node is copy or (node is declared and not early):
             return []
         if node is old:
-            return [] if early else [declared.node]
-        return [new] if node is writer else None
+            return []
+        return [*([] if early else [declared.node]), new] if node is writer else None
 
     return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
 
@@ -116,7 +116,7 @@ def reading_source(kernel: Kernel, copy: Statement) -> str:
     assert dst is not None
     assert src is not None
     goal, text = dst.tensor, copy.texts["src"]
-    if sole_writer(kernel, goal) is not copy or goal.id in kernel.fixed:
+    if sole_writer(kernel, goal) is not copy or goal.id in kernel.escaping:
         raise Refused(f"{goal.name} is not made by this copy alone")
     if src.tensor.id in kernel.escaping:
         raise Refused(f"{src.tensor.name} has a second name or is used by what cannot be read")

@@ -15,10 +15,9 @@ from typing import Any, ClassVar
 import libcst as cst
 
 from agent_core.builtin import syntax
-from agent_core.builtin.arithmetic import names_in
 from agent_core.builtin.blocking import apart
 from agent_core.builtin.inlining import replaced
-from agent_core.builtin.model import Access, Guard, Kernel, Kind, Loop, Node, Statement, inside, walk
+from agent_core.builtin.model import Access, Kernel, Kind, Loop, Node, Statement, inside, walk
 from agent_core.builtin.reader import read
 from agent_core.builtin.round_trips import kept_on_chip, loads
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
@@ -141,7 +140,8 @@ def _fused(kernel: Kernel, target: Target, pair: Pair) -> Kernel:
         raise Refused(f"the loops over {first.var} and {second.var} do not go through the same range")
     _check_readable(pair)
     _check_between(pair)
-    _check_index(kernel, pair)
+    _check_index(pair)
+    _check_asserted(pair)
     made = _read(_source(kernel, pair), kernel, target)
     _check_same(kernel, made, pair)
     loop = made.loops[kernel.loops.index(first)]
@@ -164,33 +164,44 @@ def _check_readable(pair: Pair) -> None:
             raise Refused(f"the loop over {loop.var} holds what cannot be read: {walls[0].reason}")
 
 
-def _check_index(kernel: Kernel, pair: Pair) -> None:
-    """The second loop's index goes: nothing may ask for it later, nor call something else as the first's."""
+def _check_index(pair: Pair) -> None:
+    """The second loop's index goes: nothing in it may bind that name, nor the one that it gets."""
     first, second = pair.first.var, pair.second.var
-    inner = [node for node in walk(pair.second.body) if isinstance(node, Loop)]
-    bound = {loop.var for loop in inner}.union(*(item.binds for item in _statements(pair.second.body)))
-    if first in bound or second in bound:
-        raise Refused(f"{first} or {second} is bound again in the loop over {second}")
-    nodes = list(kernel.nodes)
-    later = nodes[nodes.index(pair.second) + len(list(walk(pair.second.body))) + 1 :]
-    for node in later if first != second else []:
-        own = {loop.var for loop in (*node.path, *([node] if isinstance(node, Loop) else []))}
-        if second in _names(node) - own:
-            raise Refused(f"{second} is used after its loop")
+    again = {first, second} & _bound(pair.second.body)
+    if again:
+        raise Refused(f"{min(again)} is bound again in the loop over {second}")
 
 
-def _names(node: Node) -> frozenset[str]:
-    if isinstance(node, Statement):
-        return node.uses
-    return node.names if isinstance(node, Guard) else names_in(f"{node.first}, {node.stop}")
+def _check_asserted(pair: Pair) -> None:
+    """What a loop asserts must not be of names that the other one binds, in turns with it now."""
+    for one, other in ((pair.first, pair.second), (pair.second, pair.first)):
+        bound = (_bound(other.body) | {other.var}) - {one.var}
+        for item in _statements(one.body):
+            if item.kind is Kind.INERT and item.uses & bound:
+                raise Refused(f"the loop over {one.var} asserts something of {min(item.uses & bound)}")
+
+
+def _bound(nodes: Sequence[Node]) -> frozenset[str]:
+    """The names that nodes bind."""
+    inner = (node for node in walk(list(nodes)) if isinstance(node, Loop))
+    return frozenset(loop.var for loop in inner).union(*(item.binds for item in _statements(nodes)))
+
+
+def _uses(node: Node) -> frozenset[str]:
+    return node.uses if isinstance(node, Statement) else node.mentions
 
 
 def _check_between(pair: Pair) -> None:
     """What stands between the loops goes in front of both: it must not meet what the first one does."""
     mine = [access for item in _statements(pair.first.body) for access in item.accesses]
+    bound = _bound(pair.first.body) | {pair.first.var}
+    used = bound.union(*(_uses(node) for node in walk(pair.first.body)))
     for item in pair.between:
         if item.kind is Kind.OPAQUE:
             raise Refused(f"what cannot be read stands between the loops: {item.reason}")
+        clash = (item.uses & bound) | (item.binds & used)
+        if clash:
+            raise Refused(f"{min(clash)} is a name of the first loop and of what stands between the loops")
         for access in item.accesses:
             met = [other for other in mine if other.tensor.id == access.tensor.id]
             if any(access.writes or other.writes for other in met):

@@ -110,7 +110,7 @@ def _check(kernel: Kernel, place: Twins) -> None:
     first, second = place
     if first.guards or second.guards:
         raise Refused(f"{_result(first).name} or {_result(second).name} is made under a condition")
-    if _result(second).id in kernel.fixed:
+    if _result(second).id in kernel.escaping:
         raise Refused(f"something else is said of {_result(second).name}")
     around = [loop for loop in second.path if loop not in first.path]
     for view in _inputs(second).values():

@@ -111,12 +111,14 @@ def recurrence(kernel: Kernel, loop: Loop) -> Recurrence:
         raise Refused(f"the loop over {loop.var} carries {len(carried)} columns from step to step, not one")
     (state,) = carried
     for view in values:
-        if view is not state and view not in walking:
+        if view != state and view not in walking:
             _check_local(kernel, loop, view)
     ops, scale, shift = _matched(values[state], state)
     if any(values[view] != values[state] for view in walking):
         raise Refused(f"{walking[0].tensor.name} holds something else than the steps")
     found = Recurrence(goals[state], scale, shift, ops, goals[walking[0]] if walking else None)
+    if not walking and state.box[0].size != state.tensor.shape[0]:
+        raise Refused(f"{state.tensor.name} is carried in some of its partitions only")
     for leaf in (scale, shift, *([found.result] if found.result else [])):
         _check_row(leaf, loop)
     return found

@@ -14,7 +14,8 @@ from nki_sim import ArraySpec
 from nki_sim.checks import program as checks
 from nki_sim.running import numerics
 from tests.support.kernels import TARGET
-from tests.support.tricks import TRICKS, Trick
+from tests.support.tricks import TRICKS
+from tests.support.tricks.base import Trick
 
 
 def computed(trick: Trick, source: str) -> list[NDArray[np.float64]]:
