@@ -8,7 +8,7 @@ from typing import Any
 
 from agent_core.builtin.estimate import Estimate, breaches, estimate
 from agent_core.builtin.inlining import canonical
-from agent_core.builtin.model import Argument, Kernel, Kind, Statement
+from agent_core.builtin.model import Argument, Kernel, Kind, Node
 from agent_core.builtin.reader import read
 from agent_core.builtin.transforms.base import Choice, Refused, Transform
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
@@ -129,12 +129,17 @@ def _check_names(kernel: Kernel, child: Kernel) -> None:
     if not lost:
         return
     tiles = {name for item in kernel.declarations.values() for name in item.binds}
-    walls = (item for item in kernel.statements if item.kind is Kind.OPAQUE)
-    for node in (*walls, *child.nodes):
-        unread = isinstance(node, Statement) and node.kind in {Kind.OPAQUE, Kind.INERT}
-        asked = sorted(node.mentions & (lost if unread else lost & tiles))
-        if asked:
-            raise Refused(f"{asked[0]} may mean something else where it is asked for, or nothing")
+    indices = {loop.var for loop in kernel.loops}
+    once = _mentioned(item for item in kernel.statements if item.kind is Kind.OPAQUE)
+    unread = _mentioned(item for item in child.statements if item.kind in {Kind.OPAQUE, Kind.INERT})
+    now = unread | (_mentioned(child.nodes) & tiles)
+    clash = min(lost & (now | (once & (tiles | indices))), default=None)
+    if clash is not None:
+        raise Refused(f"{clash} may mean something else where it is asked for, or nothing")
+
+
+def _mentioned(nodes: Iterable[Node]) -> frozenset[str]:
+    return frozenset().union(*(node.mentions for node in nodes))
 
 
 def _broken(kernel: Kernel, target: Target) -> frozenset[str]:

@@ -89,8 +89,8 @@ def _check_tile(kernel: Kernel, loop: Loop, mover: Statement, tile: Tensor) -> N
             raise Refused(f"{tensor.name} has a second name or is used by what cannot be read")
     if tile.copies:
         raise Refused(f"{tile.name} is a list of tiles")
-    binds = [item for item in kernel.statements if inside(loop, item) and item.kind is Kind.BIND]
-    if declared.uses & {loop.var, *(name for item in binds for name in item.binds)}:
+    bound = (item.binds for item in kernel.statements if inside(loop, item))
+    if declared.mentions & frozenset({loop.var}).union(*bound):
         raise Refused(f"the shape of {tile.name} is only known in the loop over {loop.var}")
     late = [item for item in kernel.users(tile) if item.writes(tile) and item.order > mover.order]
     if late:

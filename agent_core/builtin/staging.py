@@ -127,14 +127,11 @@ def _check_complete(kernel: Kernel, tensor: Tensor, group: frozenset[Statement])
 
 def _check_names(kernel: Kernel, loop: Loop, group: frozenset[Statement]) -> None:
     """Python names that the production uses must mean the same in front of the loop."""
-    bound = {
-        name
-        for item in kernel.statements
-        if inside(loop, item) and item.kind is Kind.BIND
-        for name in item.binds
-    }
+    others = [item for item in kernel.statements if inside(loop, item) and item not in group]
+    named = {name for item in others if item.kind is Kind.BIND for name in item.binds}
+    tiles = {name for item in others if item.kind is Kind.DECLARE for name in item.binds}
     for item in sorted(group, key=lambda item: item.order):
-        clash = sorted(item.uses & bound)
+        clash = sorted((item.uses & named) | (item.mentions & tiles))
         if clash:
             raise Refused(f"it uses the name {clash[0]}, which is bound inside the loop over {loop.var}")
 

@@ -248,4 +248,19 @@ for o in nl.sequential_range(2):
         nisa.dma_copy(dst=out[j * 128 : (j + 1) * 128, :], src=a)
 return out
 """),
+    "the size of what can move is that of a tile of the loop": Trick("""
+out = nl.ndarray((384, 256), dtype=nl.float32, buffer=nl.shared_hbm)
+a = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+nisa.memset(dst=a, value=1.0)
+nisa.dma_copy(dst=out[256:384, 0:128], src=a)
+nisa.dma_copy(dst=out[256:384, 128:256], src=a)
+for i in nl.affine_range(2):
+    a = TILE
+    nisa.dma_copy(dst=a, src=x[i * 128 : (i + 1) * 128, :])
+    b = nl.ndarray(a.shape, dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=b, value=2.0)
+    nisa.activation(dst=a[:, 0 : b.shape[1]], op=nl.tanh, data=b)
+    nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, :], src=a)
+return out
+"""),
 }
