@@ -252,19 +252,23 @@ class Kernel:
     def escaping(self) -> frozenset[int]:
         """Ids of tensors that have a second name, of which something is said, or that reading loses.
 
-        What is said is a size that has a name or is an operand, the count of a loop, an assertion. These
-        tensors may not change their names. To be returned is none of this.
+        What is said is a size that has a name, is an operand or another tile's size, the count of a loop, an
+        assertion. These tensors may change neither names nor shapes. To be returned is none of this.
         """
         binds = [item for item in self.statements if item.kind is Kind.BIND]
         values = [value for item in binds for value in item.arguments.values()]
         renamed = frozenset(tensor.id for value in values for tensor in _tensors_in(value))
-        said = [
-            item.mentions
-            for item in self.nodes
-            if not (isinstance(item, Statement) and (item.kind is Kind.DECLARE or self._returns(item)))
-        ]
+        said = [self._said(item) for item in self.nodes]
         names = frozenset[str]().union(*said)
         return renamed | {key for key, item in self.declarations.items() if item.binds & names}
+
+    def _said(self, item: Node) -> frozenset[str]:
+        """The names of which a node says something, but for those that stand only for what they are."""
+        if not isinstance(item, Statement):
+            return item.mentions
+        if item.kind is Kind.DECLARE:
+            return names_in(item.texts["shape"])
+        return frozenset() if self._returns(item) else item.mentions
 
     def _returns(self, item: Statement) -> bool:
         """Whether a statement returns tensors, and does nothing besides."""

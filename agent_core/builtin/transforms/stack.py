@@ -15,7 +15,7 @@ from typing import ClassVar
 import libcst as cst
 
 from agent_core.builtin import syntax
-from agent_core.builtin.arithmetic import names_in, substituted
+from agent_core.builtin.arithmetic import substituted
 from agent_core.builtin.blocking import check_independent
 from agent_core.builtin.inlining import replaced
 from agent_core.builtin.model import Access, Kernel, Kind, Loop, Node, Statement
@@ -78,11 +78,6 @@ def _partitions(loop: Loop) -> set[int]:
     return {tensor.shape[0] for tensor in own if tensor.on_chip}
 
 
-def _tiles(loop: Loop) -> set[str]:
-    """The names of the tiles that a loop declares."""
-    return {item.tensor.name for item in loop.body if isinstance(item, Statement) and item.tensor is not None}
-
-
 def _pile(kernel: Kernel, loop: Loop) -> Pile:
     if loop.index_text != loop.var:
         raise Refused(f"the loop over {loop.var} does not count 0, 1, ...")
@@ -106,8 +101,6 @@ def _check(kernel: Kernel, pile: Pile, node: Node) -> None:
         raise Refused(f"{tensor.name} is a list of tiles, is not on chip, or has a second name")
     if node.kind is Kind.INERT and pile.loop.var in node.uses:
         raise Refused(f"a statement without effect counts the iterations over {pile.loop.var}")
-    if tensor is not None and names_in(node.texts["shape"]) & _tiles(pile.loop):
-        raise Refused(f"the shape of {tensor.name} is told by another tile")
     for access in node.accesses:
         if access.tensor.on_chip:
             _check_tile(kernel, pile, access)

@@ -372,4 +372,19 @@ for j in nl.affine_range(2):
 assert a.shape == (128, 128)
 return out
 """),
+    "the size of a tile is told by one that gets a place for each iteration": Trick(
+        """
+out = nl.ndarray((256, 256), dtype=nl.float32, buffer=nl.shared_hbm)
+for i in nl.affine_range(2):
+    a = nl.ndarray((128, 2, 128), dtype=nl.float32, buffer=nl.sbuf)
+    for q in nl.affine_range(2):
+        nisa.dma_copy(dst=a[:, q, :], src=x[i * 128 : (i + 1) * 128, q * 128 : (q + 1) * 128])
+    b = nl.ndarray((a.shape[0], a.shape[1], 128), dtype=nl.float32, buffer=nl.sbuf)
+    for q in nl.affine_range(2):
+        nisa.activation(dst=b[:, q, :], op=nl.tanh, data=a[:, q, :])
+    for q in nl.affine_range(2):
+        nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, q * 128 : (q + 1) * 128], src=b[:, q, :])
+return out
+""",
+    ),
 }
