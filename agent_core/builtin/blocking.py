@@ -19,7 +19,7 @@ from agent_core.builtin import syntax
 from agent_core.builtin.model import Access, Guard, Kernel, Kind, Loop, Node, Statement, inside, walk
 from agent_core.builtin.splitting import range_name
 from agent_core.builtin.staging import shape_texts
-from agent_core.builtin.transforms.base import Refused
+from agent_core.builtin.transform import Refused
 from agent_core.builtin.values import Affine, Tensor, affine
 
 

@@ -17,7 +17,7 @@ from agent_core.builtin.arithmetic import substituted
 from agent_core.builtin.elementwise import is_plain
 from agent_core.builtin.model import Access, Kernel, Statement
 from agent_core.builtin.staging import shape_texts
-from agent_core.builtin.transforms.base import Refused
+from agent_core.builtin.transform import Refused
 from nki_sim.forms import Form
 from nki_sim.operators import OPERATORS
 from nki_sim.targets import Target

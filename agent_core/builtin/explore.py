@@ -10,7 +10,7 @@ from agent_core.builtin.estimate import Estimate, breaches, estimate
 from agent_core.builtin.inlining import canonical
 from agent_core.builtin.model import Argument, Kernel, Kind, Node
 from agent_core.builtin.reader import read
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
 from agent_core.builtin.tree import SourceError
 from nki_sim.targets import Target

@@ -17,7 +17,7 @@ from agent_core.builtin.model import Access, Kernel, Kind, Loop, Node, Statement
 from agent_core.builtin.slices import Span, all_of, base_name, walked_dimension, widened, windows
 from agent_core.builtin.splitting import range_name
 from agent_core.builtin.staging import shape_texts
-from agent_core.builtin.transforms.base import Refused
+from agent_core.builtin.transform import Refused
 from agent_core.builtin.values import Tensor
 
 MOVERS = {"dma_copy": "src", "tensor_copy": "src", "activation": "data", "tensor_scalar": "data"}

@@ -19,7 +19,7 @@ from agent_core.builtin.lookahead import SIBLING, TEMPERATURE
 from agent_core.builtin.menu import menu
 from agent_core.builtin.model import Argument
 from agent_core.builtin.reader import read
-from agent_core.builtin.transforms.base import Choice
+from agent_core.builtin.transform import Choice
 from nki_sim.targets import Target
 
 PRIOR_TRIES = 4.0

@@ -12,7 +12,7 @@ import libcst as cst
 from agent_core.builtin import syntax
 from agent_core.builtin.model import Access, Kernel, Kind, Loop, Node, Statement, inside
 from agent_core.builtin.slices import windows
-from agent_core.builtin.transforms.base import Refused
+from agent_core.builtin.transform import Refused
 from agent_core.builtin.values import Affine, Range, Tensor
 
 

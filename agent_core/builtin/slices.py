@@ -9,7 +9,7 @@ import libcst as cst
 
 from agent_core.builtin import syntax
 from agent_core.builtin.model import Kernel, Loop
-from agent_core.builtin.transforms.base import Refused
+from agent_core.builtin.transform import Refused
 from agent_core.builtin.values import Affine, View
 
 

@@ -17,7 +17,7 @@ import libcst as cst
 from agent_core.builtin import syntax
 from agent_core.builtin.model import Access, Guard, Kernel, Kind, Loop, Node, Statement, inside, walk
 from agent_core.builtin.slices import Window, all_of, base_name, walked_dimension, widened, windows
-from agent_core.builtin.transforms.base import Refused
+from agent_core.builtin.transform import Refused
 from agent_core.builtin.values import Tensor
 
 

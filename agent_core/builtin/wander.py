@@ -11,7 +11,7 @@ from agent_core.builtin.explore import checked
 from agent_core.builtin.inlining import canonical
 from agent_core.builtin.model import Argument, Kernel
 from agent_core.builtin.reader import read
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
 from agent_core.builtin.tree import meant
 from nki_sim.targets import Target

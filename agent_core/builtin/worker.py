@@ -23,7 +23,7 @@ from agent_core.builtin.proxy import instructions, proxy
 from agent_core.builtin.rank import Evidence, chosen, expected, ranked
 from agent_core.builtin.reader import read
 from agent_core.builtin.retrace import followed, retrace
-from agent_core.builtin.transforms.base import Refused
+from agent_core.builtin.transform import Refused
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
 from agent_core.builtin.tree import SourceError
 from agent_core.builtin.wander import wander

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from agent_core.builtin.explore import explore
 from agent_core.builtin.reader import read
-from agent_core.builtin.transforms.base import Choice
+from agent_core.builtin.transform import Choice
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import TARGET, Sample
 

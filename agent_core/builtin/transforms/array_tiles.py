@@ -21,7 +21,7 @@ from agent_core.builtin.model import Access, Kernel, Kind, Loop, Node, Statement
 from agent_core.builtin.partitions import window, with_rows
 from agent_core.builtin.splitting import range_name
 from agent_core.builtin.staging import shape_texts
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.transforms.distribute import Cut, described, most_places, plan_cut
 from agent_core.builtin.transforms.stack import ROW_WISE
 from agent_core.builtin.values import Affine, Tensor

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from agent_core.builtin.blocking import emit_block, plan_block
 from agent_core.builtin.model import Kernel, Loop
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from nki_sim.targets import Target
 
 SIZES = (4, 2, 8, 16, 32)

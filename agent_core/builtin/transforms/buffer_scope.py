@@ -9,7 +9,7 @@ import libcst as cst
 
 from agent_core.builtin import syntax
 from agent_core.builtin.model import Kernel, Loop, Node, Statement, inside
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.values import Affine, Tensor, View, affine
 from nki_sim.targets import Target
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from agent_core.builtin.transform import Transform
 from agent_core.builtin.transforms.array_tiles import ArrayTiles
 from agent_core.builtin.transforms.balance import BalanceEngines
-from agent_core.builtin.transforms.base import Transform
 from agent_core.builtin.transforms.block import BlockLoop
 from agent_core.builtin.transforms.buffer_scope import BufferScope
 from agent_core.builtin.transforms.coalesce import Coalesce

@@ -8,7 +8,7 @@ from typing import ClassVar
 from agent_core.builtin.estimate import tile_bytes
 from agent_core.builtin.gathering import candidates, emit_gather, plan_gather
 from agent_core.builtin.model import Kernel, Loop, Statement
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.values import Tensor
 from nki_sim.targets import Target
 

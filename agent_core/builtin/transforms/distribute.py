@@ -16,7 +16,7 @@ from agent_core.builtin.blocking import Block, BlockWriter, apart
 from agent_core.builtin.estimate import ENGINES, estimate, tile_banks, tile_bytes
 from agent_core.builtin.model import Kernel, Kind, Loop, Node, Statement, walk
 from agent_core.builtin.splitting import block_sizes
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from nki_sim.targets import Target
 
 BUSY = 2

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from agent_core.builtin import syntax
 from agent_core.builtin.model import Kernel, Statement
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from nki_sim.operators import OPERATORS
 from nki_sim.targets import Target
 

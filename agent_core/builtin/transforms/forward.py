@@ -11,7 +11,7 @@ from agent_core.builtin import syntax
 from agent_core.builtin.arithmetic import names_in
 from agent_core.builtin.elementwise import sole_writer
 from agent_core.builtin.model import Kernel, Node, Statement
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.values import Tensor
 from nki_sim.targets import Target
 

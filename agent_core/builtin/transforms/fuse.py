@@ -10,7 +10,7 @@ import libcst as cst
 from agent_core.builtin import syntax
 from agent_core.builtin.elementwise import is_plain, sole_writer
 from agent_core.builtin.model import Kernel, Node, Statement
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.values import Symbol
 from nki_sim.targets import Target
 

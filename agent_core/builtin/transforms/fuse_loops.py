@@ -20,7 +20,7 @@ from agent_core.builtin.inlining import replaced
 from agent_core.builtin.model import Access, Kernel, Kind, Loop, Node, Statement, inside, walk
 from agent_core.builtin.reader import read
 from agent_core.builtin.round_trips import kept_on_chip, loads
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.transforms.dead_code import without_dead_code
 from agent_core.builtin.transforms.forward import copies, reading_source
 from agent_core.builtin.transforms.reuse import repeated, used_again

@@ -12,7 +12,7 @@ from agent_core.builtin import syntax
 from agent_core.builtin.elementwise import is_plain
 from agent_core.builtin.model import Access, Kernel, Kind, Node, Statement
 from agent_core.builtin.reductions import reduces_rows
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.values import Symbol
 from nki_sim.dtypes import DTYPES
 from nki_sim.targets import Target

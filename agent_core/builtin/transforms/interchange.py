@@ -10,7 +10,7 @@ import libcst as cst
 from agent_core.builtin import syntax
 from agent_core.builtin.blocking import check_independent
 from agent_core.builtin.model import Kernel, Kind, Loop, Node, Statement, walk
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from nki_sim.targets import Target
 
 

@@ -13,7 +13,7 @@ from agent_core.builtin import syntax
 from agent_core.builtin.elementwise import Apply, Expression, Leaf, computed, expanded, negated, unused_after
 from agent_core.builtin.model import Kernel, Node, Statement
 from agent_core.builtin.polynomials import Sum, as_sum, frozen, is_close
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from nki_sim.targets import Target
 
 

@@ -15,7 +15,7 @@ from agent_core.builtin import syntax
 from agent_core.builtin.inlining import inlined, replaced
 from agent_core.builtin.model import Kernel, Loop, Node, Statement, inside
 from agent_core.builtin.reader import read
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.tree import SourceError
 from nki_sim.targets import Target
 

@@ -17,7 +17,7 @@ from agent_core.builtin.blocking import Block, PlaceWriter
 from agent_core.builtin.estimate import ENGINES
 from agent_core.builtin.model import Kernel, Node
 from agent_core.builtin.splitting import ordered_range_name, range_name
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.transforms.distribute import Cut, cuts, most_places, plan_cut
 from nki_sim.targets import Target
 

@@ -9,7 +9,7 @@ import libcst as cst
 
 from agent_core.builtin import syntax
 from agent_core.builtin.model import Kernel, Node, Statement
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.values import Tensor
 from nki_sim.operators import OPERATORS
 from nki_sim.targets import Target

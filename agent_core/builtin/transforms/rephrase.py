@@ -15,7 +15,7 @@ from agent_core.builtin import syntax
 from agent_core.builtin.elementwise import is_plain
 from agent_core.builtin.model import Kernel, Node, Statement
 from agent_core.builtin.staging import shape_texts
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.values import Symbol
 from nki_sim.targets import Target
 

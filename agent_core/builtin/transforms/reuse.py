@@ -11,7 +11,7 @@ from agent_core.builtin import syntax
 from agent_core.builtin.elementwise import sole_writer
 from agent_core.builtin.model import Kernel, Node, Statement, inside
 from agent_core.builtin.round_trips import changes_in
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.values import Tensor, View
 from nki_sim.targets import Target
 

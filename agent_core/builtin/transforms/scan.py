@@ -25,7 +25,7 @@ from agent_core.builtin.slices import (
     windows,
 )
 from agent_core.builtin.staging import shape_texts
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.values import View
 from nki_sim.targets import Target
 

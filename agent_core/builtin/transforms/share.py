@@ -13,7 +13,7 @@ from agent_core.builtin import syntax
 from agent_core.builtin.columns import check_columns, cut, even_columns, is_wide, runs_on, width_of
 from agent_core.builtin.estimate import estimate, form_ns
 from agent_core.builtin.model import Kernel, Node, Statement
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.transforms.engine import other_engines
 from nki_sim.targets import Target
 

@@ -18,7 +18,7 @@ from agent_core.builtin.model import Access, Kernel, Kind, Loop, Node, Statement
 from agent_core.builtin.reader import read
 from agent_core.builtin.reductions import free_axes, reduces_rows
 from agent_core.builtin.staging import shape_texts
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.transforms.fuse_reduction import FuseReduction, Pair, pair_of
 from agent_core.builtin.values import Affine, View
 from nki_sim.dtypes import DTYPES

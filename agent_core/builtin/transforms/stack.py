@@ -21,7 +21,7 @@ from agent_core.builtin.inlining import replaced
 from agent_core.builtin.model import Access, Kernel, Kind, Loop, Node, Statement
 from agent_core.builtin.partitions import window, with_rows
 from agent_core.builtin.staging import shape_texts
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.values import Affine
 from nki_sim.targets import Target
 

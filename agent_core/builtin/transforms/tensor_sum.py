@@ -16,7 +16,7 @@ from agent_core.builtin.arithmetic import substituted
 from agent_core.builtin.model import Kernel, Statement
 from agent_core.builtin.staging import shape_texts
 from agent_core.builtin.summing import Products, Sum, adders, in_psum, sum_of
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.transforms.place import check_place
 from agent_core.builtin.values import Tensor
 from nki_sim.targets import Target

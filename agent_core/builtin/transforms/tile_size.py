@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from agent_core.builtin.model import Access, Constant, Kernel, Kind, Statement
 from agent_core.builtin.reader import read
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.tree import SourceError
 from agent_core.builtin.values import Affine, Range, Tensor
 from nki_sim.targets import Target

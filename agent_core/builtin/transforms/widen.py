@@ -9,7 +9,7 @@ from typing import ClassVar
 from agent_core.builtin import staging
 from agent_core.builtin.estimate import tile_bytes
 from agent_core.builtin.model import Kernel, Loop
-from agent_core.builtin.transforms.base import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.values import Tensor
 from nki_sim.targets import Target
 

@@ -21,7 +21,7 @@ from agent_core.builtin.estimate import breaches, estimate
 from agent_core.builtin.inlining import canonical
 from agent_core.builtin.model import ArrayArgument, Kernel, Kind
 from agent_core.builtin.reader import read
-from agent_core.builtin.transforms.base import Refused
+from agent_core.builtin.transform import Refused
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
 from nki_sim import ArraySpec
 from nki_sim.checks import program as checks

@@ -9,7 +9,7 @@ import pytest
 from agent_core.builtin.explore import explore
 from agent_core.builtin.model import ArrayArgument
 from agent_core.builtin.reader import read
-from agent_core.builtin.transforms.base import Refused
+from agent_core.builtin.transform import Refused
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import HEADER, TARGET, joined
 
