@@ -6,7 +6,7 @@ vocabulary), the static estimate (`estimate.py`), the ranking of single rewrites
 sequences of them (`lookahead.py`; `foresight.py` and `scale.py` put a request to it, `drawing.py` draws where
 a strategy does not search) and the proposer that answers requests (`proposer.py`, through the processes of
 `pool.py`). What does not live here: judging, timing, the beam. Open `proposer.py` first, then
-`transforms/base.py`.
+`transform.py`.
 """
 
 from __future__ import annotations

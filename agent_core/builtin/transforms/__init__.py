@@ -1,1 +1,1 @@
-"""The transformations, one file each. Open `base.py` for what one is; the registry is in `catalogue.py`."""
+"""The transformations, one file each. What one is: `../transform.py`; the registry is in `catalogue.py`."""
