@@ -10,9 +10,9 @@ import libcst as cst
 from agent_core.builtin import syntax
 from agent_core.builtin.elementwise import is_plain
 from agent_core.builtin.model import Kernel, Loop, Node, Statement, inside
+from agent_core.builtin.placing import check_place
 from agent_core.builtin.staging import shape_texts
 from agent_core.builtin.transform import Refused
-from agent_core.builtin.transforms.place import check_place
 from agent_core.builtin.values import Affine, Symbol, Tensor
 from nki_sim.targets import Target
 

@@ -19,10 +19,11 @@ from agent_core.builtin.columns import check_columns, cut, is_wide, width_of
 from agent_core.builtin.elementwise import sole_writer
 from agent_core.builtin.estimate import tile_banks
 from agent_core.builtin.model import Kernel, Node, Statement
+from agent_core.builtin.placing import check_place
 from agent_core.builtin.staging import shape_texts
 from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.transforms.engine import Engine, other_engines
-from agent_core.builtin.transforms.place import Place, check_place
+from agent_core.builtin.transforms.place import Place
 from agent_core.builtin.transforms.share import Share
 from agent_core.builtin.values import Tensor
 from nki_sim.targets import Target

@@ -14,10 +14,10 @@ import libcst as cst
 from agent_core.builtin import syntax
 from agent_core.builtin.arithmetic import substituted
 from agent_core.builtin.model import Kernel, Statement
+from agent_core.builtin.placing import check_place
 from agent_core.builtin.staging import shape_texts
 from agent_core.builtin.summing import Products, Sum, adders, in_psum, sum_of
 from agent_core.builtin.transform import Choice, Refused, Transform
-from agent_core.builtin.transforms.place import check_place
 from agent_core.builtin.values import Tensor
 from nki_sim.targets import Target
 
