@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from random import Random
 
@@ -17,9 +18,9 @@ import pytest
 from numpy.typing import NDArray
 
 import nki_sim
-from agent_core.builtin.estimate import breaches, estimate
+from agent_core.builtin.explore import checked
 from agent_core.builtin.inlining import canonical
-from agent_core.builtin.model import ArrayArgument, Kernel, Kind
+from agent_core.builtin.model import ArrayArgument, Kernel
 from agent_core.builtin.reader import read
 from agent_core.builtin.transform import Refused
 from agent_core.builtin.transforms.catalogue import TRANSFORMS
@@ -27,6 +28,7 @@ from nki_sim import ArraySpec
 from nki_sim.checks import program as checks
 from nki_sim.errors import SimError
 from nki_sim.running import numerics
+from tests.agent_core.builtin.disguises import DISGUISES, Disguise, disguised
 from tests.agent_core.builtin.generator import Drawn, draw
 from tests.support.kernels import TARGET
 
@@ -67,11 +69,12 @@ def results(name: str, kernel: Kernel, random: Random) -> Iterator[tuple[str, st
 
 
 def is_allowed(drawn: Drawn, kernel: Kernel, source: str) -> bool:
-    """Whether the search would take the result: read as well as before, and no rule broken that held."""
-    child = read(source, arguments(drawn), TARGET)
-    walls = [sum(item.kind is Kind.OPAQUE for item in one.statements) for one in (kernel, child)]
-    before, after = (set(breaches(item, estimate(item, TARGET), TARGET)) for item in (kernel, child))
-    return walls[1] <= walls[0] and after <= before
+    """Whether the search would take the result."""
+    try:
+        checked(kernel, source, arguments(drawn), TARGET)
+    except Refused:
+        return False
+    return True
 
 
 def check(drawn: Drawn, steps: list[str], source: str, expected: NDArray[np.float64]) -> None:
@@ -84,9 +87,8 @@ def check(drawn: Drawn, steps: list[str], source: str, expected: NDArray[np.floa
     assert distance < (ROUNDED if drawn.narrow else EXACT), f"{distance:.3g}\n{wrong}"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_rewrite_refuses_or_keeps_the_meaning(seed: int):
-    drawn, random = draw(seed), Random(seed)
+def walk(drawn: Drawn, random: Random) -> None:
+    """Check the rewrites of a kernel, and those of one that they led to."""
     expected = computed(drawn, drawn.source)
     source, steps = drawn.source, list[str]()
     for _ in range(STEPS):
@@ -103,6 +105,39 @@ def test_a_rewrite_refuses_or_keeps_the_meaning(seed: int):
             return
         step, source = random.choice(allowed)
         steps.append(step)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_rewrite_refuses_or_keeps_the_meaning(seed: int):
+    walk(draw(seed), Random(seed))
+
+
+def in_disguise(drawn: Drawn, random: Random) -> tuple[Drawn, list[Disguise]]:
+    """A kernel in some disguises, and these: only such in which it still computes the same."""
+    expected, worn = computed(drawn, drawn.source), list[Disguise]()
+    for disguise in DISGUISES:
+        other = replace(drawn, source=disguised(drawn.source, disguise, random))
+        try:
+            same = np.array_equal(computed(other, other.source), expected)
+        except (SimError, AssertionError):
+            continue
+        if same and other != drawn and random.random() < 0.7:
+            drawn = other
+            worn.append(disguise)
+    return drawn, worn
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_rewrite_is_not_misled_by_how_a_kernel_says_it(seed: int):
+    random = Random(seed)
+    drawn, worn = in_disguise(draw(len(SEEDS) + seed), random)
+    assert worn
+    walk(drawn, random)
+
+
+def test_every_disguise_is_worn():
+    worn = {disguise for seed in SEEDS for disguise in in_disguise(draw(len(SEEDS) + seed), Random(seed))[1]}
+    assert worn == set(DISGUISES)
 
 
 def test_every_entry_has_something_to_do():
