@@ -21,9 +21,9 @@ from agent_core.builtin.values import (
     View,
     affine,
     broadcast_view,
-    check_positive,
     index_view,
     permute_view,
+    pick_view,
     reshape_view,
     split_axis,
     whole_view,
@@ -163,21 +163,8 @@ class Evaluator:
         if not isinstance(base, View):
             raise Unreadable(f"the subscript `{ast.unparse(node)}`")
         if len(base.picks) < len(base.tensor.copies):
-            return self._picked(base, key)
+            return pick_view(base, key, self.trips)
         return index_view(base, key if isinstance(key, tuple) else (key,), self.trips)
-
-    def _picked(self, base: View, key: Value) -> View:
-        """One more index into nested lists of tiles."""
-        count = base.tensor.copies[len(base.picks)]
-        if not isinstance(key, Affine):
-            raise Unreadable(f"an index into the list {base.tensor.name} that is not an integer")
-        if key.is_const and key.const < 0:
-            key = Affine(count + key.const)
-        check_positive(base.tensor, key, self.trips)
-        picks = (*base.picks, key)
-        if len(picks) == len(base.tensor.copies):
-            return whole_view(base.tensor, picks)
-        return View(base.tensor, picks, (), ())
 
     def _unaryop(self, node: ast.UnaryOp) -> Value:
         found = self.value(node.operand)

@@ -197,7 +197,7 @@ def index_view(view: View, keys: tuple[Value, ...], trips: Mapping[str, int]) ->
         bounds = _bounds(key, axis.count)
         if _is_outside(*bounds, axis.count):
             raise Unreadable(f"an index beyond the {axis.count} elements of {view.tensor.name}")
-        check_positive(view.tensor, bounds[0], trips)
+        _check_counted(view.tensor, bounds[0], trips)
         kept = _narrow(axis, bounds, box, within)
         if isinstance(key, Slice) or (position == 0 and view.tensor.on_chip):
             axes.append(kept)
@@ -205,7 +205,18 @@ def index_view(view: View, keys: tuple[Value, ...], trips: Mapping[str, int]) ->
     return replace(view, box=tuple(box), axes=tuple(axes) or (Axis(1, 1, None),), within=tuple(within))
 
 
-def check_positive(tensor: Tensor, start: Affine, trips: Mapping[str, int]) -> None:
+def pick_view(view: View, key: Value, trips: Mapping[str, int]) -> View:
+    """`view[key]` of nested lists of tiles: one more index, and all of a tile with the last one."""
+    tensor = view.tensor
+    if not isinstance(key, Affine):
+        raise Unreadable(f"an index into the list {tensor.name} that is not an integer")
+    start, _, _ = _bounds(key, tensor.copies[len(view.picks)])
+    _check_counted(tensor, start, trips)
+    picks = (*view.picks, start)
+    return whole_view(tensor, picks) if len(picks) == len(tensor.copies) else View(tensor, picks, (), ())
+
+
+def _check_counted(tensor: Tensor, start: Affine, trips: Mapping[str, int]) -> None:
     """Python counts a negative index from the end: it is another element than the arithmetic says.
 
     Raises:

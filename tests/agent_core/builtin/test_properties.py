@@ -136,7 +136,10 @@ def test_a_rewrite_is_not_misled_by_how_a_kernel_says_it(seed: int):
 
 
 def test_every_disguise_is_worn():
-    worn = {disguise for seed in SEEDS for disguise in in_disguise(draw(len(SEEDS) + seed), Random(seed))[1]}
+    worn = set[Disguise]()
+    for seed in SEEDS:
+        if worn < set(DISGUISES):
+            worn |= set(in_disguise(draw(len(SEEDS) + seed), Random(seed))[1])
     assert worn == set(DISGUISES)
 
 
