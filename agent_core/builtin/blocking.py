@@ -132,17 +132,36 @@ def _tainted(kernel: Kernel, loop: Loop, statements: Sequence[Statement]) -> fro
 
 
 def _copied(kernel: Kernel, loop: Loop, tainted: frozenset[Statement]) -> frozenset[int]:
-    """Tiles that one stretch of index-dependent statements writes and another one uses."""
-    stretch = {item: number for number, run in enumerate(_stretches(loop.body, tainted)) for item in run}
-    copied = set()
-    for item in tainted:
+    """Tiles that one stretch of index-dependent statements writes and another one uses.
+
+    Raises:
+        Refused: one has a second name, or its name is that of something else where its declaration moves.
+    """
+    stretches = list(_stretches(loop.body, tainted))
+    stretch = {item: number for number, run in enumerate(stretches) for item in run}
+    copied: set[int] = set()
+    for item in sorted(tainted, key=attrgetter("order")):
         tensor = item.tensor
         if tensor is None:
             continue
         used = {stretch[user] for user in kernel.users(tensor)}
         if len(used) > 1 or (used and used != {stretch[item]}):
+            for number in used | {stretch[item]}:
+                _check_name(kernel, item, stretches[number])
             copied.add(tensor.id)
     return frozenset(copied)
+
+
+def _check_name(kernel: Kernel, declared: Statement, run: Sequence[Statement]) -> None:
+    """A copied tile's declaration goes to the front of its stretch, and a stretch to several iterations."""
+    assert declared.tensor is not None
+    name = declared.tensor.name
+    if declared.tensor.id in kernel.escaping:
+        raise Refused(f"{name} has a second name or is used by what cannot be read")
+    early = run[: run.index(declared)] if declared in run else ()
+    others = [item for item in run if name in item.binds and item is not declared]
+    if others or any(name in item.uses for item in early):
+        raise Refused(f"{name} is the name of several things where it is made or used")
 
 
 def _stretches(nodes: Sequence[Node], tainted: frozenset[Statement]) -> Iterable[list[Statement]]:
