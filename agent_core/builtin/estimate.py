@@ -126,11 +126,10 @@ def form_ns(form: Form, target: Target) -> dict[str, float]:
     cost = OPERATORS[form.op].cost(form, target)
     if form.engine != "dma":
         return {form.engine: cost.busy_ns * cost.array_share}
-    share = cost.channels / target.dma_engines
-    return {
-        "dma": cost.busy_ns * share,
-        "descriptor": target.dma_descriptor_ns / target.dma_descriptor_queues,
-    }
+    moved = {"dma": cost.busy_ns * cost.channels / target.dma_engines}
+    if cost.software:
+        return moved | {"gpsimd": cost.descriptor_ns}
+    return moved | {"descriptor": cost.descriptor_ns / target.dma_descriptor_queues}
 
 
 def breaches(

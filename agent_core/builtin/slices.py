@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import libcst as cst
@@ -42,6 +43,24 @@ def walked_dimension(view: View, loop: Loop) -> int | None:
     item = view.box[walked[0]]
     close = item.step == 1 and item.start.coefficient(loop.id) == item.size
     return walked[0] if close else None
+
+
+def covered(view: View, loops: Sequence[Loop]) -> frozenset[str] | None:
+    """Those of a nest's loops, by id, over whose iterations a window goes through all of a tensor once.
+
+    Along every dimension the loops that walk it count like the digits of a number, and their windows touch.
+    None where they leave something out or meet something twice.
+    """
+    trips = {loop.id: loop.trips for loop in loops}
+    for window, count in zip(view.box, view.tensor.shape, strict=True):
+        reach = window.size
+        for name, step in sorted(window.start.terms, key=lambda term: term[1]):
+            if name not in trips or step != reach:
+                return None
+            reach *= trips.pop(name)
+        if window.step != 1 or window.start.const or reach != count:
+            return None
+    return frozenset(loop.id for loop in loops) - trips.keys()
 
 
 def windows(kernel: Kernel, text: str, rank: int) -> list[Window]:

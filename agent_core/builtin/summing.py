@@ -13,19 +13,27 @@ from agent_core.builtin.model import Kernel, Loop, Node, Statement, inside
 from agent_core.builtin.placing import check_place
 from agent_core.builtin.staging import shape_texts
 from agent_core.builtin.transform import Refused
-from agent_core.builtin.values import Affine, Symbol, Tensor
+from agent_core.builtin.values import Affine, Symbol, Tensor, View
 from nki_sim.targets import Target
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """`adder` adds `part` to `total` in `loop`, after `clear` has filled it with zeros."""
+    """`adder` adds `added` to a `view` of the total in `loop`, after `clear` has filled that with zeros."""
 
     adder: Statement
     clear: Statement
-    total: Tensor
-    part: Tensor
+    view: View
+    added: View
     loop: Loop
+
+    @property
+    def total(self) -> Tensor:
+        return self.view.tensor
+
+    @property
+    def part(self) -> Tensor:
+        return self.added.tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,19 @@ def adders(kernel: Kernel) -> Mapping[str, Statement]:
     return found
 
 
+def matrix_sum_of(kernel: Kernel, adder: Statement) -> Sum:
+    """The sum that an instruction adds to, where that and what it adds are whole matrices.
+
+    Raises:
+        Refused: as `sum_of`, or they are not.
+    """
+    plan = sum_of(kernel, adder)
+    for tensor, view in ((plan.total, plan.view), (plan.part, plan.added)):
+        if len(tensor.shape) != len("pf") or not (view.whole and view.plain):
+            raise Refused(f"{tensor.name} is no matrix, or is added in part")
+    return plan
+
+
 def sum_of(kernel: Kernel, adder: Statement) -> Sum:
     """The sum that an instruction adds to.
 
@@ -72,15 +93,13 @@ def sum_of(kernel: Kernel, adder: Statement) -> Sum:
     known = [tensor for tensor in (total, other.tensor) if tensor.id in kernel.escaping]
     if known:
         raise Refused(f"{known[0].name} has a second name or is used by what cannot be read")
-    for tensor, view in ((total, dst.view), (other.tensor, other.view)):
-        if not tensor.on_chip or tensor.dtype != "float32" or len(tensor.shape) != len("pf"):
-            raise Refused(f"{tensor.name} is no matrix of float32 on chip")
-        if not (view.whole and view.plain) or tensor.copies:
-            raise Refused(f"{tensor.name} is added in part")
+    for tensor in (total, other.tensor):
+        if not tensor.on_chip or tensor.dtype != "float32" or tensor.copies:
+            raise Refused(f"{tensor.name} is no tile of float32 on chip")
     if set(adder.path) <= set(declared.path) or adder.path[: len(declared.path)] != declared.path:
         raise Refused(f"no loop adds to {total.name}")
     loop = adder.path[len(declared.path)]
-    return Sum(adder, _clear(kernel, adder, total, loop), total, other.tensor, loop)
+    return Sum(adder, _clear(kernel, adder, total, loop), dst.view, other.view, loop)
 
 
 def _clear(kernel: Kernel, adder: Statement, total: Tensor, loop: Loop) -> Statement:
@@ -91,6 +110,8 @@ def _clear(kernel: Kernel, adder: Statement, total: Tensor, loop: Loop) -> State
     zero = clear.op == "memset" and value in (0.0, Affine(0)) and clear.accesses[0].view.whole
     if not zero or (clear.path, clear.guards) != (declared.path, declared.guards):
         raise Refused(f"{total.name} does not begin as zeros")
+    if kernel.rebinds(declared.texts["shape"], declared, clear):
+        raise Refused(f"{declared.texts['shape']} means something else where {total.name} is filled")
     early = [item for item in others if item is not adder and inside(loop, item)]
     if early or any(item.order < adder.order for item in others):
         raise Refused(f"{total.name} is used before it is complete")
@@ -107,7 +128,7 @@ def in_psum(kernel: Kernel, target: Target, plan: Sum, products: Products) -> st
     if operand.buffer == "psum":
         check_place(kernel, operand, "sbuf")
     nl, nisa = kernel.nl, kernel.nisa
-    rows, columns = shape_texts(kernel, kernel.declarations[plan.total.id])
+    rows = shape_texts(kernel, kernel.declarations[plan.total.id])[0]
     ones, eye, bank = (kernel.fresh(name) for name in ("ones", "identity", f"{plan.total.name}_sum"))
     shape = f"{nl}.ndarray(({rows}, {rows}), dtype={nl}.float32, buffer={nl}.sbuf)"
     diagonal = [
@@ -120,32 +141,52 @@ def in_psum(kernel: Kernel, target: Target, plan: Sum, products: Products) -> st
         f"{eye} = {shape}",
         f"{nisa}.affine_select({', '.join(diagonal)})",
     ]
-    started = f"{bank} = {nl}.ndarray(({rows}, {columns}), dtype={nl}.float32, buffer={nl}.psum)"
-    engine = f", engine={nisa}.engine.scalar" if target.scalar_tensor_copy else ""
-    done = f"{nisa}.tensor_copy(dst={plan.total.name}, src={bank}{engine})"
     outermost = next(node for node in kernel.body if node is plan.clear or _holds(node, plan.clear))
-
     moved = kernel.declarations[operand.id] if operand.buffer == "psum" else None
 
-    def emit(node: Node) -> list[cst.BaseStatement] | None:
-        front = [syntax.statement(line) for line in top] if node is outermost else []
-        if node is plan.clear:
-            return [*front, syntax.statement(started), *products.before]
+    def others(node: Node) -> list[cst.BaseStatement] | None:
         if node in products.gone:
             return []
         if node is moved:
             return [syntax.with_arguments(moved.node, {"buffer": f"{nl}.sbuf"})]
-        if node is plan.adder:
-            return products.made(eye, bank)
-        if node is plan.loop:
-            body = syntax.rebuild(plan.loop.body, emit)
-            return [*front, syntax.with_body(plan.loop.node, body), syntax.statement(done)]
-        if front and not isinstance(node, Statement):
-            body = syntax.rebuild(node.body, emit)
-            return [*front, syntax.with_body(node.node, body)]
-        return None
+        if node is plan.clear:
+            return list(products.before)
+        return products.made(eye, bank) if node is plan.adder else None
+
+    collect = collected(kernel, target, plan, bank, others)
+
+    def emit(node: Node) -> list[cst.BaseStatement] | None:
+        if node is not outermost:
+            return collect(node)
+        front = [syntax.statement(line) for line in top]
+        if isinstance(node, Statement):
+            return [*front, *(collect(node) or ())]
+        return [*front, syntax.with_body(node.node, syntax.rebuild(node.body, collect))]
 
     return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+
+
+def collected(kernel: Kernel, target: Target, plan: Sum, bank: str, others: syntax.Emit) -> syntax.Emit:
+    """What becomes of a kernel's nodes when a sum is collected in a tile in PSUM, named `bank`.
+
+    It takes the place of the zeros; behind the loop it is copied to the total. What becomes of the adder and
+    of all the rest is for `others`, of the zeros' place too: what that makes comes after the tile.
+    """
+    nl, nisa = kernel.nl, kernel.nisa
+    shape = ", ".join(shape_texts(kernel, kernel.declarations[plan.total.id]))
+    started = f"{bank} = {nl}.ndarray(({shape}), dtype={nl}.float32, buffer={nl}.psum)"
+    engine = f", engine={nisa}.engine.scalar" if target.scalar_tensor_copy else ""
+    done = f"{nisa}.tensor_copy(dst={plan.total.name}, src={bank}{engine})"
+
+    def emit(node: Node) -> list[cst.BaseStatement] | None:
+        if node is plan.clear:
+            return [syntax.statement(started), *(others(node) or ())]
+        if node is plan.loop:
+            body = syntax.rebuild(plan.loop.body, emit)
+            return [syntax.with_body(plan.loop.node, body), syntax.statement(done)]
+        return others(node)
+
+    return emit
 
 
 def _holds(node: Node, item: Statement) -> bool:

@@ -254,3 +254,8 @@ def spelled_out(item: cst.BaseStatement, names: Sequence[str]) -> cst.BaseStatem
 def renamed(item: cst.BaseStatement, old: str, new: str) -> cst.BaseStatement:
     """The statement with one name in place of another."""
     return reindex(item, old, lambda parts: subscript(new, parts) if parts else cst.Name(new))
+
+
+def renamed_in(code: str, old: str, new: str) -> str:
+    """An expression's source with one name in place of another."""
+    return cst.Module([renamed(statement(code), old, new)]).code.strip()  # type: ignore[list-item]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 import libcst as cst
 
 from agent_core.builtin import syntax
 from agent_core.builtin.model import Kernel, Loop, Node, Statement, inside
+from agent_core.builtin.slices import covered
 from agent_core.builtin.transform import Choice, Refused, Transform
-from agent_core.builtin.values import Affine, Tensor, View, affine
+from agent_core.builtin.values import Tensor
 from nki_sim.targets import Target
 
 
@@ -80,19 +81,7 @@ def _fills(kernel: Kernel, loop: Loop, first: Statement, tensor: Tensor) -> bool
     inner = first.path[len(loop.path) + 1 :]
     reading = [item for item in kernel.users(tensor) if item is not first and inner and inner[0] in item.path]
     alone = first.path[: len(loop.path) + 1] == (*loop.path, loop) and not first.guards and not reading
-    return alone and all(item.writes and not item.reads and _covers(item.view, inner) for item in mine)
-
-
-def _covers(view: View, loops: Sequence[Loop]) -> bool:
-    """Whether the windows of all iterations of some loops, side by side, are the whole tensor."""
-    left = {loop.id: loop for loop in loops}
-    for window, size in zip(view.box, view.tensor.shape, strict=True):
-        if window.start == Affine(0) and window.size == size and window.step == 1:
-            continue
-        walked = [left.pop(name, None) for name in window.start.loops]
-        step = affine(0, {loop.id: window.size for loop in walked if loop is not None})
-        if len(walked) != 1 or window.start != step or window.step != 1:
-            return False
-        if walked[0] is None or walked[0].trips * window.size != size:
-            return False
-    return view.plain
+    return alone and all(
+        item.writes and not item.reads and item.view.plain and covered(item.view, inner) is not None
+        for item in mine
+    )

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from agent_core.builtin.transform import Transform
+from agent_core.builtin.transforms.accumulate import Accumulate
 from agent_core.builtin.transforms.array_tiles import ArrayTiles
 from agent_core.builtin.transforms.balance import BalanceEngines
 from agent_core.builtin.transforms.block import BlockLoop
 from agent_core.builtin.transforms.buffer_scope import BufferScope
 from agent_core.builtin.transforms.coalesce import Coalesce
 from agent_core.builtin.transforms.dead_code import DeadCode
+from agent_core.builtin.transforms.descriptors import Descriptors
 from agent_core.builtin.transforms.distribute import Distribute
 from agent_core.builtin.transforms.engine import Engine
 from agent_core.builtin.transforms.forward import Forward
@@ -31,6 +33,7 @@ from agent_core.builtin.transforms.split_reduction import SplitReduction
 from agent_core.builtin.transforms.stack import Stack
 from agent_core.builtin.transforms.tensor_sum import TensorSum
 from agent_core.builtin.transforms.tile_size import TileSize
+from agent_core.builtin.transforms.transpose import Transpose
 from agent_core.builtin.transforms.turned_sum import TurnedSum
 from agent_core.builtin.transforms.widen import Widen
 
@@ -57,13 +60,16 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         ArrayTiles(),
         Rephrase(),
         Place(),
+        Accumulate(),
         TensorSum(),
         TurnedSum(),
+        Transpose(),
         Scan(),
         FuseLoops(),
         Forward(),
         Reuse(),
         DeadCode(),
         BufferScope(),
+        Descriptors(),
     )
 }

@@ -17,10 +17,11 @@ from agent_core.builtin.arithmetic import names_in
 from agent_core.builtin.model import Access, Kernel, Kind, Loop, Node, Statement
 from agent_core.builtin.reader import read
 from agent_core.builtin.reductions import free_axes, reduces_rows
+from agent_core.builtin.slices import covered
 from agent_core.builtin.staging import shape_texts
 from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.transforms.fuse_reduction import FuseReduction, Pair, pair_of
-from agent_core.builtin.values import Affine, View
+from agent_core.builtin.values import Affine
 from nki_sim.dtypes import DTYPES
 from nki_sim.targets import Target
 
@@ -164,30 +165,11 @@ def _check_part(kernel: Kernel, producer: Statement, part: Access, loops: Sequen
         raise Refused(f"{producer.op} does not simply write its part of {tile.name}")
     if any(loop.index_text is None for loop in loops):
         raise Refused(f"the loop over {loops[0].var} does not count by one")
-    if not covers(part.view, loops):
+    if covered(part.view, loops) != frozenset(loop.id for loop in loops) or part.view.within:
         raise Refused(f"the parts that {producer.op} writes do not make up {tile.name}")
     walls = [item for item in kernel.statements if item.kind is Kind.OPAQUE and loops[0] in item.path]
     if walls:
         raise Refused(f"the loop over {loops[0].var} holds what cannot be read: {walls[0].reason}")
-
-
-def covers(view: View, loops: Sequence[Loop]) -> bool:
-    """Whether the iterations of a nest write each element of a tensor once.
-
-    Along every dimension the loops that walk it count like the digits of a number, and their parts touch.
-    """
-    trips = {loop.id: loop.trips for loop in loops}
-    used: list[str] = []
-    for item, count in zip(view.box, view.tensor.shape, strict=True):
-        reach = item.size
-        for name, step in sorted(item.start.terms, key=lambda term: term[1]):
-            if name not in trips or step != reach:
-                return False
-            used.append(name)
-            reach *= trips[name]
-        if item.step != 1 or item.start.const or reach != count:
-            return False
-    return sorted(used) == sorted(trips) and not view.within
 
 
 def _product(counts: Sequence[str]) -> str:

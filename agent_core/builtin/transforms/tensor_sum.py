@@ -16,7 +16,7 @@ from agent_core.builtin.arithmetic import substituted
 from agent_core.builtin.model import Kernel, Statement
 from agent_core.builtin.placing import check_place
 from agent_core.builtin.staging import shape_texts
-from agent_core.builtin.summing import Products, Sum, adders, in_psum, sum_of
+from agent_core.builtin.summing import Products, Sum, adders, in_psum, matrix_sum_of
 from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.values import Tensor
 from nki_sim.targets import Target
@@ -37,7 +37,7 @@ class TensorSum(Transform[Statement]):
         return adders(kernel)
 
     def choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
-        plan = sum_of(kernel, place)
+        plan = matrix_sum_of(kernel, place)
         _chunk(target, plan.total)
         if plan.part.buffer == "psum":
             check_place(kernel, plan.part, "sbuf")
@@ -45,7 +45,7 @@ class TensorSum(Transform[Statement]):
 
     def apply(self, kernel: Kernel, target: Target, place: Statement, choice: Choice) -> str:
         del choice
-        plan = sum_of(kernel, place)
+        plan = matrix_sum_of(kernel, place)
         chunk = _chunk(target, plan.total)
 
         def made(eye: str, bank: str) -> list[cst.BaseStatement]:

@@ -22,7 +22,7 @@ from agent_core.builtin.model import Kernel, Loop, Statement
 from agent_core.builtin.placing import check_place
 from agent_core.builtin.slices import all_of, base_name, walked_dimension, widened, windows
 from agent_core.builtin.staging import shape_texts
-from agent_core.builtin.summing import Products, Sum, adders, in_psum, sum_of
+from agent_core.builtin.summing import Products, Sum, adders, in_psum, matrix_sum_of
 from agent_core.builtin.transform import Choice, Refused, Transform
 from agent_core.builtin.values import Tensor, View
 from nki_sim.targets import Target
@@ -54,12 +54,12 @@ class TurnedSum(Transform[Statement]):
         return adders(kernel)
 
     def choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
-        _row_product(kernel, target, sum_of(kernel, place).part, place)
+        _row_product(kernel, target, matrix_sum_of(kernel, place).part, place)
         return ({},)
 
     def apply(self, kernel: Kernel, target: Target, place: Statement, choice: Choice) -> str:
         del choice
-        plan = sum_of(kernel, place)
+        plan = matrix_sum_of(kernel, place)
         product = _row_product(kernel, target, plan.part, place)
         writer = _Writer(kernel, product)
         rows = _all_rows(kernel, target, plan, product)

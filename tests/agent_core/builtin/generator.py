@@ -289,10 +289,9 @@ def _recurrence(body: _Body) -> None:
     body.made(goal)
 
 
-def _product(body: _Body) -> None:
-    """A tile, transposed chunk by chunk, times the second input, collected in PSUM and brought back."""
-    source, goal = body.pick(), body.tile("m")
-    left = body.tile("left", "(P, n // P, P)")
+def _left(body: _Body) -> str:
+    """A tile, transposed chunk by chunk."""
+    source, left = body.pick(), body.tile("left", "(P, n // P, P)")
     body.add("for q in nl.affine_range(n // P):")
     turned = body.tile("turned", "(P, P)", buffer="psum", depth=1)
     body.add(
@@ -300,6 +299,12 @@ def _product(body: _Body) -> None:
         f"nisa.tensor_copy(dst={left}[:, q, :], src={turned})",
         depth=1,
     )
+    return left
+
+
+def _product(body: _Body) -> None:
+    """A tile, transposed chunk by chunk, times the second input, collected in PSUM and brought back."""
+    goal, left = body.tile("m"), _left(body)
     body.add("for j in nl.affine_range(n // T):")
     acc = body.tile("acc", "(P, T)", buffer="psum", depth=1)
     body.add("for q in nl.affine_range(n // P):", depth=1)
@@ -321,6 +326,26 @@ def _drained(body: _Body, goal: str, acc: str) -> None:
     )
     body.add(f"nisa.{done}", depth=1)
     body.made(goal)
+
+
+def _summed_product(body: _Body) -> None:
+    """The same, added up in SBUF: in chunks of columns or whole, from zeros or from something else."""
+    left, total = _left(body), body.tile("total")
+    width = body.some("T", "T", "n")
+    at = "" if width == "n" else "[:, j * T : (j + 1) * T]"
+    body.add(f"nisa.memset(dst={total}, value={body.some('0.0', '0.0', '0.0', '1.0')})")
+    body.add("for q in nl.sequential_range(n // P):", f"    for j in nl.affine_range(n // {width}):")
+    part = body.tile("part", f"(P, {width})", buffer="psum", depth=2)
+    right = body.tile("right", f"(P, {width})", depth=2)
+    operands = body.some(f"data1={total}{at}, data2={part}", f"data1={part}, data2={total}{at}")
+    columns = f"j * {width} : (j + 1) * {width}"
+    body.add(
+        f"nisa.dma_copy(dst={right}, src=w[q * P : (q + 1) * P, {columns}])",
+        f"nisa.nc_matmul(dst={part}, stationary={left}[:, q, :], moving={right})",
+        f"nisa.tensor_tensor(dst={total}{at}, {operands}, op=nl.add)",
+        depth=2,
+    )
+    body.made(total)
 
 
 def _short_product(body: _Body) -> None:
@@ -349,6 +374,19 @@ def _weights(body: _Body) -> None:
     body.made(goal)
 
 
+def _turned_weights(body: _Body) -> None:
+    """Columns of the second input that DMA turns on their way: all at once, or chunk by chunk."""
+    name, goal, source = body.tile("rows"), body.tile("e"), body.pick()
+    if body.random.random() < 0.5:
+        body.add(f"nisa.dma_transpose(dst={name}, src=w[0:n, 0:P])")
+    else:
+        chunk = body.some("q * P : (q + 1) * P", "nl.ds(q * P, P)")
+        body.add("for q in nl.affine_range(n // P):")
+        body.add(f"nisa.dma_transpose(dst={name}[:, {chunk}], src=w[{chunk}, P : 2 * P])", depth=1)
+    body.add(f"nisa.tensor_tensor(dst={goal}, data1={source}, data2={name}, op=nl.multiply)")
+    body.made(goal)
+
+
 def _rounded(body: _Body) -> None:
     """Through bfloat16 and back."""
     body.narrow = True
@@ -371,7 +409,7 @@ Stage = Callable[[_Body], None]
 _STAGES: tuple[tuple[Stage, int], ...] = (
     (_elementwise, 4), (_chain, 3), (_twice, 1), (_halves, 1), (_rows, 2), (_norm, 2), (_gate, 1),
     (_softmax, 3), (_chunks, 2), (_collected, 1), (_product, 3), (_weights, 1), (_rounded, 1), (_turned, 1),
-    (_short_product, 2), (_weighted, 1), (_recurrence, 1),
+    (_short_product, 2), (_weighted, 1), (_recurrence, 1), (_summed_product, 2), (_turned_weights, 1),
 )  # fmt: skip
 
 

@@ -46,6 +46,23 @@ nisa.dma_copy(dst=out[0:128, :], src=b)
 nisa.dma_copy(dst=out[128:256, :], src=c)
 return out
 """),
+    "a tile that an iteration keeps loses its name in it": Trick(
+        """
+out = nl.ndarray((512, 256), dtype=nl.float32, buffer=nl.shared_hbm)
+for i in nl.affine_range(4):
+    a = TILE
+    nisa.dma_copy(dst=a, src=x[i * 128 : (i + 1) * 128, :])
+    shared = TILE
+    nisa.dma_copy(dst=shared, src=w)
+    b = TILE
+    nisa.tensor_copy(dst=b, src=a)
+    a = TILE
+    nisa.tensor_tensor(dst=a, data1=b, data2=shared, op=nl.add)
+    nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, :], src=a)
+return out
+""",
+        ((512, 256), (128, 256)),
+    ),
     "the name of a factor is bound again": Trick(
         """
 out = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.shared_hbm)

@@ -5,6 +5,21 @@ from __future__ import annotations
 from tests.support.tricks.base import Trick
 
 TRICKS = {
+    "a tile that an iteration keeps is asserted to have its size": Trick(
+        """
+out = nl.ndarray((512, 256), dtype=nl.float32, buffer=nl.shared_hbm)
+for i in nl.affine_range(4):
+    a = TILE
+    nisa.dma_copy(dst=a, src=x[i * 128 : (i + 1) * 128, :])
+    shared = TILE
+    nisa.dma_copy(dst=shared, src=w)
+    assert a.shape == (128, 256)
+    nisa.tensor_tensor(dst=a, data1=a, data2=shared, op=nl.add)
+    nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, :], src=a)
+return out
+""",
+        ((512, 256), (128, 256)),
+    ),
     "a data type is bound again": Trick("""
 out = nl.ndarray((256, 256), dtype=nl.float32, buffer=nl.shared_hbm)
 dt = nl.float32

@@ -1,0 +1,114 @@
+"""Accumulation in PSUM: products of several iterations are added up where they are made.
+
+A product adds to what is in PSUM for nothing. What a loop collects in SBUF, block by block, costs a pass of
+VectorE for each block, which waits for the block and keeps the next one out of its bank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import libcst as cst
+
+from agent_core.builtin import syntax
+from agent_core.builtin.arithmetic import names_in
+from agent_core.builtin.model import Kernel, Node, Statement, inside
+from agent_core.builtin.slices import covered
+from agent_core.builtin.summing import Sum, adders, collected, sum_of
+from agent_core.builtin.transform import Choice, Refused, Transform
+from nki_sim.targets import Target
+
+Products = tuple[Statement, ...]
+
+
+class Accumulate(Transform[Statement]):
+    """Collects in PSUM, by the products themselves, what VectorE collected in SBUF."""
+
+    id: ClassVar[str] = "accumulate"
+    counter: ClassVar[str] = "vector_engine_active_time_percent"
+    keeps: ClassVar[str] = "the same products are added up in float32, one by one instead of block by block"
+
+    def places(self, kernel: Kernel, target: Target) -> Mapping[str, Statement]:
+        del target
+        return adders(kernel)
+
+    def choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
+        del target
+        plan = sum_of(kernel, place)
+        _products(kernel, plan)
+        return ({},)
+
+    def apply(self, kernel: Kernel, target: Target, place: Statement, choice: Choice) -> str:
+        del choice
+        plan = sum_of(kernel, place)
+        products, declared = _products(kernel, plan), kernel.declarations[plan.part.id]
+        bank = kernel.fresh(f"{plan.total.name}_sum")
+        goal = syntax.renamed_in(place.texts["dst"], plan.total.name, bank)
+
+        first: Node = next(iter(products[0].path[len(place.path) :]), products[0])
+        lines = syntax.leading_of_all(declared.node, first.node, place.node)
+
+        def others(node: Node) -> list[cst.BaseStatement] | None:
+            if node is place or node is declared:
+                return []
+            new: cst.BaseStatement
+            if node in products:
+                new = syntax.with_arguments(node.node, {"dst": goal})
+            elif node is first and not isinstance(first, Statement):
+                new = syntax.with_body(first.node, syntax.rebuild(first.body, others))
+            else:
+                return None
+            return [syntax.at_front(new, lines) if node is first else new]
+
+        emit = collected(kernel, target, plan, bank, others)
+        return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+
+
+def _products(kernel: Kernel, plan: Sum) -> Products:
+    """The products that make what is added, in the iteration that adds it.
+
+    Raises:
+        Refused: something else makes it or uses it, or the sum is not made up of such parts.
+    """
+    adder, part = plan.adder, plan.part
+    declared = kernel.declarations.get(part.id)
+    if part.buffer != "psum" or declared is None or not (plan.added.whole and plan.added.plain):
+        raise Refused(f"{part.name} is not in PSUM, or is added in part")
+    if plan.total.buffer != "sbuf":
+        raise Refused(f"{plan.total.name} is in PSUM already")
+    if (declared.path, declared.guards) != (adder.path, adder.guards):
+        raise Refused(f"{part.name} is not made in the iteration that adds it")
+    *products, last = kernel.users(part)
+    if last is not adder or not products or not all(_adds_up(item, adder) for item in products):
+        raise Refused(f"{part.name} is not made by products alone, or is used otherwise, too")
+    around = adder.path[len(kernel.declarations[plan.total.id].path) :]
+    if not plan.view.plain or covered(plan.view, around) is None:
+        raise Refused(f"{plan.total.name} is not made up of what is added")
+    _check_names(kernel, adder, products)
+    return tuple(products)
+
+
+def _adds_up(item: Statement, adder: Statement) -> bool:
+    """Whether an instruction adds a product to all of its tile, after the first one, which overwrites it."""
+    dst = item.access("dst")
+    whole = dst is not None and dst.view.whole and dst.view.plain and len(_tiles(item, dst.tensor.id)) == 1
+    near = item.path[: len(adder.path)] == adder.path and item.guards == adder.guards
+    plain = not item.texts.keys() & {"accumulate", "is_transpose"}
+    return item.op == "nc_matmul" and whole and near and plain
+
+
+def _tiles(item: Statement, tensor: int) -> list[str]:
+    return [access.role for access in item.accesses if access.tensor.id == tensor]
+
+
+def _check_names(kernel: Kernel, adder: Statement, products: list[Statement]) -> None:
+    """What the adder calls its part of the sum must be that where the products are."""
+    text = adder.texts["dst"]
+    for product in products:
+        inner = product.path[len(adder.path) :]
+        bound = {loop.var for loop in inner}.union(
+            *(item.binds for item in kernel.statements if any(inside(loop, item) for loop in inner))
+        )
+        if names_in(text) & bound or kernel.rebinds(text, product, adder):
+            raise Refused(f"{text} means something else where {product.op} is")
