@@ -35,9 +35,9 @@ class Side:
     def block(self, axis: int, index: str, size: int) -> str:
         """The source of a block of its rows (axis 0) or columns (1)."""
         words = [window.text for window in self.windows]
-        low = self.windows[self.kept[axis]].lower
-        start = "" if low == "0" else f"{low} + "
-        words[self.kept[axis]] = f"{start}{index} * {size} : {start}({index} + 1) * {size}"
+        known = {"low": self.windows[self.kept[axis]].lower, "index": index}
+        ends = (substituted(f"low + {number} * {size}", known) for number in ("index", "(index + 1)"))
+        words[self.kept[axis]] = " : ".join(ends)
         return f"{self.name}[{', '.join(words)}]"
 
 
@@ -112,7 +112,9 @@ def _turn(kernel: Kernel, target: Target, item: Statement) -> Turn:
     if rows > most and rows % most:
         raise Refused(f"the {rows} rows of {src.tensor.name} are not made of blocks of {most}")
     goal, source = (_side(kernel, item, access) for access in (dst, src))
-    columns, turned = (_size(kernel, item, goal, dim) for dim in goal.kept)
+    columns, turned = (_size(kernel, item, dst, goal, dim) for dim in goal.kept)
+    if rows > most:
+        _size(kernel, item, src, source, source.kept[0])
     return Turn(kernel, item, goal, source, turned, columns)
 
 
@@ -132,25 +134,25 @@ def _side(kernel: Kernel, item: Statement, access: Access) -> Side:
     return Side(base_name(whole), tuple(found), (kept[0], kept[1]))
 
 
-def _size(kernel: Kernel, item: Statement, side: Side, dim: int) -> str:
-    """The source of the size of the tile's window: as it is written, or the tile's own.
+def _size(kernel: Kernel, item: Statement, access: Access, side: Side, dim: int) -> str:
+    """The source of the size of a window: as it is written, or its tensor's own.
 
     Raises:
         Refused: it has steps or counts from the end.
     """
     text = side.windows[dim].text
     low, *rest = (part.strip() for part in text.split(":"))
+    if "-" in text or len(rest) > 1 or not (any(rest) or low in {"", "0"} or not rest):
+        raise Refused(f"{text} has steps or counts from the end")
     if not rest:  # nl.ds(start, size)
         call = cst.ensure_type(syntax.expression(text), cst.Call)
         return kernel.module.code_for_node(call.args[-1].value)
-    high, *step = rest
-    if step or f"{low}{high}".count("-") or not (high or low in {"", "0"}):
-        raise Refused(f"{text} has steps or counts from the end")
-    if high:
-        return substituted("high - low", {"high": high, "low": low or "0"})
-    declared = kernel.declarations[_operands(item)[0].tensor.id]
-    told = shape_texts(kernel, declared)[dim]
-    return f"{side.name}.shape[{dim}]" if kernel.rebinds(told, declared, item) else told
+    if rest[0]:
+        return substituted("high - low", {"high": rest[0], "low": low or "0"})
+    declared = kernel.declarations.get(access.tensor.id)
+    told = shape_texts(kernel, declared)[dim] if declared is not None else ""
+    known = declared is not None and not kernel.rebinds(told, declared, item)
+    return told if known else f"{side.name}.shape[{dim}]"
 
 
 def _on_chip(turn: Turn, target: Target) -> list[cst.BaseStatement]:

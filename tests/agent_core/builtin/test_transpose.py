@@ -115,6 +115,18 @@ def test_a_turned_tile_keeps_its_type_in_psum(name: str):
 @pytest.mark.parametrize(
     ("made", "reason"),
     [
+        (
+            sample("nisa.dma_transpose(dst=t, src=x[-m:, nl.ds(j * T, T)])"),
+            "-m: has steps or counts from the end",
+        ),
+        (
+            sample(
+                "nisa.dma_transpose(dst=t, src=x[0:m:2, nl.ds(j * T, T)])",
+                TILE.replace("(T, m)", "(T, m // 2)"),
+                rows=512,
+            ),
+            "0:m:2 has steps or counts from the end",
+        ),
         (sample(rows=160), "the 160 rows of x are not made of blocks of 128"),
         (
             sample("nisa.dma_transpose(dst=t[:, -m:], src=x[:, nl.ds(j * T, T)])"),
