@@ -153,7 +153,8 @@ def in_psum(kernel: Kernel, target: Target, plan: Sum, products: Products) -> st
             return list(products.before)
         return products.made(eye, bank) if node is plan.adder else None
 
-    collect = collected(kernel, target, plan, bank, others)
+    done = [brought_back(kernel, target, plan.total.name, bank)]
+    collect = collected(kernel, plan, bank, done, others)
 
     def emit(node: Node) -> list[cst.BaseStatement] | None:
         if node is not outermost:
@@ -166,24 +167,29 @@ def in_psum(kernel: Kernel, target: Target, plan: Sum, products: Products) -> st
     return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
 
 
-def collected(kernel: Kernel, target: Target, plan: Sum, bank: str, others: syntax.Emit) -> syntax.Emit:
+def brought_back(kernel: Kernel, target: Target, goal: str, source: str) -> cst.BaseStatement:
+    """A copy from PSUM, by the engine that has least to do where products are made."""
+    engine = {"engine": f"{kernel.nisa}.engine.scalar"} if target.scalar_tensor_copy else {}
+    return syntax.call(f"{kernel.nisa}.tensor_copy", {"dst": goal, "src": source, **engine})
+
+
+def collected(
+    kernel: Kernel, plan: Sum, bank: str, done: Sequence[cst.BaseStatement], others: syntax.Emit
+) -> syntax.Emit:
     """What becomes of a kernel's nodes when a sum is collected in a tile in PSUM, named `bank`.
 
-    It takes the place of the zeros; behind the loop it is copied to the total. What becomes of the adder and
-    of all the rest is for `others`, of the zeros' place too: what that makes comes after the tile.
+    It takes the place of the zeros; what is `done` with it comes behind the loop. What becomes of the adder
+    and of all the rest is for `others`, of the zeros' place too: what that makes comes after the tile.
     """
-    nl, nisa = kernel.nl, kernel.nisa
     shape = ", ".join(shape_texts(kernel, kernel.declarations[plan.total.id]))
-    started = f"{bank} = {nl}.ndarray(({shape}), dtype={nl}.float32, buffer={nl}.psum)"
-    engine = f", engine={nisa}.engine.scalar" if target.scalar_tensor_copy else ""
-    done = f"{nisa}.tensor_copy(dst={plan.total.name}, src={bank}{engine})"
+    started = f"{bank} = {kernel.nl}.ndarray(({shape}), dtype={kernel.nl}.float32, buffer={kernel.nl}.psum)"
 
     def emit(node: Node) -> list[cst.BaseStatement] | None:
         if node is plan.clear:
             return [syntax.statement(started), *(others(node) or ())]
         if node is plan.loop:
             body = syntax.rebuild(plan.loop.body, emit)
-            return [syntax.with_body(plan.loop.node, body), syntax.statement(done)]
+            return [syntax.with_body(plan.loop.node, body), *done]
         return others(node)
 
     return emit

@@ -15,7 +15,7 @@ from agent_core.builtin import syntax
 from agent_core.builtin.arithmetic import names_in
 from agent_core.builtin.model import Kernel, Node, Statement, inside
 from agent_core.builtin.slices import covered
-from agent_core.builtin.summing import Sum, adders, collected, sum_of
+from agent_core.builtin.summing import Sum, adders, brought_back, collected, sum_of
 from agent_core.builtin.transform import Choice, Refused, Transform
 from nki_sim.targets import Target
 
@@ -44,7 +44,7 @@ class Accumulate(Transform[Statement]):
         plan = sum_of(kernel, place)
         products, declared = _products(kernel, plan), kernel.declarations[plan.part.id]
         bank = kernel.fresh(f"{plan.total.name}_sum")
-        goal = syntax.renamed_in(place.texts["dst"], plan.total.name, bank)
+        goal = _part(plan, bank)
 
         first: Node = next(iter(products[0].path[len(place.path) :]), products[0])
         lines = syntax.leading_of_all(declared.node, first.node, place.node)
@@ -61,8 +61,30 @@ class Accumulate(Transform[Statement]):
                 return None
             return [syntax.at_front(new, lines) if node is first else new]
 
-        emit = collected(kernel, target, plan, bank, others)
+        emit = collected(kernel, plan, bank, _copies(kernel, target, plan, bank), others)
         return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+
+
+def _part(plan: Sum, bank: str) -> str:
+    """The source of the part of the tile in PSUM that an iteration adds to."""
+    return syntax.renamed_in(plan.adder.texts["dst"], plan.total.name, bank)
+
+
+def _copies(kernel: Kernel, target: Target, plan: Sum, bank: str) -> list[cst.BaseStatement]:
+    """Copies to the total, part by part, so that none waits for products of others; else of all at once."""
+    total, text = plan.total.name, plan.adder.texts["dst"]
+    inner = plan.adder.path[len(plan.loop.path) + 1 :]
+    walked = [loop for loop in inner if loop.id in plan.view.loops]
+    bound = {plan.loop.var, *(loop.var for loop in inner if loop not in walked)}.union(
+        *(item.binds for item in kernel.statements if inside(plan.loop, item))
+    )
+    used = names_in(text).union(*(loop.mentions for loop in walked))
+    if plan.loop.id in plan.view.loops or used & bound:
+        return [brought_back(kernel, target, total, bank)]
+    body = [brought_back(kernel, target, text, _part(plan, bank))]
+    for loop in reversed(walked):
+        body = [syntax.at_front(syntax.with_body(loop.node, body), [])]
+    return body
 
 
 def _products(kernel: Kernel, plan: Sum) -> Products:

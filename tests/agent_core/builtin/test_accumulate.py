@@ -67,7 +67,8 @@ def test_products_add_up_in_psum_tile_by_tile(add: str):
     assert "total_sum = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.psum)" in source
     assert "# One tile of columns." in source
     assert "nisa.nc_matmul(dst=total_sum[:, j * T : (j + 1) * T], stationary=left[:, h, :]" in source
-    assert "nisa.tensor_copy(dst=total, src=total_sum, engine=nisa.engine.scalar)" in source
+    copy = f"nisa.tensor_copy(dst=total{AT}, src=total_sum{AT}, engine=nisa.engine.scalar)"
+    assert f"    for j in nl.affine_range(n // T):\n        {copy}\n    nisa.dma_copy" in source
     assert "part" not in source
     assert "memset" not in source
 
@@ -77,6 +78,14 @@ def test_one_tile_is_written_whole():
     source = joined(only(made, "accumulate", "total", {}))
     assert error(made, source) < 1e-6
     assert "nisa.nc_matmul(dst=total_sum, stationary=" in source
+    assert "\n    nisa.tensor_copy(dst=total, src=total_sum, engine=nisa.engine.scalar)" in source
+
+
+def test_what_only_the_loop_knows_is_copied_at_once():
+    at = "[:, first : first + T]"
+    made = sample(f"first = j * T\n            assert first >= 0\n            {ADD.format(at)}")
+    source = only(made, "accumulate", "total", {})
+    assert error(made, source) < 1e-6
 
 
 def test_tiles_may_have_a_dimension_of_their_own():
