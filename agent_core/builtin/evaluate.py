@@ -240,7 +240,9 @@ class Evaluator:
 
     def _window(self, node: ast.Call) -> Value:
         arguments = [*node.args, *(item.value for item in node.keywords)]
-        if len(arguments) != 2:
+        # Whoever edits the source finds the start first.
+        in_order = [item.arg for item in node.keywords] == ["start", "size"][len(node.args) :]
+        if len(arguments) != 2 or not in_order:
             raise Unreadable(f"`{ast.unparse(node)}`")
         start = self.value(arguments[0])
         if not isinstance(start, Affine):

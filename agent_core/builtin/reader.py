@@ -33,6 +33,9 @@ from nki_sim.targets import Target
 
 LIBRARIES = {"nki": "nki", "nki.isa": "nisa", "nki.language": "nl"}
 
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
 
 def read(source: str, arguments: Sequence[Argument], target: Target) -> Kernel:
     """Read the kernel of a module for given argument shapes.
@@ -66,6 +69,11 @@ class _Reader:
         self._bind_arguments(function, arguments)
         if not self._tree.indented(function.body):
             raise SourceError("the kernel's body is a single line")
+        *rest, last = function.body
+        if any(
+            _is_left(line, ast.Return) for line in (rest if isinstance(last, ast.Return) else function.body)
+        ):
+            raise SourceError("the kernel returns before its end")
         nodes = self._block(function.body, place)
         aliases = {value.path: name for name, value in self._symbols().items()}
         if not {"nisa", "nl"} <= aliases.keys():
@@ -131,6 +139,8 @@ class _Reader:
         item = line[0]
         try:
             if isinstance(item, ast.For):
+                if any(_is_left(one, ast.Break, ast.Continue) for one in item.body):
+                    return self._opaque(line, place, "a loop whose iterations may end early")
                 loop = self._loop(item, place)
                 return loop or self._opaque(line, place, "a loop whose trip count is not known")
             if isinstance(item, ast.If):
@@ -236,8 +246,6 @@ class _Reader:
         if len(line) != 1:
             raise Unreadable("several statements on one line")
         match line[0]:
-            case ast.Return() if self._path or self._guards:
-                raise Unreadable("a return before the end")
             case ast.Expr(value=ast.Constant()) | ast.Assert() | ast.Pass() | ast.Return():
                 return self._statement(place, Kind.INERT, self._tree.names(line[0]))
             case ast.Expr(value=ast.Call() as call):
@@ -329,6 +337,21 @@ class _Reader:
     def _next_tensor(self) -> int:
         self._tensors += 1
         return self._tensors
+
+
+def _is_left(item: ast.stmt | ast.ExceptHandler | ast.match_case, *ways: type[ast.stmt]) -> bool:
+    """Whether a statement ends what is around it in one of some ways; what ends a loop in it ends no more."""
+    if isinstance(item, ways):
+        return True
+    if isinstance(item, _FUNCTIONS):
+        return False
+    kept = isinstance(item, _LOOPS) and ast.Return not in ways
+    inner = item.orelse if kept and isinstance(item, _LOOPS) else ast.iter_child_nodes(item)
+    return any(
+        _is_left(one, *ways)
+        for one in inner
+        if isinstance(one, ast.stmt | ast.ExceptHandler | ast.match_case)
+    )
 
 
 def _range_texts(iterable: ast.expr) -> tuple[str, str]:

@@ -131,6 +131,9 @@ def _side(kernel: Kernel, item: Statement, access: Access) -> Side:
     kept = [number for number, window in enumerate(found) if window.kept]
     if access.tensor.copies or len(kept) != len("pf"):
         raise Refused(f"{text} is not indexed as a matrix")
+    sizes = [window.size for window in access.view.box]
+    if any(found[number].text == ":" and sizes[number] != access.tensor.shape[number] for number in kept):
+        raise Refused(f"{text} is a view of a part of {access.tensor.name}")
     return Side(base_name(whole), tuple(found), (kept[0], kept[1]))
 
 

@@ -149,6 +149,12 @@ def test_a_condition_on_an_index_of_two_loops_is_a_guard_at_its_ends(index: str,
         ("while True:\n    break", "a while statement"),
         ("if i > 2:\n    t = 1", "a condition that is not on one loop index"),
         ("for q in [1, 2]:\n    pass", "a loop whose trip count is not known"),
+        ("for q in range(2):\n    if i > 0:\n        continue", "a loop whose iterations may end early"),
+        (
+            "for q in range(2):\n    while True:\n        break\n    else:\n        break",
+            "a loop whose iterations may end early",
+        ),
+        ("t = x[nl.ds(size=1, start=0), :]", "`nl.ds(size=1, start=0)`"),
         ("y = helper(x)", "the name `helper`"),
         ("nisa.unheard_of(dst=x)", "the call `nisa.unheard_of`"),
         ("t = nl.ndarray((128, n), dtype=x.dtype, buffer=nl.sbuf, address=3)", "the declaration"),
@@ -303,3 +309,14 @@ def test_an_index_into_a_reshaped_array_is_one_that_its_loop_moves():
     )
     (load,) = [statement for statement in found.statements if statement.kind is Kind.OPERATE]
     assert [len(access.view.loops) for access in load.accesses] == [0, 1]
+
+
+@pytest.mark.parametrize("early", ["if m > 2:\n    return out", "for q in range(2):\n    return out"])
+def test_a_kernel_that_may_return_early_is_not_read(early: str):
+    with pytest.raises(SourceError, match="returns before its end"):
+        kernel(early)
+
+
+def test_what_ends_a_loop_inside_ends_no_more():
+    found = kernel("for q in range(2):\n    while True:\n        break\n    nisa.memset(dst=x, value=0.0)")
+    assert [item.trips for item in found.operations()] == [8]

@@ -5,6 +5,38 @@ from __future__ import annotations
 from tests.support.tricks.base import Trick
 
 TRICKS = {
+    "an iteration ends before it adds what it made": Trick(
+        """
+out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+total = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+nisa.memset(dst=total, value=0.0)
+for k in nl.sequential_range(2):
+    a = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=a, src=x[k * 128 : (k + 1) * 128, 0:128])
+    b = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=b, src=w[k * 128 : (k + 1) * 128, :])
+    part = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_matmul(dst=part, stationary=a, moving=b)
+    if k == 1:
+        continue
+    nisa.tensor_tensor(dst=total, data1=total, data2=part, op=nl.add)
+nisa.dma_copy(dst=out, src=total)
+return out
+""",
+        ((256, 256), (256, 512)),
+    ),
+    "iterations of an inner loop end before they load": Trick("""
+out = nl.ndarray((256, 256), dtype=nl.float32, buffer=nl.shared_hbm)
+a = TILE
+for i in nl.sequential_range(2):
+    for j in nl.affine_range(2):
+        if i > j:
+            continue
+        here = j * 128
+        nisa.dma_copy(dst=a[:, here : here + 128], src=x[i * 128 : (i + 1) * 128, here : here + 128])
+    nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, :], src=a)
+return out
+"""),
     "a condition would ask for another index": Trick("""
 out = nl.ndarray((512, 256), dtype=nl.float32, buffer=nl.shared_hbm)
 kept = nl.ndarray((256, 256), dtype=nl.float32, buffer=nl.hbm)

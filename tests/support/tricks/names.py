@@ -5,6 +5,18 @@ from __future__ import annotations
 from tests.support.tricks.base import Trick
 
 TRICKS = {
+    "half of a tile has a name, and is turned by DMA": Trick(
+        """
+out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+a = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+nisa.memset(dst=a, value=0.5)
+half = a[:, 0:256]
+nisa.dma_transpose(dst=half, src=x[0:256, :])
+nisa.dma_copy(dst=out, src=a)
+return out
+""",
+        ((512, 128),),
+    ),
     "the source of a copy has another name": Trick("""
 out = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.shared_hbm)
 a = TILE

@@ -5,6 +5,17 @@ from __future__ import annotations
 from tests.support.tricks.base import Trick
 
 TRICKS = {
+    "a window has its size before its start": Trick(
+        """
+out = nl.ndarray((128, 768), dtype=nl.float32, buffer=nl.shared_hbm)
+a = nl.ndarray((128, 768), dtype=nl.float32, buffer=nl.sbuf)
+nisa.memset(dst=a, value=1.0)
+nisa.dma_transpose(dst=a[:, nl.ds(size=256, start=512)], src=x[nl.ds(size=256, start=512), :])
+nisa.dma_copy(dst=out, src=a)
+return out
+""",
+        ((768, 128),),
+    ),
     "columns are counted from the end": Trick("""
 out = nl.ndarray((256, 32), dtype=nl.float32, buffer=nl.shared_hbm)
 kept = nl.ndarray((256, 256), dtype=nl.float32, buffer=nl.hbm)
