@@ -128,16 +128,6 @@ TRAPS = {
         ],
         np.exp,
     ),
-    # What stands behind this return never runs.
-    "a return in a loop": sample(
-        [
-            TILE.format("c"), "nisa.activation(dst=c, op=nl.exp, data=a)", STORE.format("c"),
-            "if i == 3:", "    return out", TILE.format("d"),
-            "nisa.tensor_scalar(dst=d, data=c, op0=nl.multiply, operand0=2.0, engine=nisa.engine.scalar)",
-            STORE.format("d"),
-        ],
-        lambda x: np.exp(x) * np.where(np.arange(512) < 384, 2, 1)[:, None],
-    ),
     # A constant is given another value by a statement of another kind.
     "a constant bound again": sample(
         [
