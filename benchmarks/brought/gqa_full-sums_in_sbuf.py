@@ -15,7 +15,6 @@ def gqa_full(q, k, v):
     k_heads = k.shape[2]
     group = q_heads // k_heads
     out = nl.ndarray((batch, q_heads, n, d), dtype=q.dtype, buffer=nl.shared_hbm)
-
     for i_b in nl.affine_range(batch):
         for i_kh in nl.affine_range(k_heads):
             # q @ k.T contracts over d and the product with v over keys: these are to be on partitions.
@@ -30,7 +29,6 @@ def gqa_full(q, k, v):
                 nisa.dma_copy(
                     dst=v_tiles[:, i_k, :], src=v[i_b, i_k * TILE_K : (i_k + 1) * TILE_K, i_kh, 0:d]
                 )
-
             for i_g in nl.affine_range(group):
                 head = i_kh * group + i_g
                 for i_q in nl.affine_range(n // TILE_Q):
@@ -40,7 +38,6 @@ def gqa_full(q, k, v):
                     nisa.nc_transpose(dst=q_t_psum, data=q_tile)
                     q_t = nl.ndarray((d, TILE_Q), dtype=q.dtype, buffer=nl.sbuf)
                     nisa.tensor_scalar(dst=q_t, data=q_t_psum, op0=nl.multiply, operand0=d**-0.5)
-
                     scores = nl.ndarray((TILE_Q, n), dtype=nl.float32, buffer=nl.sbuf)
                     for i_s in nl.affine_range(n // TILE_S):
                         scores_psum = nl.ndarray((TILE_Q, TILE_S), dtype=nl.float32, buffer=nl.psum)
@@ -48,7 +45,6 @@ def gqa_full(q, k, v):
                             dst=scores_psum, stationary=q_t, moving=k_t[:, i_s * TILE_S : (i_s + 1) * TILE_S]
                         )
                         nisa.tensor_copy(dst=scores[:, i_s * TILE_S : (i_s + 1) * TILE_S], src=scores_psum)
-
                     neg_max = nl.ndarray((TILE_Q, 1), dtype=nl.float32, buffer=nl.sbuf)
                     nisa.tensor_reduce(dst=neg_max, op=nl.maximum, data=scores, axis=1, negate=True)
                     exps = nl.ndarray((TILE_Q, n), dtype=nl.float32, buffer=nl.sbuf)
@@ -57,7 +53,6 @@ def gqa_full(q, k, v):
                     nisa.tensor_reduce(dst=total, op=nl.add, data=exps, axis=1)
                     inv_total = nl.ndarray((TILE_Q, 1), dtype=nl.float32, buffer=nl.sbuf)
                     nisa.reciprocal(dst=inv_total, data=total)
-
                     weighted = nl.ndarray((TILE_Q, d), dtype=nl.float32, buffer=nl.sbuf)
                     nisa.memset(dst=weighted, value=0.0)
                     for i_k in nl.affine_range(n // TILE_K):
