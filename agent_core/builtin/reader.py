@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import lru_cache
@@ -34,6 +34,7 @@ from nki_sim.targets import Target
 LIBRARIES = {"nki": "nki", "nki.isa": "nisa", "nki.language": "nl"}
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_HOLDERS = (ast.stmt, ast.ExceptHandler, ast.match_case)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -69,10 +70,8 @@ class _Reader:
         self._bind_arguments(function, arguments)
         if not self._tree.indented(function.body):
             raise SourceError("the kernel's body is a single line")
-        *rest, last = function.body
-        if any(
-            _is_left(line, ast.Return) for line in (rest if isinstance(last, ast.Return) else function.body)
-        ):
+        early = function.body[:-1] if isinstance(function.body[-1], ast.Return) else function.body
+        if any(_is_left(line, ast.Return) for line in early):
             raise SourceError("the kernel returns before its end")
         nodes = self._block(function.body, place)
         aliases = {value.path: name for name, value in self._symbols().items()}
@@ -345,13 +344,10 @@ def _is_left(item: ast.stmt | ast.ExceptHandler | ast.match_case, *ways: type[as
         return True
     if isinstance(item, _FUNCTIONS):
         return False
-    kept = isinstance(item, _LOOPS) and ast.Return not in ways
-    inner = item.orelse if kept and isinstance(item, _LOOPS) else ast.iter_child_nodes(item)
-    return any(
-        _is_left(one, *ways)
-        for one in inner
-        if isinstance(one, ast.stmt | ast.ExceptHandler | ast.match_case)
-    )
+    inner: Iterable[ast.AST] = ast.iter_child_nodes(item)
+    if isinstance(item, _LOOPS) and ast.Return not in ways:
+        inner = item.orelse
+    return any(isinstance(one, _HOLDERS) and _is_left(one, *ways) for one in inner)
 
 
 def _range_texts(iterable: ast.expr) -> tuple[str, str]:

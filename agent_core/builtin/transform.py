@@ -8,10 +8,10 @@ duty, and `keeps` says why it does.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import ClassVar, Generic, TypeVar
 
-from agent_core.builtin.model import Kernel
+from agent_core.builtin.model import Kernel, Statement
 from nki_sim.targets import Target
 
 Choice = Mapping[str, int | str]
@@ -58,3 +58,19 @@ class Transform(ABC, Generic[Place]):
         """One line for people."""
         extra = ", ".join(f"{name} {value}" for name, value in choice.items())
         return f"{self.id} {site}" + (f" ({extra})" if extra else "")
+
+
+def numbered(base: str, taken: Collection[str]) -> str:
+    """A site's name, with a number behind it where others of that name are taken."""
+    count = sum(name.partition("#")[0] == base for name in taken)
+    return f"{base}#{count + 1}" if count else base
+
+
+def by_result(items: Iterable[Statement]) -> dict[str, Statement]:
+    """Those instructions that have a result, by what they are and what they write."""
+    found: dict[str, Statement] = {}
+    for item in items:
+        dst = item.access("dst")
+        if dst is not None:
+            found[numbered(f"{item.op} to {dst.tensor.name}", found)] = item
+    return found

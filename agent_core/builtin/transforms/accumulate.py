@@ -114,14 +114,11 @@ def _products(kernel: Kernel, plan: Sum) -> Products:
 def _adds_up(item: Statement, adder: Statement) -> bool:
     """Whether an instruction adds a product to all of its tile, after the first one, which overwrites it."""
     dst = item.access("dst")
-    whole = dst is not None and dst.view.whole and dst.view.plain and len(_tiles(item, dst.tensor.id)) == 1
+    whole = dst is not None and dst.view.whole and dst.view.plain
+    once = dst is not None and sum(access.tensor.id == dst.tensor.id for access in item.accesses) == 1
     near = item.path[: len(adder.path)] == adder.path and item.guards == adder.guards
     plain = not item.texts.keys() & {"accumulate", "is_transpose"}
-    return item.op == "nc_matmul" and whole and near and plain
-
-
-def _tiles(item: Statement, tensor: int) -> list[str]:
-    return [access.role for access in item.accesses if access.tensor.id == tensor]
+    return item.op == "nc_matmul" and whole and once and near and plain
 
 
 def _check_names(kernel: Kernel, adder: Statement, products: list[Statement]) -> None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from agent_core.builtin.estimate import tile_bytes
 from agent_core.builtin.gathering import candidates, emit_gather, plan_gather
 from agent_core.builtin.model import Kernel, Loop, Statement
-from agent_core.builtin.transform import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform, numbered
 from agent_core.builtin.values import Tensor
 from nki_sim.targets import Target
 
@@ -34,8 +34,7 @@ class Coalesce(Transform[tuple[Loop, Statement]]):
             dst = item.access("dst")
             if dst is not None:
                 base = f"{item.op} to {dst.tensor.name} over {kernel.label(loop)}"
-                twins = sum(name.partition("#")[0] == base for name in found)
-                found[f"{base}#{twins + 1}" if twins else base] = (loop, item)
+                found[numbered(base, found)] = (loop, item)
         return found
 
     def choices(self, kernel: Kernel, target: Target, place: tuple[Loop, Statement]) -> tuple[Choice, ...]:

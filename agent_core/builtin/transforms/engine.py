@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from agent_core.builtin import syntax
 from agent_core.builtin.model import Kernel, Statement
-from agent_core.builtin.transform import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform, by_result
 from nki_sim.operators import OPERATORS
 from nki_sim.targets import Target
 
@@ -21,14 +21,7 @@ class Engine(Transform[Statement]):
 
     def places(self, kernel: Kernel, target: Target) -> Mapping[str, Statement]:
         del target
-        found: dict[str, Statement] = {}
-        for item in kernel.operations():
-            dst = item.access("dst")
-            if dst is not None and len(OPERATORS[item.op].engines) > 1:
-                base = f"{item.op} to {dst.tensor.name}"
-                count = sum(name.partition("#")[0] == base for name in found)
-                found[f"{base}#{count + 1}" if count else base] = item
-        return found
+        return by_result(item for item in kernel.operations() if len(OPERATORS[item.op].engines) > 1)
 
     def choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
         del kernel, target

@@ -15,7 +15,7 @@ from agent_core.builtin import syntax
 from agent_core.builtin.elementwise import is_plain
 from agent_core.builtin.model import Kernel, Node, Statement
 from agent_core.builtin.staging import shape_texts
-from agent_core.builtin.transform import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform, by_result
 from agent_core.builtin.values import Symbol
 from nki_sim.targets import Target
 
@@ -34,14 +34,7 @@ class Rephrase(Transform[Statement]):
 
     def places(self, kernel: Kernel, target: Target) -> Mapping[str, Statement]:
         del target
-        found: dict[str, Statement] = {}
-        for item in kernel.operations():
-            dst = item.access("dst")
-            if dst is not None and item.op in _RULES:
-                base = f"{item.op} to {dst.tensor.name}"
-                count = sum(name.partition("#")[0] == base for name in found)
-                found[f"{base}#{count + 1}" if count else base] = item
-        return found
+        return by_result(item for item in kernel.operations() if item.op in _RULES)
 
     def choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
         return tuple({"as": name} for name in _ways(kernel, target, place))

@@ -13,7 +13,7 @@ from agent_core.builtin import syntax
 from agent_core.builtin.columns import check_columns, cut, even_columns, is_wide, runs_on, width_of
 from agent_core.builtin.estimate import estimate, form_ns
 from agent_core.builtin.model import Kernel, Node, Statement
-from agent_core.builtin.transform import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform, by_result
 from agent_core.builtin.transforms.engine import other_engines
 from nki_sim.targets import Target
 
@@ -27,14 +27,7 @@ class Share(Transform[Statement]):
 
     def places(self, kernel: Kernel, target: Target) -> Mapping[str, Statement]:
         del target
-        found: dict[str, Statement] = {}
-        for item in kernel.operations():
-            dst = item.access("dst")
-            if dst is not None and is_wide(item):
-                base = f"{item.op} to {dst.tensor.name}"
-                count = sum(name.partition("#")[0] == base for name in found)
-                found[f"{base}#{count + 1}" if count else base] = item
-        return found
+        return by_result(item for item in kernel.operations() if is_wide(item))
 
     def choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
         check_columns(place)

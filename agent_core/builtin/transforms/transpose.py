@@ -18,7 +18,7 @@ from agent_core.builtin.instructions import HINTS
 from agent_core.builtin.model import Access, Kernel, Node, Statement
 from agent_core.builtin.slices import Window, base_name, windows
 from agent_core.builtin.staging import shape_texts
-from agent_core.builtin.transform import Choice, Refused, Transform
+from agent_core.builtin.transform import Choice, Refused, Transform, by_result
 from nki_sim.targets import Target
 
 FLOATS = frozenset({"float32", "bfloat16", "float16"})
@@ -64,13 +64,7 @@ class Transpose(Transform[Statement]):
 
     def places(self, kernel: Kernel, target: Target) -> Mapping[str, Statement]:
         del target
-        found: dict[str, Statement] = {}
-        for item in kernel.operations():
-            if item.op == "dma_transpose":
-                base = kernel.label(_operands(item)[0].tensor)
-                count = sum(name.partition(" (")[0] == base for name in found)
-                found[f"{base} ({count + 1})" if count else base] = item
-        return found
+        return by_result(item for item in kernel.operations() if item.op == "dma_transpose")
 
     def choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
         _turn(kernel, target, place)
@@ -144,14 +138,15 @@ def _size(kernel: Kernel, item: Statement, access: Access, side: Side, dim: int)
         Refused: it has steps or counts from the end.
     """
     text = side.windows[dim].text
-    low, *rest = (part.strip() for part in text.split(":"))
-    if "-" in text or len(rest) > 1 or not (any(rest) or low in {"", "0"} or not rest):
+    low, *ends = (part.strip() for part in text.split(":"))
+    open_end = ends == [""] and low not in {"", "0"}
+    if "-" in text or len(ends) > 1 or open_end:
         raise Refused(f"{text} has steps or counts from the end")
-    if not rest:  # nl.ds(start, size)
+    if not ends:  # nl.ds(start, size)
         call = cst.ensure_type(syntax.expression(text), cst.Call)
         return kernel.module.code_for_node(call.args[-1].value)
-    if rest[0]:
-        return substituted("high - low", {"high": rest[0], "low": low or "0"})
+    if ends[0]:
+        return substituted("high - low", {"high": ends[0], "low": low or "0"})
     declared = kernel.declarations.get(access.tensor.id)
     told = shape_texts(kernel, declared)[dim] if declared is not None else ""
     known = declared is not None and not kernel.rebinds(told, declared, item)

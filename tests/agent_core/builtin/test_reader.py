@@ -311,7 +311,10 @@ def test_an_index_into_a_reshaped_array_is_one_that_its_loop_moves():
     assert [len(access.view.loops) for access in load.accesses] == [0, 1]
 
 
-@pytest.mark.parametrize("early", ["if m > 2:\n    return out", "for q in range(2):\n    return out"])
+@pytest.mark.parametrize(
+    "early",
+    ["if m > 2:\n    return out", "if i == 3:\n    return out", "for q in range(2):\n    return out"],
+)
 def test_a_kernel_that_may_return_early_is_not_read(early: str):
     with pytest.raises(SourceError, match="returns before its end"):
         kernel(early)

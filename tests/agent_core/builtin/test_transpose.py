@@ -27,8 +27,7 @@ def kernel(x):
 """
 TILE = "t = nl.ndarray((T, m), dtype=x.dtype, buffer=nl.sbuf)"
 ALL = "nisa.dma_transpose(dst=t, src=x[:, j * T : (j + 1) * T])"
-
-
+SITE = "dma_transpose to t"
 PART = "nisa.dma_transpose(dst=t[:, nl.ds(i * 128, 128)], src=x[nl.ds(i * 128, 128), nl.ds(j * T, T)])"
 
 
@@ -39,7 +38,7 @@ def sample(turned: str = ALL, declared: str = TILE, result: str = "t", rows: int
 
 def test_a_tile_is_loaded_as_it_lies_and_turned_block_by_block():
     made = sample("# Columns become rows.\n" + ALL)
-    source = only(made, "transpose", "t", {})
+    source = only(made, "transpose", SITE, {})
     assert error(made, source) == 0.0
     assert "# Columns become rows.\n        for i_rows in nl.affine_range(m // 128):" in source
     assert "t_rows = nl.ndarray((128, T), dtype=nl.float32, buffer=nl.sbuf)" in source
@@ -50,7 +49,7 @@ def test_a_tile_is_loaded_as_it_lies_and_turned_block_by_block():
 
 def test_few_rows_need_no_loop():
     made = sample(rows=96)
-    source = only(made, "transpose", "t", {})
+    source = only(made, "transpose", SITE, {})
     assert error(made, source) == 0.0
     assert "t_psum = nl.ndarray((T, m), dtype=nl.float32, buffer=nl.psum)" in source
     assert "for i_rows" not in source
@@ -74,7 +73,7 @@ def test_few_rows_need_no_loop():
 )
 def test_parts_are_turned_where_they_belong(turned: str, declared: str, result: str):
     made = sample(turned, declared, result)
-    source = only(made, "transpose", "t", {})
+    source = only(made, "transpose", SITE, {})
     assert error(made, source) == 0.0
     assert "dma_transpose" not in source
 
@@ -87,7 +86,7 @@ def test_what_is_on_chip_is_turned_without_a_load():
         "    nisa.dma_transpose(dst=t[:, i * 128 : (i + 1) * 128], src=rows[:, j * T : (j + 1) * T])"
     )
     made = sample(turned)
-    source = only(made, "transpose", "t", {})
+    source = only(made, "transpose", SITE, {})
     assert error(made, source) == 0.0
     assert "nisa.nc_transpose(dst=t_psum, data=rows[:, j * T : (j + 1) * T])" in source
     assert source.count("dma_copy") == made.source.count("dma_copy")
@@ -95,8 +94,8 @@ def test_what_is_on_chip_is_turned_without_a_load():
 
 def test_each_transfer_is_a_place_of_its_own():
     made = sample("\n".join(PART.replace("i *", f"{half} *") for half in (0, 1)))
-    assert rewritten(made, "transpose").keys() == {"t", "t (2)"}
-    assert error(made, only(made, "transpose", "t (2)", {})) == 0.0
+    assert rewritten(made, "transpose").keys() == {SITE, f"{SITE}#2"}
+    assert error(made, only(made, "transpose", f"{SITE}#2", {})) == 0.0
 
 
 @pytest.mark.parametrize("name", ["trn1", "trn2"])
@@ -143,4 +142,4 @@ def test_a_turned_tile_keeps_its_type_in_psum(name: str):
     ],
 )
 def test_what_cannot_be_turned_there_is_left_to_dma(made: Sample, reason: str):
-    assert refusal(made, "transpose", "t") == reason
+    assert refusal(made, "transpose", SITE) == reason
