@@ -107,7 +107,9 @@ def _products(kernel: Kernel, plan: Sum) -> Products:
     around = adder.path[len(kernel.declarations[plan.total.id].path) :]
     if not plan.view.plain or covered(plan.view, around) is None:
         raise Refused(f"{plan.total.name} is not made up of what is added")
-    _check_names(kernel, adder, products)
+    text = adder.texts["dst"]
+    if any(kernel.rebinds(text, item, adder) for item in products):
+        raise Refused(f"{text} may be something else where its products are made")
     return tuple(products)
 
 
@@ -119,15 +121,3 @@ def _adds_up(item: Statement, adder: Statement) -> bool:
     near = item.path[: len(adder.path)] == adder.path and item.guards == adder.guards
     plain = not item.texts.keys() & {"accumulate", "is_transpose"}
     return item.op == "nc_matmul" and whole and once and near and plain
-
-
-def _check_names(kernel: Kernel, adder: Statement, products: list[Statement]) -> None:
-    """What the adder calls its part of the sum must be that where the products are."""
-    text = adder.texts["dst"]
-    for product in products:
-        inner = product.path[len(adder.path) :]
-        bound = {loop.var for loop in inner}.union(
-            *(item.binds for item in kernel.statements if any(inside(loop, item) for loop in inner))
-        )
-        if names_in(text) & bound or kernel.rebinds(text, product, adder):
-            raise Refused(f"{text} means something else where {product.op} is")

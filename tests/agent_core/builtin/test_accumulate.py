@@ -97,13 +97,25 @@ def test_tiles_may_have_a_dimension_of_their_own():
     assert "nisa.nc_matmul(dst=total_sum[:, j, :], stationary=" in source
 
 
-def test_a_name_that_changes_on_the_way_means_what_it_meant():
+def renamed(asked: str = "") -> Sample:
+    """The products' `g` is not the adder's."""
     product = PRODUCT.replace("j *", "g *").replace("(j", "(g")
-    add = f"g = j\n            {ADD.format('[:, g * T : (g + 1) * T]')}"
+    add = f"g = j\n            {asked}\n            {ADD.format('[:, g * T : (g + 1) * T]')}"
     made = sample(add, f"g = 1 - j\n                {product}")
-    made = Sample(made.source, made.shapes, lambda x, w: np.roll(x.T @ w, 256, axis=1))
+    return Sample(made.source, made.shapes, lambda x, w: np.roll(x.T @ w, 256, axis=1))
+
+
+def test_a_name_that_changes_on_the_way_means_what_it_meant():
+    made = renamed()
     assert error(made, made.source) < 1e-6
     assert error(made, only(made, "accumulate", "total", {})) < 1e-6
+
+
+def test_a_name_that_must_stay_and_changes_on_the_way_keeps_the_sum_where_it_is():
+    made = renamed("len(str(g))")  # nobody can read this, so that `g` cannot be replaced by its value
+    assert error(made, made.source) < 1e-6
+    reason = "total[:, g * T : (g + 1) * T] may be something else where its products are made"
+    assert refusal(made, "accumulate", "total") == reason
 
 
 OTHERWISE = "part is not made by products alone, or is used otherwise, too"
