@@ -1,14 +1,16 @@
 """Looking ahead: a search over sequences of rewrites that is guided by predictions and judges nothing.
 
-What paid in other runs is tried first: each of these sequences as far as it applies, whole and in parts.
-From there on it goes in generations. Of the kernels known so far a few are looked further from: the
-fastest, the fastest that another technique brought most of its gain, one drawn. The rewrites of each are
-ranked by what is expected of them, and the first of the ranking are predicted. Then the rewrites that gained
-are carried out together, one after the other as far as they still apply, and what comes of that is predicted
-too: so that ten independent rewrites take one generation and not ten. A kernel may be slower than the
-fastest by `SLACK` and still be looked further from, because some rewrites only pay together. Where some
-generations bring no gain, the fastest kernel's rewrites further down the ranking are predicted as well; where
-these bring none either, the search goes on among the kernels without the step that leads no further.
+The parent's own rewrites are predicted first, then what paid in other runs: each of these sequences as far as
+it applies, whole and in parts. In this order, because a kernel that a sequence makes fast hides its parent,
+and with that all that the sequence leaves no place for. From there on it goes in generations. Of the kernels
+known so far a few are looked further from: the fastest, the fastest that another technique brought most of
+its gain, one drawn. The rewrites of each are ranked by what is expected of them, and the first of the ranking
+are predicted. Then the rewrites that gained are carried out together, one after the other as far as they
+still apply, and what comes of that is predicted too: so that ten independent rewrites take one generation and
+not ten. A kernel may be slower than the fastest by `SLACK` and still be looked further from, because some
+rewrites only pay together. Where some generations bring no gain, the fastest kernel's rewrites further down
+the ranking are predicted as well; where these bring none either, the search goes on among the kernels without
+the step that leads no further.
 
 What is expected of a rewrite lies between what it has brought elsewhere in this search and the static
 estimate, moved towards what its technique has measured in the run. All work is limited by counts, all
@@ -43,8 +45,7 @@ HOPE = 0.8
 GENERATION = 8
 """Rewrites predicted per kernel that is looked further from."""
 FIRST_SHARE = 0.4
-"""Share of all predictions that the first rewrites may have, mostly the parent's: what they bring is known
-from then on."""
+"""Share of all predictions that the parent's rewrites may have: what they bring is known from then on."""
 DRAWN_SHARE = 0.25
 """Share of a generation's predictions that is drawn, not taken from the top."""
 REPEATED = 0.9
@@ -61,7 +62,7 @@ GAIN = 1.002
 """Predicted speed-up from which a rewrite counts as a gain."""
 COPIES = 1.3
 """How much longer a kernel's source gets by a rewrite that copies part of it."""
-TRIED_FIRST_SHARE = 0.25
+GIVEN_SHARE = 0.25
 """Share of all predictions, and of their instructions, that sequences of other runs may have; one is looked
 at in any case."""
 
@@ -133,45 +134,52 @@ class Search:
         root = Found(source, (), latency_ms, 0)
         self.found[source] = root
         self._seen.add(source)
-        await self._try_first(root, leads)
-        idle = 0
-        while self.predicted + self.failed < self.limits.predictions:
+        idle = 0 if await self._grow([root], int(self.limits.predictions * FIRST_SHARE)) else 1
+        await self._try_given(root, leads)
+        while self._room > 0:
             nodes, each = self._chosen(), GENERATION
-            if not self._expanded:
-                each = int(self.limits.predictions * FIRST_SHARE) // len(nodes)
-            elif not nodes or idle >= PATIENCE:
+            if not nodes or idle >= PATIENCE:
                 nodes, each = self._unfinished(), AGAIN
                 if not nodes:
                     if not self._turn_back():
                         break
                     idle = 0
                     continue
-            before_ms = self._leader.latency_ms
-            expansions = await asyncio.gather(*(self.expand(node.source) for node in nodes))
-            self._expanded |= {node.source for node in nodes}
-            self.reasons = self.reasons or expansions[0].reasons
-            gained = await self._look(list(zip(nodes, expansions, strict=True)), max(each, 1))
-            await self._join(gained)
-            idle = 0 if before_ms > GAIN * self._leader.latency_ms else idle + 1
+            idle = 0 if await self._grow(nodes, each) else idle + 1
         del self.found[source]
         return sorted(self.found.values(), key=order)
 
+    @property
+    def _room(self) -> int:
+        """How many predictions are left."""
+        return self.limits.predictions - self.predicted - self.failed
+
+    async def _grow(self, nodes: Sequence[Found], each: int) -> bool:
+        """Predict at most `each` rewrites of these, and gains together; whether the leader is faster now."""
+        before_ms = self._leader.latency_ms
+        expansions = await asyncio.gather(*(self.expand(node.source) for node in nodes))
+        self._expanded |= {node.source for node in nodes}
+        self.reasons = self.reasons or expansions[0].reasons
+        gained = await self._look(list(zip(nodes, expansions, strict=True)), max(each, 1))
+        await self._join(gained)
+        return before_ms > GAIN * self._leader.latency_ms
+
     # --- what paid elsewhere --------------------------------------------------------------------------
 
-    async def _try_first(self, root: Found, leads: Sequence[Sequence[Lead]]) -> None:
+    async def _try_given(self, root: Found, leads: Sequence[Sequence[Lead]]) -> None:
         """Predict the sequences of other runs: all of each first, then parts of them."""
         parts = [_spread(one, TOGETHER)[::-1] for one in leads if one]
         ordered = [lead for row in zip_longest(*parts) for lead in row if lead is not None]
         fresh: dict[str, Lead] = {}
         for lead in ordered:
-            fresh.setdefault(lead.source, lead)
-        fresh.pop(root.source, None)
-        most = max(1, int(self.limits.predictions * TRIED_FIRST_SHARE))
+            if lead.source not in self._seen:
+                fresh.setdefault(lead.source, lead)
+        most = min(self._room, max(1, int(self.limits.predictions * GIVEN_SHARE)))
         picked: list[Lead] = []
         total = 0
         for lead in list(fresh.values())[:most]:
             total += lead.instructions
-            if picked and total > self.limits.instructions * TRIED_FIRST_SHARE:
+            if picked and total > self.limits.instructions * GIVEN_SHARE:
                 break
             picked.append(lead)
         answers = await self._ask([lead.source for lead in picked])
@@ -255,7 +263,7 @@ class Search:
         ranked = self._ranked(wanted)
         picked: list[tuple[Found, Move]] = []
         for node in nodes:
-            room = self.limits.predictions - self.predicted - self.failed - len(picked)
+            room = self._room - len(picked)
             mine = [one for one in ranked if one[1][0] is node]
             picked += self._drawn(mine, min(each, room))
         return self._within(picked)
@@ -315,8 +323,7 @@ class Search:
         for (node, steps), prefixes in zip(several, made, strict=True):
             fresh = [(n, s) for n, s in prefixes if len(n) > 1 and s not in self._seen]
             wanted += [(node, [steps[i] for i in n], source) for n, source in _spread(fresh, TOGETHER)]
-        room = self.limits.predictions - self.predicted - self.failed
-        wanted = [one for one in wanted[:room] if self._affords(one[0].instructions)]
+        wanted = [one for one in wanted[: self._room] if self._affords(one[0].instructions)]
         answers = await self._ask([source for _, _, source in wanted])
         for (node, steps, source), answer in zip(wanted, answers, strict=True):
             self._keep(node, steps, source, answer)

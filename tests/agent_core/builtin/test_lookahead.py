@@ -314,14 +314,32 @@ def test_of_two_ways_to_one_code_the_shorter_is_judged():
 # --- what paid in other runs ---
 
 
-async def test_what_paid_elsewhere_is_tried_before_anything_else():
+async def test_what_paid_elsewhere_is_tried_once_the_parents_own_rewrites_are():
     toy = Toy(dict.fromkeys("abcdef", 0.9), guess=dict.fromkeys("abc", -0.5))
-    _, found = await search(toy, leads=[lead("abc"), lead("d")])
-    assert toy.asked[:4] == ["abc", "d", "ab", "a"], "all of each, the nearest first, then parts"
-    assert toy.expanded[0] == "abc", "and looked further from"
+    _, found = await search(toy, leads=[lead("abc"), lead("da")])
+    assert toy.asked[:3] == ["d", "e", "f"]
+    first = toy.asked.index("abc")
+    assert toy.asked[first : first + 4] == ["abc", "ad", "ab", "a"], (
+        "all of each, the nearest first, then parts, but for what was predicted already"
+    )
+    assert toy.expanded[0] == ""
+    assert "abc" in toy.expanded[:4], "and looked further from"
     assert found[0].source == "abcdef"
     assert [step.site for step in found[0].steps[:3]] == ["there"] * 3
     assert prod(step.speedup for step in found[0].steps) == pytest.approx(100 / found[0].latency_ms)
+
+
+async def test_what_paid_elsewhere_does_not_hide_what_only_pays_without_it():
+    class Either(Toy):
+        def _free(self, source: str) -> list[str]:
+            return [one for one in super()._free(source) if not {one, *source} >= {"a", "b"}]
+
+    small = dict.fromkeys("defghijk", 0.99)
+    toy = Either({"a": 0.5, "b": 0.6, "c": 0.6, **small}, needs={"c": "b", **dict.fromkeys(small, "a")})
+    limits = Limits(predictions=24, instructions=10**9, depth=12, width=3)
+    one = Search(toy.expand, nothing_together, toy.predict, limits, Random(0))
+    found = await one.run("", 100.0, [lead("a")])
+    assert found[0].source == "bc", "a parent twice as slow as what it was given is looked at all the same"
 
 
 async def test_what_does_not_pay_here_is_one_kernel_among_others():
@@ -331,24 +349,25 @@ async def test_what_does_not_pay_here_is_one_kernel_among_others():
     assert toy.expanded[0] == ""
 
 
-async def test_what_is_tried_first_counts_and_is_a_part_of_what_may_be_predicted():
+async def test_what_is_given_counts_and_is_a_part_of_what_may_be_predicted():
     toy = Toy(dict.fromkeys("abcdefgh", 0.99))
     limits = Limits(predictions=8, instructions=10**9, depth=12, width=2)
     one, _ = await search(toy, limits, leads=[lead("abcd"), lead("efgh")])
-    assert toy.asked[:2] == ["abcd", "efgh"]
-    assert toy.asked[2] not in ("abc", "efg"), "a quarter, and no more"
+    first = toy.asked.index("abcd")
+    assert toy.asked[first + 1] == "efgh"
+    assert toy.asked[first + 2] not in ("abc", "efg"), "a quarter, and no more"
     assert one.predicted == len(toy.asked) == 8
 
 
 @pytest.mark.parametrize(("predictions", "tried"), [(1, 1), (8, 2), (12, 3)])
-async def test_a_quarter_of_the_predictions_is_for_what_is_tried_first_one_at_least(predictions, tried):
+async def test_a_quarter_of_the_predictions_is_for_what_is_given_one_at_least(predictions, tried):
     toy = Toy(dict.fromkeys("abcd", 0.9), guess=dict.fromkeys("abcd", -9.0))
     limits = Limits(predictions=predictions, instructions=10**9, depth=12, width=2)
     await search(toy, limits, leads=[lead("ab"), lead("cd"), lead("ad")])
     assert toy.asked == ["ab", "cd", "ad"][:tried]
 
 
-async def test_instructions_limit_what_is_tried_first_but_for_one():
+async def test_instructions_limit_what_is_given_but_for_one():
     toy = Toy(dict.fromkeys("abcd", 0.9), guess=dict.fromkeys("abcd", -9.0))
     limits = Limits(predictions=100, instructions=2000, depth=12, width=2)
     await search(toy, limits, leads=[lead("ab", 600), lead("cd", 600)])
