@@ -154,13 +154,24 @@ def _copied(kernel: Kernel, loop: Loop, tainted: frozenset[Statement]) -> frozen
 
 def _check_name(kernel: Kernel, declared: Statement, run: Sequence[Statement]) -> None:
     """A copied tile's declaration goes to the front of its stretch, and a stretch to several iterations."""
+    check_own_name(kernel, declared, run)
+    assert declared.tensor is not None
+    name = declared.tensor.name
+    if declared in run and any(name in item.uses for item in run[: run.index(declared)]):
+        raise Refused(f"{name} is said before it is declared, of something else")
+
+
+def check_own_name(kernel: Kernel, declared: Statement, among: Iterable[Statement]) -> None:
+    """Of a tile that gets copies, all is said by its name, and by this name nothing of others.
+
+    Raises:
+        Refused: it has a second name, or one of these statements gives its name to something else.
+    """
     assert declared.tensor is not None
     name = declared.tensor.name
     if declared.tensor.id in kernel.escaping:
         raise Refused(f"{name} has a second name or is used by what cannot be read")
-    early = run[: run.index(declared)] if declared in run else ()
-    others = [item for item in run if name in item.binds and item is not declared]
-    if others or any(name in item.uses for item in early):
+    if any(name in item.binds for item in among if item is not declared):
         raise Refused(f"{name} is the name of several things where it is made or used")
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from agent_core.builtin.arithmetic import names_in
-from agent_core.builtin.blocking import Block, BlockWriter, apart
+from agent_core.builtin.blocking import Block, BlockWriter, apart, check_own_name
 from agent_core.builtin.estimate import ENGINES, estimate, tile_banks, tile_bytes
 from agent_core.builtin.model import Kernel, Kind, Loop, Node, Statement, walk
 from agent_core.builtin.splitting import block_sizes
@@ -169,11 +169,8 @@ def _check_copied(kernel: Kernel, cut: Cut, item: Statement) -> None:
     name = item.tensor.name
     if item not in cut.loop.body:
         raise Refused(f"{name} is declared in a loop or under a condition, and used after it")
-    if item.tensor.id in kernel.escaping:
-        raise Refused(f"{name} has a second name or is used by what cannot be read")
     inside = [other for other in kernel.statements if cut.loop in other.path]
-    if sum(name in other.binds for other in inside) > 1:
-        raise Refused(f"{name} is the name of several things in the loop over {cut.loop.var}")
+    check_own_name(kernel, item, inside)
     own = item.uses & {cut.loop.var, *(bound for other in inside for bound in other.binds - {name})}
     if own:
         raise Refused(f"{name} is declared with {min(own)}, which only the loop over {cut.loop.var} knows")
