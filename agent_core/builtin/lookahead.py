@@ -1,16 +1,16 @@
 """Looking ahead: a search over sequences of rewrites that is guided by predictions and judges nothing.
 
-The parent's own rewrites are predicted first, then what paid in other runs: each of these sequences as far as
-it applies, whole and in parts. In this order, because a kernel that a sequence makes fast hides its parent,
-and with that all that the sequence leaves no place for. From there on it goes in generations. Of the kernels
-known so far a few are looked further from: the fastest, the fastest that another technique brought most of
-its gain, one drawn. The rewrites of each are ranked by what is expected of them, and the first of the ranking
-are predicted. Then the rewrites that gained are carried out together, one after the other as far as they
-still apply, and what comes of that is predicted too: so that ten independent rewrites take one generation and
-not ten. A kernel may be slower than the fastest by `SLACK` and still be looked further from, because some
-rewrites only pay together. Where some generations bring no gain, the fastest kernel's rewrites further down
-the ranking are predicted as well; where these bring none either, the search goes on among the kernels without
-the step that leads no further.
+What paid in other runs is tried first: each of these sequences as far as it applies, whole and in parts. Then
+the search goes as if it had been given nothing, with the greater part of what it may do, and with the rest
+from all that it knows: a kernel that was given and is fast would otherwise hide what only pays without it. It
+goes in generations. Of the kernels known so far a few are looked further from: the fastest, the fastest that
+another technique brought most of its gain, one drawn. The rewrites of each are ranked by what is expected of
+them, and the first of the ranking are predicted. Then the rewrites that gained are carried out together, one
+after the other as far as they still apply, and what comes of that is predicted too: so that ten independent
+rewrites take one generation and not ten. A kernel may be slower than the fastest by `SLACK` and still be
+looked further from, because some rewrites only pay together. Where some generations bring no gain, the
+fastest kernel's rewrites further down the ranking are predicted as well; where these bring none either, the
+search goes on among the kernels without the step that leads no further.
 
 What is expected of a rewrite lies between what it has brought elsewhere in this search and the static
 estimate, moved towards what its technique has measured in the run. All work is limited by counts, all
@@ -64,7 +64,7 @@ COPIES = 1.3
 """How much longer a kernel's source gets by a rewrite that copies part of it."""
 GIVEN_SHARE = 0.25
 """Share of all predictions, and of their instructions, that sequences of other runs may have; one is looked
-at in any case."""
+at in any case. Where one gains, as much is kept for going on from all that is known."""
 
 T = TypeVar("T")
 
@@ -99,12 +99,14 @@ class Search:
     predicted: int = 0
     failed: int = 0
     instructions: int = 0
+    _answers: dict[str, Predicted] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
     _expanded: set[str] = field(default_factory=set)
     _gains: dict[Place, float] = field(default_factory=dict)
     _again: set[str] = field(default_factory=set)
     _copying: set[Place] = field(default_factory=set)
     _turned: set[Place] = field(default_factory=set)
+    _share: float = 1.0
 
     @property
     def best(self) -> Found:
@@ -134,10 +136,24 @@ class Search:
         root = Found(source, (), latency_ms, 0)
         self.found[source] = root
         self._seen.add(source)
-        idle = 0 if await self._grow([root], int(self.limits.predictions * FIRST_SHARE)) else 1
-        await self._try_given(root, leads)
+        given = await self._try_given(root, leads)
+        if any(latency_ms > GAIN * one.latency_ms for one in given):
+            self._share = 1 - GIVEN_SHARE
+        await self._search()
+        self._share = 1.0
+        for one in given:
+            self.found.setdefault(one.source, one)
+        if given:
+            await self._search()
+        del self.found[source]
+        return sorted(self.found.values(), key=order)
+
+    async def _search(self) -> None:
+        """Go on in generations as long as the limits leave something, and there is something to look at."""
+        idle = 0
         while self._room > 0:
-            nodes, each = self._chosen(), GENERATION
+            nodes = self._chosen()
+            each = GENERATION if self._expanded else int(self.limits.predictions * FIRST_SHARE)
             if not nodes or idle >= PATIENCE:
                 nodes, each = self._unfinished(), AGAIN
                 if not nodes:
@@ -145,36 +161,34 @@ class Search:
                         break
                     idle = 0
                     continue
-            idle = 0 if await self._grow(nodes, each) else idle + 1
-        del self.found[source]
-        return sorted(self.found.values(), key=order)
+            before_ms = self._leader.latency_ms
+            await self._grow(nodes, each)
+            idle = 0 if before_ms > GAIN * self._leader.latency_ms else idle + 1
 
     @property
     def _room(self) -> int:
-        """How many predictions are left."""
-        return self.limits.predictions - self.predicted - self.failed
+        """How many predictions are left for now."""
+        return int(self.limits.predictions * self._share) - self.predicted - self.failed
 
-    async def _grow(self, nodes: Sequence[Found], each: int) -> bool:
-        """Predict at most `each` rewrites of these, and gains together; whether the leader is faster now."""
-        before_ms = self._leader.latency_ms
+    async def _grow(self, nodes: Sequence[Found], each: int) -> None:
+        """Predict at most `each` rewrites of each of these kernels, and what gains come to together."""
         expansions = await asyncio.gather(*(self.expand(node.source) for node in nodes))
         self._expanded |= {node.source for node in nodes}
         self.reasons = self.reasons or expansions[0].reasons
         gained = await self._look(list(zip(nodes, expansions, strict=True)), max(each, 1))
         await self._join(gained)
-        return before_ms > GAIN * self._leader.latency_ms
 
     # --- what paid elsewhere --------------------------------------------------------------------------
 
-    async def _try_given(self, root: Found, leads: Sequence[Sequence[Lead]]) -> None:
+    async def _try_given(self, root: Found, leads: Sequence[Sequence[Lead]]) -> list[Found]:
         """Predict the sequences of other runs: all of each first, then parts of them."""
         parts = [_spread(one, TOGETHER)[::-1] for one in leads if one]
         ordered = [lead for row in zip_longest(*parts) for lead in row if lead is not None]
         fresh: dict[str, Lead] = {}
         for lead in ordered:
-            if lead.source not in self._seen:
-                fresh.setdefault(lead.source, lead)
-        most = min(self._room, max(1, int(self.limits.predictions * GIVEN_SHARE)))
+            fresh.setdefault(lead.source, lead)
+        fresh.pop(root.source, None)
+        most = max(1, int(self.limits.predictions * GIVEN_SHARE))
         picked: list[Lead] = []
         total = 0
         for lead in list(fresh.values())[:most]:
@@ -183,8 +197,11 @@ class Search:
                 break
             picked.append(lead)
         answers = await self._ask([lead.source for lead in picked])
-        for lead, answer in zip(picked, answers, strict=True):
-            self._keep(root, lead.steps, lead.source, answer, given=len(lead.steps))
+        made = (
+            self._reached(root, lead.steps, lead.source, answer, given=len(lead.steps))
+            for lead, answer in zip(picked, answers, strict=True)
+        )
+        return [one for one in made if one is not None]
 
     # --- which kernels to look further from ---------------------------------------------------------
 
@@ -220,7 +237,7 @@ class Search:
         return [leader]
 
     def _affords(self, instructions: int) -> bool:
-        return self.instructions + instructions <= self.limits.instructions
+        return self.instructions + instructions <= self.limits.instructions * self._share
 
     # --- which rewrites to predict ------------------------------------------------------------------
 
@@ -233,6 +250,7 @@ class Search:
         ]
         picked = self._picked(wanted, [node for node, _ in grown], each)
         answers = await self._ask([move.source for _, move in picked])
+        self._seen |= {move.source for _, move in picked}
         gains: dict[str, list[tuple[tuple[bool, float], Step]]] = {}
         for (node, move), answer in zip(picked, answers, strict=True):
             if answer.latency_ms is None:
@@ -308,7 +326,7 @@ class Search:
         total = self.instructions
         for node, move in picked:
             total += move.instructions
-            if kept and total > self.limits.instructions:
+            if kept and total > self.limits.instructions * self._share:
                 break
             kept.append((node, move))
         return kept
@@ -325,31 +343,37 @@ class Search:
             wanted += [(node, [steps[i] for i in n], source) for n, source in _spread(fresh, TOGETHER)]
         wanted = [one for one in wanted[: self._room] if self._affords(one[0].instructions)]
         answers = await self._ask([source for _, _, source in wanted])
+        self._seen |= {source for _, _, source in wanted}
         for (node, steps, source), answer in zip(wanted, answers, strict=True):
             self._keep(node, steps, source, answer)
 
     # --- asking ---------------------------------------------------------------------------------------
 
-    async def _ask(self, sources: Sequence[str]) -> Sequence[Predicted]:
-        if not sources:
-            return ()
-        answers = await self.predict(sources)
-        self._seen |= set(sources)
-        for one in answers:
-            self.predicted += one.latency_ms is not None
-            self.failed += one.latency_ms is None
-            self.instructions += one.instructions
-        return answers
+    async def _ask(self, sources: Sequence[str]) -> list[Predicted]:
+        """Have kernels predicted; what was given is asked for by the own search too, and predicted once."""
+        fresh = [source for source in sources if source not in self._answers]
+        if fresh:
+            answers = await self.predict(fresh)
+            self._answers.update(zip(fresh, answers, strict=True))
+            for one in answers:
+                self.predicted += one.latency_ms is not None
+                self.failed += one.latency_ms is None
+                self.instructions += one.instructions
+        return [self._answers[source] for source in sources]
 
-    def _keep(
+    def _keep(self, node: Found, steps: Sequence[Step], source: str, answer: Predicted) -> None:
+        found = self._reached(node, steps, source, answer)
+        if found is not None:
+            self.found[source] = found
+
+    def _reached(
         self, node: Found, steps: Sequence[Step], source: str, answer: Predicted, *, given: int = 0
-    ) -> None:
+    ) -> Found | None:
+        """The kernel that steps lead to; None where it has no latency, or is too many steps away."""
         if answer.latency_ms is None or node.depth + len(steps) - given > self.limits.depth:
-            return
+            return None
         told = (*node.steps, *_scaled(steps, node.latency_ms / answer.latency_ms))
-        self.found[source] = Found(
-            source, told, answer.latency_ms, answer.instructions, answer.code, node.given + given
-        )
+        return Found(source, told, answer.latency_ms, answer.instructions, answer.code, node.given + given)
 
 
 def _spread(prefixes: Sequence[T], count: int) -> list[T]:

@@ -314,19 +314,29 @@ def test_of_two_ways_to_one_code_the_shorter_is_judged():
 # --- what paid in other runs ---
 
 
-async def test_what_paid_elsewhere_is_tried_once_the_parents_own_rewrites_are():
+async def test_what_paid_elsewhere_is_tried_first_and_looked_further_from_last():
     toy = Toy(dict.fromkeys("abcdef", 0.9), guess=dict.fromkeys("abc", -0.5))
-    _, found = await search(toy, leads=[lead("abc"), lead("da")])
-    assert toy.asked[:3] == ["d", "e", "f"]
-    first = toy.asked.index("abc")
-    assert toy.asked[first : first + 4] == ["abc", "ad", "ab", "a"], (
-        "all of each, the nearest first, then parts, but for what was predicted already"
-    )
-    assert toy.expanded[0] == ""
-    assert "abc" in toy.expanded[:4], "and looked further from"
+    _, found = await search(toy, leads=[lead("abc"), lead("d")])
+    assert toy.asked[:4] == ["abc", "d", "ab", "a"], "all of each, the nearest first, then parts"
+    own = toy.expanded.index("abc")
+    assert own > 0
+    assert not {*"abc"} & set("".join(toy.expanded[:own])), "until then as if nothing had been given"
     assert found[0].source == "abcdef"
     assert [step.site for step in found[0].steps[:3]] == ["there"] * 3
     assert prod(step.speedup for step in found[0].steps) == pytest.approx(100 / found[0].latency_ms)
+
+
+async def test_what_gained_elsewhere_leaves_the_own_search_three_quarters():
+    toy = Toy(dict.fromkeys("abcdefghijkl", 0.99))
+    limits = Limits(predictions=40, instructions=10**9, depth=12, width=3)
+    await search(toy, limits, leads=[lead("abcd")])
+    assert toy.asked[:4] == ["abcd", "abc", "ab", "a"]
+    assert len(toy.asked) == 40
+    alone = Toy(dict.fromkeys("abcdefghijkl", 0.99))
+    await search(alone, limits)
+    given = toy.asked[:4]
+    own = [one for one in alone.asked if one not in given]
+    assert toy.asked[4:20] == own[:16], "what was given is known, all else is asked as without it"
 
 
 async def test_what_paid_elsewhere_does_not_hide_what_only_pays_without_it():
@@ -353,9 +363,8 @@ async def test_what_is_given_counts_and_is_a_part_of_what_may_be_predicted():
     toy = Toy(dict.fromkeys("abcdefgh", 0.99))
     limits = Limits(predictions=8, instructions=10**9, depth=12, width=2)
     one, _ = await search(toy, limits, leads=[lead("abcd"), lead("efgh")])
-    first = toy.asked.index("abcd")
-    assert toy.asked[first + 1] == "efgh"
-    assert toy.asked[first + 2] not in ("abc", "efg"), "a quarter, and no more"
+    assert toy.asked[:2] == ["abcd", "efgh"]
+    assert toy.asked[2] not in ("abc", "efg"), "a quarter, and no more"
     assert one.predicted == len(toy.asked) == 8
 
 
