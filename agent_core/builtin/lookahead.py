@@ -323,10 +323,10 @@ class Search:
     def _within(self, picked: list[tuple[Found, Move]]) -> list[tuple[Found, Move]]:
         """As many as there are instructions left for; always one, so that something is looked at."""
         kept: list[tuple[Found, Move]] = []
-        total = self.instructions
+        total = 0
         for node, move in picked:
             total += move.instructions
-            if kept and total > self.limits.instructions * self._share:
+            if kept and not self._affords(total):
                 break
             kept.append((node, move))
         return kept
