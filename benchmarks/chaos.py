@@ -32,13 +32,13 @@ RESULT = Path(__file__).parent / "results" / "chaos.json"
 sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that both spellings work
 
 import seeds  # noqa: E402 - the path is set above
+from agentctl.systemd_unit import NAME, Scope, Unit  # noqa: E402
 from benchmarks.booted import Booted, booted, eventually, why_not  # noqa: E402
 from daemon.config import DaemonConfig  # noqa: E402
 from daemon.host import work_on, workers_of  # noqa: E402
 from daemon.inbox import drop  # noqa: E402
 from daemon.logs import configure  # noqa: E402
 from daemon.stop import Stop  # noqa: E402
-from daemon.unit import NAME, Scope, Unit  # noqa: E402
 from daemon.verbs import Submit, run_id  # noqa: E402
 from state.events import EffectEnded, EffectStarted  # noqa: E402
 from state.fold import state_hash  # noqa: E402

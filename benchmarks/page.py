@@ -85,7 +85,7 @@ def append(log: EventLog, batch: list[Step]) -> None:
 @contextmanager
 def served(home: Path) -> Iterator[str]:
     """Serve the home's page by a process of its own; yield its address."""
-    command = [sys.executable, "-m", "daemon.ctl", "--home", str(home), "ui", "--port", "0", "--json"]
+    command = [sys.executable, "-m", "agentctl", "--home", str(home), "ui", "--port", "0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 sys.path[:1] = [str(Path(__file__).resolve().parents[1])]  # as with `python -m`: both spellings work
 
-from daemon.ctl import exits  # noqa: E402 - the path is set above
-from daemon.ctl.bench import search  # noqa: E402
+from agentctl.verbs.bench import search  # noqa: E402
+from daemon import exits  # noqa: E402 - the path is set above
 
 if __name__ == "__main__":
     exits.run(search, "benchmarks/search.py")

@@ -14,11 +14,10 @@ from pathlib import Path
 import click
 import structlog
 
+from daemon import exits
 from daemon.config import DaemonConfig
-from daemon.ctl import exits
-from daemon.ctl.app import HOME
 from daemon.logs import configure
-from daemon.places import INSTANCE, resolve_home
+from daemon.places import HOME, INSTANCE, resolve_home
 from daemon.pulse import START_SECONDS, keeping_start_alive
 from daemon.stop import Stop, first_of
 from daemon.systemd import Notifier, credentials

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import click
 
 APP_NAME = "nki-kernel-agent"
 
@@ -31,3 +35,15 @@ def waiting(home: Path) -> list[Path]:
     """Return the commands' files that wait, in the order in which they will be taken."""
     files = (path for path in folder(home).glob("*.json") if not path.name.startswith("."))
     return sorted(files, key=lambda path: path.stem)
+
+
+class HomeType(click.Path):
+    """A path that is not empty: nobody who passes an unset variable means the working directory."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not os.fspath(value):
+            self.fail("a home cannot be the empty path", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+HOME = HomeType(path_type=Path)

@@ -17,7 +17,7 @@ from typing import Any
 
 import structlog
 
-from daemon.ctl import exits
+from daemon import exits
 from daemon.stop import Stop, alongside, first_of
 from state.errors import LogDamaged
 
@@ -26,7 +26,7 @@ LOWEST_PRIORITY = 19
 _PROVER = """import ctypes, signal, sys
 if sys.platform == "linux":
     ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
-from daemon.ctl import main
+from agentctl import main
 main()
 """
 """`agentctl` that dies with the process that started it, also when that one is killed."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("state", "stability", "agent_core", "prompts", "seeds", "remote", "nki_sim", "daemon")
+ROOMS = ("state", "stability", "agent_core", "prompts", "seeds", "remote", "nki_sim", "daemon", "agentctl")
 
 ARROWS = {
     "state": (),
@@ -27,6 +27,7 @@ ARROWS = {
     "agent_core": ("stability", "state", "seeds", "prompts"),
     "remote": ("state", "seeds", "nki_sim"),
     "daemon": ("agent_core", "stability", "state", "remote", "seeds"),
+    "agentctl": ("daemon", "agent_core", "stability", "state", "remote", "seeds"),
 }
 """What each room may import directly; agent_core also reads a few modules of the simulator."""
 
@@ -95,7 +96,7 @@ def loaded_by(module: str) -> set[str]:
     return set(json.loads(out))
 
 
-@pytest.mark.parametrize("module", ["state.log", "state.reader", "daemon.ctl", "nki_sim"])
+@pytest.mark.parametrize("module", ["state.log", "state.reader", "agentctl", "nki_sim"])
 def test_the_start_path_loads_no_heavy_library(module):
     assert loaded_by(module) & HEAVY == set()
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from daemon.config import ENV_PREFIX, FLAGS, load
-from daemon.ctl.exits import MEANING
+from daemon.exits import MEANING
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-ROOMS = ("state", "stability", "agent_core", "prompts", "seeds", "remote", "nki_sim", "daemon")
+ROOMS = ("state", "stability", "agent_core", "prompts", "seeds", "remote", "nki_sim", "daemon", "agentctl")
 FOLDERS = (*ROOMS, "docs", "tests", "benchmarks", "packaging", "deploy", ".ci")
 
 

@@ -31,8 +31,7 @@ from stability.breaker import BreakerPolicy
 from state import crash
 from state.log import EventLog
 from state.model import LlmConfig, PauseCause, RunConfig, RunStatus, SearchConfig
-from tests.daemon import fakes
-from tests.support import constants_model
+from tests.support import constants_model, fakes
 from tests.support.llm_server import LlmServer
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,7 +16,7 @@ import time
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 
-from daemon.ctl.app import agentctl
+from agentctl.app import agentctl
 from state.log import EventLog
 from state.reader import LogReader
 

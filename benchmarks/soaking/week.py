@@ -28,7 +28,7 @@ from state import log
 from state.appender import Appender
 from state.log import EventLog
 from state.model import Level, RunConfig, RunStatus, SearchConfig
-from tests.daemon import fakes
+from tests.support import fakes
 from tests.support.simulation.clock import Clock, VirtualLoop
 from tests.support.simulation.fates import Fates, SteppedWriter
 from tests.support.simulation.machine import listening

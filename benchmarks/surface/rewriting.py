@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from agent_core.knobs.tuning.problem import FULL, files
+from agentctl.bench.runs import Budget, Job, run
 from benchmarks.surface.workloads import Workload
-from daemon.bench.runs import Budget, Job, run
 
 CANDIDATES = 100
 """Kernels that are judged at most, as many as `benchmarks/search.py` has judged unless told."""

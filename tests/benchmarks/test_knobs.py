@@ -18,10 +18,10 @@ from agent_core.knobs.ir import KernelIR
 from agent_core.knobs.lowering import lowered
 from agent_core.knobs.narrowing import default
 from agent_core.knobs.tuning.problem import baseline
+from agentctl.bench.runs import Budget, Job
 from benchmarks import knobs
 from benchmarks.surface import programs, rewriting
 from benchmarks.surface.workloads import WORKLOADS, Workload
-from daemon.bench.runs import Budget, Job
 from seeds import Problem
 from seeds.inputs import dtype_of
 

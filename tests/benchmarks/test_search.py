@@ -1,4 +1,4 @@
-"""The script is the command: what it does is tested where that lies (`tests/daemon/bench`)."""
+"""The script is the command: what it does is tested where that lies (`tests/agentctl/bench`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from daemon.bench.runs import Budget, Job, run
+from agentctl.bench.runs import Budget, Job, run
 
 ROOT = Path(__file__).parents[2]
 DECISIONS = Path(__file__).parent / "golden" / "decisions.json"

@@ -19,7 +19,7 @@ from pathlib import Path
 import remote
 from daemon.logs import configure
 from state import crash
-from tests.daemon import fakes
+from tests.support import fakes
 
 PRELOADED = ("agent_core.roles.scripted", "remote.local", "sqlite_utils.migrations", "watchdog.observers")
 """Imported here so that no child does it again; none of them opens a database."""

@@ -14,7 +14,7 @@ from state.fold import state_hash
 from state.log import EventLog
 from state.reader import LogReader
 from state.verify import verify
-from tests.daemon import fakes
+from tests.support import fakes
 
 DAY = 86_400.0
 

@@ -7,8 +7,8 @@ import json
 import pytest
 from structlog.testing import capture_logs
 
+from agentctl.lines import facts
 from daemon.commands import Commands, person_key
-from daemon.ctl.lines import facts
 from daemon.errors import BadFile
 from daemon.verbs import Cancel, Pause, Propose, Resume, run_id
 from state.errors import StaleAppend
@@ -18,7 +18,7 @@ from state.model import PERSON_SLOT, SYSTEM_STREAM, EffectKey, Plan, Prediction,
 from state.reader import LogReader
 from state.records import NewEvent
 from state.verify import verify
-from tests.daemon import fakes
+from tests.support import fakes
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 from state.events import EffectEnded, KernelDiscarded, KernelRefuted
 from state.reader import LogReader
 from state.verify import verify
-from tests.daemon import fakes
+from tests.support import fakes
 
 ROOT = Path(__file__).parents[2]
 MOST_POINTS = 2000

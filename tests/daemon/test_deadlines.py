@@ -13,8 +13,8 @@ from state.events import EffectEnded, RoundDeadlinePassed, RoundStarted
 from state.log import EventLog
 from state.model import Role, StopReason
 from state.verify import verify
-from tests.daemon import fakes
 from tests.daemon.test_supervisor import Gate, events, running, submit, supervisor_of, until
+from tests.support import fakes
 
 
 @pytest.fixture

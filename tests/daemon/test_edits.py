@@ -24,7 +24,7 @@ from state.log import EventLog
 from state.model import RunStatus
 from state.records import NewEvent
 from state.verify import verify
-from tests.daemon import fakes
+from tests.support import fakes
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from daemon.config import FILE_NAME, ConfigError, DaemonConfig
 from daemon.edits import Edits, at_start
 from state.events import ConfigRefused
 from state.log import EventLog
-from tests.daemon import fakes
+from tests.support import fakes
 
 FAULTY = "[daemon]\nevaluations = 0\n"
 

@@ -11,7 +11,7 @@ from daemon.verbs import run_id
 from state.events import ConfigChanged, ConfigRefused
 from state.log import EventLog
 from state.model import LlmConfig
-from tests.daemon import fakes
+from tests.support import fakes
 
 ASKS = '[run]\nplanner = ["{0}"]\nllm.models = ["{0}/some-model"]\n'
 WITH_FILE = '[daemon.anthropic]\nkey_file = "{}"\n'

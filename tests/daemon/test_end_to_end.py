@@ -36,7 +36,7 @@ LOOK = 0.05
 
 
 def command(program: str, home: Path, *arguments: object) -> list[str]:
-    module = {"agentctl": "daemon.ctl", "agentd": "daemon"}[program]
+    module = {"agentctl": "agentctl", "agentd": "daemon"}[program]
     return [sys.executable, "-m", module, "--home", str(home), *map(str, arguments)]
 
 

@@ -27,8 +27,8 @@ from state.model import SYSTEM_STREAM, EvaluationRequest, RunStatus
 from state.reader import LogReader
 from state.records import NewEvent
 from state.verify import verify
-from tests.daemon import fakes
 from tests.daemon.test_crash_sweep import ForkServer, assert_like_twin, ending
+from tests.support import fakes
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from daemon.config import FILE_NAME, DaemonConfig
 from daemon.stop import Stop
 from daemon.workers import Workers
 from state.log import EventLog
-from tests.daemon import fakes
+from tests.support import fakes
 
 
 class Closing(fakes.FakeEvaluator):

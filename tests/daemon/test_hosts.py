@@ -16,8 +16,8 @@ from remote.errors import NoHostError, NotReadyError
 from state.errors import StreamUnknown
 from state.log import EventLog
 from state.model import SYSTEM_STREAM, PauseCause, RunStatus
-from tests.daemon import fakes
-from tests.daemon.fakes import drop
+from tests.support import fakes
+from tests.support.fakes import drop
 
 
 class Remote(fakes.FakeEvaluator):

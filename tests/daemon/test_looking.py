@@ -12,7 +12,7 @@ from state.fold import RunState
 from state.log import EventLog
 from state.model import SYSTEM_STREAM, ErrorInfo
 from state.records import NewEvent
-from tests.daemon import fakes
+from tests.support import fakes
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def optimise(
     settings = [*SETTINGS, f"daemon.local.base_url={address}", *more]
     return subprocess.run(
         [
-            *(sys.executable, "-m", "daemon.ctl", "--home", str(home), "run", "--problem", str(problem)),
+            *(sys.executable, "-m", "agentctl", "--home", str(home), "run", "--problem", str(problem)),
             *("--rounds", str(rounds), "--json", *(part for one in settings for part in ("--set", one))),
         ],
         cwd=ROOT,

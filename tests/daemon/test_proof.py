@@ -63,7 +63,7 @@ def test_a_proof_dies_with_the_process_that_is_killed_over_it(tmp_path):
     work = f"import os, time; open({str(told)!r}, 'w').write(str(os.getpid())); time.sleep(1000)"
     script = (
         "import asyncio, pathlib, daemon.proof as proof\n"
-        f"proof._PROVER = proof._PROVER.replace('from daemon.ctl import main\\nmain()', {work!r})\n"
+        f"proof._PROVER = proof._PROVER.replace('from agentctl import main\\nmain()', {work!r})\n"
         "asyncio.run(proof.prove(pathlib.Path('/nowhere')))\n"
     )
     owner = subprocess.Popen([sys.executable, "-c", script])

@@ -17,7 +17,7 @@ from daemon.workers import Workers
 from state.log import EventLog
 from state.reader import Standing
 from state.turns import Turns
-from tests.daemon import fakes
+from tests.support import fakes
 
 
 class Heard(Notifier):

@@ -51,7 +51,7 @@ from state.model import (
     digest_of,
 )
 from state.records import NewEvent
-from tests.daemon import fakes
+from tests.support import fakes
 
 NO_PAUSE = RetryPolicy(tries=3, first_pause=0.0)
 PLAN = Plan(technique="tile", site="TILE_M", title="wider", prediction=Prediction(speedup=1.5))

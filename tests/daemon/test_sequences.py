@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 from agent_core import proposers, sequences
 from agent_core.builtin.menu import menu
 from agent_core.effects import LearningContext
-from daemon.ctl import lines
-from daemon.ctl.tracker import Tracker
-from daemon.ctl.words import narrate
+from agentctl import lines
+from agentctl.tracker import Tracker
+from agentctl.words import narrate
 from daemon.sequences import beside
 from daemon.verbs import Fork, run_id
 from state.errors import BlobMissing
@@ -39,8 +39,8 @@ from state.reader import LogReader
 from state.records import NewEvent, Recorded
 from state.system import SystemState
 from state.verify import verify
-from tests.daemon import fakes
-from tests.daemon.fakes import CONFIG, KERNEL, finish, submission
+from tests.support import fakes
+from tests.support.fakes import CONFIG, KERNEL, finish, submission
 from tests.support.sequences import tags, technique
 
 SOURCE = KERNEL + "\n\ndef kernel(x):\n    nisa.activation(dst=x, op=nl.exp, data=x)\n"

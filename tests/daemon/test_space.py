@@ -25,7 +25,7 @@ from state.reader import LogReader
 from state.records import NewEvent
 from state.reserve import Reserve
 from state.verify import verify
-from tests.daemon import fakes
+from tests.support import fakes
 
 MIB = 1 << 20
 

@@ -19,7 +19,7 @@ from state.events import EffectEnded, EffectStarted, Event, KernelProposed, RunC
 from state.log import EventLog
 from state.model import JUDGES, EffectKey, Role, RunStatus
 from state.records import NewEvent
-from tests.daemon import fakes
+from tests.support import fakes
 
 
 class Gate:

@@ -9,7 +9,7 @@ from typing import Any
 from remote import code_digest
 from remote.evaluator import EvaluationAnswer
 from state.model import Benchmark, Candidate, ErrorInfo, Evaluation, Level, Predicted, Verdict, digest_of
-from tests.daemon.fakes import TOOLCHAIN, FakeEvaluator
+from tests.support.fakes import TOOLCHAIN, FakeEvaluator
 
 HEAD = """import numpy as np
 from nkigym.ops import NKIMatmul, NKITranspose

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import seeds
+from agentctl.systemd_unit import NAME, Scope, Unit
 from benchmarks.booted import Booted, booted, eventually, why_not
 from daemon.inbox import drop
-from daemon.unit import NAME, Scope, Unit
 from daemon.verbs import Submit, run_id
 from state.model import RunConfig, SearchConfig
 from state.reader import LogReader

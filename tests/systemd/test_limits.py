@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from agentctl.systemd_unit import NAME
 from benchmarks.booted import CONTROLLERS, Booted, eventually
-from daemon.unit import NAME
 from state.verify import verify
 from tests.systemd.conftest import Service
 

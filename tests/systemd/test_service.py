@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from agentctl.systemd_unit import NAME, USER
 from benchmarks.booted import eventually
-from daemon.unit import NAME, USER
 from tests.adversarial.model import body
 from tests.systemd.conftest import BIN, DROP_INS, SECRET, Service
 

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
+from agentctl.manager import Manager
+from agentctl.systemd_unit import BadUnit, Scope, Unit, closed_places
 from benchmarks.booted import ROOT
-from daemon.ctl.manager import Manager
-from daemon.unit import BadUnit, Scope, Unit, closed_places
 from tests.systemd.conftest import BIN
 
 NAMESPACES = "RestrictNamespaces=user mnt pid net ipc uts cgroup"
@@ -72,7 +72,7 @@ def test_what_a_unit_cannot_spell_is_refused(tmp_path):
 
 def test_a_program_that_only_its_owner_may_read_is_named(tmp_path, monkeypatch):
     (tmp_path / "deploy").mkdir()
-    monkeypatch.setattr("daemon.unit.DEPLOY", tmp_path / "deploy")
+    monkeypatch.setattr("agentctl.systemd_unit.DEPLOY", tmp_path / "deploy")
     for mode, closed in ((0o755, False), (0o750, True)):
         tmp_path.chmod(mode)
         assert (tmp_path in closed_places()) is closed

@@ -4,7 +4,7 @@ Here live the loader (`workload.py` asks, `reading.py` runs the file in a proces
 what is wrong with it, `excerpt.py` cuts the reference out), the problem that a workload is (`problem.py`)
 and the proposer `knobs`: points as text (`points.py`), what a run has seen of them (`history.py`), one
 batch of looking ahead (`worker.py`), and the roles (`proposer.py`). What does not live here: judging, files
-for people (`daemon/tuned`). Open `workload.py` first, then `proposer.py`.
+for people (`agentctl/exports/tune_kernel`). Open `workload.py` first, then `proposer.py`.
 """
 
 from __future__ import annotations

@@ -21,8 +21,7 @@ from daemon.stop import Stop
 from daemon.verbs import run_id
 from state.log import EventLog
 from state.model import LlmConfig, RunConfig, SearchConfig, digest_of
-from tests.daemon import fakes
-from tests.support import constants_model
+from tests.support import constants_model, fakes
 
 MODEL = "local/some-model"
 PRICE = f"{MODEL}=3/0.3/15"

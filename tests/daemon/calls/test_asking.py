@@ -394,7 +394,7 @@ async def test_a_day_without_room_holds_a_run_until_another_day(event_log, calm)
 
 async def test_a_run_that_is_cancelled_pays_for_what_was_under_way(event_log):
     from daemon.commands import Commands
-    from tests.daemon import fakes
+    from tests.support import fakes
 
     asked = asyncio.Event()
 

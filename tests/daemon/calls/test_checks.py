@@ -13,9 +13,9 @@ from daemon.verbs import run_id
 from state.errors import StreamUnknown
 from state.log import EventLog
 from state.model import LlmConfig, RunConfig
-from tests.daemon import fakes
 from tests.daemon.calls import models
 from tests.daemon.calls.models import CONFIG, FakeProvider
+from tests.support import fakes
 
 KEYS = {"ANTHROPIC_API_KEY": "sk-ant-0123456789", "OPENAI_API_KEY": "sk-0123456789"}
 CLAUDE = "anthropic/claude-sonnet-4-5"

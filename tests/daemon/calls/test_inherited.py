@@ -14,9 +14,9 @@ from state.fold import state_hash
 from state.log import EventLog
 from state.reader import LogReader
 from state.verify import verify
-from tests.daemon import fakes
 from tests.daemon.calls import models
 from tests.daemon.calls.models import FakeProvider
+from tests.support import fakes
 
 
 @pytest.fixture

@@ -30,9 +30,9 @@ from state.events import (
 from state.log import EventLog
 from state.model import SYSTEM_STREAM, Amount, PauseCause, Resource, RunStatus, StopReason, digest_of
 from state.records import NewEvent
-from tests.daemon import fakes
 from tests.daemon.calls import models
-from tests.daemon.fakes import FakeEvaluator
+from tests.support import fakes
+from tests.support.fakes import FakeEvaluator
 
 NOON = 1_772_452_800.0
 """2 March 2026, 12:00 UTC."""

@@ -217,5 +217,5 @@ _MEMOISED: Mapping[str, object] = {
     "seeds.from_files": _problem_of,
     "remote.bounds": lambda problem, size, target: _bounds_of(_digest_of(problem.files), size, target),
     "daemon.runner.code_digest": _code_of,
-    "tests.daemon.fakes.code_digest": _code_of,
+    "tests.support.fakes.code_digest": _code_of,
 }

@@ -9,7 +9,7 @@ from functools import lru_cache
 from daemon.config import DaemonConfig
 from daemon.verbs import Submit
 from state.model import RunConfig, SearchConfig
-from tests.daemon import fakes
+from tests.support import fakes
 
 FAITHFUL_SHARE = 0.4
 """Worlds in which all that goes wrong must leave no trace: they are compared with an undisturbed twin."""

@@ -20,7 +20,7 @@ from daemon.workers import Workers
 from remote.errors import InfrastructureError
 from remote.evaluator import EvaluationAnswer
 from state.model import Predicted, Usage
-from tests.daemon import fakes
+from tests.support import fakes
 
 HANGS_SECONDS = 1e5
 JUDGING = {"lost": "host lost", "hangs": "answer that hangs", "never": "host never judges"}

@@ -1,0 +1,5 @@
+"""`python -m agentctl` is `agentctl`."""
+
+from agentctl import main
+
+main()

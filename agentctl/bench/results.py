@@ -1,0 +1,104 @@
+"""Results of runs: the file that holds them, what they add up to, and what of the menu they used."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from agentctl.bench import arms
+from agentctl.bench.runs import ROOT, Job
+
+PUBLISHED = {"trn1": (49, 61), "trn2": (45, 59)}
+"""Percent of peak before and after, over NKIBench's problems, as AccelOpt's paper reports it for an LLM."""
+
+Row = Mapping[str, Any]
+Runs = Mapping[str, Row]
+"""What came of each run, by `Job.key`."""
+
+_ERRORS = re.compile(r"^\| the model \| ([\d.]+) % \| ([\d.]+) % \|", re.MULTILINE)
+
+
+def row(job: Job, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is kept of a run: which it was, and what came of it.
+
+    Where it began with another kernel than the problem's own, `problem` is that kernel's name.
+    """
+    which = {"problem": job.name, "size": job.size, "target": job.target, "seed": job.seed, "arm": job.arm}
+    return {**which, "own_kernel": not job.kernel, **found}
+
+
+def stored(path: Path | None) -> dict[str, Row]:
+    """Return the runs that a file holds; none where there is no file."""
+    if path is None or not path.exists():
+        return {}
+    runs: dict[str, Row] = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    return runs
+
+
+def report(runs: Runs) -> dict[str, Any]:
+    """Return all that the file says of runs, the runs included."""
+    return {
+        "predicted": True,
+        "model_error_percent": model_error_percent(),
+        "overall": summary(runs.values()),
+        "arms": arms.compared(runs.values()),
+        "runs": runs,
+    }
+
+
+def store(path: Path | None, runs: Runs) -> None:
+    """Replace the file whole, so that an interruption leaves the old or the new one."""
+    if path is None:
+        return
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(json.dumps(report(runs), indent=1) + "\n", encoding="utf-8")
+    new.replace(path)
+
+
+def summary(rows: Iterable[Row]) -> dict[str, Any]:
+    """Return geometric means of the beam's runs at full size, by target; None where none was run.
+
+    They are over problems as they are: runs from other kernels do not count.
+    """
+    headline = [one for one in rows if (one["size"], one["arm"], one["own_kernel"]) == ("full", "beam", True)]
+    made: dict[str, Any] = {}
+    for target in PUBLISHED:
+        mine = [one for one in headline if one["target"] == target]
+        made[f"{target}_problems"] = len({one["problem"] for one in mine})
+        for name in ("percent_of_peak", "percent_of_tight_bound", "speedup"):
+            made[f"{target}_{name}"] = _mean(one[name] for one in mine)
+        made[f"{target}_initial_percent_of_peak"] = _mean(
+            100 * one["plain_bound_ms"] / one["initial_ms"] for one in mine
+        )
+    return made
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return statistics.geometric_mean(found) if found else None
+
+
+def used(rows: Iterable[Row]) -> Counter[str]:
+    """Return in how many lines of descent of the beam's winners each rewrite of the engine is, zeros too."""
+    from agent_core.builtin.transforms.catalogue import TRANSFORMS
+
+    counts = Counter(dict.fromkeys(TRANSFORMS, 0))
+    for one in rows:
+        if one["arm"] == "beam":
+            counts.update(set(one["techniques"]))
+    return counts
+
+
+def model_error_percent(root: Path = ROOT) -> dict[str, float] | None:
+    """Return how far predictions were from measurements, median and worst.
+
+    As `docs/performance-model.md` says it; None where that is not there or does not say it.
+    """
+    page = root / "docs" / "performance-model.md"
+    found = _ERRORS.search(page.read_text(encoding="utf-8")) if page.exists() else None
+    return None if found is None else {"median": float(found[1]), "worst": float(found[2])}

@@ -1,0 +1,232 @@
+"""One run of the benchmark: an `agentctl run` of its own, in a home that nothing else has used.
+
+The home is deleted after it, so that nothing is remembered from one run to the next, and a kernel that a run
+judges twice counts twice; only an arm that reuses sequences finds there what runs on other problems learnt. A
+run whose time is up is ended as Ctrl-C ends it: what it had kept by then counts.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+from typing import IO, Any
+
+from agent_core.strategies import STRATEGIES, rounds_within
+from agentctl.bench import lessons
+from agentctl.bench.lessons import Lesson
+from state.model import EffectKey, Role, SearchConfig, StopReason, Verdict
+
+ROOT = Path(__file__).resolve().parents[2]
+"""Where runs are started, so that they are of this checkout."""
+
+BLIND = "-blind"
+"""What ends the name of an arm whose strategy does without predictions."""
+REUSE = "-reuse"
+"""What ends the name of the arm that is offered what runs on other problems have learnt."""
+CAP_SHARE = 0.7
+"""Part of a run's time after which it closes its round with what that has, so that this can still be kept."""
+CLOSING_SECONDS = 60.0
+"""How long a run may take to end after its time is up: the kernel being judged is let go."""
+
+KEPT = (
+    "reason", "initial_ms", "initial_lo_ms", "initial_hi_ms", "best_ms", "best_lo_ms", "best_hi_ms",
+    "best_level", "speedup", "best_wins_percent", "plain_bound_ms", "tight_bound_ms", "percent_of_peak",
+    "percent_of_tight_bound", "evaluated", "looked_at", "given", "decision_digest",
+)  # fmt: skip
+"""What is kept of a run's status; latencies and bounds in ms, all predicted."""
+
+ARMS = (*(name + end for name in STRATEGIES for end in ("", BLIND)), f"beam{REUSE}")
+"""The strategies, each with predictions and without, and the beam with what other runs have learnt."""
+
+Events = Sequence[Mapping[str, Any]]
+"""A run's events as `agentctl tail --json` writes them, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run: of a problem at a size for a target, by an arm, from a seed.
+
+    It begins with the problem's own kernel, or with the one in the file `kernel`.
+    """
+
+    problem: str
+    size: str
+    target: str
+    seed: int
+    arm: str = "beam"
+    kernel: str = ""
+
+    @property
+    def name(self) -> str:
+        """What it begins with: the problem, or the file without its ending."""
+        return Path(self.kernel).stem if self.kernel else self.problem
+
+    @property
+    def key(self) -> str:
+        """What it is called in the file of results; the project's own search goes without saying."""
+        end = "" if self.arm == "beam" else f" {self.arm}"
+        return f"{self.name} {self.size} {self.target} seed {self.seed}{end}"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What each run may use: judged kernels, the initial one included, and minutes.
+
+    `whole`: a run that finds nothing for some rounds goes on all the same.
+    """
+
+    candidates: int
+    minutes: float
+    whole: bool = False
+
+
+def settings(arm: str, budget: Budget) -> dict[str, float | str]:
+    """Return the keys below `run.search` that make a run one of an arm within a budget of kernels.
+
+    Rounds are whole: no arm judges more than `budget.candidates`, and each as many as its rounds allow (one
+    round at least).
+    """
+    strategy = arm.removesuffix(BLIND).removesuffix(REUSE)
+    search = SearchConfig.model_validate({"strategy": strategy})
+    rounds = rounds_within(budget.candidates, search)
+    reuse = "true" if arm.endswith(REUSE) else "false"
+    made: dict[str, float | str] = {"strategy": strategy, "rounds": rounds, "reuse": reuse}
+    if arm.endswith(BLIND):
+        made["lookahead_predictions"] = 0
+    if budget.whole:
+        made["plateau_rounds"] = rounds
+    return made
+
+
+def run(job: Job, budget: Budget, offered: Sequence[Lesson] = ()) -> dict[str, Any]:
+    """Run one job to its end, or until its time is up, and return what came of it.
+
+    `offered` are lessons of other runs, which its home has from the beginning.
+
+    Raises:
+        RuntimeError: the run did not begin, or left no result.
+    """
+    with tempfile.TemporaryDirectory(prefix="search-") as home:
+        if offered:
+            lessons.offer(Path(home), offered)
+        began = time.monotonic()
+        in_time = _finished(job, home, budget)
+        seconds = time.monotonic() - began
+        found = json.loads(_told("status", "--home", home))["runs"]
+        if not found or found[0]["best_ms"] is None:
+            raise RuntimeError(f"{job.key}: the run left no result")
+        status = found[0]
+        since = ("--since", "1970-01-01T00:00:00Z")
+        lines = _told("tail", "--home", home, "--run", status["id"], *since).splitlines()
+        events = [json.loads(line) for line in lines]
+        return {
+            **{name: status[name] for name in KEPT},
+            "seconds": round(seconds, 1),
+            "in_time": in_time and status["reason"] != StopReason.BUDGET,
+            "techniques": techniques(events, status["best"]),
+            "curve": curve(events),
+            "lesson": lessons.taught(Path(home), status["id"]),
+        }
+
+
+def _finished(job: Job, home: str, budget: Budget) -> bool:
+    """Whether the run ended by itself within its time."""
+    command = [
+        *_agentctl("run", "--home", home, "--json"), "--problem", job.problem, "--size", job.size,
+        "--target", job.target, "--seed", str(job.seed),
+    ]  # fmt: skip
+    command += ["--kernel", job.kernel] if job.kernel else []
+    for name, value in settings(job.arm, budget).items():
+        command += ["--set", f"run.search.{name}={value}"]
+    log = Path(home, "run.err")
+    command += ["--set", f"run.cap_seconds={60 * budget.minutes * CAP_SHARE:.1f}"]
+    with log.open("wb") as errors, _started(command, errors) as child:
+        try:
+            status = child.wait(budget.minutes * 60)
+        except subprocess.TimeoutExpired:
+            child.send_signal(signal.SIGINT)
+            _end(child)
+            return False
+    if status:
+        raise RuntimeError(f"{job.key}: {_last_line(log)}")
+    return True
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    try:
+        child.wait(CLOSING_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.kill()
+
+
+def _last_line(log: Path) -> str:
+    return (log.read_text(errors="replace").strip().splitlines() or ["no message"])[-1]
+
+
+def _started(command: Sequence[str], errors: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=errors)
+
+
+def _agentctl(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "agentctl", *arguments]
+
+
+def _told(*arguments: str) -> str:
+    return subprocess.run(
+        [*_agentctl(*arguments), "--json"], cwd=ROOT, capture_output=True, check=True, text=True
+    ).stdout
+
+
+def techniques(events: Events, best: str) -> list[str]:
+    """Return the rewrites that led to the kernel `best`, first to last, by menu id."""
+    plans = {
+        item["event"]["key"].removesuffix(".planner"): item["event"]["plan"]
+        for item in events
+        if item["type"] == "PlanProposed"
+    }
+    kept = [item["event"]["candidate"] for item in events if item["type"] == "KernelKept"]
+    parents = {one["id"]: one["parent"] for one in kept}
+    names: list[str] = []
+    candidate: str | None = best
+    while candidate is not None:
+        plan = plans.get(_place(candidate))
+        if plan is not None:
+            names[:0] = [step["technique"] for step in plan.get("steps", ())] or [plan["technique"]]
+        candidate = parents.get(candidate)
+    return names
+
+
+def _place(candidate: str) -> str:
+    """The key of the plan that a candidate came of: its first implementation, not repaired."""
+    return candidate.split(".k", maxsplit=1)[0] + ".k0.f0"
+
+
+def curve(events: Events) -> list[tuple[int, float]]:
+    """Return after how many judged kernels the fastest correct one became how fast, in ms.
+
+    Kernels are counted in the order of their places in the search, not of their arrival. Who was refuted
+    later is not among the correct ones.
+    """
+    verdicts = [
+        (EffectKey.parse(item["event"]["key"]), item["event"]["evaluation"])
+        for item in events
+        if item["type"] == "EvaluationCompleted"
+    ]
+    wrong = {one["code"] for _, one in verdicts if one["verdict"] != Verdict.CORRECT}
+    first = sorted(((key, one) for key, one in verdicts if key.role is Role.EVALUATOR), key=itemgetter(0))
+    points: list[tuple[int, float]] = []
+    for number, (_, one) in enumerate(first, start=1):
+        if one["code"] in wrong or one["benchmark"] is None:
+            continue
+        latency_ms = one["benchmark"]["latency_ms"]
+        if not points or latency_ms < points[-1][1]:
+            points.append((number, latency_ms))
+    return points

@@ -1,0 +1,260 @@
+"""Sending a run's spans and metrics to whoever takes OTLP over HTTP; what does so is installed with `[otel]`.
+
+Headers that the receiver wants, such as its key, come from OTEL_EXPORTER_OTLP_HEADERS and from nowhere else,
+so that they are in no list of processes and in no history of a shell.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from agentctl.exports.telemetry import PREFIX, SCOPE, Span
+from agentctl.views.run import RunView
+from daemon.errors import DaemonError
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
+
+BATCH = 256
+"""Spans that are sent at once."""
+CONNECT_SECONDS = 5.0
+SECONDS = 20.0
+"""Of patience with the receiver, for each batch."""
+BOUNDARIES = {
+    "gen_ai.client.token.usage": tuple(float(4**power) for power in range(14)),
+    "gen_ai.client.operation.duration": tuple(0.01 * 2**power for power in range(14)),
+}
+"""Boundaries of the conventions' histograms, in tokens and in seconds, as they ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """How many spans were sent, and how many of these were questions to models."""
+
+    spans: int
+    questions: int
+
+
+def send(address: str, found: Iterable[Span], view: RunView, *, version: str) -> Sent:
+    """Send spans, and metrics made of them, to an OTLP receiver, e.g. http://127.0.0.1:4318.
+
+    Raises:
+        DaemonError: the libraries are not installed, the address is none, or the receiver refused something.
+    """
+    _require()
+    base = _checked(address)
+    _require_somebody(base)
+    with _listening() as said:
+        resource = _resource(version)
+        metrics = _Metrics(resource)
+        sent = _send_spans(f"{base}/v1/traces", found, resource, metrics, said)
+        metrics.finish(view)
+        metrics.send(f"{base}/v1/metrics", said)
+    return sent
+
+
+def _require() -> None:
+    """Make sure that the libraries are there.
+
+    Raises:
+        DaemonError: they are not.
+    """
+    try:
+        import opentelemetry.exporter.otlp.proto.http
+        import opentelemetry.sdk.trace  # noqa: F401
+    except ImportError as error:
+        hint = "pip install 'opentelemetry-sdk' 'opentelemetry-exporter-otlp-proto-http', or the extra [otel]"
+        raise DaemonError("OpenTelemetry is not installed", code="no_otel", hint=hint) from error
+
+
+def _checked(address: str) -> str:
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(address)
+        sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound or parts.username or parts.password:
+        hint = "keys go into OTEL_EXPORTER_OTLP_HEADERS"
+        text = "no address of an OTLP receiver, such as http://127.0.0.1:4318"
+        raise DaemonError(text, code="bad_address", hint=hint)
+    return address.rstrip("/").removesuffix("/v1/traces")
+
+
+def _require_somebody(base: str) -> None:
+    """Make sure that somebody listens there: the libraries would try for a long time, and not say why.
+
+    Raises:
+        DaemonError: nobody does.
+    """
+    import socket
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies, proxy_bypass
+
+    parts = urlsplit(base)
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    if parts.scheme in getproxies() and not proxy_bypass(host):
+        return
+    try:
+        socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
+    except OSError as error:
+        text = f"nobody takes OTLP at {host}:{port}: {error.strerror or error}"
+        raise DaemonError(text, code="export_failed") from error
+
+
+def _resource(version: str) -> Resource:
+    from opentelemetry.sdk.resources import Resource
+
+    return Resource({"service.name": SCOPE, "service.version": version})
+
+
+@contextmanager
+def _listening() -> Iterator[list[str]]:
+    """Collect what the libraries would log: whoever called is told of it in one error."""
+    said: list[str] = []
+
+    class Collect(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+
+    logger, handler = logging.getLogger("opentelemetry"), Collect()
+    before = logger.propagate
+    logger.propagate = False
+    logger.addHandler(handler)
+    try:
+        yield said
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = before
+
+
+def _failed(address: str, said: Sequence[str]) -> DaemonError:
+    from agent_core.roles.llm.quoting import line
+
+    why = f": {line(said[0], 200)}" if said else ""  # the first says what was wrong, others that it stayed so
+    return DaemonError(f"{address} did not take everything{why}", code="export_failed")
+
+
+def _send_spans(
+    address: str, found: Iterable[Span], resource: Resource, metrics: _Metrics, said: list[str]
+) -> Sent:
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.trace.export import SpanExportResult
+
+    exporter = OTLPSpanExporter(endpoint=address, timeout=SECONDS)
+    left, count, questions = iter(found), 0, 0
+    try:
+        while batch := list(islice(left, BATCH)):
+            if exporter.export([_readable(one, resource) for one in batch]) is not SpanExportResult.SUCCESS:
+                raise _failed(address, said)
+            for one in batch:
+                metrics.take(one)
+            count += len(batch)
+            questions += sum(one.client for one in batch)
+    finally:
+        exporter.shutdown()  # type: ignore[no-untyped-call]
+    return Sent(count, questions)
+
+
+def _readable(one: Span, resource: Resource) -> Any:
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+    from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+    def context(id_: int) -> SpanContext:
+        return SpanContext(one.trace, id_, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+
+    return ReadableSpan(
+        name=one.name,
+        context=context(one.id),
+        parent=None if one.parent is None else context(one.parent),
+        resource=resource,
+        attributes=one.attributes,
+        kind=SpanKind.CLIENT if one.client else SpanKind.INTERNAL,
+        status=Status(StatusCode.ERROR, one.error) if one.error else Status(StatusCode.UNSET),
+        start_time=one.begin_ns,
+        end_time=one.end_ns,
+        instrumentation_scope=InstrumentationScope(SCOPE),
+    )
+
+
+class _Metrics:
+    """The conventions' metrics of questions, and how the run stands, of one export."""
+
+    def __init__(self, resource: Resource) -> None:
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+        from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
+
+        views = [
+            View(instrument_name=name, aggregation=ExplicitBucketHistogramAggregation(boundaries))
+            for name, boundaries in BOUNDARIES.items()
+        ]
+        self._reader = InMemoryMetricReader()
+        self._provider = MeterProvider([self._reader], resource, views=views, shutdown_on_exit=False)
+        self._meter = self._provider.get_meter(SCOPE)
+        self._tokens = self._meter.create_histogram("gen_ai.client.token.usage", "{token}")
+        self._took = self._meter.create_histogram("gen_ai.client.operation.duration", "s")
+        self._cost = self._meter.create_counter(f"{PREFIX}.cost", "{USD}", "what questions to models cost")
+        self._verdicts = self._meter.create_counter(f"{PREFIX}.verdicts", "{kernel}", "kernels judged")
+
+    def take(self, one: Span) -> None:
+        """Count one span."""
+        told = one.attributes
+        verdict = told.get(f"{PREFIX}.verdict")
+        if verdict is not None and told.get(f"{PREFIX}.role") == "evaluator":
+            self._verdicts.add(1, {f"{PREFIX}.verdict": str(verdict)})
+        if not one.client:
+            return
+        names = ("gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model", "error.type")
+        labels = {name: str(told[name]) for name in names if name in told}
+        self._took.record((one.end_ns - one.begin_ns) / 1e9, labels)
+        cost = told.get(f"{PREFIX}.cost_usd")
+        if isinstance(cost, float):
+            self._cost.add(cost, labels)
+        for kind in ("input", "output"):
+            tokens = told.get(f"gen_ai.usage.{kind}_tokens")
+            if isinstance(tokens, int):
+                self._tokens.record(tokens, {**labels, "gen_ai.token.type": kind})
+
+    def finish(self, view: RunView) -> None:
+        """Add how the run stands."""
+        labels = {
+            f"{PREFIX}.run": view.id,
+            f"{PREFIX}.problem": view.problem,
+            f"{PREFIX}.target": view.target,
+        }
+        figures = {
+            "latency.initial": ("ms", view.initial_ms),
+            "latency.best": ("ms", view.best_ms),
+            "speedup": ("1", view.speedup),
+            "roofline": ("%", view.percent_of_peak),
+        }
+        for name, (unit, value) in figures.items():
+            if value is not None:
+                predicted = {f"{PREFIX}.predicted": bool(view.predicted)}
+                self._meter.create_gauge(f"{PREFIX}.{name}", unit).set(value, {**labels, **predicted})
+
+    def send(self, address: str, said: Sequence[str]) -> None:
+        """Send what was counted.
+
+        Raises:
+            DaemonError: the receiver did not take it.
+        """
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+        from opentelemetry.sdk.metrics.export import MetricExportResult
+
+        found = self._reader.get_metrics_data()
+        exporter = OTLPMetricExporter(endpoint=address, timeout=SECONDS)
+        try:
+            if found is not None and exporter.export(found) is not MetricExportResult.SUCCESS:
+                raise _failed(address, said)
+        finally:
+            exporter.shutdown()
+            self._provider.shutdown()

@@ -1,0 +1,34 @@
+"""A run's problem out of the log again: the folder that it came from, and the kernel that it began with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agentctl.exports.folder import write_folder
+from state.errors import BadTarget
+from state.output import check_output, write_output
+from state.reader import LogReader
+
+
+def export_problem(
+    home: Path, reader: LogReader, run: str, *, folder: Path | None, kernel: Path | None, force: bool
+) -> tuple[str, ...]:
+    """Write the files of a run's problem to `folder`, and its first kernel to `kernel`; return the files.
+
+    Raises:
+        StreamUnknown: there is no such run.
+        BlobMissing: the log has lost one of them.
+        BadTarget, StorageFull, StorageFailed: they cannot be written there; nothing was.
+    """
+    state = reader.state(run)
+    files = {path: reader.blob(digest) for path, digest in state.problem.files.items()}
+    start = reader.blob(state.kernel)
+    if kernel is not None:
+        check_output(home, kernel, replace=True)
+        if kernel.exists() and kernel.read_bytes() != start and not force:
+            raise BadTarget(f"{kernel} is another file; name one elsewhere, or replace it with --force")
+    if folder is not None:
+        write_folder(home, folder, files, force=force)
+    if kernel is not None:
+        write_output(home, kernel, start)
+    return tuple(sorted(files))

@@ -1,0 +1,317 @@
+"""Kernels as a Git branch: a commit for each kernel that became the best, and one where it was taken back.
+
+Objects are written and one reference is moved; work trees, the index and other branches stay as they are,
+and no hook, filter or setting of a user runs. Times and texts come from the log, so that the same run gives
+the same commits: exporting again moves the branch on, or finds that nothing is new.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from secrets import token_hex
+from shutil import rmtree, which
+
+from agentctl.exports.folder import checked
+from agentctl.reports.words import how
+from agentctl.views.path import Improvement, Turn, path_of
+from agentctl.views.path import Path as Way
+from agentctl.visible import visible
+from agentctl.words import ms, times
+from daemon.errors import DaemonError
+from state.errors import BadTarget
+from state.output import belongs, named
+from state.reader import LogReader
+from state.records import Progress
+
+KERNEL, RESULT, PROBLEM = "kernel.py", "result.json", "problem"
+
+AUTHOR = "nki-kernel-agent"
+EMAIL = "nki-kernel-agent@localhost"
+
+SECONDS = 120.0
+"""One command of Git may take so long."""
+SUBJECT, TEXT = 72, 2000
+"""Characters of a commit's first line, and of a text of others in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """Where the commits are. `commits` counts those of the branch, `new` those it did not have before."""
+
+    repository: str
+    branch: str
+    tip: str
+    commits: int
+    new: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a commit will hold: files by path, when it happened (ISO 8601), and its message."""
+
+    files: Mapping[str, bytes]
+    time: str
+    message: str
+
+
+def export(
+    home: Path,
+    reader: LogReader,
+    run: str,
+    root: Path,
+    *,
+    branch: str,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Exported:
+    """Put a run's kernels on `branch` of the repository at `root`, which is made if nothing is there.
+
+    `progress` is told of the run's events, then of commits.
+
+    Raises:
+        StreamUnknown: there is no such run.
+        DaemonError: there is no kernel yet, no Git, no repository there, or Git refuses.
+        BadTarget: the branch holds other commits (`force` replaces them) or is checked out somewhere.
+    """
+    way = path_of(reader, run, progress=progress)
+    commits = list(_commits(reader, run, way))
+    if not commits:
+        raise DaemonError(f"run {run} has no correct kernel yet", code="no_kernel")
+    if which("git") is None:
+        raise DaemonError("there is no git here; install it", code="no_git")
+    if belongs(home, Path(os.path.realpath(root))):
+        raise BadTarget(f"{root} belongs to the log itself; name a folder elsewhere")
+    with named(root):
+        if not root.exists() or (root.is_dir() and not any(root.iterdir())):
+            return _fresh(root, commits, branch, progress)
+    _require_repository(root)
+    return _on_branch(_Git(root), root, commits, branch, progress, force=force)
+
+
+# --- what is committed -----------------------------------------------------------------------------
+
+
+def _commits(reader: LogReader, run: str, way: Way) -> Iterator[Commit]:
+    """Yield a commit for each turn of the run's best kernel."""
+    state = reader.state(run)
+    problem = {
+        f"{PROBLEM}/{checked(path)}": reader.blob(digest) for path, digest in state.problem.files.items()
+    }
+    for turn in way.turns:
+        one = turn.best
+        kernel = {} if one is None else {KERNEL: reader.blob(one.source), RESULT: _result(run, one)}
+        time = turn.taken_back.time if turn.taken_back else one.time if one else ""
+        yield Commit({**problem, **kernel}, time, _message(run, turn))
+
+
+def _result(run: str, one: Improvement) -> bytes:
+    told = {
+        "run": run,
+        "candidate": one.candidate,
+        "parent": one.parent,
+        "latency_ms": one.latency.ms,
+        "lo_ms": one.latency.lo_ms,
+        "hi_ms": one.latency.hi_ms,
+        "predicted": one.latency.predicted,
+        "speedup_over_initial": one.total,
+        "technique": one.technique,
+        "event": one.at,
+    }
+    return (json.dumps(told, indent=2) + "\n").encode()
+
+
+def _message(run: str, turn: Turn) -> str:
+    """Return what a commit says: what was known when the kernel was kept, as it must not change later."""
+    back, one = turn.taken_back, turn.best
+    if back is not None:
+        instead = f"back to {one.candidate}" if one else "nothing is left"
+        head = f"Take back {back.candidate}: it was wrong"
+        return _joined(head, [f"{instead}. {_text(back.reason)}"], {"Run": run, "Event": back.at})
+    assert one is not None
+    if one.parent is None:
+        head = f"{ms(one.latency.ms)} {how(one.latency)}: the kernel to begin with"
+        return _joined(head, [], {"Run": run, "Event": one.at})
+    over = f"{times(one.speedup)} over {one.parent}, {times(one.total)} over the first"
+    told = [f"{ms(one.latency.ms)} {how(one.latency)}, {over}."]
+    if one.expected is not None:
+        told.append(f"Expected {times(one.expected)}. {_text(one.reason)}".strip())
+    trailers = {"Run": run, "Event": one.at, "Candidate": one.candidate, "Proposed-by": _line(one.author)}
+    return _joined(f"{times(one.total)}: {_line(one.title)}", told, trailers)
+
+
+def _joined(head: str, paragraphs: list[str], trailers: Mapping[str, str]) -> str:
+    subject = head if len(head) <= SUBJECT else f"{head[: SUBJECT - 3]}..."
+    tail = "\n".join(f"{name}: {value}" for name, value in trailers.items())
+    return "\n\n".join([subject, *paragraphs, tail]) + "\n"
+
+
+def _line(text: str) -> str:
+    return " ".join(visible(text).split())
+
+
+def _text(text: str) -> str:
+    """Return a text of others in one paragraph: nothing in it reads as a trailer."""
+    return _line(text)[:TEXT]
+
+
+# --- Git -------------------------------------------------------------------------------------------
+
+
+class _Git:
+    """Git on one repository, with nobody's settings and no hooks."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._ceiling = root.resolve().parent
+        self._blobs: dict[bytes, str] = {}
+
+    def __call__(self, *arguments: str, data: bytes = b"", **more: str) -> str:
+        """Run one command and return what it prints.
+
+        Raises:
+            DaemonError: it failed, and why, or took too long.
+        """
+        kept = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
+        settings = {
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_CEILING_DIRECTORIES": str(self._ceiling),
+            "GIT_OPTIONAL_LOCKS": "0",
+            "GIT_NO_REPLACE_OBJECTS": "1",
+            "GIT_NO_LAZY_FETCH": "1",  # what a partial clone lacks is not fetched, which could run programs
+            "GIT_ALLOW_PROTOCOL": "none",
+            "LC_ALL": "C",
+            "HOME": os.devnull,
+        }
+        flags = ("-c", f"core.hooksPath={os.devnull}", "-c", "core.fsmonitor=false", "-c", "gc.auto=0")
+        try:
+            done = subprocess.run(
+                ["git", *flags, "-C", str(self._root), *arguments],
+                input=data,
+                env={**kept, **settings, **more},
+                capture_output=True,
+                timeout=SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise DaemonError(f"git {arguments[0]} took more than {SECONDS:g} s", code="git_failed") from None
+        if done.returncode:
+            said = _line(done.stderr.decode(errors="replace"))[:400]
+            raise DaemonError(f"git {arguments[0]}: {said or f'status {done.returncode}'}", code="git_failed")
+        return done.stdout.decode(errors="replace").strip()
+
+    def find(self, *arguments: str) -> str:
+        """Return what a question to Git is answered with, empty where there is no answer."""
+        try:
+            return self(*arguments)
+        except DaemonError:
+            return ""
+
+    def tree(self, files: Mapping[str, bytes]) -> str:
+        """Write files as a tree and return its name."""
+        entries: list[bytes] = []
+        folders: dict[str, dict[str, bytes]] = {}
+        for path, data in files.items():
+            top, _, rest = path.partition("/")
+            if rest:
+                folders.setdefault(top, {})[rest] = data
+            else:
+                entries.append(f"100644 blob {self._blob(data)}\t".encode() + os.fsencode(top))
+        for top, inside in folders.items():
+            entries.append(f"040000 tree {self.tree(inside)}\t".encode() + os.fsencode(top))
+        return self("mktree", "-z", data=b"".join(entry + b"\0" for entry in entries))
+
+    def _blob(self, data: bytes) -> str:
+        """Write a file, once, and return its name."""
+        if data not in self._blobs:
+            self._blobs[data] = self("hash-object", "-w", "--no-filters", "--stdin", data=data)
+        return self._blobs[data]
+
+    def commit(self, one: Commit, parent: str | None) -> str:
+        """Write a commit and return its name."""
+        stamp = f"{int(datetime.fromisoformat(one.time).timestamp())} +0000"
+        who = {
+            f"GIT_{role}_{name}": value
+            for role in ("AUTHOR", "COMMITTER")
+            for name, value in (("NAME", AUTHOR), ("EMAIL", EMAIL), ("DATE", stamp))
+        }
+        parents = ("-p", parent) if parent else ()
+        message = one.message.encode("utf-8", "backslashreplace")
+        return self("commit-tree", "--no-gpg-sign", *parents, self.tree(one.files), data=message, **who)
+
+
+def _fresh(root: Path, commits: list[Commit], branch: str, progress: Progress | None) -> Exported:
+    """Make a repository that is there with its commits, or not at all."""
+    if not root.parent.is_dir():
+        raise BadTarget(f"{root}: there is no folder {root.parent}; make it first")
+    staging = root.parent / f".{root.name[:100]}.{token_hex(6)}.part"
+    staging.mkdir()
+    try:
+        git = _Git(staging)
+        git("init", "-q", "--template=", "--initial-branch", "main")
+        made = _on_branch(git, root, commits, branch, progress, force=False)
+        staging.rename(root)
+    except BaseException:
+        rmtree(staging, ignore_errors=True)
+        raise
+    return made
+
+
+def _require_repository(root: Path) -> None:
+    """Make sure that a repository begins at `root`, and not somewhere above it.
+
+    Raises:
+        BadTarget: there is none.
+    """
+    if not root.is_dir():
+        raise BadTarget(f"{root} is a file; name a repository, or a folder to be made one")
+    git = _Git(root)
+    top = git.find("rev-parse", "--show-toplevel") or git.find("rev-parse", "--absolute-git-dir")
+    if not top or not root.samefile(top):
+        raise BadTarget(f"{root} is no Git repository; name one, or a folder that is not there yet")
+
+
+def _on_branch(
+    git: _Git, root: Path, commits: list[Commit], branch: str, progress: Progress | None, *, force: bool
+) -> Exported:
+    reference = f"refs/heads/{branch}"
+    if not git.find("check-ref-format", "--branch", branch):
+        raise BadTarget(f"{branch!r} is no name for a branch")
+    before = git.find("rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}")
+    names: list[str] = []
+    for one in commits:
+        names.append(git.commit(one, names[-1] if names else None))
+        if progress is not None:
+            progress(len(names), len(commits))
+    tip = names[-1]
+    if before and before not in names and not force:
+        remedy = "name another with --branch, or replace it with --force"
+        raise BadTarget(f"branch {branch} of {root} holds other commits; {remedy}")
+    if tip != before:
+        _require_not_checked_out(git, root, reference)
+        git("update-ref", "-m", "agentctl export", reference, tip, before)
+    known = names.index(before) + 1 if before in names else 0
+    return Exported(str(root), branch, tip, len(names), len(names) - known)
+
+
+def _require_not_checked_out(git: _Git, root: Path, reference: str) -> None:
+    """Refuse to move a branch under somebody's work tree.
+
+    Raises:
+        BadTarget: it is checked out.
+    """
+    bare = git.find("rev-parse", "--is-bare-repository") == "true"
+    lines = git.find("worktree", "list", "--porcelain").splitlines()
+    born = git.find("rev-parse", "--verify", "--quiet", "HEAD")
+    if not bare and born and f"branch {reference}" in lines:
+        name = reference.removeprefix("refs/heads/")
+        raise BadTarget(
+            f"branch {name} of {root} is checked out; switch to another, or name one with --branch"
+        )

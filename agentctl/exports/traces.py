@@ -1,0 +1,49 @@
+"""Kernels as one Chrome trace, for ui.perfetto.dev or chrome://tracing: a process for each kernel and core.
+
+When each instruction would run is predicted by the simulator (`agentctl.timelines`), whoever judged it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from agentctl.visible import visible
+
+Event = dict[str, Any]
+
+CORES = 1000
+"""Numbers of processes that each kernel has."""
+
+
+def together(run: str, made: Mapping[str, bytes]) -> bytes:
+    """Return the traces of kernels, by their ids, as one: the first on top."""
+    parts = {name: json.loads(data) for name, data in made.items()}
+    about = {
+        "predicted": True,
+        "run": run,
+        "kernels": [{"candidate": name, **part.get("otherData", {})} for name, part in parts.items()],
+    }
+    events = [
+        event
+        for number, (name, part) in enumerate(parts.items())
+        for event in _of(name, number, part["traceEvents"])
+    ]
+    content = {"displayTimeUnit": "ns", "otherData": about, "traceEvents": events}
+    return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _of(name: str, number: int, events: list[Event]) -> Iterator[Event]:
+    """Yield a kernel's events as those of processes of its own."""
+    first = number * CORES
+    for event in events:
+        told = {**event, "pid": first + event["pid"]}
+        if event["ph"] == "M" and event["name"] == "process_name":
+            title = " ".join(visible(str(event["args"]["name"])).split())
+            told["args"] = {"name": f"{name}: {title}"}
+            yield {
+                "ph": "M", "name": "process_sort_index", "pid": told["pid"], "tid": event["tid"],
+                "args": {"sort_index": told["pid"]},
+            }  # fmt: skip
+        yield told

@@ -1,0 +1,150 @@
+"""The server: the page's files, its questions and its feed, behind the guard; on loopback unless told."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import PurePath
+from types import FrameType
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from uvicorn.config import Config
+from uvicorn.server import Server as UvicornServer
+
+from agentctl.page.control import Control
+from agentctl.page.feed import Feed
+from agentctl.page.guard import Gate, Guard
+from agentctl.page.pages import Pages
+from agentctl.page.source import Source
+
+PORT = 8377
+
+_KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+_GRACE_SECONDS = 2
+"""How long a stop waits for answers under way."""
+
+
+def static() -> dict[str, tuple[bytes, str]]:
+    """Return the page's files by name, each with its media type: nothing else is ever served."""
+    folder = files("agentctl.page") / "static"
+    return {
+        one.name: (one.read_bytes(), _KINDS[suffix])
+        for one in folder.iterdir()
+        if (suffix := PurePath(one.name).suffix) in _KINDS
+    }
+
+
+@dataclass(slots=True)
+class Site:
+    """The page of one home as an ASGI application."""
+
+    source: Source
+    gate: Gate
+    feed: Feed
+    app: Guard
+
+    @classmethod
+    def of(cls, source: Source, gate: Gate) -> Site:
+        """Make the application; it opens the log when it is first asked."""
+        feed, held = Feed(source.head), static()
+
+        def file(request: Request) -> Response:
+            name = request.path_params.get("name", "index.html")
+            if name not in held:
+                return PlainTextResponse("no such file\n", status_code=404)
+            content, kind = held[name]
+            return Response(content, media_type=kind)
+
+        async def listen(_: Request) -> Response:
+            return StreamingResponse(feed.listen(), media_type="text/event-stream")
+
+        @asynccontextmanager
+        async def lifespan(_: Starlette) -> AsyncIterator[None]:
+            yield
+            feed.close()
+            source.close()
+
+        routes = [
+            Route("/", file, methods=["GET"]),
+            Route("/static/{name}", file, methods=["GET"]),
+            Route("/api/feed", listen, methods=["GET"]),
+            *Pages(source).routes(),
+            *Control(source).routes(),
+        ]
+        return cls(source, gate, feed, Guard(Starlette(routes=routes, lifespan=lifespan), gate))
+
+
+class Server(UvicornServer):
+    """Uvicorn, which ends the feed first when it is asked to stop: else it would wait for its listeners."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(
+            Config(
+                site.app,
+                access_log=False,  # it would write the token down
+                log_level="warning",
+                server_header=False,
+                timeout_graceful_shutdown=_GRACE_SECONDS,
+                ws="none",
+            )
+        )
+        self._site = site
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._site.feed.close_soon()
+        super().handle_exit(sig, frame)
+
+    def stop(self) -> None:
+        """Ask it to stop, from any thread."""
+        self._site.feed.close_soon()
+        self.should_exit = True
+
+
+def listening(host: str, port: int | None) -> socket.socket:
+    """Return a socket on `host`: at `port`, or where it is None at the usual one, else at any that is free.
+
+    Raises:
+        OSError: it cannot be had.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for wanted in (port,) if port is not None else (PORT, 0):
+        made = socket.socket(family, socket.SOCK_STREAM)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            made.bind((host, wanted))
+            made.listen()  # before the address is told to anybody
+        except OSError:
+            made.close()
+            if port is not None or wanted == 0:
+                raise
+            continue
+        made.set_inheritable(True)
+        return made
+    raise AssertionError("any port that is free was asked for")
+
+
+def gate_for(bound: socket.socket, names: Iterable[str] = ()) -> Gate:
+    """Return the gate of a server on this socket, with a token of its own."""
+    host, port = bound.getsockname()[:2]
+    own = f"[{host}]" if ":" in host else host
+    return Gate.of(secrets.token_urlsafe(32), port, (own, *names))
+
+
+def address(gate: Gate, bound: socket.socket) -> str:
+    """Return the address that opens the page, with its token."""
+    host, port = bound.getsockname()[:2]
+    name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
+    return f"http://{name}:{port}/?token={gate.token}"

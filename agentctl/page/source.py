@@ -1,0 +1,58 @@
+"""The home that a page shows: its reader, opened when there is a log, and how to write commands for it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agentctl.page.following import FollowingReader
+from state.errors import NoLog
+from state.home import Layout
+from state.lock import owner
+
+
+@dataclass(slots=True)
+class Source:
+    """One home; `words` are what a command to type needs to mean it; with `control` it may be steered."""
+
+    home: Path
+    words: tuple[str, ...] = ()
+    control: bool = False
+    _reader: FollowingReader | None = None
+    _opening: threading.Lock = field(default_factory=threading.Lock)
+
+    def reader(self) -> FollowingReader:
+        """Return the reader, the same each time.
+
+        Raises:
+            NoLog: nothing was recorded there yet.
+            state.errors.StateError: it cannot be read.
+        """
+        with self._opening:
+            if self._reader is None:
+                self._reader = FollowingReader.open(self.home)
+            return self._reader
+
+    def if_any(self) -> FollowingReader | None:
+        """Return the reader, None while there is no log."""
+        try:
+            return self.reader()
+        except NoLog:
+            return None
+
+    @property
+    def owned(self) -> bool:
+        """Whether a process owns the home now."""
+        return owner(Layout(self.home).lock) is not None
+
+    def head(self) -> int:
+        """Return the log's last number, 0 while there is no log."""
+        reader = self.if_any()
+        return 0 if reader is None else reader.head().seq
+
+    def close(self) -> None:
+        with self._opening:
+            if self._reader is not None:
+                self._reader.close()
+                self._reader = None

@@ -1,0 +1,202 @@
+"""The end of a run in words and as JSON: what was found, by which changes, and where it was written."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import Any
+
+from agentctl.fitting import wrapped
+from agentctl.tracker import Tracker, lineage
+from agentctl.views import as_json as as_view
+from agentctl.views.elsewhere import Elsewhere
+from agentctl.views.run import percent, run_view
+from agentctl.words import (
+    LEVELS,
+    ROUNDING,
+    brief,
+    count,
+    discarded,
+    duration,
+    ended,
+    held_back,
+    impossible,
+    latency,
+    ms,
+    percentage,
+    sure,
+    times,
+    typed,
+)
+from state.fold import RunState
+from state.model import Candidate
+from state.output import write_output
+from state.reader import LogReader
+
+_DRAWS = "  draws move the model's uncertain constants; they do not show what the model leaves out"
+
+SLIGHT = 1.005
+"""A step that gains less than this is called slight."""
+
+STEPS = "; "
+"""Between the rewrites in the title of a sequence."""
+
+
+def write_best(reader: LogReader, home: Path, run: str, state: RunState, out: Path | None) -> Path | None:
+    """Write the run's best kernel to `out`, or into the home's results; return where, if there is one."""
+    if state.best is None:
+        return None
+    path = out or home / "results" / run / "best.py"
+    if out is None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_output(home, path, reader.blob(state.best.source))
+    return path
+
+
+def as_json(tracker: Tracker, kernel_file: Path | None) -> dict[str, Any]:
+    """Return the run's summary with the way to its best kernel."""
+    assert tracker.state is not None
+    line = lineage(tracker.kept, tracker.state.best)
+    parents = (None, *line)
+    steps = [_step(one, parent) for parent, one in zip(parents, line, strict=False)]
+    filtered = tracker.elsewhere.filtered
+    return {
+        **as_view(run_view(tracker.run, tracker.state)),
+        "detail": tracker.state.status_reason or None,
+        "discarded": dict(tracker.discarded),
+        "elapsed_seconds": tracker.elapsed_seconds,
+        "hosts": dict(tracker.elsewhere.hosts),
+        "devices": dict(tracker.elsewhere.devices),
+        "prefilter": asdict(filtered) if filtered else None,
+        "lineage": steps,
+        "kernel_file": None if kernel_file is None else str(kernel_file),
+    }
+
+
+def _step(one: Candidate, parent: Candidate | None) -> dict[str, Any]:
+    return {
+        "candidate": one.id,
+        "technique": one.technique,
+        "title": one.title,
+        "latency_ms": one.latency_ms,
+        "lo_ms": one.benchmark.lo_ms,
+        "hi_ms": one.benchmark.hi_ms,
+        "speedup": parent.latency_ms / one.latency_ms if parent else None,
+        "wins_percent": one.benchmark.wins_percent(parent.benchmark) if parent else None,
+    }
+
+
+def as_text(tracker: Tracker, kernel_file: Path | None, *, width: int | None = None) -> str:
+    """Return the report that ends `agentctl run`; `width` is the terminal's unless given.
+
+    Lines break between words only; the kernel's path and commands to type are left whole.
+    """
+    state = tracker.state
+    assert state is not None
+    if state.best is None or state.initial is None:
+        return f"\nRun {tracker.run} found no correct kernel: {state.status_reason or state.status.value}"
+    columns = width or get_terminal_size().columns
+    lines = [*_found(tracker, state, state.initial, state.best), *_changes(tracker, state)]
+    return "\n".join([
+        "",
+        *(wrapped(line, columns) for line in lines),
+        f"The best kernel is in {kernel_file}",
+        f"Look further: {typed('status')}",
+        f"              {typed('tail', '--run', tracker.run)}",
+    ])  # fmt: skip
+
+
+def _found(tracker: Tracker, state: RunState, initial: Candidate, best: Candidate) -> list[str]:
+    """Return how the run ended and what it came to."""
+    peak = percentage(percent(state.bounds.plain_ms, best.latency_ms))
+    tight = percentage(percent(state.bounds.tight_ms, best.latency_ms))
+    doubt = impossible(state)
+    gained = times(initial.latency_ms / best.latency_ms) + sure(best.benchmark, initial.benchmark)
+    rounds = count(state.round, "round") + _before(tracker, "rounds")
+    return [
+        f"Run {tracker.run}: {_ending(state)}",
+        f"  {rounds}, {duration(tracker.elapsed_seconds)} since it began",
+        f"  initial  {latency(initial.benchmark)}",
+        f"  best     {latency(best.benchmark)}, {gained}",
+        f"           {peak} of the NKIBench roofline, {tight} of the tight bound",
+        f"           found correct on {LEVELS[best.level]}",
+        f"  gap to the tight bound of {ms(state.bounds.tight_ms)} closed: {percentage(closed(state))}",
+        *_discarded(tracker),
+        *_elsewhere(tracker.elsewhere),
+        *([_DRAWS] if best.benchmark.wins_percent(initial.benchmark) is not None else []),
+        *([f"  {doubt}"] if doubt else []),
+    ]
+
+
+def _discarded(tracker: Tracker) -> list[str]:
+    counted = [f"{number} {discarded(reason)}" for reason, number in tracker.discarded.most_common()]
+    total = f"{tracker.discarded.total()}{_before(tracker, 'discarded')}"
+    return [f"  discarded {total}: {', '.join(counted)}"] if counted else []
+
+
+def _elsewhere(found: Elsewhere) -> list[str]:
+    """Return where kernels were judged besides here, and what the pre-filter was good for."""
+    lines = []
+    if found.hosts:
+        hosts = ", ".join(f"{host} {number}" for host, number in found.hosts.most_common())
+        lines.append(f"  judged on {count(len(found.hosts), 'host')}: {hosts}")
+        lines.append(f"  device: {', '.join(found.devices)}")
+    filtered = found.filtered
+    if filtered is not None:
+        lines.append(f"  the pre-filter {held_back(filtered)}")
+    return lines
+
+
+def _before(tracker: Tracker, what: str) -> str:
+    """Return, to follow a count, how much of it a fork has from its parent."""
+    number = getattr(tracker.inherited, what, 0)
+    return f" ({number} before the fork)" if number else ""
+
+
+def _ending(state: RunState) -> str:
+    why = ended(state.stop, state.status_reason) if state.stop else ""
+    return f"{state.status.value}, {why}" if why else state.status.value
+
+
+def closed(state: RunState) -> float | None:
+    """Return how much of the gap between the initial kernel and the tight bound was closed, in percent."""
+    if state.initial is None or state.best is None:
+        return None
+    gap = state.initial.latency_ms - state.bounds.tight_ms
+    return 100 * (state.initial.latency_ms - state.best.latency_ms) / gap if gap > 0 else None
+
+
+def _changes(tracker: Tracker, state: RunState) -> list[str]:
+    line = lineage(tracker.kept, state.best)
+    if len(line) == 1 and state.initial is not None and line[0].id != state.initial.id:
+        return ["The best is a kernel of before the fork, judged anew."]
+    if len(line) < 2:
+        return ["No change made it faster."]
+    changes = [
+        told
+        for number, (parent, one) in enumerate(pairwise(line), 1)
+        for told in _change(number, parent, one)
+    ]
+    return ["Changes that led there:", *changes]
+
+
+def _change(number: int, parent: Candidate, one: Candidate) -> list[str]:
+    """Return a change in a line; of several rewrites at once, each in a line of its own before it."""
+    steps = one.title.split(STEPS)
+    brought = gain(parent.latency_ms / one.latency_ms) + (
+        sure(one.benchmark, parent.benchmark) if one.latency_ms < parent.latency_ms else ""
+    )
+    title = one.title if len(steps) == 1 else f"{count(len(steps), 'rewrite')} together"
+    told = f"  {number}. {title} [{one.technique or 'by hand'}]: {brief(one.benchmark)}, {brought}"
+    return [told, *(f"     - {step}" for step in steps if len(steps) > 1)]
+
+
+def gain(speedup: float) -> str:
+    """Return what one step brought over the one before; a step that brought nothing is not called a gain."""
+    if abs(speedup - 1) < ROUNDING:
+        return "no gain by itself"
+    if speedup < 1:
+        return "slower by itself"
+    return times(speedup) if speedup >= SLIGHT else f"slight ({100 * (speedup - 1):.2g} %)"

@@ -1,0 +1,241 @@
+"""The arithmetic of `agentctl stats`: shares, rates and costs of the facts of runs. Pure.
+
+**Fast@p** is the share of attempts that came to a correct kernel more than p times as fast as the kernel that
+the run started from. So AccelOpt counts (`get_avg_good_speedup` of `accelopt/plotting_utils.py` in its
+repository: the kernels with latencies for which the baseline's over theirs is above each threshold, of which
+`FAST_AT` are the defaults); that it is given as a share, of which what came to nothing is part, is as in the
+fast_p of KernelBench (arXiv 2502.10517). An attempt is one implementation of one plan together with its
+repairs: what it came to in the end counts. Over several runs Fast@p is also given by problem: the share of
+problems for which the best kernel of all runs is that fast.
+
+**Cost per kept improvement** is all that was spent over the number of kernels that were kept and were faster
+than their parents beyond noise. It is None where no such kernel was kept, or where somebody was asked
+whose price is unknown: what is not known is never counted as 0.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from statistics import geometric_mean, median
+from typing import Any, TypeVar
+
+from agentctl.stats.facts import ANSWERED, LOST, Charge, Facts, Kernel, together
+from state.model import PERSON
+from state.spend import NANO
+
+Figures = dict[str, Any]
+Fact = TypeVar("Fact", Charge, Kernel)
+
+FAST_AT = (1.0, 1.01, 1.05, 1.1, 1.2, 1.4)
+"""The p of Fast@p: AccelOpt's thresholds."""
+
+
+def of_run(run: Facts, fast_at: Sequence[float]) -> Figures:
+    """Return the figures of one run; `fast_at` are the p of Fast@p."""
+    problem, size, target = run.task
+    return {
+        "run": run.run,
+        "problem": problem,
+        "size": size,
+        "target": target,
+        "predicted": run.predicted,
+        "best_speedup": run.speedup,
+        **_figures(run.charges, run.kernels, fast_at),
+        "rounds": _rounds(_tried(run.kernels), fast_at),
+    }
+
+
+def of_all(runs: Sequence[Facts], fast_at: Sequence[float]) -> Figures:
+    """Return the figures of several runs together, what they share counted once: give them oldest first.
+
+    `geomean_speedup` is the geometric mean of the best speed-ups of the problems, each at a size on a target.
+    """
+    best = _by_task(runs)
+    known = [speedup for speedup in best.values() if speedup is not None]
+    return {
+        "runs": len(runs),
+        "problems": len(best),
+        "geomean_speedup": geometric_mean(known) if known else None,
+        "fast_problems": [
+            _fast(p, [speedup is not None and speedup > p for speedup in best.values()]) for p in fast_at
+        ],
+        **_figures(*together(runs), fast_at),
+    }
+
+
+def _by_task(runs: Iterable[Facts]) -> dict[tuple[str, str, str], float | None]:
+    """Return the best speed-up of each problem at a size on a target."""
+    best: dict[tuple[str, str, str], float | None] = {}
+    for run in runs:
+        before = best.get(run.task)
+        best[run.task] = max((one for one in (before, run.speedup) if one is not None), default=None)
+    return best
+
+
+def _figures(charges: Sequence[Charge], kernels: Sequence[Kernel], fast_at: Sequence[float]) -> Figures:
+    validity, cost = _validity(kernels), _cost(charges)
+    return {
+        "fast": _fast_at(_tried(kernels), fast_at),
+        "kernels": validity,
+        "repairs": _repairs(kernels),
+        "calls": _calls(charges),
+        **cost,
+        "cost_per_improvement_usd": _over(cost["cost_usd"], validity["improvements"]),
+        "models": _models(charges, kernels),
+        "roles": [
+            {"role": role, "calls": _calls(mine), **_cost(mine)}
+            for role, mine in _groups(charges, lambda one: one.role if one.model else None)
+        ],
+        "techniques": [
+            _technique(name, mine) for name, mine in _groups(kernels, lambda one: one.technique)
+        ],
+    }  # fmt: skip
+
+
+# --- kernels ---------------------------------------------------------------------------------------
+
+
+def _ends(kernels: Iterable[Kernel]) -> list[Kernel]:
+    """Return what each attempt came to, its repairs included; those that still wait are left out."""
+    last: dict[int, Kernel] = {}
+    for one in sorted(kernels, key=lambda one: (one.repair, one.seq)):
+        last[one.chain] = one
+    return [one for one in last.values() if one.verdict is not None or not one.proposed]
+
+
+def _tried(kernels: Iterable[Kernel]) -> list[Kernel]:
+    """Return what the run itself tried, by what it is judged by now: of this Fast@p is the share."""
+    return _ends(one for one in kernels if one.author != PERSON and one.counts)
+
+
+def _rounds(tried: Sequence[Kernel], fast_at: Sequence[float]) -> list[Figures]:
+    return [
+        {"round": number, "fast": _fast_at([one for one in tried if one.round == number], fast_at)}
+        for number in sorted({one.round for one in tried})
+    ]
+
+
+def _fast_at(tried: Sequence[Kernel], fast_at: Sequence[float]) -> list[Figures]:
+    return [_fast(p, [(one.gain or 0.0) > p for one in tried]) for p in fast_at]
+
+
+def _fast(p: float, faster: Sequence[bool]) -> Figures:
+    return {"p": p, "count": sum(faster), "of": len(faster), "percent": _percent(sum(faster), len(faster))}
+
+
+def _validity(kernels: Iterable[Kernel]) -> Figures:
+    """Return how many kernels were proposed, have a verdict, are correct, and were kept."""
+    mine = list(kernels)
+    proposed = [one for one in mine if one.proposed]
+    judged = sum(one.verdict is not None for one in proposed)
+    valid = sum(one.valid for one in proposed)
+    return {
+        "failed": len(mine) - len(proposed),
+        "proposed": len(proposed),
+        "judged": judged,
+        "valid": valid,
+        "validity_percent": _percent(valid, judged),
+        "kept": sum(one.kept for one in proposed),
+        "improvements": sum(one.improved for one in proposed),
+    }
+
+
+def _repairs(kernels: Iterable[Kernel]) -> Figures:
+    """Return how many attempts were repaired, how often, and how many of them came to a correct kernel."""
+    rounds = [one for one in kernels if one.repair > 0]
+    chains = {one.chain for one in rounds}
+    mended = {one.chain for one in rounds if one.valid}
+    return {
+        "attempts": len(chains),
+        "rounds": len(rounds),
+        "succeeded": len(mended),
+        "percent": _percent(len(mended), len(chains)),
+    }
+
+
+def _technique(name: str, kernels: Iterable[Kernel]) -> Figures:
+    """Return what came of a technique; its speed-ups are over the parents of its kernels."""
+    ends = _ends(kernels)
+    speedups = [one.speedup for one in ends if one.valid and one.speedup is not None]
+    return {
+        "technique": name,
+        "tried": len(ends),
+        "valid": sum(one.valid for one in ends),
+        "kept": sum(one.kept for one in ends),
+        "improvements": sum(one.improved for one in ends),
+        "median_speedup": median(speedups) if speedups else None,
+    }
+
+
+# --- calls -----------------------------------------------------------------------------------------
+
+
+def _calls(charges: Iterable[Charge]) -> Figures:
+    """Return what came of attempts at answers, what they read and wrote, and how long they took.
+
+    `usable_percent` is the share of them whose answer became what it was asked for. `uncounted_tokens` were
+    charged for attempts of which nobody said what they took; they are in none of the other counts.
+    """
+    asked = [one for one in charges if one.outcome is not None]
+    counted = [one.tokens for one in asked if one.tokens is not None]
+    took = [one.ms for one in asked if one.ms is not None]
+    usable = sum(one.usable is True for one in asked)
+    failed = Counter(one.outcome for one in asked if one.outcome not in (ANSWERED, LOST))
+    return {
+        "made": len(asked),
+        "answered": sum(one.outcome == ANSWERED for one in asked),
+        "usable": usable,
+        "usable_percent": _percent(usable, len(asked)),
+        "failed": dict(sorted(failed.items())),
+        "lost": sum(one.outcome == LOST for one in asked),
+        "input_tokens": sum(one.input for one in counted),
+        "cached_tokens": sum(one.cached for one in counted),
+        "output_tokens": sum(one.output for one in counted),
+        "uncounted_tokens": sum(one.charged_tokens for one in asked if one.tokens is None),
+        "total_ms": round(sum(took), 3),
+        "median_ms": median(took) if took else None,
+    }
+
+
+def _cost(charges: Iterable[Charge]) -> Figures:
+    """Return what was spent: None where a price is unknown, with what is known and how often it is not."""
+    costs = [one.cost_nano_usd for one in charges]
+    known = sum(cost for cost in costs if cost is not None) / NANO
+    unpriced = costs.count(None)
+    return {"cost_usd": None if unpriced else known, "priced_usd": known, "unpriced": unpriced}
+
+
+def _models(charges: Sequence[Charge], kernels: Sequence[Kernel]) -> list[Figures]:
+    """Return who was asked or wrote kernels: `builtin` and `person` have kernels and no calls."""
+    asked, wrote = (
+        dict(_groups(charges, lambda one: one.model)),
+        dict(_groups(kernels, lambda one: one.author)),
+    )
+    return [
+        {
+            "model": name,
+            **_validity(wrote.get(name, ())),
+            "calls": _calls(asked.get(name, ())),
+            **_cost(asked.get(name, ())),
+        }
+        for name in sorted({*asked, *wrote})
+    ]
+
+
+def _groups(facts: Iterable[Fact], of: Callable[[Fact], str | None]) -> list[tuple[str, list[Fact]]]:
+    """Return the facts by a name, in its order; those without one are left out."""
+    found: dict[str, list[Fact]] = defaultdict(list)
+    for one in facts:
+        name = of(one)
+        if name is not None:
+            found[name].append(one)
+    return sorted(found.items())
+
+
+def _percent(part: int, whole: int) -> float | None:
+    return 100 * part / whole if whole else None
+
+
+def _over(cost: float | None, number: int) -> float | None:
+    return cost / number if cost is not None and number else None

@@ -1,0 +1,146 @@
+"""`agentctl bench`: benchmarks of the program itself, with no LLM and no accelerator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from agentctl.app import Session, common
+from daemon import exits
+
+ARM_PROBLEMS = ("rope_single_freq_apply", "mamba", "bmm_softmax", "rmsnorm_matmul")
+"""What `--arms` runs on unless told: elementwise, a scan, a product with softmax, a product with a norm.
+
+Not silu, where one rewrite has nearly all of the gain and strategies hardly differ.
+"""
+ARM_SEEDS = "0,1,2,3,4"
+
+
+@click.group(epilog=exits.epilog())
+@common
+def bench(session: Session) -> None:
+    """Run benchmarks of the program itself."""
+
+
+@bench.command(epilog=exits.epilog())
+@click.option("--arms", is_flag=True, help="Compare all strategies: four problems, reduced size, five seeds.")
+@click.option("--problems", metavar="A,B", help="Problems (default: all; of --arms: four).")
+@click.option(
+    "--kernels",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Begin with the kernels in a folder, PROBLEM-WHAT.py each.",
+)
+@click.option("--target", type=click.Choice(("trn1", "trn2")), default="trn2", show_default=True)
+@click.option("--size", type=click.Choice(("full", "reduced")), help="Default: full; of --arms: reduced.")
+@click.option("--strategies", metavar="A,B", help="Strategies; NAME-blind predicts nothing; beam-reuse.")
+@click.option("--donors", metavar="A,B", help="Problems whose runs beam-reuse learns from (default: all).")
+@click.option("--seeds", metavar="N,M", help="Seeds of the runs (default: 0; of --arms: 0,1,2,3,4).")
+@click.option("--candidates", type=click.IntRange(1), default=100, show_default=True, help="Judged at most.")
+@click.option("--minutes", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Keep results here, as JSON.")
+@common
+def search(session: Session, /, *, candidates: int, minutes: float, out: Path | None, **flags: Any) -> int:
+    """Run the search from the initial kernels of problems, and say what it finds.
+
+    With --kernels it begins with other kernels for them instead.
+    Each run has a home of its own, which is deleted after it: nothing is remembered from one to the next, but
+    that beam-reuse is offered what the beam learnt on other problems.
+    With --out, results are kept after each run, and what the file holds is not run again: interrupt it and
+    start it again as you like. All latencies are predicted.
+    """
+    from agentctl.bench import lessons, results, runs, tables
+
+    jobs, donors = _jobs(**flags)
+    budget = runs.Budget(candidates, minutes, whole=flags["arms"])
+    found, failed = results.stored(out), 0
+    for number, job in enumerate(jobs, start=1):
+        if job.key in found and (job.key not in donors or lessons.tells(found[job.key])):
+            continue
+        click.echo(f"{number} of {len(jobs)}: {job.key}", err=True)
+        try:
+            offered = lessons.of_others(found, job.problem, donors) if job.arm.endswith(runs.REUSE) else ()
+            found[job.key] = results.row(job, runs.run(job, budget, offered))
+        except RuntimeError as error:
+            click.echo(str(error), err=True)
+            failed += 1
+            continue
+        click.echo(tables.line(found[job.key]), err=True)
+        results.store(out, found)
+    session.emit(results.report(found), "\n".join(tables.lines(found)))
+    return exits.FAILURE if failed else exits.OK
+
+
+def _jobs(
+    *,
+    arms: bool,
+    problems: str | None,
+    kernels: Path | None,
+    target: str,
+    size: str | None,
+    strategies: str | None,
+    seeds: str | None,
+    donors: str | None,
+) -> tuple[list[Any], list[str]]:
+    """The runs that are asked for, those of one problem together, and those whose lessons are offered.
+
+    Who learns from others comes after all of them.
+    """
+    import seeds as shipped
+    from agentctl.bench.runs import ARMS, REUSE, Job
+
+    names = _listed(problems) if problems else ARM_PROBLEMS if arms else shipped.problems()
+    files = _brought(kernels, shipped.problems()) if kernels else dict.fromkeys(names, ("",))
+    chosen = _listed(strategies) if strategies else ARMS if arms else ARMS[:1]
+    _known("--problems", names, shipped.problems())
+    _known("--strategies", chosen, ARMS)
+    givers = _listed(donors) if donors else shipped.problems()
+    _known("--donors", givers, shipped.problems())
+    numbers = _numbers(seeds or (ARM_SEEDS if arms else "0"))
+    at = size or ("reduced" if arms else "full")
+    jobs = [
+        Job(name, at, target, number, arm, file)
+        for name in names
+        for file in files.get(name, ())
+        for number in numbers
+        for arm in chosen
+    ]
+    reusing = [job for job in jobs if job.arm.endswith(REUSE)]
+    learnt_from = {Job(name, at, target, numbers[0]): None for name in givers} if reusing else {}
+    others = dict.fromkeys(job for job in jobs if job not in reusing) | learnt_from
+    return [*others, *reusing], [job.key for job in learnt_from]
+
+
+def _brought(folder: Path, problems: Iterable[str]) -> dict[str, list[str]]:
+    """The kernels in a folder, by the problem that their names begin with."""
+    found: dict[str, list[str]] = {}
+    for file in sorted(folder.glob("*.py")):
+        name, dash, _ = file.stem.partition("-")
+        if not dash:
+            raise click.BadParameter(f"{file.name} is not called PROBLEM-WHAT.py", param_hint="--kernels")
+        _known("--kernels", [name], problems)
+        found.setdefault(name, []).append(str(file.resolve()))
+    if not found:
+        raise click.BadParameter(f"{folder} holds no kernels, PROBLEM-WHAT.py", param_hint="--kernels")
+    return found
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _numbers(text: str) -> list[int]:
+    wrong = [part for part in _listed(text) if not part.isdecimal()]
+    if wrong or not _listed(text):
+        raise click.BadParameter(f"{text!r}: numbers with commas are expected", param_hint="--seeds")
+    return [int(part) for part in _listed(text)]
+
+
+def _known(option: str, names: Iterable[str], known: Iterable[str]) -> None:
+    there = list(known)
+    for name in names:
+        if name not in there:
+            text = f"{name!r} is unknown; there are {', '.join(there)}"
+            raise click.BadParameter(text, param_hint=option)

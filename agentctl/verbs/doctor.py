@@ -1,0 +1,53 @@
+"""`agentctl doctor`: whether everything that a run needs is there, and what to do where it is not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from agentctl.app import Session, common
+from agentctl.checkup import BAD, GOOD, Check, checks
+from agentctl.paint import style
+from agentctl.words import count
+from daemon import exits
+
+MARKS = {GOOD: ("ok", "good"), BAD: ("bad", "bad")}
+"""How a result is written; what is neither good nor bad is worth a look."""
+
+
+@click.command(epilog=exits.epilog())
+@common
+def doctor(session: Session) -> int:
+    """Examine the environment: programs, home, disk, log, configuration, keys, jail, service and hosts.
+
+    Nothing is changed, and no key is ever shown. The status is 1 where something keeps runs from working.
+    """
+    with session.bar("examining"):
+        found = list(checks(session.home, os.environ, session.home_words))
+    bad = [one for one in found if one.result == BAD]
+    session.emit(_json(found), "\n".join(_lines(found)))
+    return exits.FAILURE if bad else exits.OK
+
+
+def _json(found: Sequence[Check]) -> dict[str, Any]:
+    from agentctl.views import as_json
+
+    return {"ok": all(one.result != BAD for one in found), "checks": as_json(found)}
+
+
+def _lines(found: Sequence[Check]) -> Iterator[str]:
+    width = max(len(one.name) for one in found)
+    for one in found:
+        mark, colour = MARKS.get(one.result, ("look", "warn"))
+        yield f"{style(f'{mark:4}', colour)}  {one.name:{width}}  {one.found}"
+        if one.remedy:
+            yield f"      {'':{width}}  {style('->', 'warn')} {one.remedy}"
+    number = {result: sum(one.result == result for one in found) for result in (GOOD, BAD)}
+    rest = len(found) - sum(number.values())
+    said = [f"{count(len(found), 'check')}: {number[GOOD]} good"]
+    said += [f"{rest} worth a look"] if rest else []
+    said += [f"{number[BAD]} bad"] if number[BAD] else []
+    yield ", ".join(said)

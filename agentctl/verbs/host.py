@@ -1,0 +1,269 @@
+"""`agentctl host`: hosts that kernels run on: trust them, set them up, look at them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from agentctl.answers import owned
+from agentctl.app import Session, common
+from agentctl.choices import configured
+from agentctl.views.hosts import Host as Known
+from agentctl.views.hosts import listed
+from agentctl.words import typed
+from daemon import exits
+from daemon.errors import DaemonError
+
+if TYPE_CHECKING:
+    from remote.ssh.host import Host
+    from remote.ssh.survey import Survey
+    from remote.ssh.trust import ShownKey
+
+T = TypeVar("T")
+
+SET_UP = "run this script without --check"
+"""The script's remedy for what setting up mends."""
+
+_NONE = "name a HOST, [user@]host[:port], or set run.hosts"
+
+
+def _hosts(session: Session, names: Iterable[str]) -> list[Host]:
+    """Return the hosts of these names, or those of the configuration.
+
+    Raises:
+        click.UsageError: neither names any.
+        remote.errors.RemoteError: a name is none of a host.
+    """
+    from remote.ssh.named import chosen
+
+    found = chosen(names, configured(session, {}).run.hosts)
+    if not found:
+        raise click.UsageError(_NONE)
+    return found
+
+
+@click.group(epilog=exits.epilog())
+@common
+def host(session: Session) -> None:
+    """Trust, set up and look at hosts that kernels run on (docs/hosts.md)."""
+
+
+@host.command("list", epilog=exits.epilog())
+@common
+def list_(session: Session) -> None:
+    """List the hosts that are configured, and those of runs that go on, with how they stand."""
+    named = [one.address for one in configured(session, {}).run.hosts]
+    found = listed(session.home, running=owned(session.home), configured=named)
+    rows = [{**asdict(one), "configured": one.name in named} for one in found]
+    none = "no hosts: none is configured (run.hosts), and no run that goes on names any"
+    text = "\n".join(_table(found)) if found else none
+    session.emit(rows, exits.at_home(text, session.home_words))
+
+
+@host.command(epilog=exits.epilog())
+@click.argument("name", metavar="HOST")
+@click.option("--key", is_flag=True, help="Also take back what `host trust` wrote down.")
+@common
+def forget(session: Session, name: str, *, key: bool) -> None:
+    """Drop what is noted of how HOST stood: its counts, when it was heard of, and why it failed.
+
+    Its key stays trusted without --key. A host that is in use is noted anew.
+    """
+    from state import board
+
+    known = _no_longer_trusted(session, name) if key else ()
+    if not board.forget(session.home, name) and not key:
+        raise DaemonError.near(
+            "host", name, (one.address for one in board.read(session.home)), code="unknown_host"
+        )
+    said = f"what was noted of {name} is forgotten" + (", and its key" if key else "")
+    if known:
+        said += f"; your own known_hosts has {', '.join(known)} all the same"
+    session.emit({"name": name, "forgotten": True, "key": key, "still_known": known}, said)
+
+
+def _no_longer_trusted(session: Session, name: str) -> tuple[str, ...]:
+    """Take back that a host's key is trusted; return the keys of it that the user's own files have.
+
+    Raises:
+        DaemonError: none was written down.
+    """
+    from remote.ssh.host import Host
+    from remote.ssh.trust import distrust
+
+    was, known = asyncio.run(distrust(Host.parse(name), session.home))
+    if was:
+        return known
+    own = f"; your own known_hosts has {', '.join(known)}" if known else ""
+    raise DaemonError(f"{name}: `host trust` wrote down no key of it{own}", code="unknown_host")
+
+
+_COLUMNS = "{:28} {:12} {:>5} {:>6} {:>5}  {:20} {}"
+
+
+def _table(found: Iterable[Known]) -> list[str]:
+    lines = [_COLUMNS.format("HOST", "STATE", "JOBS", "DONE", "LOST", "HEARD", "DEVICE")]
+    for one in found:
+        jobs = f"{one.in_flight}/{one.slots}" if one.slots else "-"
+        heard = (one.heard or "never").removesuffix("+00:00")
+        row = (one.name, one.state, jobs, one.done, one.lost, heard, one.device or "unknown")
+        lines.append(_COLUMNS.format(*row).rstrip())
+        if one.why:
+            lines.append(f"  {one.why}")
+        if one.remedy:
+            lines.append(f"  -> {one.remedy}")
+    return lines
+
+
+@host.command(epilog=exits.epilog())
+@click.argument("hosts", nargs=-1, metavar="[HOST...]")
+@common
+def check(session: Session, hosts: tuple[str, ...]) -> int:
+    """Look at hosts without changing anything: what is there, what is missing, and what to do about it."""
+    return _surveyed(session, _hosts(session, hosts), change=False)
+
+
+@host.command(epilog=exits.epilog())
+@click.argument("hosts", nargs=-1, metavar="[HOST...]")
+@common
+def setup(session: Session, hosts: tuple[str, ...]) -> int:
+    """Prepare hosts, and say what is there; again: change nothing.
+
+    `agentctl host plan` says what this would run. Without a Neuron SDK the host gets an interpreter for the
+    simulator, which stands in for the device then.
+    """
+    return _surveyed(session, _hosts(session, hosts), change=True)
+
+
+def _surveyed(session: Session, hosts: list[Host], *, change: bool) -> int:
+    """Look at hosts, beside one another; status 0 if kernels can be run on all of them."""
+    from remote.errors import InfrastructureError
+    from remote.ssh.link import Link
+    from remote.ssh.survey import survey
+
+    async def look(one: Host) -> Survey:
+        link = Link(one, home=session.home)
+        try:
+            return await survey(link, change=change)
+        finally:
+            await link.aclose()
+
+    if change:
+        click.echo(f"setting up {', '.join(one.address for one in hosts)} ...", err=True)
+    with session.bar("asking hosts"):
+        found = _each(hosts, look)
+    rows: list[dict[str, Any]] = []
+    lines: list[str] = []
+    good = True
+    for one, answer in zip(hosts, found, strict=True):
+        if isinstance(answer, InfrastructureError):
+            good = False
+            rows.append({"address": one.address, "error": {"code": answer.code, "message": answer.message}})
+            lines.append(exits.at_home(answer.message, session.home_words))
+        else:
+            good = good and answer.usable
+            missing = [{"what": what, "remedy": remedy} for what, remedy in answer.missing]
+            rows.append({**asdict(answer), "missing": missing})
+            lines += _told(session, answer, change=change)
+    session.emit(rows, "\n".join(lines))
+    return exits.OK if good else exits.FAILURE
+
+
+def _each(hosts: list[Host], work: Callable[[Host], Awaitable[T]]) -> list[T | Any]:
+    """Return what `work` gives for each host, or the error of the room that it raises."""
+    from remote.errors import InfrastructureError
+
+    async def one(host: Host) -> T | InfrastructureError:
+        try:
+            return await work(host)
+        except InfrastructureError as error:
+            return error
+
+    async def all_() -> list[T | Any]:
+        return list(await asyncio.gather(*map(one, hosts)))
+
+    return asyncio.run(all_())
+
+
+def _told(session: Session, found: Survey, *, change: bool) -> list[str]:
+    lines = [found.address]
+    lines += [f"  {name:14} {value}" for name, value in found.found.items()]
+    set_up = typed("host", *session.home_words, "setup", found.address)
+    for what, remedy in found.missing:
+        done = set_up if remedy == SET_UP else remedy
+        lines += [f"  {what}", f"    -> {done}"]
+    ran = "ran" if change else "setting it up would run"
+    lines += [f"  {ran}: {command}" for command in found.commands]
+    verdict = "kernels can be run there" if found.usable else "kernels cannot be run there"
+    return [*lines, f"  {verdict}"]
+
+
+@host.command(epilog=exits.epilog())
+@click.argument("hosts", nargs=-1, metavar="[HOST...]")
+@common
+def plan(session: Session, hosts: tuple[str, ...]) -> None:
+    """Print every command that setting up and runs would run on hosts; no host is asked anything."""
+    from remote.ssh.survey import planned
+
+    found = {one.address: planned(one) for one in _hosts(session, hosts)}
+    lines = []
+    for address, groups in found.items():
+        lines.append(f"# {address}")
+        for name, commands in groups.items():
+            lines += [f"## {_PLANNED[name]}", *commands]
+    session.emit(found, "\n".join(lines))
+
+
+_PLANNED = {
+    "setup": "agentctl host setup: the script that is given to bash, and what it runs to change something",
+    "runs": "runs: find an interpreter, put the worker there once, start it; PYTHON is the interpreter found",
+    "device": "the worker, of the SDK's tools; PROFILER is neuron-explorer, else neuron-profile",
+}
+
+
+@host.command(epilog=exits.epilog())
+@click.argument("name", metavar="HOST")
+@click.option("--yes", "expected", metavar="FINGERPRINT", help="Trust it if its key has this fingerprint.")
+@common
+def trust(session: Session, name: str, expected: str | None) -> int:
+    """Show the key of HOST, and write it down as the right one if you say so.
+
+    Compare the fingerprint with one from a source that you trust, such as the console of the instance
+    (`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` there).
+    """
+    from remote.ssh import trust as keys
+
+    (one,) = _hosts(session, [name])
+    with session.bar(f"asking {one.address}"):
+        shown = asyncio.run(keys.fingerprint(one, home=session.home))
+    if shown.trusted:
+        _say(session, shown, f"{one.address}: {shown.fingerprint} is trusted already")
+        return exits.OK
+    if expected is None:
+        _ask(one.address, shown)
+    elif expected not in {shown.fingerprint, shown.fingerprint.split()[-1]}:
+        text = f"{one.address} shows {shown.fingerprint}, not {expected}; nothing was written down"
+        raise DaemonError(text, code="host_key_other")
+    keys.trust(session.home, shown)
+    _say(session, shown, f"{one.address}: {shown.fingerprint} is trusted from now on")
+    return exits.OK
+
+
+def _ask(address: str, shown: ShownKey) -> None:
+    """Ask a person; refuse where nobody can answer."""
+    click.echo(f"{address} is {shown.peer} and shows the key {shown.fingerprint}", err=True)
+    if shown.known:
+        click.echo(f"that is NOT the one that is known: {', '.join(shown.known)}", err=True)
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"nobody can be asked here; give --yes {shown.fingerprint.split()[-1]}")
+    click.confirm("trust it?", abort=True, err=True)
+
+
+def _say(session: Session, shown: ShownKey, text: str) -> None:
+    value = {"place": shown.place, "fingerprint": shown.fingerprint, "trusted": True, "was": shown.known}
+    session.emit(value, text)

@@ -1,0 +1,163 @@
+"""`agentctl best` and `agentctl diff`: kernels out of the log, and what changed between two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from agentctl.app import Session, common
+from agentctl.completing import complete_runs
+from agentctl.paint import style
+from agentctl.runs import known_run
+from agentctl.views import as_json
+from agentctl.views.candidate import CandidateView, candidate
+from agentctl.views.comparison import Comparison, comparison
+from agentctl.views.timeline import Timeline
+from agentctl.words import latency, ms, percentage, sure, times
+from daemon import exits
+from state.output import write_output
+from state.reader import LogReader
+
+COLUMNS = 60
+"""Characters of a timeline."""
+
+SHADES = " \u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
+"""Shares of a time in which an engine is busy, from none to all of it."""
+
+
+@click.command(epilog=exits.epilog())
+@click.argument("run", shell_complete=complete_runs)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Write the kernel here instead of to stdout."
+)
+@common
+def best(session: Session, run: str, output: Path | None) -> None:
+    """Give a run's best kernel so far, also of runs that `agentd` hosts, which write no file of their own."""
+    with LogReader.open(session.home) as reader, session.bar("reading the run"):
+        known_run(reader, run)
+        found, first = candidate(reader, run, "best"), candidate(reader, run, "initial")
+    source = found.source or ""
+    if output is not None:
+        write_output(session.home, output, source.encode())
+    about: dict[str, Any] = {
+        "run": run, "candidate": found.id, "latency_ms": found.latency and found.latency.ms,
+        "level": found.level, "predicted": found.latency and found.latency.predicted,
+        "wins_percent": found.wins_percent_over(first), "output": None if output is None else str(output),
+    }  # fmt: skip
+    if output is None:
+        session.emit({**about, "source": source}, source.rstrip("\n"), exact=True)
+    else:
+        said = f"{_latency(found)}{sure(found.benchmark, first.benchmark)}"
+        session.emit(about, f"wrote {found.id} ({said}) to {output}")
+
+
+@click.command(epilog=exits.epilog())
+@click.argument("run", shell_complete=complete_runs)
+@click.argument("a", default="initial")
+@click.argument("b", default="best")
+@common
+def diff(session: Session, run: str, a: str, b: str) -> None:
+    """Show what changed from kernel A to kernel B: source, counters, and when engines are busy.
+
+    A and B are candidate ids, `initial` or `best`.
+    """
+    with LogReader.open(session.home) as reader, session.bar("reading the run"):
+        known_run(reader, run)
+        found = comparison(reader, run, a, b)
+        old, new = candidate(reader, run, found.a), candidate(reader, run, found.b)
+    gained = f"{times(found.speedup)}{sure(new.benchmark, old.benchmark)}"
+    text = [
+        f"{old.id}: {_latency(old)}",
+        f"{new.id}: {_latency(new)}, {gained}",
+        *_counters(found),
+        *_timelines(found),
+        *map(_patched, found.diff.splitlines()),
+    ]
+    session.emit(as_json(found), "\n".join(text))
+
+
+def _counters(found: Comparison) -> Iterator[str]:
+    """Yield the counters that moved, where that shows when they are written."""
+    shown = {name: (readable(name, was), readable(name, now)) for name, (was, now) in found.counters.items()}
+    shown = {name: both for name, both in shown.items() if both[0] != both[1]}
+    if not shown:
+        return
+    names = {name: f"{name} ({NOTES[name]})" if name in NOTES else name for name in shown}
+    width = max(map(len, names.values()))
+    yield f"{'predicted counters' if found.predicted else 'counters'} that changed, most changed first:"
+    for name, (was, now) in shown.items():
+        yield f"  {names[name]:{width}}  {was:>12} -> {now}"
+
+
+def _timelines(found: Comparison) -> Iterator[str]:
+    """Yield when each engine and queue is busy, in both kernels on one scale of time."""
+    old, new = found.a_timeline, found.b_timeline
+    if old is None or new is None:
+        return
+    span = max(old.span_ms, new.span_ms)
+    lanes = dict.fromkeys((*old.busy_percent, *new.busy_percent))
+    width = max(map(len, lanes), default=0)
+    kind = "predicted timeline" if old.predicted or new.predicted else "timeline"
+    yield f"{kind}, how busy each engine and queue is, over {ms(span)}:"
+    for lane in lanes:
+        for name, line in ((found.a, old), (found.b, new)):
+            drawn = _drawn(line, lane, span)
+            yield f"  {lane if line is old else '':{width}}  |{drawn}|  {name}"
+
+
+def _drawn(line: Timeline, lane: str, span_ms: float) -> str:
+    """Return one lane as characters, as long as its kernel takes of `span_ms`."""
+    parts = line.busy_percent.get(lane, (0,))
+    columns = max(1, round(COLUMNS * line.span_ms / span_ms)) if span_ms else COLUMNS
+    drawn = ""
+    for column in range(columns):
+        low = column * len(parts) // columns
+        some = parts[low : max(low + 1, (column + 1) * len(parts) // columns)]
+        share = min(100.0, max(0.0, sum(some) / len(some)))
+        drawn += SHADES[-(-round(share) * (len(SHADES) - 1) // 100)]
+    return drawn.ljust(COLUMNS, "\u00b7")
+
+
+def _patched(line: str) -> str:
+    """Return a line of a diff with its colour."""
+    kinds = {"+": "good", "-": "bad", "@": "key"}
+    return style(line, kinds.get(line[:1])) if not line.startswith(("+++", "---")) else style(line, "head")
+
+
+def readable(name: str, value: float) -> str:
+    """Return a counter's value with its unit, which the end of its name says."""
+    for ending, write in _UNITS.items():
+        if name.endswith(ending):
+            return write(value)
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
+
+
+def scaled(value: float, unit: str) -> str:
+    """Return a value with the decimal prefix that leaves one to three digits in front."""
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor:
+            return f"{value / factor:.1f} {prefix}{unit}"
+    return f"{value:.4g} {unit}"
+
+
+def _latency(found: CandidateView) -> str:
+    return latency(found.benchmark) if found.benchmark else "no latency"
+
+
+_UNITS: dict[str, Callable[[float], str]] = {
+    "_bytes": lambda value: scaled(value, "B"),
+    "_flops": lambda value: scaled(value, "flop"),
+    "_percent": percentage,
+    "time": lambda value: ms(1e3 * value),
+}
+"""How to write counters, by the ends of their names; times are in seconds."""
+
+NOTES = {
+    "hfu_estimated_percent": "flops done, of the tensor engine's peak",
+    "mbu_estimated_percent": "bytes moved, of the HBM's peak",
+    "mfu_inst_max_achievable_estimated_percent": "flops per byte, of the ridge",
+}
+"""What a share is of, where its name does not say so."""

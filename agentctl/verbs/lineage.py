@@ -1,0 +1,187 @@
+"""`agentctl lineage` and `agentctl replay`: where runs come from, and a run as its events alone give it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from agentctl.app import Session, common
+from agentctl.lines import SHORT
+from agentctl.runs import known_run, numbered
+from agentctl.seek import event_at
+from agentctl.verbs.fork import parse_place
+from agentctl.views import as_json
+from agentctl.views.run import run_view, status_word
+from agentctl.words import count, ms, round_of, standing, times
+from daemon import exits
+from daemon.amend import changes
+from state.events import ConfigChanged, RunForked
+from state.fold import RunState
+from state.home import Layout
+from state.lock import owner
+from state.model import Rebase, RunConfig
+from state.reader import LogReader
+
+Rows = list[dict[str, Any]]
+
+
+@click.command(epilog=exits.epilog())
+@click.argument("run", required=False)
+@common
+def lineage(session: Session, run: str | None) -> None:
+    """Draw the tree of runs: which continue which, from which event, and with what changed.
+
+    With RUN, the tree that it is part of.
+    """
+    with LogReader.open(session.home) as reader:
+        reader.check_end()
+        rows = {row["run"]: row for row in reversed(reader.listed())}
+        roots = [name for name, row in rows.items() if row["parent"] is None]
+        if run is not None:
+            roots = [_root(rows, str(known_run(reader, run)["run"]))]
+        owned = owner(Layout(session.home).lock) is not None
+        with session.bar("reading runs") as bar:
+            trees = []
+            for number, root in enumerate(roots, start=1):
+                trees.append(_tree(reader, rows, root, owned=owned))
+                bar(number, len(roots))
+    lines = [line for tree in trees for line in _drawn(tree)]
+    session.emit({"runs": trees}, "\n".join(lines) if lines else "no runs")
+
+
+def _root(rows: Mapping[str, dict[str, Any]], run: str) -> str:
+    while (parent := rows[run]["parent"]) is not None:
+        run = parent
+    return run
+
+
+def _tree(reader: LogReader, rows: Mapping[str, dict[str, Any]], run: str, *, owned: bool) -> dict[str, Any]:
+    """Return a run with its forks, in the order of the events that they continue."""
+    row = rows[run]
+    state = reader.state(run)
+    forks = sorted(
+        (name for name, other in rows.items() if other["parent"] == run),
+        key=lambda name: (rows[name]["parent_seq"], rows[name]["first_seq"]),
+    )
+    return {
+        "run": run,
+        "parent": row["parent"],
+        "parent_seq": row["parent_seq"],
+        "state": status_word(state, owned=owned),
+        "round": state.round,
+        "rounds": state.config.search.rounds,
+        "best_ms": state.best.latency_ms if state.best else None,
+        "predicted": state.best.benchmark.predicted if state.best else None,
+        "speedup": state.initial.latency_ms / state.best.latency_ms if state.best and state.initial else None,
+        "changed": {key: list(both) for key, both in _changed(reader, row).items()},
+        "forks": [_tree(reader, rows, name, owned=owned) for name in forks],
+    }
+
+
+def _changed(reader: LogReader, row: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return what a fork changed of its parent's settings and prompts, and the toolchain if another."""
+    if row["parent"] is None:
+        return {}
+    before = reader.state(row["parent"], row["parent_seq"])
+    own = reader.read(stream=row["run"], after=row["first_seq"] - 1, limit=2)
+    forked = own[0].event
+    assert isinstance(forked, RunForked)
+    begun = own[1].event if len(own) > 1 and own[1].seq == own[0].seq + 1 else None
+    changed = begun if isinstance(begun, ConfigChanged) else None
+    found: dict[str, tuple[Any, Any]] = {}
+    if forked.rebase is not None:
+        found = _rebased(before, forked.rebase)
+    elif changed is not None:
+        found = changes(_settings(before), RunConfig.model_validate(changed.config))
+    if changed is not None and changed.prompts is not None:
+        found["prompts"] = (before.prompts_to_come, changed.prompts)
+    return found
+
+
+def _rebased(before: RunState, rebase: Rebase) -> dict[str, tuple[Any, Any]]:
+    found = changes(_settings(before), rebase.config)
+    if rebase.problem.digest != before.problem.digest:
+        found.setdefault("run.problem", (before.problem.name, rebase.problem.name))
+    if rebase.toolchain != before.toolchain:
+        found["toolchain"] = (before.toolchain, rebase.toolchain)
+    return found
+
+
+def _settings(state: RunState) -> RunConfig:
+    return state.pending_config or state.config
+
+
+def _drawn(tree: dict[str, Any], lead: str = "", branch: str = "") -> Iterator[str]:
+    yield f"{lead}{branch}{_line(tree)}"
+    below = lead + {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
+    for number, fork in enumerate(tree["forks"], start=1):
+        yield from _drawn(fork, below, "└─ " if number == len(tree["forks"]) else "├─ ")
+
+
+def _line(tree: dict[str, Any]) -> str:
+    at = "" if tree["parent_seq"] is None else f" from @{tree['parent_seq']}"
+    said = [f"{tree['run']}{at}", tree["state"], f"round {tree['round']}/{tree['rounds']}"]
+    if tree["best_ms"] is not None:
+        kind = "predicted" if tree["predicted"] else "measured"
+        said.append(f"best {ms(tree['best_ms'])} {kind}, {times(tree['speedup'])}")
+    said += [f"{key} {_spelt(key, old)} -> {_spelt(key, new)}" for key, (old, new) in tree["changed"].items()]
+    return "  ".join(said)
+
+
+def _spelt(key: str, value: Any) -> str:
+    return str(value)[:SHORT] if key == "prompts" else str(value)
+
+
+def _stands(state: RunState) -> str:
+    rounds = round_of(state.round, state.config.search.rounds)
+    return f"{state.status}, {rounds}, {count(len(state.open), 'effect')} in flight"
+
+
+@click.command(epilog=exits.epilog())
+@click.argument("place", metavar="RUN[@SEQ]")
+@click.option("--to", metavar="SEQ", callback=numbered, help="Stop after this event of the run.")
+@common
+def replay(session: Session, place: str, to: int | None) -> None:
+    """Fold a run anew from its first event and show how it stood then; `show RUN@SEQ --state` has it all.
+
+    No snapshot and no list is used. Every row must continue the one before by hash, and after every row
+    that recorded the state's hash, the state must have it; the first that does not is named, and the status
+    is 4.
+    """
+    run, run_seq = parse_place(place)
+    if run_seq is not None and to is not None:
+        raise click.UsageError("give RUN@SEQ or --to, not both")
+    upto = run_seq if to is None else to
+    with LogReader.open(session.home) as reader:
+        reader.check_end()
+        known_run(reader, run)
+        if upto is not None:
+            event_at(reader, run, upto)
+        began = time.perf_counter()
+        with session.bar("folding events") as bar:
+            found = reader.replay(run, upto, progress=bar)
+        seconds = time.perf_counter() - began
+    skipped = f", {found.other_folds} of other versions skipped" if found.other_folds else ""
+    text = [
+        f"{run}@{found.run_seq}: {count(found.events, 'event')} folded, hash {found.hash[:16]}",
+        f"{count(found.state_hashes, 'state hash', 'state hashes')} compared and equal{skipped}",
+        "read: " + ", then ".join(f"{stream} to @{last}" for stream, last in found.line),
+        _stands(found.state),
+        standing(found.state),
+    ]
+    session.emit(
+        {
+            **as_json(run_view(run, found.state)),
+            "run_seq": found.run_seq,
+            "hash": found.hash,
+            "events": found.events,
+            "events_per_second": round(found.events / seconds),
+            "state_hashes": found.state_hashes,
+            "state_hashes_of_other_versions": found.other_folds,
+            "read": [{"run": stream, "to": last} for stream, last in found.line],
+        },
+        "\n".join(text),
+    )

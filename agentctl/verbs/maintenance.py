@@ -1,0 +1,173 @@
+"""Keeping a log safe: `verify`, `backup`, `restore`, `archive`, `import`, `compact`, `repair` and `migrate`.
+
+What writes to the log needs it to itself: with a running owner it says whose it is, and exits with 75.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from agentctl.app import Session, common
+from agentctl.words import count
+from daemon import exits
+from state.reader import LogReader
+
+PATH = click.Path(path_type=Path)
+replace_option = click.option("--replace", is_flag=True, help="Take the place of a file that is there.")
+
+
+@click.command(epilog=exits.epilog())
+@click.option(
+    "--deep/--quick",
+    default=True,
+    show_default=True,
+    help="All: folds, read models, snapshots, blobs too; or the hash chains and HEAD only.",
+)
+@common
+def verify(session: Session, deep: bool) -> int:
+    """Re-derive the log's chains, folds and read models; status 4 names the first bad row."""
+    from state import verify as proof
+
+    LogReader.open(session.home).close()  # says in one line when there is nothing to verify
+    with session.bar("verified") as bar:
+        report = proof.verify(session.home, deep=deep, progress=bar)
+    findings = [str(finding) for finding in report.findings]
+    counted = f"{report.events} events, {report.state_hashes} state hashes, {report.blobs} blobs"
+    gone = [f"not in this log any more: {report.taken_out} events, {report.pruned} blobs (pruned)"]
+    text = [f"ok: {counted}"] if report.ok else findings
+    text += gone if report.taken_out or report.pruned else []
+    text += [] if report.anchored else ["no HEAD: a lost tail cannot be noticed"]
+    found = {
+        "ok": report.ok,
+        "events": report.events,
+        "taken_out": report.taken_out,
+        "blobs": report.blobs,
+        "pruned": report.pruned,
+        "anchored": report.anchored,
+        "findings": findings,
+    }
+    session.emit(found, "\n".join(text))
+    return exits.OK if report.ok else exits.LOG
+
+
+@click.command(epilog=exits.epilog())
+@click.argument("file", type=PATH)
+@replace_option
+@common
+def backup(session: Session, file: Path, replace: bool) -> None:
+    """Write the whole log to FILE, checked, while its owner runs or not."""
+    from state.backup import backup as make
+
+    with session.bar("copied") as bar:
+        report = make(session.home, file, replace=replace, progress=bar)
+    found = {"file": str(file), "events": report.events, "head": report.head.seq, "hash": report.head.hash}
+    session.emit(
+        found, f"{file}: {report.events} events, up to event {report.head.seq} ({report.head.hash[:12]})"
+    )
+
+
+@click.command(epilog=exits.epilog())
+@click.argument("file", type=PATH)
+@common
+def restore(session: Session, file: Path) -> None:
+    """Put the backup FILE in the place of the log, which is kept beside it."""
+    from state.backup import restore as put_back
+
+    with session.bar("verified") as bar:
+        done = put_back(session.home, file, progress=bar)
+    _say(session, done, f"restored {done.event.detail}: {count(done.report.events, 'event')}, verified")
+
+
+@click.command(epilog=exits.epilog())
+@click.argument("run")
+@click.option("-o", "--output", type=PATH, help="Where to; default: RUN.jsonl.gz here.")
+@replace_option
+@common
+def archive(session: Session, run: str, output: Path | None, replace: bool) -> None:
+    """Write RUN, with all that it needs, to a file of its own; `compact` may then take it out of the log."""
+    from state.archive import archive as write
+
+    with session.bar("archived") as bar:
+        made = write(session.home, run, output or Path(f"{run}.jsonl.gz"), replace=replace, progress=bar)
+    found = {
+        "file": str(made.path),
+        "run": run,
+        "events": made.events,
+        "blobs": made.blobs,
+        "head": made.head.hex(),
+        "sha256": made.sha256,
+        "ended": made.manifest.ended,
+    }
+    text = f"{made.path}: {made.events} events, {made.blobs} blobs, SHA-256 {made.sha256}"
+    session.emit(
+        found, text if made.manifest.ended else f"{text}\n{run} has not ended: this is how far it came"
+    )
+
+
+@click.command("import", epilog=exits.epilog())
+@click.argument("file", type=PATH)
+@common
+def import_(session: Session, file: Path) -> None:
+    """Append the run in the archive FILE to the log; one that had not ended is paused."""
+    from state.importing import import_archive
+
+    with session.bar("verified") as bar:
+        done = import_archive(session.home, file, progress=bar)
+    (run,) = done.event.runs
+    _say(session, done, f"{run}: {done.event.runs[run]}", run=run)
+
+
+@click.command(epilog=exits.epilog())
+@click.argument("archives", type=PATH, nargs=-1)
+@common
+def compact(session: Session, archives: tuple[Path, ...]) -> None:
+    """Make the log's file anew, without the runs in ARCHIVES and without blobs that nothing names."""
+    from state.compact import compact as make
+
+    with session.bar("verified") as bar:
+        done = make(session.home, archives, progress=bar)
+    text = f"{done.event.detail}, {count(done.event.taken_out, 'event')} taken out"
+    _say(session, done, "\n".join([text, *(f"  {run}: {how}" for run, how in done.event.runs.items())]))
+
+
+@click.command(epilog=exits.epilog())
+@common
+def repair(session: Session) -> None:
+    """Save what is sound of a damaged log, cutting only runs that are damaged, and say what was lost."""
+    from state.repair import repair as make
+
+    with session.bar("verified") as bar:
+        done = make(session.home, progress=bar)
+    if done.rewritten is None:
+        session.emit({"repaired": False, "lost": {}, "blobs": []}, "nothing to repair: the log verifies")
+        return
+    lost = {loss.stream: str(loss) for loss in done.lost}
+    lines = [done.rewritten.event.detail, *(f"  {run}: {what}" for run, what in lost.items())]
+    lines += [f"  blob {digest}" for digest in done.blobs]
+    _say(session, done.rewritten, "\n".join(lines), repaired=True, lost=lost, blobs=list(done.blobs))
+
+
+@click.command(epilog=exits.epilog())
+@common
+def migrate(session: Session) -> None:
+    """Bring a log that an older version wrote up to date, without running anything."""
+    from state.rewrite import migrate as bring_up
+
+    with session.bar("bringing it up to date"):
+        before, after = bring_up(session.home)
+    text = f"schema {after}: up to date" if before == after else f"schema {before} brought to {after}"
+    session.emit({"before": before, "after": after}, text)
+
+
+def _say(session: Session, done: Any, text: str, **more: Any) -> None:
+    """Say what became of the log, and where its old files are."""
+    kept = None if done.kept is None else str(done.kept)
+    found = {
+        **done.event.model_dump(mode="json", exclude={"type"}),
+        "events": done.report.events,
+        "kept": kept,
+    }
+    session.emit({**found, **more}, text if kept is None else f"{text}\nthe old log is kept in {kept}")

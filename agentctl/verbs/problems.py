@@ -1,0 +1,236 @@
+"""`agentctl problems`: list the problems, show one, begin one of one's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from agentctl.app import Session, common
+from agentctl.choices import configured
+from agentctl.runs import known_run
+from agentctl.verbs.try_ import evaluate
+from agentctl.views.run import percent
+from agentctl.words import count, ms, typed
+from daemon import exits
+from state.model import Level
+from state.reader import LogReader
+
+if TYPE_CHECKING:
+    from seeds import ArgumentSpec, InputSpec, Problem, ProblemSpec
+
+Row = dict[str, Any]
+
+SIZE = "full"
+LEVEL = Level.SLICES
+"""What `--measure` judges at: the latency is that of the whole kernel in any case."""
+
+
+@click.group(epilog=exits.epilog(), invoke_without_command=True)
+@click.option(
+    "--measure", is_flag=True, help="Judge each initial kernel and say how good it is; takes minutes."
+)
+@click.option("--target", help="Target device of --measure: trn1 or trn2.")
+@click.option("--only", default="", metavar="TEXT", help="Problems whose name contains this.")
+@common
+@click.pass_context
+def problems(context: click.Context, /, session: Session, measure: bool, only: str, **flags: Any) -> None:
+    """List the problems that come with the program; show one, or begin one of your own."""
+    if context.invoked_subcommand is not None:
+        return
+    import seeds
+
+    found = [seeds.load(name) for name in seeds.problems() if only in name]
+    rows = [_listed(problem.spec) for problem in found]
+    if measure:
+        _measured(session, found, rows, flags)
+    else:
+        session.emit(rows, "\n".join(_list_lines(rows)))
+
+
+def _listed(spec: ProblemSpec) -> Row:
+    return {"name": spec.name, "formula": spec.formula, "sizes": spec.sizes}
+
+
+def _list_lines(rows: Sequence[Row]) -> Iterator[str]:
+    width = max((len(row["name"]) for row in rows), default=0)
+    for row in rows:
+        yield f"{row['name']:{width}} {row['formula']}"
+        yield from (f"{'':{width}}   {size}: {_dims(dims)}" for size, dims in row["sizes"].items())
+
+
+def _dims(dims: dict[str, int]) -> str:
+    return " ".join(f"{name}{value}" for name, value in dims.items())
+
+
+# --- how good the initial kernels are ---------------------------------------------------------------
+
+_COLUMNS = "{:24} {:>10} {:>10} {:>7} {:>10} {:>7}  {}"
+_HEADER = _COLUMNS.format("PROBLEM", "PREDICTED", "ROOFLINE", "%PEAK", "TIGHT", "%TIGHT", "BOTTLENECK")
+
+
+def _measured(session: Session, found: Sequence[Problem], rows: Sequence[Row], flags: dict[str, Any]) -> None:
+    """Judge the initial kernels one after the other; a line each as soon as it is there."""
+    made: list[Row] = []
+    for problem, row in zip(found, rows, strict=True):
+        made.append({**row, **_measure(session, problem, flags)})
+        if not session.json:
+            lines = [] if len(made) > 1 else [_HEADER]
+            click.echo("\n".join([*lines, _measured_line(made[-1])]))
+    text = (
+        f"latencies in ms, predicted for {made[0]['target']}, at size {SIZE}" if made else "no such problem"
+    )
+    session.emit(made, text)
+
+
+def _measure(session: Session, problem: Problem, flags: dict[str, Any]) -> Row:
+    import remote
+
+    config = configured(session, {**flags, "problem": problem.name, "size": SIZE})
+    bounds = remote.bounds(problem, SIZE, config.run.target)
+    answer = asyncio.run(evaluate(session.home, config, problem, problem.kernel.encode(), LEVEL))
+    evaluation = answer.evaluation
+    latency_ms = evaluation.benchmark.latency_ms if evaluation.benchmark else None
+    return {
+        "target": config.run.target,
+        "verdict": evaluation.verdict.value,
+        "predicted_ms": latency_ms,
+        "roofline_ms": bounds.plain_ms,
+        "percent_of_peak": percent(bounds.plain_ms, latency_ms),
+        "tight_bound_ms": bounds.tight_ms,
+        "percent_of_tight_bound": percent(bounds.tight_ms, latency_ms),
+        "bottleneck": evaluation.bottleneck,
+    }
+
+
+def _measured_line(row: Row) -> str:
+    numbers = (row["predicted_ms"], row["roofline_ms"], row["tight_bound_ms"])
+    predicted, roofline, tight = ("-" if value is None else f"{value:.4g}" for value in numbers)
+    shares = (row["percent_of_peak"], row["percent_of_tight_bound"])
+    peak, close = ("-" if value is None else f"{value:.1f}" for value in shares)
+    said = row["bottleneck"] if row["verdict"] == "correct" else row["verdict"]
+    return _COLUMNS.format(row["name"], predicted, roofline, peak, tight, close, said)
+
+
+# --- one problem -----------------------------------------------------------------------------------
+
+
+@problems.command(epilog=exits.epilog())
+@click.argument("name")
+@click.option("--file", "file", metavar="NAME", help="The text of one of its files instead.")
+@common
+def show(session: Session, name: str, file: str | None) -> None:
+    """Show what the problem NAME (or the folder of that path) asks for, and its lower bounds."""
+    import seeds
+
+    problem = seeds.load(name)
+    if file is not None:
+        session.emit({"file": file, "text": _text(problem, file)}, _text(problem, file).rstrip("\n"))
+        return
+    bounds = dict(_bounds(problem))
+    content = {**problem.spec.model_dump(mode="json"), "digest": problem.digest, "bounds": bounds}
+    content["files"] = {path: len(data) for path, data in problem.files.items()}
+    session.emit(content, "\n".join(_show_lines(problem, bounds)))
+
+
+def _text(problem: Problem, file: str) -> str:
+    from seeds.errors import unknown
+
+    if file not in problem.files:
+        raise click.UsageError(unknown("file", file, problem.files))
+    return problem.files[file].decode(errors="replace")
+
+
+def _bounds(problem: Problem) -> Iterator[tuple[str, Row]]:
+    """The bounds at the full size on every target that has both."""
+    import remote
+    from seeds.roofline import PEAKS
+
+    for target in PEAKS:
+        yield target, remote.bounds(problem, SIZE, target).model_dump()
+
+
+def _show_lines(problem: Problem, bounds: dict[str, Row]) -> Iterator[str]:
+    spec = problem.spec
+    yield f"{spec.name}: {spec.formula}"
+    yield from (f"  size {name}: {_dims(dims)}" for name, dims in spec.sizes.items())
+    for item in spec.inputs:
+        yield f"  input {_array(item)}, {_distribution(item)}{_under(item)}"
+    yield from (f"  scalar {item.name} = {item.value}" for item in spec.scalars)
+    yield from (f"  output {_array(item)}" for item in spec.outputs)
+    seeds = ", ".join(map(str, spec.seeds))
+    yield f"  relative L2 error below {spec.rel_l2:g} on {count(len(spec.seeds), 'seed')} ({seeds})"
+    yield from (f"  relation: {item.name}" for item in spec.relations)
+    for target, found in bounds.items():
+        roofline, tight = ms(found["plain_ms"]), ms(found["tight_ms"])
+        yield f"  {target}: NKIBench roofline {roofline}, tight bound {tight}"
+    yield f"  files: {', '.join(problem.files)}"
+
+
+def _array(item: ArgumentSpec) -> str:
+    return f"{item.name} [{', '.join(map(str, item.shape))}] {item.dtype}"
+
+
+def _distribution(item: InputSpec) -> str:
+    drawn = {"normal": "N(0, 1)", "abs_normal": "|N(0, 1)|"}[item.distribution]
+    return drawn if item.scale == 1.0 else f"{item.scale:g} * {drawn}"
+
+
+def _under(item: InputSpec) -> str:
+    shape = item.kernel_shape
+    return "" if shape is None else f", given to kernels as [{', '.join(map(str, shape))}]"
+
+
+# --- a new one -------------------------------------------------------------------------------------
+
+
+@problems.command(epilog=exits.epilog())
+@click.argument("name")
+@click.option("--into", type=click.Path(path_type=Path), default=Path(), help="Where; default: this folder.")
+@common
+def new(session: Session, name: str, into: Path) -> None:
+    """Write a folder NAME with a small problem that works as it is, for you to edit."""
+    from seeds import scaffold
+
+    problem = scaffold.create(name, into)
+    folder = into / name
+    steps = {
+        "judge its kernel": typed("try", "--problem", str(folder)),
+        "optimise it": typed("run", "--problem", str(folder)),
+    }
+    text = [f"{folder}: {', '.join(problem.files)}", *(f"  {what}: {how}" for what, how in steps.items())]
+    session.emit({"folder": str(folder), "files": list(problem.files)}, "\n".join(text))
+
+
+# --- one of a run ----------------------------------------------------------------------------------
+
+
+@problems.command(epilog=exits.epilog())
+@click.argument("run")
+@click.option(
+    "-o", "--output", "folder", type=click.Path(path_type=Path), help="The folder to write the problem to."
+)
+@click.option(
+    "--kernel", type=click.Path(path_type=Path), help="Write the kernel that the run began with to this file."
+)
+@click.option("--force", is_flag=True, help="Replace files that are not of an earlier export.")
+@common
+def export(session: Session, run: str, folder: Path | None, kernel: Path | None, *, force: bool) -> None:
+    """Write the problem of a RUN back out of its log, as the folder that `--problem` takes.
+
+    A run keeps its problem's files; the folder that they were read from may have changed since, or be gone.
+    """
+    from agentctl.exports.problem import export_problem
+
+    if folder is None and kernel is None:
+        raise click.UsageError("say where: -o FOLDER, --kernel FILE, or both")
+    with LogReader.open(session.home) as reader:
+        known_run(reader, run)
+        files = export_problem(session.home, reader, run, folder=folder, kernel=kernel, force=force)
+    told = [f"wrote the problem of {run} to {folder}: {', '.join(files)}"] if folder else []
+    told += [f"wrote the kernel that it began with to {kernel}"] if kernel else []
+    places = {"folder": folder and str(folder), "kernel": kernel and str(kernel)}
+    session.emit({"run": run, **places, "files": list(files) if folder else []}, "\n".join(told))

@@ -1,0 +1,169 @@
+"""`agentctl prompts`: the words that LLM roles are given, and which of them this home replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import click
+
+from agent_core.prompting import Kind, Lasts, Prompts, RenderError, builtin
+from agentctl.app import Session, common
+from agentctl.lines import SHORT
+from agentctl.words import count, typed
+from daemon import exits, wording
+from daemon.errors import DaemonError
+from state.errors import BlobMissing, NoLog
+from state.home import prepare
+from state.reader import LogReader
+
+_LASTS = {
+    Lasts.RELEASE: "always the same",
+    Lasts.RUN: "same for a run",
+    Lasts.ROUND: "same for a round",
+    Lasts.CANDIDATE: "same for a candidate",
+    Lasts.CALL: "other in each call",
+}
+
+
+@click.command(epilog=exits.epilog())
+@click.option("--show", "shown", metavar="ROLE|FILE", help="What a role is told, or one file, as text.")
+@click.option(
+    "--target", default="trn2", show_default=True, help="Whose guide a role is shown: trn1 or trn2."
+)
+@click.option("--version", metavar="DIGEST", help="A version that the log holds, as RoundStarted names it.")
+@click.option("--copy", "copied", metavar="FILE", help="Put this file into the home, to be edited there.")
+@common
+def prompts(
+    session: Session, shown: str | None, target: str, version: str | None, copied: str | None
+) -> None:
+    """List the prompts of LLM roles, with those that this home replaces; check them as a whole.
+
+    A file of the same path in <home>/prompts/ replaces one of the program's own. Edits are picked up by
+    whoever owns the home, and count from each run's next round on.
+    """
+    if copied is not None:
+        there = str(wording.copy(prepare(session.home, create=True).home, copied))
+        session.emit({"copied": copied, "file": there}, f"copied to {there}; edits of it count")
+        return
+    found = wording.read(session.home) if version is None else _logged(session.home, version)
+    if shown is None:
+        listed = _listed(found, session.home)
+        session.emit(listed, "\n".join(_lines(listed, session.home)))
+        return
+    text = _text(found, shown, target)
+    session.emit({"shown": shown, "version": found.version, "text": text}, text.rstrip("\n"))
+
+
+def _logged(home: Path, version: str) -> Prompts:
+    """Return the set of a version that the log holds.
+
+    Raises:
+        DaemonError: there is no such set in it.
+    """
+    with LogReader.open(home) as reader:
+        try:
+            return Prompts.from_json(reader.blob(version))
+        except (BlobMissing, ValueError) as error:
+            hint = "agentctl show RUN@SEQ of a RoundStarted names the whole version"
+            text = f"no prompts {version!r} in this log"
+            raise DaemonError(text, code="unknown_prompts", hint=hint) from error
+
+
+def _listed(found: Prompts, home: Path) -> dict[str, Any]:
+    """Return the set as JSON; `recorded` is the version that the log has for runs to come."""
+    return {
+        "version": found.version,
+        "recorded": _recorded(home),
+        "replaced": list(found.replaced()),
+        "targets": list(found.manifest.targets),
+        "roles": {role: list(_blocks(found, role)) for role in found.manifest.roles},
+        "items": {path: _item(found, path) for path in found.manifest.items},
+    }
+
+
+def _item(found: Prompts, path: str) -> dict[str, Any]:
+    """Return what the manifest says of a file: what it is for, its version, and how far it was checked."""
+    item = found.manifest.items[path]
+    return {
+        "kind": item.kind.value,
+        "version": item.version,
+        "status": item.status.value,
+        "source": item.source,
+        "targets": list(item.targets),
+        "replaced": path in found.replaced(),
+    }
+
+
+def _blocks(found: Prompts, role: str) -> Iterator[dict[str, Any]]:
+    """Yield what a role is told, in order; where that depends on the target, of all targets."""
+    told = [found.templates(role, target) for target in found.manifest.targets]
+    for block in dict.fromkeys(block for same_place in zip(*told, strict=True) for block in same_place):
+        yield {
+            "file": block.path,
+            "bytes": len(block.text.encode()),
+            "lasts": block.lasts.name.lower(),
+            "replaced": block.path in found.replaced(),
+        }
+
+
+def _recorded(home: Path) -> str | None:
+    """Return the version that the log has for runs to come; None: nobody edited any, it is the program's."""
+    try:
+        with LogReader.open(home) as reader:
+            return reader.system().prompts
+    except NoLog:
+        return None
+
+
+def _lines(listed: dict[str, Any], home: Path) -> list[str]:
+    number = len(listed["replaced"])
+    there = f"{count(number, 'file')} replaced by {home / wording.FOLDER}" if number else "the program's own"
+    lines = [f"prompts {listed['version'][:SHORT]}: {there}", *_news(listed)]
+    for role, blocks in listed["roles"].items():
+        lines.append(f"{role}, in this order:")
+        lines += [
+            f"  {block['file']:20} {block['bytes']:>6} bytes  {_LASTS[Lasts[block['lasts'].upper()]]}"
+            + ("  replaced" if block["replaced"] else "")
+            for block in blocks
+        ]
+    lines += _sections(listed["items"])
+    return [*lines, f"read them with: {typed('prompts', '--show', 'planner')}"]
+
+
+def _sections(items: dict[str, Any]) -> Iterator[str]:
+    """Yield the files of which a role is told those that fit, a line for each kind."""
+    chosen = [path for path, item in items.items() if item["kind"] != Kind.BLOCK]
+    if chosen:
+        yield "chosen per problem, plan or implementation:"
+    for kind in dict.fromkeys(items[path]["kind"] for path in chosen):
+        names = [path for path in chosen if items[path]["kind"] == kind]
+        marks = [f"{Path(path).stem}{' (replaced)' if items[path]['replaced'] else ''}" for path in names]
+        yield f"  {Path(names[0]).parent}/: {', '.join(marks)}"
+
+
+def _news(listed: dict[str, Any]) -> list[str]:
+    """Say it where runs to come would still get another version than the files hold."""
+    told = listed["recorded"] or builtin().version
+    if told == listed["version"]:
+        return []
+    return [f"runs get {told[:SHORT]} until whoever owns this home has taken the edit"]
+
+
+def _text(found: Prompts, shown: str, target: str) -> str:
+    """Return a role's blocks, or one file.
+
+    Raises:
+        RenderError: there is no such role, file or target.
+    """
+    if shown in found.manifest.roles:
+        blocks = found.templates(shown, target)
+        return "\n".join(f"--- {block.path} ({_LASTS[block.lasts]})\n{block.text}" for block in blocks)
+    if shown in found.files:
+        return found.files[shown]
+    known = [*found.manifest.roles, *found.files]
+    close = get_close_matches(shown, known, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"roles are {', '.join(found.manifest.roles)}"
+    raise RenderError(f"no role or file {shown!r}; {hint}")

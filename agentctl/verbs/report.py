@@ -1,0 +1,83 @@
+"""`agentctl report`: a run as one document to hand on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from agentctl.app import Session, common
+from agentctl.runs import known_run
+from agentctl.views import as_json
+from daemon import exits
+from state.output import check_output, write_output
+from state.reader import LogReader
+
+if TYPE_CHECKING:
+    from agentctl.reports.document import Document
+
+
+def _html(found: Document) -> str:
+    from agentctl.reports.page import page
+
+    return page(found)
+
+
+def _markdown(found: Document) -> str:
+    from agentctl.reports.markdown import markdown
+
+    return markdown(found)
+
+
+def _json(found: Document) -> str:
+    return json.dumps(as_json(found), indent=2) + "\n"
+
+
+FORMS: dict[str, Callable[[Document], str]] = {
+    ".html": _html,
+    ".htm": _html,
+    ".md": _markdown,
+    ".json": _json,
+}
+"""How a report is written, by the ending of its file."""
+
+
+@click.command(epilog=exits.epilog())
+@click.argument("run")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The file; its ending says the form: .html, .md, .json. Default: Markdown to stdout.",
+)
+@common
+def report(session: Session, run: str, output: Path | None) -> None:
+    """Write what a RUN found, how, at what cost, and how to do it again, as one file to hand on.
+
+    As HTML it is one file that asks nothing of a network. It holds the best kernel's source and what models
+    wrote, no prompts, and neither keys nor hosts. A run that goes on can be reported on, too.
+    """
+    from agentctl.reports.document import document
+
+    form = FORMS.get(output.suffix.lower()) if output else _json if session.json else _markdown
+    if form is None:
+        raise click.BadParameter(f"{output}: its name has to end in {', '.join(FORMS)}", param_hint="-o")
+    if output is not None:
+        check_output(session.home, output, replace=True)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    with LogReader.open(session.home) as reader:
+        known_run(reader, run)
+        with session.bar("reading the run") as bar:
+            found = document(reader, run, version=version("nki-kernel-agent"), now=now, progress=bar)
+    text = form(found)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    write_output(session.home, output, text.encode("utf-8", "backslashreplace"))
+    size = len(text.encode("utf-8", "backslashreplace"))
+    session.emit({"run": run, "output": str(output), "bytes": size}, f"wrote {output} ({size / 1000:.0f} kB)")

@@ -1,0 +1,213 @@
+"""`agentctl rescore`: a run's kernels ranked by another objective than the one it searched by.
+
+History is not touched: what was judged is in the log, and an objective is a number of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import click
+
+from agentctl.app import Session, common
+from agentctl.fitting import columns, wrapped
+from agentctl.runs import known_run
+from agentctl.words import count, ms, percentage
+from daemon import exits
+from daemon.errors import DaemonError
+from daemon.profiles import counters_of
+from state.events import EvaluationCompleted
+from state.model import Benchmark, Bounds, EffectKey
+from state.reader import LogReader
+
+COUNTER = "counter:"
+LATENCY = "latency"
+UNITS = {
+    "_percent": "%",
+    "_time": "s",
+    "_bytes": "B",
+    "_size": "B",
+    **dict.fromkeys(("_cycles", "_cycle_count"), "cycles"),
+    "_flops": "flop",
+    "_intensity": "flop/B",
+    "_ratio": "flop/B",
+}
+"""What a counter is in, by how its name ends; others are numbers of things."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A correct kernel of a run: what was judged, and what it was called."""
+
+    id: str
+    title: str
+    benchmark: Benchmark
+    counters: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What kernels are ranked by: the value of one (None: it has none), its spelling, which way is better."""
+
+    meaning: str
+    value: Callable[[Kernel], float | None]
+    spell: Callable[[float], str]
+    higher_is_better: bool = False
+
+
+@click.command(epilog=exits.epilog())
+@click.argument("run")
+@click.option(
+    "--objective",
+    "name",
+    default="latency",
+    show_default=True,
+    help="latency, lo or hi (the ends of its interval), p0 to p100 (a percentile of the model's draws), "
+    "percent_of_peak, percent_of_tight_bound, or counter:NAME of the profile (less is better).",
+)
+@click.option("-n", "most", type=click.IntRange(min=1), default=10, show_default=True, help="Kernels shown.")
+@common
+def rescore(session: Session, run: str, name: str, most: int) -> None:
+    """Rank a run's correct kernels by an objective, beside their ranks by latency. Nothing is changed."""
+    with LogReader.open(session.home) as reader, session.bar("reading the run"):
+        reader.check_end()
+        known_run(reader, run)
+        bounds = reader.state(run).bounds
+        kernels = _kernels(reader, run)
+    objective = objective_of(name, bounds, kernels)
+    ranked = rank(kernels, objective)
+    unranked = [one.id for one in kernels if objective.value(one) is None]
+    before = {one.id: place for place, (one, _) in enumerate(rank(kernels, _latency()), start=1)}
+    rows = [
+        {"rank": place, "rank_by_latency": before[one.id], "candidate": one.id, "value": value,
+         "latency_ms": one.benchmark.latency_ms, "predicted": one.benchmark.predicted, "title": one.title}
+        for place, (one, value) in enumerate(ranked, start=1)
+    ]  # fmt: skip
+    session.emit(
+        {"run": run, "objective": name, "kernels": rows, "without": unranked},
+        "\n".join(_told(run, objective, rows[:most], unranked)),
+    )
+
+
+def rank(kernels: Iterable[Kernel], objective: Objective) -> list[tuple[Kernel, float]]:
+    """Return the kernels that have a value, best first, with their values; ties go to the earlier place."""
+    valued = [(one, value) for one in kernels if (value := objective.value(one)) is not None]
+    sign = -1 if objective.higher_is_better else 1
+    return sorted(valued, key=lambda pair: (sign * pair[1], _place(pair[0])))
+
+
+def _place(kernel: Kernel) -> EffectKey:
+    return EffectKey.parse(f"{kernel.id}.evaluator")
+
+
+def objective_of(name: str, bounds: Bounds, kernels: Iterable[Kernel]) -> Objective:
+    """Return the objective that is called `name`.
+
+    Raises:
+        DaemonError: there is none, or no kernel has that counter; the nearest is named.
+    """
+    table = _objectives(bounds)
+    if name in table:
+        return table[name]
+    if (found := re.fullmatch(r"p(\d{1,3})", name)) and int(found[1]) <= 100:
+        return _percentile(int(found[1]))
+    known = sorted({counter for one in kernels for counter in one.counters})
+    if name.startswith(COUNTER):
+        counter = name.removeprefix(COUNTER)
+        if counter in known:
+            return _counter(counter)
+    names = [*table, "p50", "p90", *(COUNTER + counter for counter in known)]
+    close = get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(names[:7])} and counter:NAME"
+    raise DaemonError(f"unknown objective {name!r}", code="unknown_objective", hint=hint)
+
+
+def _latency() -> Objective:
+    return Objective(LATENCY, lambda one: one.benchmark.latency_ms, ms)
+
+
+def _objectives(bounds: Bounds) -> dict[str, Objective]:
+    def share(bound_ms: float) -> Callable[[Kernel], float]:
+        return lambda one: 100 * bound_ms / one.benchmark.latency_ms
+
+    return {
+        "latency": _latency(),
+        "lo": Objective("lower end of the interval", lambda one: one.benchmark.lo_ms, ms),
+        "hi": Objective("upper end of the interval", lambda one: one.benchmark.hi_ms, ms),
+        "percent_of_peak": Objective(
+            "share of the NKIBench roofline", share(bounds.plain_ms), percentage, higher_is_better=True
+        ),
+        "percent_of_tight_bound": Objective(
+            "share of the tight bound", share(bounds.tight_ms), percentage, higher_is_better=True
+        ),
+    }
+
+
+def _percentile(percent: int) -> Objective:
+    def value(one: Kernel) -> float | None:
+        draws = sorted(one.benchmark.draws_ms)
+        if not draws:
+            return None
+        place = percent / 100 * (len(draws) - 1)
+        low = int(place)
+        high = min(low + 1, len(draws) - 1)
+        return draws[low] + (place - low) * (draws[high] - draws[low])
+
+    return Objective(f"percentile {percent} of the model's draws", value, ms)
+
+
+def _counter(name: str) -> Objective:
+    unit = next((f" {unit}" for ending, unit in UNITS.items() if name.endswith(ending)), "")
+    return Objective(
+        f"counter {name}", lambda one: one.counters.get(name), lambda value: f"{value:.6g}{unit}"
+    )
+
+
+def _kernels(reader: LogReader, run: str) -> list[Kernel]:
+    """Return the correct kernels of a run whose latencies compare, without duplicates."""
+    timed = {one.key.rpartition(".")[0]: one for one in _judged(reader, run)}
+    found = []
+    for row in reader.candidates(run):
+        judged = timed[row["candidate"]].evaluation
+        if judged.benchmark is None or row["duplicate_of"] is not None:
+            continue
+        counters = counters_of(reader.blob(judged.profile)) if judged.profile else {}
+        found.append(
+            Kernel(
+                row["candidate"], row["title"] or row["note"] or "initial kernel", judged.benchmark, counters
+            )
+        )
+    return found
+
+
+def _judged(reader: LogReader, run: str) -> Iterable[EvaluationCompleted]:
+    """Yield a run's verdicts, oldest first, so that of a kernel judged again the last one counts."""
+    found = reader.history(run, ("EvaluationCompleted",))
+    yield from (item.event for item in found if isinstance(item.event, EvaluationCompleted))
+
+
+def _told(run: str, objective: Objective, rows: list[dict[str, Any]], unranked: list[str]) -> list[str]:
+    if not rows:
+        return [f"{run} has no correct kernel with a {objective.meaning}"]
+    lines = [f"{run} by {objective.meaning}; latencies {_kind(rows)}"]
+    lines += [wrapped(_placed(row, objective), columns()) for row in rows]
+    if unranked:
+        lines.append(f"without it: {count(len(unranked), 'kernel')}")
+    return lines
+
+
+def _placed(row: dict[str, Any], objective: Objective) -> str:
+    """Return a kernel's line: its rank and value, and those by latency unless that is the objective."""
+    other = objective.meaning != LATENCY
+    before = f"(by latency {row['rank_by_latency']}.) " if other else ""
+    value = f"{objective.spell(row['value'])}  " if other else ""
+    return f"{row['rank']:>3}. {before}{row['candidate']}  {value}{ms(row['latency_ms'])}  {row['title']}"
+
+
+def _kind(rows: list[dict[str, Any]]) -> str:
+    kinds = {"predicted" if row["predicted"] else "measured" for row in rows}
+    return " or ".join(sorted(kinds))

@@ -1,0 +1,260 @@
+"""`agentctl show`: an event as the log has it, or what there is of a kernel, prompts and answers as sent."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import click
+
+from agentctl.app import Session, common
+from agentctl.completing import complete_runs
+from agentctl.paint import style
+from agentctl.runs import event_number, known_run
+from agentctl.seek import event_at
+from agentctl.verbs.kernels import NOTES, readable
+from agentctl.verbs.why import told
+from agentctl.views import as_json
+from agentctl.views.candidate import CandidateView, candidate
+from agentctl.views.exchange import Exchange, exchanges
+from agentctl.words import LEVELS, latency, times, took, usd
+from daemon import exits
+from daemon.errors import DaemonError
+from state.errors import BlobMissing, BlobPruned
+from state.fold import semantic
+from state.model import Level
+from state.reader import LogReader
+
+PROMPTS = "prompts"
+"""The field that names a set of prompts: long, the same in most events, and shown by `agentctl prompts`."""
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@click.command(epilog=exits.epilog())
+@click.argument("place", metavar="RUN[@SEQ]", shell_complete=complete_runs)
+@click.argument("kernel", required=False, metavar="[CANDIDATE]")
+@click.option("--state", "want_state", is_flag=True, help="The run's state after this event instead.")
+@click.option(
+    "--what",
+    type=click.Choice(("all", "plan", "source", "profile", "judge", "prompt", "answer")),
+    default="all",
+    show_default=True,
+    help="What to show of the kernel; prompts and answers as they were sent.",
+)
+@common
+def show(session: Session, place: str, kernel: str | None, *, want_state: bool, what: str) -> None:
+    """Show event RUN@SEQ with the blobs it names (`system@SEQ` for the system stream), or a kernel of a RUN.
+
+    CANDIDATE is an id such as r1.b0.p2.k0.f0, `initial` or `best`.
+    """
+    run, mark, number = place.rpartition("@")
+    if kernel is not None:
+        if mark or want_state:
+            raise click.UsageError("give RUN@SEQ, or RUN and a CANDIDATE")
+        _show_kernel(session, place, kernel, what)
+        return
+    run_seq = event_number(number)
+    if not mark or run_seq is None:
+        raise click.UsageError(f"{place}: expected RUN@SEQ, or RUN and a CANDIDATE")
+    with LogReader.open(session.home) as reader:
+        item = event_at(reader, run, run_seq)
+        if want_state:
+            with session.bar("folding events"):
+                state = semantic(reader.state(run, run_seq))
+            session.emit(state, json.dumps(state, indent=2))
+            return
+        event = item.event.model_dump(mode="json")
+        read = {digest: _blob(reader, digest) for digest in _digests(event)}
+    blobs = {digest: content for digest, content in read.items() if content is not None}
+    head = {
+        "seq": item.seq, "run": item.stream, "run_seq": item.run_seq, "time": item.time.isoformat(),
+        "cause": item.cause, "hash": item.hash, "state_hash": item.state_hash,
+    }  # fmt: skip
+    text = [
+        f"{item.stream}@{item.run_seq} {item.type} {head['time']} (seq {item.seq})",
+        json.dumps(_once(event, blobs), indent=2),
+    ]
+    text += [f"\nblob {digest}\n{content}" for digest, content in blobs.items()]
+    session.emit({**head, "event": event, "blobs": blobs}, "\n".join(text))
+
+
+# --- a kernel --------------------------------------------------------------------------------------
+
+
+def _show_kernel(session: Session, run: str, name: str, what: str) -> None:
+    with LogReader.open(session.home) as reader, session.bar("reading the run"):
+        known_run(reader, run)
+        found = candidate(reader, run, name)
+        asked = exchanges(reader, run, found.id) if what in ("prompt", "answer") else ()
+    if what in ("prompt", "answer"):
+        if not asked:
+            raise DaemonError(f"no model was asked for {found.id}", code="no_exchange")
+        lines = [line for one in asked for line in _EXCHANGED[what](one)]
+        session.emit({"run": run, "candidate": found.id, "exchanges": as_json(asked)}, "\n".join(lines))
+        return
+    content = as_json(found)
+    fields = _FIELDS.get(what)
+    if fields is not None:
+        content = {name: content[name] for name in ("run", "id", *fields)}
+    session.emit(content, "\n".join(_PARTS[what](found)))
+
+
+def _all(found: CandidateView) -> Iterator[str]:
+    yield from told(found)
+    yield ""
+    yield from _source(found)
+
+
+def _plan(found: CandidateView) -> Iterator[str]:
+    if found.expected is None:
+        yield "nobody planned it: a run starts from it, or a person proposed it"
+        return
+    yield f"{found.title} [{found.technique} at {found.site}], planned by {found.model or found.planner}"
+    yield f"  expects     {times(found.expected.speedup)} over {found.parent}{_counter(found)}"
+    if found.expected.reason:
+        yield f"  because     {found.expected.reason}"
+    for number, step in enumerate(found.steps, start=1):
+        yield f"  step {number:<6} {step.title} [{step.technique}], {times(step.speedup)} predicted"
+    if found.detail:
+        yield f"  detail      {json.dumps(found.detail, indent=2)}"
+
+
+def _counter(found: CandidateView) -> str:
+    expected = found.expected
+    if expected is None or expected.counter is None:
+        return ""
+    return f", {expected.counter} {'rises' if expected.direction > 0 else 'falls'}"
+
+
+def _source(found: CandidateView) -> Iterator[str]:
+    yield (found.source or "its source is not in this log any more").rstrip("\n")
+
+
+def _profile(found: CandidateView) -> Iterator[str]:
+    if not found.counters:
+        yield f"{found.id} has no profile: it was not found correct"
+        return
+    kind = "predicted counters" if found.latency is None or found.latency.predicted else "counters"
+    said = latency(found.benchmark) if found.benchmark else "no latency"
+    yield f"{found.id}: {said}, {found.bottleneck or 'unknown'}-bound; {kind}:"
+    names = {name: f"{name} ({NOTES[name]})" if name in NOTES else name for name in found.counters}
+    width = max(map(len, names.values()))
+    for name, value in found.counters.items():
+        yield f"  {names[name]:{width}}  {readable(name, value):>14}"
+    yield from _score(found.profile)
+
+
+def _score(profile: object) -> Iterator[str]:
+    """Yield what an end-to-end score came to, if the profile has one."""
+    match profile:
+        case {
+            "score": {
+                "ratio": float(ratio),
+                "noise_ratio": float(noise),
+                "better": "lower" | "higher" as better,
+                "candidate": {"p50": float(), "p90": float(), "p99": float()} as ours,
+                "baseline": {"p50": float(), "p90": float(), "p99": float()} as theirs,
+            }
+        }:
+            yield f"end to end: {times(ratio)} as good as the first kernel, give or take {noise:.1%}"
+            for name, found in (("this kernel", ours), ("the first", theirs)):
+                told = ", ".join(f"{of} {found[of]:.4g}" for of in ("p50", "p90", "p99"))
+                yield f"  {name}: {told} ({better} is better)"
+
+
+def _judge(found: CandidateView) -> Iterator[str]:
+    if not found.judgements:
+        yield f"{found.id} has no verdict"
+    for one in found.judgements:
+        reused = f", as {one.cached_from} had found" if one.cached_from else ""
+        verdict = style(one.verdict, "good" if one.verdict == "correct" else "bad")
+        how = f"judged on {LEVELS[Level(one.level)]}, up to stage {one.stage}"
+        yield f"{one.role} ({one.place}): {verdict}, {how}{reused}"
+        if one.error is not None:
+            at = f"line {one.error.line}: " if one.error.line is not None else ""
+            yield f"  {at}{one.error.message} [{one.error.code}]"
+            yield from ([f"  {one.error.hint}"] if one.error.hint else [])
+        if one.rel_l2:
+            errors = ", ".join(f"{error:.2g} (seed {seed})" for seed, error in one.rel_l2.items())
+            yield f"  relative error of its outputs: {errors}"
+        if one.identity:
+            yield f"  formula: {one.identity}{f', {one.identity_reason}' if one.identity_reason else ''}"
+        stages = ", ".join(f"{name} {took(value)}" for name, value in one.stage_ms.items())
+        if stages:
+            yield f"  took: {stages}"
+
+
+_PARTS: Mapping[str, Callable[[CandidateView], Iterator[str]]] = {
+    "all": _all, "plan": _plan, "source": _source, "profile": _profile, "judge": _judge,
+}  # fmt: skip
+
+_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "plan": ("parent", "planner", "model", "technique", "site", "title", "steps", "expected", "detail"),
+    "source": ("source_digest", "source"),
+    "profile": ("profile_digest", "latency", "bottleneck", "counters", "profile"),
+    "judge": ("verdict", "refuted", "level", "judgements"),
+}
+"""What a part of a kernel has in JSON, besides whose it is."""
+
+
+# --- what models were asked -------------------------------------------------------------------------
+
+
+def _heading(one: Exchange) -> str:
+    cost = "" if one.outcome in ("lost", "waits") else f", {usd(one.cost_usd)}"
+    tokens = (
+        f", {one.input_tokens} tokens in, {one.output_tokens} out" if one.input_tokens is not None else ""
+    )
+    again = f", attempt {one.attempt}" if one.attempt > 1 else ""
+    question = f", question {one.question + 1}" if one.question else ""
+    said = f"{one.role} to {one.model} ({one.place}){question}{again}: {one.outcome}{tokens}{cost}"
+    return style(said, "head")
+
+
+def _prompt(one: Exchange) -> Iterator[str]:
+    yield _heading(one)
+    gone = "(not in this log any more)"
+    yield from (style("--- guide", "dim"), (one.guide if one.guide is not None else gone).rstrip("\n"))
+    yield from (style("--- case", "dim"), (one.case if one.case is not None else gone).rstrip("\n"), "")
+
+
+def _answer(one: Exchange) -> Iterator[str]:
+    yield _heading(one)
+    yield (one.answer or one.said or "no answer yet").rstrip("\n")
+    yield ""
+
+
+_EXCHANGED: Mapping[str, Callable[[Exchange], Iterator[str]]] = {"prompt": _prompt, "answer": _answer}
+
+
+# --- an event --------------------------------------------------------------------------------------
+
+
+def _once(event: dict[str, Any], blobs: dict[str, str]) -> dict[str, Any]:
+    """Return an event without the counters that its profile, shown below it, has too."""
+    if "counters" not in event or event.get("profile") not in blobs:
+        return event
+    return {**event, "counters": f"({len(event['counters'])}, in the profile below)"}
+
+
+def _digests(value: Any) -> dict[str, None]:
+    """Return all strings in a JSON value that could name a blob, each once, in order."""
+    if isinstance(value, str):
+        return {value: None} if _DIGEST.fullmatch(value) else {}
+    if isinstance(value, dict):
+        value = [item for name, item in value.items() if name != PROMPTS]
+    items = value if isinstance(value, list) else ()
+    return {digest: None for item in items for digest in _digests(item)}
+
+
+def _blob(reader: LogReader, digest: str) -> str | None:
+    """Return a blob as text; None where the digest is one of something else (a problem, a syntax tree)."""
+    try:
+        return reader.blob(digest).decode(errors="replace")
+    except BlobPruned as error:
+        return f"({error})"
+    except BlobMissing:
+        return None

@@ -1,0 +1,298 @@
+"""`agentctl stats`: what runs came to in numbers, from the log alone. Nothing is changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from itertools import accumulate
+from typing import Any
+
+import click
+
+from agentctl import words
+from agentctl.app import Session, common
+from agentctl.fitting import table
+from agentctl.runs import known_run
+from agentctl.stats import figures
+from agentctl.stats.facts import Facts, FactsWalk
+from agentctl.views.elsewhere import Elsewhere, Filtered
+from agentctl.views.spending import KINDS, Spending, SpendingWalk
+from agentctl.views.walk import walk
+from agentctl.words import count, duration, held_back, percentage, times, took
+from daemon import exits
+from state.reader import LogReader
+from state.records import Progress
+
+Figures = dict[str, Any]
+Row = Sequence[str]
+
+
+SPENT_ON = {
+    "models": "questions to models",
+    "proposing": "planning and writing kernels here",
+    "compile": "checking and compiling kernels",
+    "execute": "running, comparing and timing them",
+    "paused": "paused",
+    "idle": "nothing under way",
+}
+"""What a run's time goes to, in words."""
+
+
+def _thresholds(_: click.Context, __: click.Parameter, value: str) -> tuple[float, ...]:
+    """Read numbers with commas between them.
+
+    Raises:
+        click.BadParameter: there is none, or one is not a number above 0.
+    """
+    try:
+        found = tuple(float(part) for part in value.split(","))
+    except ValueError:
+        found = ()
+    if not found or not all(math.isfinite(one) and one > 0 for one in found):
+        raise click.BadParameter(f"{value!r}: numbers above 0 with commas are expected")
+    return found
+
+
+@click.command(epilog=exits.epilog())
+@click.argument("runs", metavar="[RUN]...", nargs=-1)
+@click.option(
+    "--fast-at",
+    metavar="P,Q",
+    default=",".join(f"{p:g}" for p in figures.FAST_AT),
+    show_default=True,
+    callback=_thresholds,
+    help="The p of Fast@p.",
+)
+@common
+def stats(session: Session, runs: tuple[str, ...], fast_at: tuple[float, ...]) -> None:
+    """Show how often kernels were right, how much faster they were, and what that cost.
+
+    Of all runs, or of those named; what a fork has from its parent counts once in the sum.
+
+    Fast@p is the share of attempts that came to a correct kernel more than p times as fast as the one that
+    the run started from: what AccelOpt counts, as a share of all attempts like KernelBench's fast_p. An
+    improvement is a kernel that was kept and beats its parent beyond noise; its cost is all that was spent
+    over the number of improvements. A cost is unknown, and not 0, where a price is. Of the time, a
+    moment at which several things went on is shared among them, so that the parts add up.
+    """
+    with LogReader.open(session.home) as reader:
+        reader.check_end()
+        rows = [known_run(reader, run) for run in dict.fromkeys(runs)] or reader.listed()
+        rows = sorted(rows, key=lambda row: int(row["first_seq"]))
+        with session.bar("reading runs") as bar:
+            found, times_, filtered = _read(reader, rows, bar)
+    each = [
+        {**figures.of_run(run, fast_at), "prefilter": one and asdict(one), "time": time}
+        for run, one, time in zip(found, filtered, times_, strict=True)
+    ]
+    all_ = {**figures.of_all(found, fast_at), "time": _added(times_)}
+    session.emit({"runs": each, "all": all_}, "\n".join(_told(each, all_)) if each else "no runs")
+
+
+def _read(
+    reader: LogReader, rows: Sequence[dict[str, Any]], progress: Progress
+) -> tuple[list[Facts], list[Figures], list[Filtered | None]]:
+    """Return what became of runs, where their time went and what pre-filters did; events are read once."""
+    found, times_, filtered = [], [], []
+    ends = [reader.run_seq(str(row["run"])) for row in rows]
+    for row, before in zip(rows, accumulate(ends, initial=0), strict=False):
+        run = str(row["run"])
+        facts, spending, elsewhere = FactsWalk(reader.blob), SpendingWalk(run), Elsewhere()
+
+        def told(done: int, _: int, before: int = before) -> None:
+            progress(before + done, sum(ends))
+
+        for _ in walk(reader, run, facts, spending, elsewhere, progress=told):
+            pass
+        found.append(facts.facts(row, reader.attempts(run)))
+        times_.append(_time(spending.spending(reader)))
+        filtered.append(elsewhere.filtered)
+    return found, times_, filtered
+
+
+# --- what is printed -------------------------------------------------------------------------------
+
+
+def _told(runs: Sequence[Figures], all_: Figures) -> Iterator[str]:
+    """Yield one run in full, or several in a line each and all of them in full."""
+    if len(runs) == 1:
+        (run,) = runs
+        yield f"{run['run']}: {run['problem']} ({run['size']}) on {run['target']}"
+        yield f"  best        {_best(run)}"
+        if run["prefilter"]:
+            yield f"  pre-filter  {held_back(Filtered(**run['prefilter']))}"
+        yield from _in_full(run)
+        return
+    yield from table(
+        ("RUN", "SPEEDUP", "FAST", "VALID", "KEPT", "GAINS", "CALLS", "COST", "EACH"),
+        [_line(run) for run in runs],
+    )
+    yield f"FAST is Fast@{all_['fast'][0]['p']:g}; GAINS are kept improvements, EACH what one cost"
+    measured = ", ".join(run["run"] for run in runs if run["predicted"] is False)
+    yield f"latencies are {f'but for those of {measured} ' if measured else ''}predicted"
+    yield ""
+    yield f"all {count(all_['runs'], 'run')}, with what they share counted once"
+    yield f"  best        {times(all_['geomean_speedup'])}, the geometric mean over problems"
+    yield from _in_full(all_)
+
+
+def _best(run: Figures) -> str:
+    how = "" if run["predicted"] is None else ", predicted" if run["predicted"] else ", measured"
+    return f"{times(run['best_speedup'])}{how}"
+
+
+def _line(run: Figures) -> Row:
+    return (
+        run["run"],
+        times(run["best_speedup"]),
+        _share(run["fast"][0]["percent"]),
+        _share(run["kernels"]["validity_percent"]),
+        str(run["kernels"]["kept"]),
+        str(run["kernels"]["improvements"]),
+        str(run["calls"]["made"]),
+        usd(run["cost_usd"]),
+        _each(run),
+    )
+
+
+def _in_full(found: Figures) -> Iterator[str]:
+    yield from _kernels(found)
+    if found["calls"]["made"]:
+        yield from _calls(found["calls"])
+    rest = f"; {found['unpriced']} at no known price, others {usd(found['priced_usd'])}"
+    yield f"  cost        {usd(found['cost_usd'])}{rest if found['unpriced'] else ''}"
+    yield f"  each        {_each(found)} for a kept improvement{_why(found)}"
+    yield ""
+    yield from table(
+        ("FAST@P", *(f"{one['p']:g}" for one in found["fast"])),
+        [(name, *(_share(one["percent"]) for one in shares)) for name, shares in _fast(found)],
+    )
+    yield from _times(found["time"])
+    yield from _tables(found)
+
+
+def _time(spent: Spending) -> Figures:
+    """Return where a run's time went, in seconds; the parts add up to all of it."""
+    return {"seconds": spent.seconds, "split": spent.split}
+
+
+def _added(times_: Sequence[Figures]) -> Figures:
+    """Return the sum of the times of several runs."""
+    return {
+        "seconds": sum(one["seconds"] for one in times_),
+        "split": {kind: sum(one["split"][kind] for one in times_) for kind in KINDS},
+    }
+
+
+def _times(spent: Figures) -> Iterator[str]:
+    """Yield where the time went; kinds that took none are left out."""
+    whole = spent["seconds"]
+    yield ""
+    yield from table(
+        (f"TIME, OF {duration(whole)}", "TOOK", "%"),
+        [
+            (SPENT_ON[kind], duration(took), _share(100 * took / whole if whole else None))
+            for kind, took in spent["split"].items()
+            if took > 0
+        ],
+    )
+
+
+def _fast(found: Figures) -> Iterator[tuple[str, Sequence[Figures]]]:
+    """Yield what Fast@p is told of: all attempts, then problems, or the rounds of a run that had several."""
+    yield count(found["fast"][0]["of"], "attempt"), found["fast"]
+    if "fast_problems" in found:
+        yield count(found["problems"], "problem"), found["fast_problems"]
+    elif len(found["rounds"]) > 1:
+        for one in found["rounds"]:
+            yield f"{one['fast'][0]['of']} of round {one['round']}", one["fast"]
+
+
+def _kernels(found: Figures) -> Iterator[str]:
+    kernels, repairs = found["kernels"], found["repairs"]
+    failed = f", {kernels['failed']} more came to none" if kernels["failed"] else ""
+    valid = f"{kernels['valid']} of {kernels['judged']} judged ({percentage(kernels['validity_percent'])})"
+    yield f"  kernels     {kernels['proposed']} proposed{failed}"
+    yield f"  valid       {valid}"
+    yield f"  kept        {kernels['kept']}, {count(kernels['improvements'], 'improvement')} among them"
+    if repairs["attempts"]:
+        share = (
+            f"{repairs['succeeded']} of {repairs['attempts']} succeeded ({percentage(repairs['percent'])})"
+        )
+        yield f"  repairs     {share}, in {count(repairs['rounds'], 'round')}"
+
+
+def _calls(calls: Figures) -> Iterator[str]:
+    failed = ", ".join(f"{number} {kind}" for kind, number in calls["failed"].items())
+    uncounted = f"; {calls['uncounted_tokens']} more charged" if calls["uncounted_tokens"] else ""
+    yield f"  calls       {calls['made']}: {calls['answered']} answered, {calls['usable']} of these usable"
+    yield f"  failed      {failed or 'none'}; {calls['lost']} lost"
+    yield (
+        f"  tokens      {calls['input_tokens']} in, {calls['cached_tokens']} of them cached; "
+        f"{calls['output_tokens']} out{uncounted}"
+    )
+    spent = f"{duration(calls['total_ms'] / 1000)} in all, {took(calls['median_ms'])} in the median"
+    yield f"  took        {spent}"
+
+
+def _why(found: Figures) -> str:
+    """Return why there is no cost of an improvement."""
+    if found["cost_per_improvement_usd"] is not None:
+        return ""
+    return ": a price is unknown" if found["unpriced"] else ": there is none"
+
+
+def _each(found: Figures) -> str:
+    if found["unpriced"]:
+        return "unknown"
+    each = found["cost_per_improvement_usd"]
+    return "-" if each is None else usd(each)
+
+
+def _tables(found: Figures) -> Iterator[str]:
+    for heads, rows in (
+        (("MODEL", "KERNELS", "VALID", "%", "KEPT", "GAINS", "CALLS", "COST"), map(_model, found["models"])),
+        (
+            ("ROLE", "CALLS", "ANSWERED", "USABLE", "%", "FAILED", "LOST", "MEDIAN", "COST"),
+            map(_role, found["roles"]),
+        ),
+        (("TECHNIQUE", "TRIED", "VALID", "KEPT", "GAINS", "MEDIAN"), map(_technique, found["techniques"])),
+    ):
+        if lines := list(rows):
+            yield ""
+            yield from table(heads, lines)
+
+
+def _model(one: Figures) -> Row:
+    return (
+        one["model"], str(one["proposed"]), str(one["valid"]), _share(one["validity_percent"]),
+        str(one["kept"]), str(one["improvements"]), str(one["calls"]["made"]), usd(one["cost_usd"]),
+    )  # fmt: skip
+
+
+def _role(one: Figures) -> Row:
+    calls = one["calls"]
+    return (
+        one["role"], str(calls["made"]), str(calls["answered"]), str(calls["usable"]),
+        _share(calls["usable_percent"]), str(sum(calls["failed"].values())), str(calls["lost"]),
+        took(calls["median_ms"]), usd(one["cost_usd"]),
+    )  # fmt: skip
+
+
+def _technique(one: Figures) -> Row:
+    return (
+        one["technique"], str(one["tried"]), str(one["valid"]), str(one["kept"]),
+        str(one["improvements"]), times(one["median_speedup"]),
+    )  # fmt: skip
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}%"
+
+
+def usd(value: float | None) -> str:
+    """Return an amount with two digits that count: single calls cost parts of a cent."""
+    if value is None or value == 0 or value >= 1:
+        return words.usd(value)
+    return f"${value:.{1 - math.floor(math.log10(value))}f}"

@@ -1,0 +1,222 @@
+"""`agentctl status`: what there is, from the log alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import click
+from click import unstyle
+
+from agentctl.app import Session, common
+from agentctl.completing import complete_runs
+from agentctl.details import detail, standing
+from agentctl.fitting import columns, table, with_command, wrapped
+from agentctl.paint import STATE_STYLES, style
+from agentctl.views import as_json
+from agentctl.views.overview import Overview, RunLine, overview
+from agentctl.views.process import Process, process
+from agentctl.views.run import INTERRUPTED
+from agentctl.words import LEVELS, count, times, typed, usd
+from daemon import exits
+from state.errors import NoLog
+from state.home import require_directory
+from state.model import Level
+from state.reader import LogReader
+
+ENDED = ("completed", "cancelled")
+
+DETAILED = 4
+"""Runs of which more is told than a line, at most: it is one screen."""
+
+NAMED = 3
+"""Runs that are named in a line of the status; of more, how many they are is said."""
+
+
+@click.command(epilog=exits.epilog())
+@click.argument("run", required=False, shell_complete=complete_runs)
+@click.option(
+    "--all", "all_", is_flag=True, help="All runs, not only the newest and those that have not ended."
+)
+@click.option("--watch", is_flag=True, help="Show it again as it changes, until RUN has ended, or Ctrl-C.")
+@common
+def status(session: Session, run: str | None, *, all_: bool, watch: bool) -> None:
+    """Show who owns the home and how its runs stand, newest first; works with the daemon down.
+
+    A run is queued, running, paused, cancelled or completed. One that would be running is called
+    interrupted while nobody owns the home; `agentctl resume` carries on with it. Of runs that have not ended,
+    and of one alone, more is told: the best kernel, what is spent, how fast it is, what is in flight.
+    """
+    if watch:
+        from agentctl.watch import watching
+
+        watching(session, run, lambda: home_view(session, run, all_=all_), screen)
+        return
+    found = home_view(session, run, all_=all_)
+    session.emit(as_json(found), "\n".join(screen(found, named=run is not None)))
+
+
+def screen(found: Overview, *, named: bool) -> list[str]:
+    """Return how a home stands, as lines; `named` says that one run was asked for."""
+    refused = found.daemon.config_refused
+    told = [f"an edit was refused, and changes nothing: {refused}"] if refused else []
+    width = columns()
+    rest = f"and {count(found.more, 'more run', 'more runs')}:"
+    more = with_command(rest, typed("status", "--all"), width) if found.more else ()
+    lines = [
+        *(_given(found.runs[0]) if named else []),
+        *(line for one in _detailed(found.runs) for line in detail(one)),
+        *standing(found),
+    ]
+    return [
+        line
+        for part in (
+            (wrapped(one, width) for one in (_process_line(found.daemon), *told)),
+            _table(found.runs, width) if found.runs else ["no runs"],
+            more,
+            (wrapped(one, width) for one in lines),
+            _approvals(found.runs, width),
+            _interrupted(found.runs, width),
+        )
+        for line in part
+    ]
+
+
+def _detailed(runs: Sequence[RunLine]) -> list[RunLine]:
+    """Return the runs of which more is told: one alone, else some of those that have not ended."""
+    live = [one for one in runs if one.state not in ENDED]
+    return list(runs) if len(runs) == 1 else live[:DETAILED]
+
+
+def home_view(session: Session, run: str | None, *, all_: bool = False) -> Overview:
+    """Return how the session's home stands now, also where nothing was ever recorded.
+
+    Raises:
+        UnknownRun: there is no such run.
+        state.errors.StateError: the home or its log cannot be used.
+    """
+    require_directory(session.home)
+    now_us = time.time() * 1e6
+    try:
+        with LogReader.open(session.home) as reader:
+            reader.check_end()
+            owner = process(session.home, refused=reader.system().refused)
+            return overview(reader, owner, now_us=now_us, run=run, all_=all_, hashed=session.json)
+    except NoLog:
+        if run is not None or not session.home.exists():
+            raise
+        return overview(None, process(session.home), now_us=now_us)
+
+
+def _given(run: RunLine) -> list[str]:
+    """Return a line for each sequence that a run tried first, with where it is from; and what it was told."""
+    told = [f"told {count(len(run.told), 'experience')} of others"] if run.told else []
+    return told + [
+        f"tried first what paid in {one['from']} ({one['problem']}, {times(one['speedup'])} by "
+        f"{count(one['steps'], 'rewrite')})"
+        for one in run.given
+    ]
+
+
+def _approvals(runs: Sequence[RunLine], width: int | None) -> Iterator[str]:
+    """Yield a line for each run that waits for a person."""
+    for run in runs:
+        if run.needs_approval:
+            said = f"{run.id} {run.reason}; let it go on with:"
+            yield from with_command(said, typed("approve", run.id), width)
+
+
+def _interrupted(runs: Sequence[RunLine], width: int | None) -> Iterator[str]:
+    """Yield how to carry on with runs that nobody drives."""
+    waits = [run.id for run in runs if run.state == INTERRUPTED]
+    if waits:
+        all_ = f"start agentd for all {len(waits)}, or " if len(waits) > 1 else ""
+        said = f"interrupted, as nobody owns this home: {all_}carry on with{' one' if all_ else ''}:"
+        yield from with_command(said, typed("resume", waits[0]), width)
+
+
+def _process_line(process: Process) -> str:
+    queued = f", {count(process.queued, 'command')} queued" if process.queued else ""
+    if not process.running:
+        return f"{style('stopped', 'warn')} (nobody owns {process.home}){queued}"
+    who = f"{process.kind} {process.pid} since {process.since}"
+    return f"{style('running', 'good')}: {who}, home {process.home}{queued}"
+
+
+_HEADS = ("RUN", "STATE", "ROUND", "INITIAL", "BEST", "SPEEDUP", "%PEAK", "%TIGHT", "SPENT")
+_INITIAL = _HEADS.index("INITIAL")
+
+
+def _table(runs: Sequence[RunLine], width: int | None) -> list[str]:
+    """Return the runs as lines; what was spent has a column once something was.
+
+    Where that is too wide, it is done without the initial latency, and then with several lines a run.
+    """
+    spent = any(run.spent_usd != 0 for run in runs)
+    rows = [_HEADS, *map(_row, runs)]
+    rows = rows if spent else [row[:-1] for row in rows]
+    narrower = [(*row[:_INITIAL], *row[_INITIAL + 1 :]) for row in rows]
+    for heads, *cells in (rows, narrower):
+        lines = list(table(heads, cells, names=2))
+        if width is None or max(len(unstyle(line)) for line in lines) <= width:
+            lines[0] = style(lines[0], "head")
+            break
+    else:
+        lines = [line for run in runs for line in _stacked(run, width)]
+    measured = [run.id for run in runs if run.predicted is False]
+    told = f"but for {', '.join(measured)} " if measured else ""
+    legend = f"latencies in ms, {told}predicted; shares of the plain peak and of the tight bound"
+    return [
+        *lines,
+        *(style(line, "dim") for line in wrapped(legend, width).splitlines()),
+        *(wrapped(line, width) for line in _levels(runs)),
+    ]
+
+
+def _stacked(run: RunLine, width: int | None) -> Iterator[str]:
+    """Yield a run on a terminal that has no place for a table."""
+    name, state, round_, initial, best, speedup, peak, tight, spent = _row(run)
+    yield wrapped(f"{style(name, 'head')}  {state}", width)
+    said = [f"round {round_}"]
+    if run.best_ms is not None:
+        said += [f"{initial} to {best} ms", speedup, f"{peak} % of the peak", f"{tight} % of the bound"]
+    said += [spent] if run.spent_usd else []
+    yield wrapped(f"  {', '.join(said)}", width)
+
+
+def _levels(runs: Sequence[RunLine]) -> list[str]:
+    """Return on how much of their outputs the best kernels were found correct, the most first.
+
+    Of what is not finished some are named: most of a long table is compared whole.
+    """
+    return [
+        f"best found correct on {LEVELS[level]}: {_some(names, all_=level is Level.WHOLE)}"
+        for level in reversed(Level)
+        if (names := [run.id for run in runs if run.best_level == level])
+    ]
+
+
+def _some(names: list[str], *, all_: bool) -> str:
+    """Return names, or their number where they are many."""
+    if len(names) <= NAMED:
+        return ", ".join(names)
+    number = count(len(names), "run")
+    return number if all_ else f"{number}, such as {', '.join(names[:NAMED])}"
+
+
+def _row(run: RunLine) -> tuple[str, ...]:
+    return (
+        run.id,
+        style(run.state, STATE_STYLES.get(run.state)),
+        f"{run.round}/{run.rounds}",
+        _number(run.initial_ms, ".4g"),
+        _number(run.best_ms, ".4g"),
+        times(run.speedup),
+        _number(run.percent_of_peak, ".1f"),
+        _number(run.percent_of_tight_bound, ".1f"),
+        usd(run.spent_usd),
+    )
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

@@ -1,0 +1,138 @@
+"""`agentctl tree`: the kernels of a run, each under the one that it was made from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+import click
+from click import unstyle
+
+from agentctl.app import Session, common
+from agentctl.completing import complete_runs
+from agentctl.fitting import columns, wrapped
+from agentctl.paint import style
+from agentctl.runs import known_run
+from agentctl.views import as_json
+from agentctl.views.tree import MEANING, Mark, Node, Tree
+from agentctl.views.tree import tree as grown
+from agentctl.words import discarded, ms, times
+from daemon import exits
+from state.reader import LogReader
+
+MANY = 40
+"""Kernels from which on those that led nowhere are counted and not drawn, unless all are asked for."""
+
+TITLE = 60
+"""Characters of a title that are shown, at most."""
+
+LEAST = 12
+"""And at least, however narrow the terminal is."""
+
+STYLES = {
+    Mark.BEST: "good", Mark.KEPT: "good", Mark.REVERTED: "warn", Mark.DISCARDED: "dim",
+    Mark.DUPLICATE: "dim", Mark.REFUTED: "bad", Mark.WRONG: "bad", Mark.WAITS: "key",
+}  # fmt: skip
+
+_LOST = frozenset({Mark.DISCARDED, Mark.REFUTED, Mark.WRONG})
+
+_STAYS = frozenset({Mark.BEST, Mark.KEPT, Mark.REVERTED, Mark.REFUTED, Mark.WAITS})
+
+
+@click.command(epilog=exits.epilog())
+@click.argument("run", shell_complete=complete_runs)
+@click.option("--all", "all_", is_flag=True, help="Draw every kernel, however many there are.")
+@click.option("--kept", is_flag=True, help="Draw only those that were kept, and what led to them.")
+@common
+def tree(session: Session, run: str, *, all_: bool, kept: bool) -> None:
+    """Draw the lineage of a run's kernels, with latencies and what became of each.
+
+    The tree of runs and their forks is `agentctl lineage`.
+    """
+    with LogReader.open(session.home) as reader, session.bar("reading the run"):
+        known_run(reader, run)
+        found = grown(reader, run)
+    few = kept or (len(found.nodes) > MANY and not all_)
+    session.emit(as_json(found), "\n".join(_drawn(found, few=few)))
+
+
+def _drawn(found: Tree, *, few: bool) -> Iterator[str]:
+    """Yield the tree as lines, and what its marks mean."""
+    if not found.nodes:
+        yield f"{found.run} has no kernels yet"
+        return
+    shown = _shown(found.nodes) if few else list(found.nodes)
+    hidden = _hidden(found.nodes, {one.id for one in shown}) if few else {}
+    widest = max(2 * one.depth + len(one.id) for one in shown)
+    width = columns()
+    last = _last_children(shown)
+    open_lanes: list[bool] = []
+    for node in shown:
+        del open_lanes[node.depth :]
+        lead = "".join("│ " if lane else "  " for lane in open_lanes[1:])
+        branch = "" if node.depth == 0 else "└ " if node.id in last else "├ "
+        open_lanes.append(node.id not in last)
+        yield _line(node, f"{lead}{branch}{node.id}".ljust(widest + 1), width)
+        if node.id in hidden:
+            yield f"{lead}{'  ' if node.depth else ''}{style(f'  {hidden[node.id]}', 'dim')}"
+    used = {one.mark for one in shown}
+    yield ""
+    meant = "   ".join([*(f"{mark} {MEANING[mark]}" for mark in Mark if mark in used), "o improved next"])
+    yield wrapped(meant, width)
+    predicted = any(one.predicted for one in shown)
+    said = f"latencies are {'predicted, and ' if predicted else ''}followed by the speed-up over the parent"
+    yield wrapped(said, width)
+
+
+def _shown(nodes: Sequence[Node]) -> list[Node]:
+    """Return the nodes that stay, and those between them and the root."""
+    parents = {one.id: one.parent for one in nodes}
+    wanted: set[str] = set()
+    for node in nodes:
+        name: str | None = node.id if node.mark in _STAYS or node.depth == 0 else None
+        while name is not None and name not in wanted:
+            wanted.add(name)
+            name = parents.get(name)
+    return [one for one in nodes if one.id in wanted]
+
+
+def _hidden(nodes: Sequence[Node], shown: set[str]) -> dict[str, str]:
+    """Return, by the kernel that they hang under, what became of the others, in words."""
+    others = sorted((one for one in nodes if one.id not in shown), key=lambda one: one.parent or "")
+    said = {}
+    for parent, group in groupby(others, key=lambda one: one.parent or ""):
+        reasons = Counter(_became(one) for one in group)
+        text = ", ".join(f"{number} {reason}" for reason, number in reasons.most_common())
+        said[parent] = f"({reasons.total()} more: {text})"
+    return said
+
+
+def _became(node: Node) -> str:
+    """Return what became of a kernel that led nowhere, in words."""
+    return discarded(node.reason or node.verdict or ("no kernel" if node.error else "undecided"))
+
+
+def _last_children(nodes: Sequence[Node]) -> set[str]:
+    """Return the nodes after which their parent has no other."""
+    return set({one.parent: one.id for one in nodes}.values())
+
+
+def _line(node: Node, place: str, width: int | None) -> str:
+    mark = style(node.mark.value, STYLES[node.mark])
+    beam = style("o", "key") if node.in_beam else " "
+    said = [f"{mark}{beam} {place}"]
+    if node.latency_ms is not None:
+        gain = times(node.speedup) if node.speedup is not None else ""
+        said.append(f"{ms(node.latency_ms):>10} {gain:>6}")
+    else:
+        said.append(f"{'-':>10} {'':>6}")
+    fate = _became(node) if node.mark in _LOST else ""
+    if node.reason == "duplicate" and node.duplicate_of:
+        fate = f"= {node.duplicate_of}"
+    rest = sum(len(unstyle(one)) + 2 for one in said) + (len(fate) + 2 if fate else 0)
+    room = TITLE if width is None else min(TITLE, max(LEAST, width - rest))
+    title = " ".join((node.title or "").split())
+    said.append(title if len(title) <= room else f"{title[: room - 3]}...")
+    said += [style(fate, "dim")] if fate else []
+    return "  ".join(said).rstrip()

@@ -1,0 +1,239 @@
+"""`agentctl tune`: from a workload's file to a tuned kernel, as a run like any other; and its files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+
+import remote
+from agentctl.answers import send
+from agentctl.app import Session, common
+from agentctl.choices import configured, effective, search_options, submitted
+from agentctl.runs import known_run
+from agentctl.screen import Screen
+from agentctl.tracker import Tracker
+from agentctl.verbs.run import check_output_now, output_option, see_through
+from agentctl.words import ms, percentage, typed
+from daemon import exits
+from daemon.config import DEFAULT, Config, Effective
+from daemon.errors import DaemonError
+from daemon.verbs import run_id
+from state.errors import StateError
+from state.events import RoundCompleted
+from state.model import RunConfig
+from state.reader import LogReader
+from state.records import Recorded
+
+if TYPE_CHECKING:
+    from agent_core.knobs.tuning.workload import Workload
+    from agentctl.exports.tune_kernel.figures import Scale
+    from seeds import Problem
+
+KNOBS = "knobs"
+PLANNERS = (KNOBS, "builtin")
+"""Who proposes where nobody says otherwise: points of the space, and edits of their sources."""
+
+TARGET_KEY = "run.search.target_ms"
+
+
+@click.command(epilog=exits.epilog())
+@click.argument("workload", required=False, type=click.Path(path_type=Path))
+@search_options
+@click.option("--sim", is_flag=True, help="On the simulator, although the workload names hosts.")
+@click.option("--into", type=click.Path(path_type=Path), help="Write the files here, not under CACHE_ROOT.")
+@click.option("--export", "again", metavar="RUN", help="Only write the files of RUN anew, from the log.")
+@output_option
+@common
+def tune(session: Session, /, workload: Path | None, again: str | None, **flags: Any) -> int:
+    """Tune the kernel of a WORKLOAD: a file with the mathematics, its inputs and a target (docs/tune.md)."""
+    from agentctl.exports.tune_kernel.export import check_root
+
+    if again is not None:
+        return _export_again(session, workload, again, flags)
+    if workload is None:
+        raise click.UsageError("name a WORKLOAD, or give --export RUN")
+    check_output_now(session, flags["output"])
+    wanted = effective(session, flags)
+    started = _read(workload, wanted.config)
+    wanted = _placed(session, wanted, started.workload.hosts, flags)
+    root = flags["into"] or Path(started.workload.cache_root)
+    wanted, note = _aimed(wanted, started)
+    check_root(session.home, root)
+    click.echo(note, err=True)
+    sent = send(session.home, submitted(wanted, started.problem, None))
+    run = run_id(sent.id, started.problem.name)
+    return see_through(session, run, sent, wanted.config.daemon, flags["output"], beside=Files(session, root))
+
+
+def _placed(session: Session, wanted: Effective, hosts: Sequence[str], flags: dict[str, Any]) -> Effective:
+    """Return the configuration with where kernels run: on the workload's hosts, unless others are named.
+
+    `--sim` keeps to the simulator, whatever names hosts.
+    """
+    if flags["sim"]:
+        at_home = (*flags["settings"], "run.evaluator=sim")
+        return effective(session, {**flags, "settings": at_home}) if wanted.config.run.hosts else wanted
+    if hosts and not wanted.config.run.hosts:
+        return effective(session, {**flags, "host": tuple(hosts)})
+    return wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A workload and the problem that it is."""
+
+    workload: Workload
+    problem: Problem
+
+    def scale(self, config: Config) -> Scale:
+        from agentctl.exports.tune_kernel.figures import Scale
+
+        return Scale(self.problem.spec.work_at(config.run.size), config.run.target)
+
+
+def _read(path: Path, config: Config) -> Started:
+    from agent_core.knobs.tuning.workload import load, problem_of
+
+    workload = load(path, config.run.target)
+    return Started(workload, problem_of(path, workload, config.run.size, config.run.target))
+
+
+def _aimed(wanted: Effective, started: Started) -> tuple[Effective, str]:
+    """The configuration with the target as a latency, and a line on what that comes to."""
+    sources = dict(wanted.sources)
+    run, sources["run.planner"] = _with_knobs(wanted.config.run, sources.get("run.planner", DEFAULT))
+    scale, share = started.scale(wanted.config), started.workload.target_mfu
+    target_ms = scale.latency_ms(share)
+    if sources.get(TARGET_KEY, DEFAULT) != DEFAULT:
+        note = f"target: {ms(run.search.target_ms)}, by {TARGET_KEY}, not TARGET_MFU"
+    elif target_ms is None:
+        note = "the workload has no products: TARGET_MFU says nothing, the run ends by its other rules"
+    else:
+        run = run.model_copy(update={"search": run.search.model_copy(update={"target_ms": target_ms})})
+        sources[TARGET_KEY] = "TARGET_MFU"
+        best = scale.mfu(scale.roofline_ms) or 0.0
+        note = f"target: an MFU of {percentage(100 * share)}, which is {ms(target_ms)}"
+        tight_ms = remote.bounds(started.problem, run.size, run.target).tight_ms
+        if best < share:
+            note += f"; the roofline of {run.target} allows {percentage(100 * best)} at most"
+        elif target_ms < tight_ms:
+            note += f"; below the tight bound of {ms(tight_ms)}, so that other rules will end the run"
+    config = wanted.config.model_copy(update={"run": run})
+    return replace(wanted, config=config, sources=sources), note
+
+
+def _with_knobs(run: RunConfig, origin: str) -> tuple[RunConfig, str]:
+    """Have the space searched beside whom a file or the environment names; a flag of this call decides."""
+    if origin.startswith("--") or KNOBS in run.planner:
+        return run, origin
+    planner = PLANNERS if origin == DEFAULT else (KNOBS, *run.planner)
+    return run.model_copy(update={"planner": planner}), "tune"
+
+
+def _export_again(session: Session, workload: Path | None, run: str, flags: dict[str, Any]) -> int:
+    """Write a run's files under the folder that is given, or the workload's."""
+    from agentctl.exports.tune_kernel.export import export
+
+    with LogReader.open(session.home) as reader:
+        known_run(reader, run)
+    if flags["into"] is None and workload is None:
+        raise click.UsageError("say where: name the WORKLOAD, or give --into")
+    root = flags["into"]
+    if root is None:
+        assert workload is not None
+        root = Path(_read(workload, configured(session, flags)).workload.cache_root)
+    done = export(session.home, run, root)
+    session.emit(
+        {
+            "run": run,
+            "cache_root": str(done.root),
+            "files": done.files,
+            "best": done.best,
+            "mfu": done.mfu,
+            "predicted": done.predicted,
+        },
+        f"wrote {done.files} files of {run} under {done.root}",
+    )
+    return exits.OK
+
+
+@dataclass
+class Files:
+    """Writes a run's files after each round and at its end."""
+
+    session: Session
+    root: Path
+    trouble: str = ""
+
+    def screen(self, screen: Screen, run: str) -> Screen:
+        return Watching(screen, run, self)
+
+    def write(self, run: str) -> dict[str, Any]:
+        """Export; what goes wrong is told at the end, and does not end the run."""
+        from agentctl.exports.tune_kernel.export import export
+
+        try:
+            done = export(self.session.home, run, self.root)
+        except (StateError, DaemonError) as error:
+            self.trouble = str(error)
+            return {"cache_root": str(self.root), "cache_error": self.trouble}
+        self.trouble = ""
+        told = {"best_folder": done.best, "mfu": done.mfu, "predicted": done.predicted}
+        return {"cache_root": str(done.root), **told}
+
+    def done(self, tracker: Tracker) -> tuple[dict[str, Any], str]:
+        if tracker.state is None:
+            return {}, ""
+        told = self.write(tracker.run)
+        if self.trouble:
+            again = self._again(tracker.run, "FOLDER")
+            return told, f"The files could not be written: {self.trouble}; write them with {again}"
+        where = f"Files are under {self.root}; "
+        if told["best_folder"] is None:
+            where += "there is no correct kernel among them"
+        else:
+            how = "predicted" if told["predicted"] else "measured"
+            share = "" if told["mfu"] is None else f", MFU {percentage(100 * told['mfu'])} {how}"
+            where += f"the best kernel is {told['best_folder']}{share}"
+        if not tracker.ended:
+            where += f"\nWhat comes later is written there by {self._again(tracker.run, str(self.root))}"
+        return told, where
+
+    def _again(self, run: str, root: str) -> str:
+        """The command that writes a run's files anew."""
+        return typed("tune", *self.session.home_words, "--export", run, "--into", root)
+
+
+@dataclass
+class Watching:
+    """A screen that has files written when a round is done."""
+
+    inner: Screen
+    run: str
+    files: Files
+    written: int = field(default=0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """The screen inside is somebody else's to leave."""
+
+    def happened(self, item: Recorded, tracker: Tracker) -> None:
+        self.inner.happened(item, tracker)
+        if isinstance(item.event, RoundCompleted) and item.event.round > self.written:
+            self.written = item.event.round
+            self.files.write(self.run)
+
+    def refresh(self, tracker: Tracker) -> None:
+        self.inner.refresh(tracker)
+
+    def say(self, text: str) -> None:
+        self.inner.say(text)

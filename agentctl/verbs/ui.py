@@ -1,0 +1,63 @@
+"""`agentctl ui`: the live page of a home, for a browser on this machine."""
+
+from __future__ import annotations
+
+import ipaddress
+import sys
+from contextlib import suppress
+
+import click
+
+from agentctl.app import Session, common
+from daemon import exits
+from daemon.errors import DaemonError
+from state.home import missing, require_directory
+
+_OPEN = """warning: this page is not on loopback, and speaks plain HTTP: whoever is on the way can read its
+token; better leave it on 127.0.0.1 and reach it with: ssh -L PORT:127.0.0.1:PORT HOST"""
+
+
+@click.command(epilog=exits.epilog())
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), help="0: any.  [default: 8377, or any that is free]")
+@click.option("--name", "names", multiple=True, help="Another name by which browsers reach this host.")
+@click.option("--control", is_flag=True, help="Let the page steer runs; else it only looks.")
+@common
+def ui(session: Session, host: str, port: int | None, names: tuple[str, ...], *, control: bool) -> None:
+    """Serve a live page of the home's runs; open the address it prints in a browser.
+
+    It is for this machine alone unless --host says otherwise, and for who has the token in its address. With
+    --control it can pause, resume, cancel, approve, set, fork and propose, which goes through the inbox as
+    from the command line. Ctrl-C ends it; the runs do not notice.
+    """
+    from agentctl.page.server import Server, Site, address, gate_for, listening
+    from agentctl.page.source import Source
+
+    require_directory(session.home)
+    if not session.home.exists():
+        raise missing(session.home)
+    try:
+        bound = listening(host, port)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise DaemonError(f"cannot listen on {host}:{port or 0}: {reason}", code="no_address") from error
+    gate = gate_for(bound, names)
+    url = address(gate, bound)
+    if not _is_loopback(host):
+        click.echo(_OPEN, err=True)
+    home = session.home
+    text = f"The page of {home} is at\n\n    {url}\n\n" + (
+        "It may steer runs. " if control else "It only looks; --control lets it steer. "
+    )
+    session.emit({"url": url, "home": str(home), "control": control}, f"{text}Ctrl-C ends it.")
+    sys.stdout.flush()
+    site = Site.of(Source(home, session.home_words, control=control), gate)
+    with bound, suppress(KeyboardInterrupt):  # which is how a page ends
+        Server(site).run(sockets=[bound])
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,399 @@
+"""One kernel of a run: what was planned, expected, tried and found, and what became of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from agentctl.views.run import Timed, timed
+from agentctl.views.series import event_at
+from daemon.errors import DaemonError
+from daemon.profiles import counters_of
+from state.errors import BlobMissing
+from state.events import (
+    EvaluationCompleted,
+    EvaluationFailed,
+    ExecutionFailed,
+    ExperienceRecorded,
+    KernelDiscarded,
+    KernelKept,
+    PlanFailed,
+    PlanProposed,
+    ReflectionRecorded,
+)
+from state.fold import RunState
+from state.model import (
+    INITIAL_KEY,
+    PERSON,
+    Benchmark,
+    EffectKey,
+    ErrorInfo,
+    Evaluation,
+    Plan,
+    Role,
+    Verdict,
+)
+from state.reader import LogReader
+from state.records import Recorded
+
+INITIAL, BEST = "initial", "best"
+"""Names that mean a candidate of any run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the plan said would happen: a factor over the parent, a counter and its direction, and why."""
+
+    speedup: float
+    counter: str | None
+    direction: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One rewrite of a plan that is a sequence; `speedup` is what was predicted of it alone."""
+
+    technique: str
+    site: str
+    title: str
+    speedup: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why something failed."""
+
+    code: str
+    message: str
+    line: int | None
+    hint: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One verdict of the judge at a level. `role` says when: as proposed, before the beam, before the end.
+
+    `rel_l2` are relative errors by seed. `identity` is `proven` or `tested`, `identity_reason` why no more is
+    known. `cached_from` is the RUN@SEQ whose verdict was reused. `stage_ms` is how long the stages took.
+    """
+
+    role: str
+    level: str
+    verdict: str
+    stage: str
+    error: Fault | None
+    rel_l2: dict[str, float]
+    identity: str | None
+    identity_reason: str
+    cached_from: str | None
+    stage_ms: dict[str, float]
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What the run noted of the attempt: the prediction against the outcome, graded mechanically."""
+
+    grade: str
+    predicted_speedup: float
+    actual_speedup: float | None
+    lesson: str
+    operator: str
+    bottleneck: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateView:
+    """Everything that the log has of a candidate; what there is not (yet) is None or empty.
+
+    `parents` leads from the initial kernel to the parent. `verdict` is the last word of the judge, `refuted`
+    says that it was correct before. `speedup` is over the parent, `wins_percent` the share of draws that
+    differ in which it is faster than the parent, `gain` the factor over the initial kernel. `history` says
+    that its latency is one of before a fork that judges by something else. `places` names the events that
+    say so, as RUN@SEQ, by what they say.
+    """
+
+    run: str
+    id: str
+    round: int
+    slot: int
+    repair: int
+    author: str | None
+    planner: str | None
+    model: str | None
+    parent: str | None
+    parents: tuple[str, ...]
+    children: tuple[str, ...]
+    repairs: tuple[str, ...]
+    technique: str | None
+    site: str | None
+    title: str | None
+    note: str
+    steps: tuple[Step, ...]
+    expected: Expected | None
+    detail: Any
+    failure: Fault | None
+    verdict: str | None
+    refuted: bool
+    judgements: tuple[Judgement, ...]
+    level: str | None
+    latency: Timed | None
+    speedup: float | None
+    wins_percent: float | None
+    gain: float | None
+    history: bool
+    bottleneck: str | None
+    decision: str | None
+    reason: str | None
+    role: str | None
+    duplicate_of: str | None
+    against: str | None
+    against_wins_percent: float | None
+    lesson: Lesson | None
+    experience: str | None
+    source_digest: str | None
+    source: str | None
+    profile_digest: str | None
+    profile: dict[str, Any] | None
+    counters: dict[str, float]
+    places: dict[str, str]
+
+    @property
+    def benchmark(self) -> Benchmark | None:
+        """Its latency as the value that the log has."""
+        return self.latency.benchmark if self.latency else None
+
+    def wins_percent_over(self, other: CandidateView) -> float | None:
+        """Return in what share of the draws that differ it is faster than another; None without draws."""
+        mine, theirs = self.benchmark, other.benchmark
+        return mine.wins_percent(theirs) if mine and theirs else None
+
+
+def named(state: RunState, name: str) -> str:
+    """Return the id of a candidate that may be called `initial` or `best`.
+
+    Raises:
+        DaemonError: the run has no best kernel yet.
+    """
+    if name == INITIAL:
+        return INITIAL_KEY.candidate
+    if name != BEST:
+        return name
+    if state.best is None:
+        raise DaemonError("there is no correct kernel yet", code="no_kernel")
+    return state.best.id
+
+
+def candidate(reader: LogReader, run: str, name: str, *, at: int | None = None) -> CandidateView:
+    """Return what there is of one candidate of a run, by its id, or as `initial` or `best`.
+
+    With `at`, as it was after that event of the run.
+
+    Raises:
+        DaemonError: the run has none of that name (yet), or no such event.
+        state.errors.StreamUnknown: there is no such run.
+    """
+    return _Told(reader, run, name, at).view()
+
+
+class _Told:
+    """What the log says of one candidate, event by event."""
+
+    def __init__(self, reader: LogReader, run: str, name: str, at: int | None) -> None:
+        self.reader, self.run, self.at = reader, run, at
+        self.state = reader.state(run, None if at is None else event_at(reader, run, at).run_seq)
+        self.name = name = named(self.state, name)
+        self.rows = rows = {str(row["candidate"]): row for row in reader.attempts(run, upto=at)}
+        if name not in rows and name != INITIAL_KEY.candidate:
+            raise DaemonError.near("candidate", name, (*rows, INITIAL, BEST), code="unknown_candidate")
+        self.row = rows.get(name, {})
+        self.key = EffectKey.parse(f"{name}.{Role.EXECUTOR}")
+        self.places: dict[str, str] = {}
+
+    def view(self) -> CandidateView:
+        row, judged = self.row, self._judgements()
+        plan, failure = self._plan(), self._failure()
+        benchmark = self._benchmark(self.name)
+        parent = self._benchmark(row["parent"]) if row.get("parent") else None
+        initial = self.state.initial.benchmark if self.state.initial else None
+        compares = not row.get("history")
+        decided = self._decision()
+        source = self._source()
+        profile = self._profile()
+        return CandidateView(
+            run=self.run,
+            id=self.name,
+            round=self.key.round,
+            slot=self.key.slot,
+            repair=self.key.repair,
+            author=row.get("author") or (PERSON if self.name == INITIAL_KEY.candidate else None),
+            planner=row.get("planner"),
+            model=row.get("model"),
+            parent=row.get("parent"),
+            parents=self._parents(),
+            children=tuple(one for one, other in self.rows.items() if other["parent"] == self.name),
+            repairs=self._repairs(),
+            technique=plan.technique if plan else None,
+            site=plan.site if plan else None,
+            title=plan.title if plan else None,
+            note=row.get("note") or "",
+            steps=tuple(
+                Step(one.technique, one.site, one.title, one.speedup) for one in (plan.steps if plan else ())
+            ),
+            expected=_expected(plan),
+            detail=plan.detail if plan else None,
+            failure=failure,
+            verdict=_last_word(judged),
+            refuted=any(one.verdict == Verdict.CORRECT for one in judged)
+            and _last_word(judged) != Verdict.CORRECT,
+            judgements=judged,
+            level=row.get("level"),
+            latency=timed(benchmark),
+            speedup=row.get("speedup"),
+            wins_percent=benchmark.wins_percent(parent) if benchmark and parent and compares else None,
+            gain=initial.latency_ms / benchmark.latency_ms if initial and benchmark and compares else None,
+            history=not compares,
+            bottleneck=row.get("bottleneck"),
+            decision=row.get("decision"),
+            reason=row.get("reason"),
+            role=row.get("role"),
+            duplicate_of=row.get("duplicate_of"),
+            against=decided.against if isinstance(decided, KernelDiscarded) else None,
+            against_wins_percent=decided.wins_percent if isinstance(decided, KernelDiscarded) else None,
+            lesson=self._lesson(),
+            experience=self._experience(),
+            source_digest=source,
+            source=self._text(source),
+            profile_digest=row.get("profile"),
+            profile=None if profile is None else json.loads(profile),
+            counters={} if profile is None else counters_of(profile),
+            places=self.places,
+        )
+
+    def _outcome(self, key: EffectKey, what: str) -> Any:
+        """Return the outcome of an effect, noting where it is; None where there is none."""
+        item = self.reader.by_key(self.run, f"{key}#outcome", self.at)
+        return None if item is None else self._noted(item, what)
+
+    def _noted(self, item: Recorded, what: str) -> Any:
+        self.places[what] = f"{item.stream}@{item.run_seq}"
+        return item.event
+
+    def _plan(self) -> Plan | None:
+        event = self._outcome(self.key._replace(implementation=0, repair=0, role=Role.PLANNER), "plan")
+        return event.plan if isinstance(event, PlanProposed) else None
+
+    def _failure(self) -> Fault | None:
+        """Return why there is no kernel, or no verdict."""
+        for role, what in ((Role.EXECUTOR, "kernel"), (Role.EVALUATOR, "evaluation")):
+            event = self._outcome(self.key.for_role(role), what)
+            if isinstance(event, (PlanFailed, ExecutionFailed, EvaluationFailed)):
+                return _fault(event.error)
+        return None
+
+    def _judgements(self) -> tuple[Judgement, ...]:
+        found = []
+        for role in (Role.EVALUATOR, Role.VERIFIER, Role.AUDITOR):
+            event = self._outcome(self.key.for_role(role), role.value)
+            if isinstance(event, EvaluationCompleted):
+                found.append(_judgement(role, event, self.places[role.value]))
+        return tuple(found)
+
+    def _benchmark(self, name: str) -> Benchmark | None:
+        """Return the latency of a candidate with its draws, as its first verdict has it."""
+        item = self.reader.by_key(self.run, f"{name}.{Role.EVALUATOR}#outcome", self.at)
+        event = item.event if item else None
+        return event.evaluation.benchmark if isinstance(event, EvaluationCompleted) else None
+
+    def _decision(self) -> KernelKept | KernelDiscarded | None:
+        decided_at = self.row.get("decided_at")
+        item = self.reader.event_of(self.run, decided_at) if decided_at else None
+        event = self._noted(item, "decision") if item else None
+        return event if isinstance(event, (KernelKept, KernelDiscarded)) else None
+
+    def _lesson(self) -> Lesson | None:
+        event = self._outcome(self.key.for_role(Role.REFLECTOR), "reflection")
+        if not isinstance(event, ReflectionRecorded):
+            return None
+        said = event.reflection
+        return Lesson(
+            said.grade.value, said.predicted_speedup, said.actual_speedup, said.lesson, said.operator,
+            said.bottleneck, self.places["reflection"],
+        )  # fmt: skip
+
+    def _experience(self) -> str | None:
+        event = self._outcome(self.key.for_role(Role.SUMMARIZER), "experience")
+        if not isinstance(event, ExperienceRecorded) or event.experience is None:
+            return None
+        return event.experience.summary
+
+    def _source(self) -> str | None:
+        if self.name == INITIAL_KEY.candidate:
+            return self.state.kernel
+        found: str | None = self.row.get("source")
+        return found
+
+    def _profile(self) -> bytes | None:
+        try:
+            return self.reader.blob(self.row["profile"]) if self.row.get("profile") else None
+        except BlobMissing:
+            return None
+
+    def _text(self, digest: str | None) -> str | None:
+        try:
+            return None if digest is None else self.reader.blob(digest).decode(errors="replace")
+        except BlobMissing:
+            return None
+
+    def _parents(self) -> tuple[str, ...]:
+        """Return the kernels that it was made from, the oldest first."""
+        line: list[str] = []
+        parent = self.row.get("parent")
+        while parent is not None and parent not in line:
+            line.append(parent)
+            parent = self.rows.get(parent, {}).get("parent")
+        return tuple(reversed(line))
+
+    def _repairs(self) -> tuple[str, ...]:
+        """Return all tries of the same implementation, itself included; empty where there is one only."""
+        tries = [self.key._replace(repair=number).candidate for number in range(self.key.repair + 1)]
+        while (more := self.key._replace(repair=len(tries)).candidate) in self.rows:
+            tries.append(more)
+        return tuple(tries) if len(tries) > 1 else ()
+
+
+def _expected(plan: Plan | None) -> Expected | None:
+    if plan is None:
+        return None
+    said = plan.prediction
+    return Expected(said.speedup, said.counter, said.direction, said.reason)
+
+
+def _fault(error: ErrorInfo) -> Fault:
+    return Fault(error.code, error.message, error.line, error.hint)
+
+
+def _judgement(role: Role, event: EvaluationCompleted, place: str) -> Judgement:
+    said: Evaluation = event.evaluation
+    return Judgement(
+        role=role.value,
+        level=said.level.value,
+        verdict=said.verdict.value,
+        stage=said.stage,
+        error=_fault(said.error) if said.error else None,
+        rel_l2={str(seed): value for seed, value in said.rel_l2.items()},
+        identity=said.identity.verdict if said.identity else None,
+        identity_reason=said.identity.reason if said.identity else "",
+        cached_from=event.cached_from,
+        stage_ms=dict(event.stage_ms),
+        place=place,
+    )
+
+
+def _last_word(judged: tuple[Judgement, ...]) -> str | None:
+    """Return the verdict that stands: the first that is not correct, else correct."""
+    wrong = [one.verdict for one in judged if one.verdict != Verdict.CORRECT]
+    return wrong[0] if wrong else judged[-1].verdict if judged else None

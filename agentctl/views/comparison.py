@@ -1,0 +1,85 @@
+"""Two kernels of a run side by side: source, latency, counters, and when their engines are busy."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+from agentctl.views.candidate import CandidateView, candidate
+from agentctl.views.timeline import Timeline, timeline
+from state.reader import LogReader
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`a` against `b`, which `speedup` is how much faster than it; ids, ms, and percent of draws that differ.
+
+    `counters` are those that both have and that moved, most first, as (a's, b's). `diff` is unified.
+    """
+
+    run: str
+    a: str
+    b: str
+    a_ms: float | None
+    a_lo_ms: float | None
+    a_hi_ms: float | None
+    b_ms: float | None
+    b_lo_ms: float | None
+    b_hi_ms: float | None
+    speedup: float | None
+    wins_percent: float | None
+    predicted: bool | None
+    counters: dict[str, tuple[float, float]]
+    a_timeline: Timeline | None
+    b_timeline: Timeline | None
+    diff: str
+
+
+def comparison(reader: LogReader, run: str, a: str, b: str) -> Comparison:
+    """Return what changed from one kernel of a run to another, by candidate ids, `initial` or `best`.
+
+    Raises:
+        DaemonError: the run has none of that name (yet).
+        state.errors.StreamUnknown: there is no such run.
+    """
+    old, new = candidate(reader, run, a), candidate(reader, run, b)
+    was, now = old.latency, new.latency
+    compares = old.history == new.history
+    return Comparison(
+        run=run,
+        a=old.id,
+        b=new.id,
+        a_ms=was.ms if was else None,
+        a_lo_ms=was.lo_ms if was else None,
+        a_hi_ms=was.hi_ms if was else None,
+        b_ms=now.ms if now else None,
+        b_lo_ms=now.lo_ms if now else None,
+        b_hi_ms=now.hi_ms if now else None,
+        speedup=was.ms / now.ms if was and now and compares else None,
+        wins_percent=new.wins_percent_over(old) if compares else None,
+        predicted=now.predicted if now else None,
+        counters=counters(old.counters, new.counters),
+        a_timeline=timeline(old.profile),
+        b_timeline=timeline(new.profile),
+        diff=unified(old, new),
+    )
+
+
+def unified(old: CandidateView, new: CandidateView) -> str:
+    """Return the unified diff of two sources; of one that is not there any more, nothing."""
+    before, after = (one.source or "" for one in (old, new))
+    lines = difflib.unified_diff(
+        before.splitlines(keepends=True), after.splitlines(keepends=True), old.id, new.id
+    )
+    return "".join(lines)
+
+
+def counters(old: dict[str, float], new: dict[str, float]) -> dict[str, tuple[float, float]]:
+    """Return the counters that both profiles have and that moved, those that moved most first."""
+    moved = {name: (old[name], new[name]) for name in old if name in new and old[name] != new[name]}
+
+    def size(name: str) -> float:
+        was, now = moved[name]
+        return abs(now - was) / max(abs(was), abs(now))
+
+    return {name: moved[name] for name in sorted(moved, key=size, reverse=True)}

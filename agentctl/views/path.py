@@ -1,0 +1,327 @@
+"""The path of improvements: which kernels were a run's best one after the other, how each came about, and
+what was taken back.
+
+Two lines are told apart. `bests` are the kernels that were the best when they were kept, in the order of
+time; `line` are those that led to the best of now, each made from the one before it, and some of these were
+never the best themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from agentctl.quotable import quoted
+from agentctl.views.run import Timed, timed
+from agentctl.views.walk import walk
+from state.events import (
+    BudgetSpent,
+    CallEnded,
+    EffectEnded,
+    EvaluationCompleted,
+    KernelKept,
+    KernelProposed,
+    KernelRefuted,
+    KernelReverted,
+    PlanProposed,
+    ReflectionRecorded,
+    RunForked,
+    effect_key,
+)
+from state.model import Candidate, EffectKey, Plan, Reflection, Role
+from state.reader import LogReader
+from state.records import Progress, Recorded
+
+STEPS = "; "
+"""Between the rewrites in the title of a sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Improvement:
+    """A kernel on the path. Latencies are ms; `seconds` are those since the run began.
+
+    `at` is the event that kept it (RUN@SEQ), `time` that in UTC; `evaluations` counts verdicts up to then,
+    `spent_usd` what was spent by then (None once a price is unknown). `speedup` is over its parent, `total`
+    over the initial kernel, None where they do not compare. `expected` is what its plan predicted before it
+    was judged, `reason` why, and `lesson` what the run wrote down after it. `source` is a blob's digest.
+    """
+
+    candidate: str
+    parent: str | None
+    round: int
+    at: str
+    time: str
+    seconds: float
+    evaluations: int
+    spent_usd: float | None
+    author: str
+    technique: str | None
+    title: str
+    rewrites: tuple[str, ...]
+    note: str
+    latency: Timed
+    level: str
+    bottleneck: str | None
+    speedup: float | None
+    total: float | None
+    wins_percent: float | None
+    expected: float | None
+    reason: str
+    grade: str | None
+    lesson: str | None
+    source: str
+    profile: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBack:
+    """A kernel that left: `kind` refuted (the best was wrong) or reverted (a lineage diverged).
+
+    `restored` is what took its place, None where nothing was left. `reason` leaves with exports: it has the
+    judge's own words, and of a device's or a compiler's the code alone.
+    """
+
+    at: str
+    time: str
+    kind: str
+    candidate: str
+    restored: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The best kernel became `best` (None: nothing stood); `taken_back`, if the one before was wrong."""
+
+    best: Improvement | None
+    taken_back: TakenBack | None
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A verdict, the n-th: the kernel's latency if it is correct and has one, and the best after it."""
+
+    evaluations: int
+    seconds: float
+    candidate: str
+    verdict: str
+    ms: float | None
+    best_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A run's way from its initial kernel to its best; empty where there is none."""
+
+    run: str
+    predicted: bool | None
+    bests: tuple[Improvement, ...]
+    line: tuple[Improvement, ...]
+    taken_back: tuple[TakenBack, ...]
+    turns: tuple[Turn, ...]
+    points: tuple[Point, ...]
+
+
+def path_of(reader: LogReader, run: str, *, progress: Progress | None = None) -> Path:
+    """Return the path of a run, its ancestors' part of it included.
+
+    After a fork that judges by something else the path begins anew: latencies of before do not compare.
+
+    Raises:
+        StreamUnknown: there is no such run.
+    """
+    found = PathWalk()
+    for _ in walk(reader, run, found, progress=progress):
+        pass
+    return found.path(run)
+
+
+@dataclass(slots=True)
+class PathWalk:
+    """One pass over a run's events for its path."""
+
+    types: ClassVar[tuple[str, ...]] = (
+        "RunCreated", "RunForked", "PlanProposed", "KernelProposed", "EvaluationCompleted", "KernelKept",
+        "KernelReverted", "KernelRefuted", "ReflectionRecorded", "CallCompleted", "CallFailed", "CallLost",
+        "BudgetSpent",
+    )  # fmt: skip
+
+    began_us: int = 0
+    spent_usd: float | None = 0.0
+    evaluations: int = 0
+    initial: Candidate | None = None
+    best: Candidate | None = None
+    plans: dict[EffectKey, Plan] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    faults: dict[str, str] = field(default_factory=dict)
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+    kept: dict[str, Improvement] = field(default_factory=dict)
+    bests: list[str] = field(default_factory=list)
+    taken_back: list[TakenBack] = field(default_factory=list)
+    turns: list[tuple[str | None, TakenBack | None]] = field(default_factory=list)
+    points: list[Point] = field(default_factory=list)
+
+    def take(self, item: Recorded) -> None:
+        """Take the next event in."""
+        self.began_us = self.began_us or item.ts_us
+        match item.event:
+            case RunForked(rebase=rebase) if rebase is not None:
+                self._begin_anew(item)
+            case PlanProposed(plan=plan) as event:
+                self.plans[effect_key(event)] = plan
+            case KernelProposed(note=note) as event:
+                self.notes[effect_key(event).candidate] = note
+            case EvaluationCompleted() as event:
+                self._judged(item, event)
+            case KernelKept(candidate=candidate, speedup=speedup):
+                self._kept(item, candidate, speedup)
+            case KernelReverted() as event:
+                self._gone(item, "reverted", event.dropped, event.restored, event.reason)
+            case KernelRefuted() as event:
+                self._refuted(item, event)
+            case ReflectionRecorded(key=key, reflection=reflection):
+                self._reflected(EffectKey.parse(key).candidate, reflection)
+            case _:
+                self._spent(item.event)
+
+    def _begin_anew(self, item: Recorded) -> None:
+        self.began_us = item.ts_us
+        self.initial = self.best = None
+        for held in (self.bests, self.points, self.taken_back, self.turns):
+            held.clear()
+        self.kept.clear()
+        self.candidates.clear()
+
+    def _spent(self, event: object) -> None:
+        cost: float | None = 0.0
+        match event:
+            case CallEnded(cost_usd=usd):
+                cost = usd
+            case BudgetSpent(amount_usd=usd):
+                cost = usd
+            case EffectEnded(usage=usage):
+                cost = usage.cost_usd
+        self.spent_usd = None if self.spent_usd is None or cost is None else self.spent_usd + cost
+
+    def _judged(self, item: Recorded, event: EvaluationCompleted) -> None:
+        self._spent(event)
+        key, said = effect_key(event), event.evaluation
+        if said.error is not None:
+            told = quoted(said.stage, said.error.code, said.error.message)
+            self.faults[key.candidate] = told or said.error.code
+        if key.role is not Role.EVALUATOR:
+            return
+        self.evaluations += 1
+        self.points.append(
+            Point(
+                evaluations=self.evaluations,
+                seconds=self._seconds(item),
+                candidate=key.candidate,
+                verdict=said.verdict.value,
+                ms=said.benchmark.latency_ms if said.correct and said.benchmark else None,
+                best_ms=self.best.latency_ms if self.best else None,
+            )
+        )
+
+    def _seconds(self, item: Recorded) -> float:
+        return max(0.0, (item.ts_us - self.began_us) / 1e6)
+
+    def _kept(self, item: Recorded, one: Candidate, speedup: float | None) -> None:
+        self.initial = self.initial or one
+        self.candidates[one.id] = one
+        self.kept[one.id] = self._improvement(item, one, speedup)
+        if self.best is None or one.latency_ms < self.best.latency_ms:
+            self.best = one
+            self.bests.append(one.id)
+            self.turns.append((one.id, None))
+
+    def _improvement(self, item: Recorded, one: Candidate, speedup: float | None) -> Improvement:
+        plan = self._plan(one.id)
+        parent = self.candidates.get(one.parent or "")
+        assert self.initial is not None
+        titles = tuple(one.title.split(STEPS))
+        return Improvement(
+            candidate=one.id,
+            parent=one.parent,
+            round=one.round,
+            at=item.place,
+            time=item.time.isoformat(timespec="seconds"),
+            seconds=self._seconds(item),
+            evaluations=self.evaluations,
+            spent_usd=self.spent_usd,
+            author=one.author,
+            technique=one.technique,
+            title=one.title,
+            rewrites=titles if plan is not None and plan.steps else (one.title,),
+            note=self.notes.get(one.id, ""),
+            latency=_timed(one),
+            level=one.level.value,
+            bottleneck=one.bottleneck,
+            speedup=speedup if parent is not None else None,
+            total=self.initial.latency_ms / one.latency_ms,
+            wins_percent=one.benchmark.wins_percent(parent.benchmark) if parent else None,
+            expected=plan.prediction.speedup if plan else None,
+            reason=plan.prediction.reason if plan else "",
+            grade=None,
+            lesson=None,
+            source=one.source,
+            profile=one.profile,
+        )
+
+    def _plan(self, candidate: str) -> Plan | None:
+        key = EffectKey.parse(f"{candidate}.{Role.PLANNER}")
+        return self.plans.get(key._replace(implementation=0, repair=0))
+
+    def _gone(self, item: Recorded, kind: str, candidate: str, restored: str | None, reason: str) -> None:
+        time = item.time.isoformat(timespec="seconds")
+        self.taken_back.append(TakenBack(item.place, time, kind, candidate, restored, reason))
+
+    def _refuted(self, item: Recorded, event: KernelRefuted) -> None:
+        restored = event.best.id if event.best else None
+        why = self.faults.get(event.candidate, event.error.code)
+        self._gone(item, "refuted", event.candidate, restored, why)
+        self.best = event.best
+        self.bests = [name for name in self.bests if name != event.candidate]
+        self.turns.append((restored, self.taken_back[-1]))
+
+    def _reflected(self, candidate: str, reflection: Reflection) -> None:
+        known = self.kept.get(candidate)
+        if known is not None:
+            told = replace(known, grade=reflection.grade.value, lesson=reflection.lesson)
+            self.kept[candidate] = told
+
+    def path(self, run: str) -> Path:
+        """Return what was walked."""
+        return Path(
+            run=run,
+            predicted=self.best.benchmark.predicted if self.best else None,
+            bests=tuple(self.kept[name] for name in self.bests if name in self.kept),
+            line=tuple(self._line()),
+            taken_back=tuple(self.taken_back),
+            turns=tuple(Turn(self.kept.get(name or ""), back) for name, back in self.turns),
+            points=tuple(self._followed()),
+        )
+
+    def _line(self) -> list[Improvement]:
+        found: list[Improvement] = []
+        name = self.best.id if self.best else None
+        while name is not None and name in self.kept and all(one.candidate != name for one in found):
+            found.append(self.kept[name])
+            name = self.kept[name].parent
+        return found[::-1]
+
+    def _followed(self) -> Iterator[Point]:
+        """Give each verdict the best after it, although kernels are kept only as their round ends."""
+        low: float | None = None
+        refuted = {one.candidate for one in self.taken_back if one.kind == "refuted"}
+        for point in self.points:
+            counts = point.ms is not None and point.candidate in self.kept and point.candidate not in refuted
+            low = min(one for one in (low, point.ms) if one is not None) if counts else low
+            yield replace(point, best_ms=low)
+
+
+def _timed(one: Candidate) -> Timed:
+    found: Any = timed(one.benchmark)
+    assert isinstance(found, Timed)
+    return found

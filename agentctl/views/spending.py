@@ -1,0 +1,300 @@
+"""What a run cost, and where its time went: money by role and model, and as a curve; time by what was done.
+
+A fork's money is its ancestors' too, as its budget is; its time is its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from agentctl.views.series import event_at, last_of
+from agentctl.views.walk import walk
+from state.events import (
+    BudgetSpent,
+    CallEnded,
+    CallLost,
+    CallStarted,
+    EffectEnded,
+    EffectStarted,
+    EvaluationCompleted,
+    EvaluationStarted,
+    Event,
+    RunPaused,
+    RunResumed,
+)
+from state.reader import LogReader
+from state.records import Recorded
+
+KINDS = ("models", "proposing", "compile", "execute", "paused", "idle")
+MODELS, PROPOSING, COMPILE, EXECUTE, PAUSED, IDLE = KINDS
+"""What a run's time goes to: questions to models, proposers of this machine, evaluations until there is a
+program that could run, what is done with it, a pause, and nothing (or nobody drove the run)."""
+
+COMPILING = frozenset({"lint", "jail", "draw", "trace", "compile", "rules", "transfer", "queue"})
+"""Stages of an evaluation, by the names that evaluators give them, before anything is executed."""
+
+POINTS = 400
+"""Of a curve, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What one role spent with one model (None: no model). `usd` is None once a price is unknown."""
+
+    role: str
+    model: str | None
+    calls: int
+    answered: int
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """How much was spent `seconds` after the run began, at known prices."""
+
+    seconds: float
+    usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """A run's money (US$) and time (s).
+
+    `usd` is None once a price is unknown; `priced_usd` is what is known. `seconds` is the wall clock from the
+    run's first event to its latest, `split` the same by what was done: a moment at which several things went
+    on is shared equally among them, so that the parts add up. `stage_seconds` are the sums of evaluations'
+    stages.
+    """
+
+    run: str
+    usd: float | None
+    priced_usd: float
+    unpriced: int
+    calls: int
+    tokens: int
+    spent: tuple[Spent, ...]
+    curve: tuple[Paid, ...]
+    seconds: float
+    split: dict[str, float]
+    stage_seconds: dict[str, float]
+
+
+def spending_of(reader: LogReader, run: str, *, at: int | None = None) -> Spending:
+    """Return what a run cost and where its time went; with `at`, as it was after that event of the run.
+
+    Raises:
+        StreamUnknown: there is no such run.
+        UnknownEvent: it has no such event.
+    """
+    found = SpendingWalk(run)
+    for _ in walk(reader, run, found, upto=None if at is None else event_at(reader, run, at).seq):
+        pass
+    return found.spending(reader, at=at)
+
+
+class SpendingWalk:
+    """One pass over a run's events for what it cost and where its time went."""
+
+    types = (
+        "RunCreated", "RunForked", "RunPaused", "RunResumed", "RunCancelled", "RunCompleted",
+        "RoundStarted", "RoundCompleted",
+        "PredictionStarted", "PredictionBatch", "PlanStarted", "PlanProposed", "PlanFailed",
+        "ExecutionStarted", "KernelProposed", "ExecutionFailed", "EvaluationStarted", "EvaluationCompleted",
+        "EvaluationFailed", "SummaryStarted", "ExperienceRecorded", "ReflectionStarted",
+        "ReflectionRecorded", "CallStarted", "CallCompleted", "CallFailed", "CallLost", "BudgetSpent",
+    )  # fmt: skip
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._clock = _Clock()
+        self._curve: list[Paid] = []
+
+    def take(self, item: Recorded) -> None:
+        """Take the next event in; an ancestor's costs money and no time."""
+        if item.stream == self._run:
+            self._clock.take(item)
+        usd = _cost(item.event)
+        if usd:
+            before = self._curve[-1].usd if self._curve else 0.0
+            self._curve.append(Paid(self._clock.seconds(item.ts_us), before + usd))
+
+    def spending(self, reader: LogReader, *, at: int | None = None) -> Spending:
+        """Return what was found, with the sums that the read models have; `at` as in `spending_of`."""
+        last = event_at(reader, self._run, last_of(reader, self._run) if at is None else at)
+        if last.stream == self._run:
+            self._clock.end(last)
+        rows = reader.spend(self._run, upto=at)
+        spent = tuple(_spent(row) for row in rows)
+        priced = sum(row["cost_nano_usd"] for row in rows) / 1e9
+        unpriced = sum(row["unknown"] for row in rows)
+        clock = self._clock
+        return Spending(
+            run=self._run,
+            usd=None if unpriced else priced,
+            priced_usd=priced,
+            unpriced=unpriced,
+            calls=sum(one.calls for one in spent if one.model is not None),
+            tokens=sum(one.input_tokens + one.output_tokens for one in spent),
+            spent=spent,
+            curve=_thinned(self._curve),
+            seconds=clock.total_seconds,
+            split=clock.split(),
+            stage_seconds={name: ms / 1e3 for name, ms in sorted(clock.stages.items())},
+        )
+
+
+def _spent(row: Mapping[str, object]) -> Spent:
+    cost = row["cost_nano_usd"]
+    assert isinstance(cost, int)
+    numbers = {
+        name: int(str(row[name]))
+        for name in ("calls", "answered", "input_tokens", "cached_tokens", "output_tokens")
+    }
+    model = row["model"]
+    return Spent(
+        role=str(row["role"]),
+        model=None if model is None else str(model),
+        usd=None if row["unknown"] else cost / 1e9,
+        **numbers,
+    )
+
+
+def _cost(event: Event) -> float:
+    match event:
+        case CallEnded(cost_usd=usd):
+            return usd or 0.0
+        case BudgetSpent(amount_usd=usd):
+            return usd
+        case EffectEnded(usage=usage):
+            return usage.cost_usd or 0.0
+    return 0.0
+
+
+def _thinned(curve: list[Paid]) -> tuple[Paid, ...]:
+    """Return at most `POINTS` of a curve, its last one among them."""
+    step = max(1, -(-len(curve) // POINTS))
+    return tuple(curve[::-1][::step][::-1])
+
+
+Interval = tuple[int, int, str]
+"""When something began and ended, in microseconds, and its kind."""
+
+
+@dataclass(slots=True)
+class _Clock:
+    """What went on when, from a run's own events."""
+
+    began_us: int = 0
+    latest_us: int = 0
+    open: dict[str, tuple[int, str]] = field(default_factory=dict)
+    asked: set[str] = field(default_factory=set)
+    paused_us: int | None = None
+    done: list[Interval] = field(default_factory=list)
+    stages: dict[str, float] = field(default_factory=dict)
+
+    def take(self, item: Recorded) -> None:
+        """Take the run's next event in."""
+        self.began_us = self.began_us or item.ts_us
+        now = self._now(item)
+        match item.event:
+            case RunPaused() if self.paused_us is None:
+                self.paused_us = now
+            case RunResumed() if self.paused_us is not None:
+                self.done.append((self.paused_us, now, PAUSED))
+                self.paused_us = None
+            case EvaluationStarted(key=key):
+                self._begin(key, now, EXECUTE)
+            case EffectStarted(key=key):
+                self._begin(key, now, PROPOSING)
+            case CallStarted() as call:
+                self._begin(_call(call), now, MODELS)
+                self.asked.add(call.key)
+            case CallLost() as call:
+                self.open.pop(_call(call), None)  # nobody knows when it ended
+            case CallEnded() as call:
+                self._end(_call(call), now)
+            case EvaluationCompleted(key=key, stage_ms=stage_ms):
+                self._judged(key, now, stage_ms)
+            case EffectEnded(key=key):
+                self._end(key, now)
+        self.latest_us = now
+
+    def end(self, item: Recorded) -> None:
+        """Let time pass up to an event of which nothing else is known."""
+        self.began_us = self.began_us or item.ts_us
+        self.latest_us = self._now(item)
+
+    def _now(self, item: Recorded) -> int:
+        return max(item.ts_us, self.latest_us or item.ts_us)  # clocks are set back now and then
+
+    def _begin(self, name: str, now: int, kind: str) -> None:
+        """Something begins; what was under way by that name was lost, at the latest event before."""
+        self._end(name, self.latest_us)
+        self.open[name] = (now, kind)
+
+    def _end(self, name: str, now: int) -> None:
+        began = self.open.pop(name, None)
+        if began is None:
+            return
+        asked = name in self.asked
+        self.asked.discard(name)
+        if began[1] == PROPOSING and asked:
+            return  # what it did was to ask
+        self.done.append((began[0], max(began[0], now), began[1]))
+
+    def _judged(self, key: str, now: int, stage_ms: Mapping[str, float]) -> None:
+        """An evaluation ends: the part of its time that its first stages took was to compile."""
+        for name, ms in stage_ms.items():
+            self.stages[name] = self.stages.get(name, 0.0) + ms
+        began = self.open.pop(key, None)
+        if began is None:
+            return
+        total = sum(stage_ms.values())
+        first = sum(ms for name, ms in stage_ms.items() if name in COMPILING)
+        cut = began[0] + round((now - began[0]) * (first / total if total > 0 else 0.0))
+        self.done += [(began[0], cut, COMPILE), (cut, max(cut, now), EXECUTE)]
+
+    def seconds(self, ts_us: int) -> float:
+        """Return how long after the run's first event something happened, 0 for what was before it."""
+        return max(0.0, (ts_us - self.began_us) / 1e6) if self.began_us else 0.0
+
+    @property
+    def total_seconds(self) -> float:
+        return self.seconds(self.latest_us)
+
+    def split(self) -> dict[str, float]:
+        """Return how many seconds went to each kind; they add up to the whole."""
+        parts = dict.fromkeys(KINDS, 0.0)
+        for us, kinds in _sweep([*self.done, *self._unended()], self.began_us, self.latest_us):
+            working = [kind for kind in kinds if kind != PAUSED]
+            for kind in working or ([PAUSED] if kinds else [IDLE]):
+                parts[kind] += us / 1e6 / len(working or [kind])
+        return parts
+
+    def _unended(self) -> Iterator[Interval]:
+        yield from ((began, self.latest_us, kind) for began, kind in self.open.values())
+        if self.paused_us is not None:
+            yield self.paused_us, self.latest_us, PAUSED
+
+
+def _call(call: CallStarted | CallEnded) -> str:
+    return f"{call.key}#{call.call}.{call.attempt}"
+
+
+def _sweep(intervals: list[Interval], begin: int, end: int) -> Iterator[tuple[int, list[str]]]:
+    """Yield how long each combination of kinds went on, from `begin` to `end`."""
+    changes = sorted(
+        [(start, 1, kind) for start, stop, kind in intervals if stop > start]
+        + [(stop, -1, kind) for start, stop, kind in intervals if stop > start]
+    )
+    active = dict.fromkeys(KINDS, 0)
+    at = begin
+    for when, change, kind in [*changes, (end, 0, IDLE)]:
+        if when > at:
+            yield when - at, [name for name, number in active.items() if number]
+            at = when
+        active[kind] += change

@@ -1,5 +1,0 @@
-"""`python -m daemon.ctl` is `agentctl`."""
-
-from daemon.ctl import main
-
-main()

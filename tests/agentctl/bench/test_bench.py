@@ -1,0 +1,284 @@
+"""`agentctl bench search`: what a run's events come to, what is kept and added up, and one small run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from agent_core.builtin.transforms.catalogue import TRANSFORMS
+from agentctl.bench import lessons, results, runs, tables
+from agentctl.bench.runs import ARMS, Budget, Job
+from agentctl.verbs.bench import search
+from state.events import SequenceLearnt
+from state.log import EventLog
+from state.model import SYSTEM_STREAM, SearchConfig, digest_of
+from state.reader import LogReader
+from state.records import NewEvent
+from tests.support.sequences import SOURCE, sequence
+
+
+def judged(key: str, latency_ms: float | None, code: str = "") -> dict[str, Any]:
+    verdict = "incorrect" if latency_ms is None else "correct"
+    benchmark = None if latency_ms is None else {"latency_ms": latency_ms}
+    evaluation = {"verdict": verdict, "benchmark": benchmark, "code": code or key}
+    return {"type": "EvaluationCompleted", "event": {"key": key, "evaluation": evaluation}}
+
+
+def kept(name: str, parent: str | None) -> dict[str, Any]:
+    return {"type": "KernelKept", "event": {"candidate": {"id": name, "parent": parent}}}
+
+
+def planned(key: str, technique: str, *steps: str) -> dict[str, Any]:
+    plan = {"technique": technique, "steps": [{"technique": step} for step in steps]}
+    return {"type": "PlanProposed", "event": {"key": key, "plan": plan}}
+
+
+FIRST, SECOND, THIRD = "r0.b0.p0.k0.f0", "r1.b0.p1.k0.f0", "r2.b0.p0.k0.f0"
+
+
+def test_kernels_are_counted_in_the_order_of_their_places():
+    events = [
+        judged("r0.b0.p0.k0.f0.evaluator", 10.0),
+        judged("r1.b0.p2.k0.f0.evaluator", 6.0),
+        judged("r1.b0.p0.k0.f0.evaluator", 8.0),
+        judged("r1.b0.p1.k0.f0.evaluator", None),
+        judged("r1.b0.p0.k0.f0.verifier", 8.0),
+        judged("r2.b0.p0.k0.f0.evaluator", 7.0),
+    ]
+    assert runs.curve(events) == [(1, 10.0), (2, 8.0), (4, 6.0)]
+
+
+def test_who_was_refuted_later_was_never_fast():
+    events = [
+        judged("r0.b0.p0.k0.f0.evaluator", 10.0),
+        judged("r1.b0.p0.k0.f0.evaluator", 1.0, code="wrong"),
+        judged("r1.b0.p0.k0.f0.verifier", None, code="wrong"),
+        judged("r1.b0.p1.k0.f0.evaluator", 9.0),
+    ]
+    assert runs.curve(events) == [(1, 10.0), (3, 9.0)]
+
+
+def test_the_rewrites_of_a_line_of_descent_are_told_in_order():
+    events = [
+        planned("r1.b0.p1.k0.f0.planner", "hoist", "hoist", "block"),
+        planned("r1.b0.p0.k0.f0.planner", "fuse"),
+        planned("r2.b0.p0.k0.f0.planner", "engine"),
+        kept(FIRST, None),
+        kept(SECOND, FIRST),
+        kept(THIRD, SECOND),
+    ]
+    assert runs.techniques(events, THIRD) == ["hoist", "block", "engine"]
+    assert runs.techniques(events, FIRST) == []
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_an_arm_is_settings_of_a_run(arm: str):
+    made = runs.settings(arm, Budget(candidates=100, minutes=1, whole=True))
+    search_ = SearchConfig.model_validate(made)
+    assert arm.startswith(search_.strategy)
+    assert (search_.lookahead_predictions == 0) == arm.endswith("-blind")
+    assert search_.plateau_rounds == search_.rounds > 1
+    assert "plateau_rounds" not in runs.settings(arm, Budget(candidates=100, minutes=1))
+
+
+def row(problem: str = "p", arm: str = "beam", size: str = "full", **changes: Any) -> dict[str, Any]:
+    found = {
+        "reason": "rounds", "initial_ms": 4.0, "initial_lo_ms": 3.0, "initial_hi_ms": 5.0, "best_ms": 2.0,
+        "best_lo_ms": 1.5, "best_hi_ms": 2.5, "best_level": "whole", "speedup": 2.0,
+        "best_wins_percent": 90.0,
+        "plain_bound_ms": 1.0, "tight_bound_ms": 1.5, "percent_of_peak": 50.0, "percent_of_tight_bound": 75.0,
+        "evaluated": 79, "looked_at": 300, "decision_digest": "0", "seconds": 12.0, "in_time": True,
+        "techniques": ["engine", "engine", "hoist"], "curve": [(1, 4.0), (9, 2.0)],
+    }  # fmt: skip
+    return results.row(Job(problem, size, "trn2", 0, arm), found | changes)
+
+
+def test_means_are_of_the_beam_at_full_size():
+    rows = [
+        row("p"),
+        row("q", percent_of_peak=32.0),
+        row("p", arm="random", percent_of_peak=1.0),
+        row("p", size="reduced", percent_of_peak=1.0),
+    ]
+    found = results.summary(rows)
+    assert found["trn2_percent_of_peak"] == pytest.approx(40.0)
+    assert found["trn2_percent_of_tight_bound"] == pytest.approx(75.0)
+    assert found["trn2_initial_percent_of_peak"] == pytest.approx(25.0)
+    assert found["trn2_problems"] == 2
+    assert found["trn1_percent_of_peak"] is None
+
+
+def test_techniques_count_once_a_winner_and_those_never_used_are_named():
+    counts = results.used([row("p"), row("q", techniques=["hoist"]), row("q", arm="random")])
+    assert (counts["hoist"], counts["engine"]) == (2, 1)
+    assert set(counts) == set(TRANSFORMS)
+    assert 0 in counts.values()
+
+
+def test_the_file_is_read_back_and_holds_what_it_adds_up_to(tmp_path: Path):
+    out = tmp_path / "out.json"
+    made = {"a": row("p"), "b": row("p", arm="random", curve=[(1, 4.0), (3, 2.0)])}
+    results.store(out, made)
+    assert list(results.stored(out)) == ["a", "b"]
+    kept_ = json.loads(out.read_text())
+    assert kept_["predicted"] is True
+    assert kept_["overall"]["trn2_percent_of_peak"] == pytest.approx(50.0)
+    assert [one["arm"] for one in kept_["arms"]] == ["beam", "random"]
+    assert [one.name for one in tmp_path.iterdir()] == ["out.json"]
+
+
+def test_the_models_error_is_read_from_where_it_is_told(tmp_path: Path):
+    found = results.model_error_percent()
+    assert found is not None
+    assert 0 < found["median"] < found["worst"] < 100
+    assert results.model_error_percent(tmp_path) is None
+
+
+def test_the_tables_say_predicted_and_compare_arms():
+    made = {"a": row("p"), "b": row("p", arm="random-blind", in_time=False), "c": row("q", speedup=1.5)}
+    made["d"] = row("q", arm="random-blind")
+    text = "\n".join(tables.lines(made))
+    assert text.startswith("Latencies are predicted")
+    for words in ("full size, trn2", "(time up)", "1.50x", "AccelOpt", "9 (9 to 9)", "random-blind", "2/2"):
+        assert words in text
+
+
+def ask(*arguments: str) -> Any:
+    return CliRunner().invoke(search, arguments, standalone_mode=False)
+
+
+def test_what_the_file_holds_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asked = []
+
+    def pretend(job: Job, budget: Budget, offered: Any) -> dict[str, Any]:
+        asked.append(job.key)
+        if job.seed == 1:
+            raise RuntimeError(f"{job.key}: lost")
+        return row(job.problem)
+
+    monkeypatch.setattr(runs, "run", pretend)
+    flags = ("--problems", "silu", "--seeds", "0,1", "--out", str(tmp_path / "out.json"))
+    first = ask(*flags)
+    assert first.return_value == 1
+    assert "silu full trn2 seed 1: lost" in first.stderr
+    ask(*flags)
+    assert asked == ["silu full trn2 seed 0", "silu full trn2 seed 1", "silu full trn2 seed 1"]
+
+
+def test_who_reuses_is_offered_what_was_learnt_on_other_problems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked: dict[str, list[str]] = {}
+
+    def pretend(job: Job, budget: Budget, offered: Any) -> dict[str, Any]:
+        asked[job.key] = [one["of"] for one in offered]
+        learnt = None if job.problem == "bmm" else {"of": f"{job.problem} {job.seed}"}
+        return row(job.problem, curve=[(1, 4.0), (9, 2.0)], lesson=learnt) | {"arm": job.arm}
+
+    monkeypatch.setattr(runs, "run", pretend)
+    flags = ("--problems", "silu,matmul", "--donors", "matmul,bmm,silu,lora", "--seeds", "4,5")
+    ask(*flags, "--strategies", "beam-reuse,beam", "--out", str(tmp_path / "out.json"))
+    order = list(asked)
+    assert {key.split()[0] for key in order if "reuse" not in key} == {"silu", "matmul", "bmm", "lora"}
+    assert [key for key in order if "bmm" in key] == ["bmm full trn2 seed 4"], "one run for each donor"
+    assert all("reuse" in key for key in order[-4:]), "after those that they learn from"
+    for seed in (4, 5):
+        assert asked[f"silu full trn2 seed {seed} beam-reuse"] == ["matmul 4", "lora 4"]
+        assert asked[f"matmul full trn2 seed {seed} beam-reuse"] == ["silu 4", "lora 4"]
+        assert asked[f"silu full trn2 seed {seed}"] == []
+
+
+def test_other_kernels_of_problems_are_begun_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asked: list[Job] = []
+
+    def pretend(job: Job, budget: Budget, offered: Any) -> dict[str, Any]:
+        asked.append(job)
+        return {name: value for name, value in row().items() if name not in {"problem", "own_kernel"}}
+
+    monkeypatch.setattr(runs, "run", pretend)
+    for name in ("silu-slow", "silu-odd", "bmm-slow"):
+        (tmp_path / f"{name}.py").write_text("")
+    out = tmp_path / "out.json"
+    ask("--kernels", str(tmp_path), "--problems", "silu,lora", "--out", str(out))
+    assert [(job.problem, job.name) for job in asked] == [("silu", "silu-odd"), ("silu", "silu-slow")]
+    assert [job.kernel for job in asked] == [str(tmp_path / f"{job.name}.py") for job in asked]
+    kept_ = json.loads(out.read_text())
+    assert list(kept_["runs"]) == ["silu-odd full trn2 seed 0", "silu-slow full trn2 seed 0"]
+    assert kept_["overall"]["trn2_percent_of_peak"] is None, "they are no problem's own kernels"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("silu.py", "silu.py is not called PROBLEM-WHAT.py"),
+        ("sulu-slow.py", "'sulu' is unknown"),
+        ("", "no kernels"),
+    ],
+)
+def test_kernels_are_called_after_their_problem(tmp_path: Path, name: str, words: str):
+    if name:
+        (tmp_path / name).write_text("")
+    assert words in str(ask("--kernels", str(tmp_path)).exception)
+
+
+def test_only_who_reuses_may(tmp_path: Path):
+    for arm in ARMS:
+        assert (runs.settings(arm, Budget(9, 1))["reuse"] == "true") == (arm == "beam-reuse")
+
+
+def test_lessons_are_what_a_home_has_learnt_and_begin_another(tmp_path: Path):
+    with EventLog.open(tmp_path / "first") as log:
+        learnt = NewEvent(SYSTEM_STREAM, SequenceLearnt(sequence=sequence("taught")))
+        log.append_now([learnt], blobs=[SOURCE])
+    lesson = lessons.taught(tmp_path / "first", "taught")
+    assert lesson is not None
+    assert lessons.taught(tmp_path / "first", "another") is None
+    lessons.offer(tmp_path / "second", [json.loads(json.dumps(lesson))])
+    with LogReader.open(tmp_path / "second") as reader:
+        assert reader.system().sequences == (sequence("taught"),)
+        assert reader.blob(digest_of(SOURCE)) == SOURCE
+        assert reader.run_ids() == ()
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--donors", "nothing"), "'nothing' is unknown"),
+        (("--strategies", "beem"), "'beem' is unknown; there are beam"),
+        (("--problems", "nothing"), "'nothing' is unknown"),
+        (("--seeds", "a"), "numbers with commas"),
+        (("--candidates", "0"), "x>=1"),
+    ],
+)
+def test_wrong_options_are_named(flags: tuple[str, ...], words: str):
+    assert words in str(ask(*flags).exception)
+
+
+def test_a_run_is_one_of_agentctl():
+    found = runs.run(Job("silu", "reduced", "trn2", 0, "greedy-blind"), Budget(candidates=2, minutes=5))
+    assert found["curve"][0] == (1, found["initial_ms"])
+    assert found["curve"][-1][1] == found["best_ms"] < found["initial_ms"]
+    assert found["evaluated"] <= 7
+    assert found["techniques"]
+    assert (found["in_time"], found["looked_at"]) == (True, 0)
+
+
+@pytest.mark.parametrize(
+    ("ended", "reason", "in_time"),
+    [(True, "rounds", True), (True, "budget", False), (False, None, False)],
+)
+def test_a_run_that_its_cap_ended_was_not_in_time(
+    monkeypatch, ended: bool, reason: str | None, in_time: bool
+):
+    status = {**dict.fromkeys(runs.KEPT), "id": "a", "best": "b", "best_ms": 1.0, "reason": reason}
+    monkeypatch.setattr(runs, "_finished", lambda *_: ended)
+    monkeypatch.setattr(
+        runs, "_told", lambda verb, *_: json.dumps({"runs": [status]}) if verb == "status" else ""
+    )
+    monkeypatch.setattr(runs.lessons, "taught", lambda *_: None)
+    found = runs.run(Job("silu", "reduced", "trn2", 0), Budget(candidates=2, minutes=5))
+    assert (found["in_time"], found["reason"]) == (in_time, reason)

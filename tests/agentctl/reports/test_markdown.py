@@ -1,0 +1,49 @@
+"""The report as Markdown: what others wrote stands in code, which it cannot end."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentctl.reports.markdown import fenced, markdown, quoted
+
+
+def outside(text: str) -> str:
+    """What is left of Markdown without its code: blocks first, then spans, as CommonMark finds them."""
+    blocks = re.sub(r"^(`{3,})[a-z]*\n.*?\n\1$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", "", blocks)
+
+
+def test_a_report_says_what_was_found(made):
+    text = markdown(made)
+    assert text.startswith(f"# {made.run.problem} on trn2: {made.run.speedup:.2f}x as fast (predicted)\n")
+    assert f"```python\n{made.best.source.rstrip()}\n```" in text
+    for command in (*made.reproduction.judge, *made.reproduction.again):
+        assert command in text
+    for heading in ("What was optimised", "The best kernel", "The path of improvements", "What was tried"):
+        assert f"\n## {heading}\n" in text
+
+
+def test_nothing_that_was_written_by_others_is_markup(hostile):
+    text = markdown(hostile)
+    rest = outside(text)
+    for trick in ("evil.test", "@somebody", "<script", "# heading", "<!--", "<img"):
+        assert trick in text
+        assert trick not in rest
+    assert "\u202e" not in text
+
+
+@given(st.text(alphabet="`|ab\\ \n<", max_size=30))
+def test_code_in_a_line_cannot_be_ended_from_inside(text):
+    made = quoted(text)
+    assert "\n" not in made
+    assert outside(made).strip("` ") == ""
+    assert not re.search(r"(?<!\\)\|", made)
+
+
+@pytest.mark.parametrize("text", ["```\n# out", "a\n````\nb", "~~~\n", ""])
+def test_a_block_of_code_cannot_be_ended_from_inside(text):
+    assert outside(f"{fenced(text)}\n") == "\n"

@@ -1,0 +1,161 @@
+"""What a run would cost is said before it starts, from its real prompts, with nothing started."""
+
+from __future__ import annotations
+
+import pytest
+
+import seeds
+from agent_core.prompting import builtin
+from agent_core.providers.windows import count
+from agentctl.cost_estimate import ANSWERS, estimate
+from agentctl.foresee import lines
+from daemon.config import Config
+from state.model import LlmConfig, RunConfig, SearchConfig
+from tests.daemon.calls import models
+from tests.daemon.calls.models import MODEL
+
+PROBLEM = seeds.load("silu")
+SEARCH = SearchConfig(beam=3, plans=4, implementations=2, rounds=3, repairs=2, top_k=2)
+
+
+def config(*planner: str, prices: tuple[str, ...] = (models.PRICE,), **llm) -> Config:
+    run = RunConfig(
+        problem="silu",
+        planner=planner,
+        cap_usd=5.0,
+        llm=LlmConfig(**({"models": (MODEL,)} | llm)),
+        search=SEARCH,
+    )
+    return Config(run=run, daemon=models.daemon_config(prices=prices))
+
+
+def rows(settings: Config) -> dict[tuple[str, str], object]:
+    found = estimate(settings, PROBLEM, PROBLEM.kernel, builtin())
+    return {(row.role, row.model): row for row in found.rows}
+
+
+def test_calls_follow_from_the_search(caplog):
+    found = {role: (row.calls, row.most_calls) for (role, _), row in rows(config("local")).items()}
+    slots = 1 + 2 * 3  # the first round improves the initial kernel alone
+    kernels = slots * 4 * 2
+    assert found == {
+        "planner": (slots * 4, slots * 4),
+        "executor": (kernels, kernels),
+        "repairer": (0, 2 * kernels),
+        "reflector": (kernels, kernels),
+        "summarizer": (6, 6),
+    }
+
+
+def test_models_share_their_roles_by_weight_and_planners_by_turns():
+    cheap = "local/cheap"
+    found = rows(config("local", "builtin", models=(f"{MODEL}=3", cheap), summarizer_models=(cheap,)))
+    assert found["planner", MODEL].calls == 3 * found["planner", cheap].calls == 0.75 * 14
+    assert ("reflector", MODEL) not in found
+    assert found["reflector", cheap].calls == 28
+
+
+@pytest.mark.parametrize(
+    ("planners", "models", "parts"),
+    [
+        (("local", "openai"), ("local/a=3", "openai/b"), {"local/a": 1 / 2, "openai/b": 1 / 2}),
+        (("local", "openai"), ("local/a=3", "local/c", "openai/b=9"),
+         {"local/a": 3 / 8, "local/c": 1 / 8, "openai/b": 1 / 2}),
+        (("local", "llm"), ("local/a", "openai/b=3"), {"local/a": 5 / 8, "openai/b": 3 / 8}),
+        (("local", "local", "openai"), ("local/a", "openai/b"), {"local/a": 2 / 3, "openai/b": 1 / 3}),
+    ],
+)  # fmt: skip
+def test_planners_have_slots_by_turns_whatever_their_models_weigh(planners, models, parts):
+    found = rows(config(*planners, models=models))
+    for role, calls in {"planner": 28, "executor": 56, "reflector": 56}.items():
+        assert {model: row.calls for (of, model), row in found.items() if of == role} == pytest.approx(
+            {model: calls * part for model, part in parts.items()}
+        )
+
+
+def test_prompts_are_the_real_ones_and_cost_what_they_cost():
+    row = rows(config("local"))["executor", MODEL]
+    assert row.input_tokens > count(PROBLEM.kernel) + count(PROBLEM.files["reference.py"].decode())
+    assert 1000 < row.shared_tokens < row.input_tokens
+    assert row.output_tokens == min(ANSWERS["executor"] + count(PROBLEM.kernel), 16_000)
+    rest = row.input_tokens - row.shared_tokens
+    each = (rest * 3 + row.shared_tokens * 0.3 + row.output_tokens * 15) / 1e6
+    assert row.usd == pytest.approx(row.calls * each)
+    assert row.most_usd >= row.calls * (row.input_tokens * 3 + 8_192 * 15) / 1e6
+
+
+def test_an_unknown_price_makes_an_unknown_sum_and_says_what_to_set():
+    found = estimate(config("local", prices=()), PROBLEM, PROBLEM.kernel, builtin())
+    assert (found.usd, found.most_usd) == (None, None)
+    text = "\n".join(lines(found))
+    assert f"nobody knows what {MODEL} costs" in text
+    assert "unknown" in text
+
+
+def test_a_run_without_models_costs_nothing():
+    found = estimate(config("builtin"), PROBLEM, PROBLEM.kernel, builtin())
+    assert (found.rows, found.usd) == ((), 0)
+    assert lines(found) == ["no planner of this run asks a model: it costs nothing"]
+
+
+MODELS = (
+    "--set", 'run.planner=["local"]', "--set", f'run.llm.models=["{MODEL}"]', "--set", "run.cap_usd=5",
+    "--set", f'daemon.prices=["{models.PRICE}"]', "--problem", "silu",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", ["run", "submit"])
+def test_a_dry_run_starts_nothing(ctl, home, verb):
+    called = ctl(verb, "--dry-run", *MODELS)
+    assert called.status == 0
+    assert called.out.splitlines()[0].split() == [
+        "role",
+        "model",
+        "calls",
+        "tokens",
+        "in",
+        "shared",
+        "out",
+        "US$",
+    ]
+    assert "in all $" in called.out
+    assert "$5.00 (run.cap_usd)" in called.out
+    assert not (home / "events.db").exists()
+    assert not list(home.glob("inbox/*"))
+
+
+def test_a_dry_run_in_json_has_the_rows(ctl):
+    said = ctl("--json", "run", "--dry-run", *MODELS).json
+    assert {row["role"] for row in said["rows"]} == set(ANSWERS)
+    assert said["usd"] == pytest.approx(sum(row["usd"] for row in said["rows"]))
+
+
+def test_a_dry_run_says_what_keeps_the_run_from_starting(ctl):
+    called = ctl("run", "--dry-run", "--set", 'run.planner=["local"]', "--problem", "silu")
+    assert called.status != 0
+    assert "no model is given for local" in called.err
+
+
+@pytest.mark.parametrize(
+    ("planner", "window", "said"),
+    [
+        ("anthropi", "64000", "run.planner: no proposer is called 'anthropi' (did you mean 'anthropic'?)"),
+        ("local", "4096", "use a model with a larger context window"),
+    ],
+)
+def test_a_dry_run_is_refused_in_a_line(ctl, planner, window, said):
+    models = [word.replace('["local"]', f'["{planner}"]') for word in MODELS]
+    called = ctl("run", "--dry-run", *models, "--set", f'daemon.windows=["{MODEL}={window}/2048"]')
+    assert called.status == 2
+    assert said in called.err
+    assert "Traceback" not in called.err
+
+
+def test_a_dry_run_needs_no_key(ctl, monkeypatch):
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    model = 'run.llm.models=["anthropic/claude-sonnet-4-5"]'
+    called = ctl(
+        "run", "--dry-run", "--problem", "silu", "--rounds", "1", "--set", "run.cap_usd=5",
+        "--set", 'run.planner=["anthropic"]', "--set", model,
+    )  # fmt: skip
+    assert called.status == 0, called.err

@@ -1,0 +1,160 @@
+"""`agentctl prompts` and `config check`: what LLM roles are told, what is replaced, what is wrong with it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from agent_core.prompting import builtin
+from daemon import exits
+from daemon.commands import Commands
+from daemon.edits import Edits
+from state.log import EventLog
+from state.reader import LogReader
+from tests.support import fakes
+
+ASK = builtin().files["planner/ask.md"] + "Prefer what is simple.\n"
+
+
+def replace(home, path: str, text: str) -> None:
+    file = home / "prompts" / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def take_edits(home) -> None:
+    with EventLog.open(home) as log:
+        commands = Commands(log, fakes.fake_workers(), touched=lambda *_: None)
+        asyncio.run(Edits(log, turn=commands.turn, apply=lambda _: None, env={}).look())
+
+
+def test_the_set_is_listed_role_by_role_in_the_order_it_is_told(ctl):
+    called = ctl("prompts")
+    assert called.out.startswith(
+        f"prompts {builtin().version[:12]}: the program's own\nplanner, in this order:\n"
+    )
+    found = ctl("prompts", "--json").json
+    assert list(found["roles"]) == ["planner", "executor", "repairer", "summarizer", "reflector"]
+    files = [block["file"] for block in found["roles"]["planner"]]
+    assert files[:4] == ["guide/role.md", "trn1/architecture.md", "trn2/architecture.md", "guide/api.md"]
+    assert files[-1] == "planner/ask.md"
+    assert (found["replaced"], found["recorded"]) == ([], None)
+
+
+def test_what_a_home_replaces_is_said_and_until_when_it_does_not_count(ctl, home):
+    replace(home, "planner/ask.md", ASK)
+    said = ctl("prompts").out
+    assert f"1 file replaced by {home / 'prompts'}" in said
+    assert f"runs get {builtin().version[:12]} until whoever owns this home has taken the edit" in said
+    assert "planner/ask.md" in next(line for line in said.splitlines() if line.endswith("replaced"))
+    take_edits(home)
+    assert "until" not in ctl("prompts").out
+    found = ctl("prompts", "--json").json
+    assert found["recorded"] == found["version"] != builtin().version
+
+
+def test_a_role_or_a_file_can_be_read(ctl, home):
+    replace(home, "planner/ask.md", ASK)
+    role = ctl("prompts", "--show", "planner", "--target", "trn1").out
+    assert "--- trn1/architecture.md (always the same)\n# Hardware: Trainium1" in role
+    assert "trn2" not in role.splitlines()[0]
+    assert "Prefer what is simple." in role
+    assert ctl("prompts", "--show", "planner/ask.md").out == ASK
+    assert ctl("prompts", "--show", "planner/ask.md", "--json").json["text"] == ASK
+
+
+def test_a_file_is_copied_into_the_home_to_be_edited(ctl, home):
+    called = ctl("prompts", "--copy", "planner/ask.md")
+    there = home / "prompts" / "planner" / "ask.md"
+    assert (called.status, called.out) == (exits.OK, f"copied to {there}; edits of it count\n")
+    assert there.read_text() == builtin().files["planner/ask.md"]
+    assert [path.name for path in there.parent.iterdir()] == ["ask.md"]
+    assert ctl("prompts", "--json").json["replaced"] == []
+    there.write_text(ASK)
+    assert ctl("prompts", "--json").json["replaced"] == ["planner/ask.md"]
+    again = ctl("prompts", "--copy", "planner/ask.md")
+    assert (again.status, there.read_text()) == (exits.USAGE, ASK)
+    assert "is there already (remove it first)" in again.err
+    for path, said in (("planner/aks.md", "did you mean planner/ask.md?"), ("manifest.toml", "no prompt")):
+        assert ctl("prompts", "--copy", path).status == exits.NOT_THERE
+        assert said in ctl("prompts", "--copy", path).err
+    (home / "prompts" / "executor").write_text("")
+    assert "File exists" in ctl("prompts", "--copy", "executor/task.md").err
+
+
+def test_what_is_not_there_is_named_with_the_nearest(ctl):
+    for words, said in (
+        (("--show", "plannr"), "did you mean planner?"),
+        (("--show", "planner/tsk.md"), "did you mean planner/task.md?"),
+        (("--show", "planner", "--target", "trn3"), "there are trn1, trn2"),
+    ):
+        called = ctl("prompts", *words)
+        assert called.status == exits.USAGE
+        assert said in called.err
+
+
+def test_a_version_that_the_log_holds_can_be_read(ctl, home):
+    run = fakes.submit(home)
+    fakes.finish(home, run)
+    version = ctl("status", run, "--json").json["runs"][0]["prompts"]
+    assert version == builtin().version
+    assert f"prompts {version[:12]}" in ctl("tail", "--type", "RoundStarted").out
+    with LogReader.open(home) as reader:
+        kernel = reader.read(stream=run)[0].event.kernel
+    replace(home, "planner/ask.md", ASK)
+    take_edits(home)
+    assert (
+        ctl("prompts", "--version", version, "--show", "planner/ask.md").out
+        == builtin().files["planner/ask.md"]
+    )
+    assert (
+        f"prompts {ctl('prompts', '--json').json['version'][:12]}"
+        in ctl("tail", "--type", "ConfigChanged").out
+    )
+    for other in ("0" * 64, "nonsense", kernel):
+        called = ctl("prompts", "--version", other)
+        assert called.status == exits.NOT_THERE
+        assert f"no prompts '{other}' in this log" in called.err
+
+
+def test_show_names_prompts_and_does_not_print_them(ctl, home):
+    run = fakes.submit(home)
+    fakes.finish(home, run)
+    shown = ctl("show", f"{run}@1", "--json").json
+    assert shown["event"]["prompts"] == builtin().version
+    assert builtin().version not in shown["blobs"]
+    assert shown["event"]["kernel"] in shown["blobs"]
+
+
+def test_faults_of_configuration_and_prompts_are_named_together(ctl, home):
+    replace(home, "planner/task.md", "{{kernal}}")
+    (home / "config.toml").write_text("[run.search]\nbeem = 7\n")
+    called = ctl("config", "check")
+    assert called.status == exits.USAGE
+    assert "config.toml: run.search.beem: no such key" in called.err
+    assert (
+        "prompts/planner/task.md, line 1: {{kernal}}: no such value here; did you mean kernel?" in called.err
+    )
+    assert ctl("prompts").status == exits.USAGE
+    (home / "config.toml").unlink()
+    replace(home, "planner/task.md", "Plan.")
+    assert ctl("config", "check").status == exits.OK
+
+
+def test_files_that_are_told_where_they_fit_are_listed_with_how_far_they_were_checked(ctl, home):
+    replace(home, "examples/scan.md", "# A scan\n\nOf one's own.\n")
+    replace(home, "planner/approach/apply.md", "Apply the cheapest technique.\n")
+    said = ctl("prompts").out
+    assert "chosen per problem, plan or implementation:\n" in said
+    assert " scan (replaced), " in next(line for line in said.splitlines() if "examples/: " in line)
+    assert "  planner/approach/: apply (replaced), inspired, different\n" in said
+    items = ctl("prompts", "--json").json["items"]
+    assert items["examples/range_mask.md"] == {
+        "kind": "example",
+        "version": 1,
+        "status": "run",
+        "source": "written for this project",
+        "targets": ["trn2"],
+        "replaced": False,
+    }
+    assert items["examples/scan.md"]["replaced"]
+    assert items["planner/task.md"]["kind"] == "block"
