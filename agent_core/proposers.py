@@ -9,10 +9,12 @@ ProposerError
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
+
+from targets.base import ProposerEntry
+from targets.registry import load_families, load_target
 
 if TYPE_CHECKING:
     from agent_core.roles import Proposer
@@ -28,60 +30,62 @@ class UnknownProposer(ProposerError):  # noqa: N818 - the names of this tree say
     code = "unknown_proposer"
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """Where a proposer's `create()` is (None: it asks models, and is put together for each effect).
-
-    `repairs`: it repairs refused kernels. `looks_ahead`: it searches by predictions before it plans.
-    """
-
-    module: str | None
-    repairs: bool
-    looks_ahead: bool = False
-
-
 ANY = "llm"
 """The proposer that asks models of any endpoint."""
 
 
-_KNOWN = {
-    "builtin": _Entry("agent_core.builtin", repairs=False, looks_ahead=True),
-    "knobs": _Entry("agent_core.knobs.tuning", repairs=False, looks_ahead=True),
-    "scripted": _Entry("agent_core.roles.scripted", repairs=True),
-    **dict.fromkeys(("anthropic", "openai", "local", ANY), _Entry(None, repairs=True)),
+_MODELS = ("anthropic", "openai", "local", ANY)
+"""Those that ask models: they are put together for each effect."""
+
+_NEUTRAL = {
+    "scripted": ProposerEntry("agent_core.roles.scripted", repairs=True),
+    **dict.fromkeys(_MODELS, ProposerEntry("", repairs=True)),
 }
+"""Those that serve every target."""
+
+
+def _entries() -> dict[str, ProposerEntry]:
+    """Return all proposers by name: those that targets bring first."""
+    brought = [target.parts.proposers for target in load_families()]
+    return {**{name: entry for part in brought for name, entry in part.items()}, **_NEUTRAL}
 
 
 def names() -> tuple[str, ...]:
     """Return the names of all proposers."""
-    return tuple(_KNOWN)
+    return tuple(_entries())
 
 
 def asks_models(name: str) -> bool:
     """Return whether the proposer asks models; False for a name that is not known."""
-    return name in _KNOWN and _KNOWN[name].module is None
+    return name in _MODELS
 
 
-def require(name: str) -> None:
-    """Make sure that there is a proposer of this name.
+def require(name: str, target: str | None = None) -> None:
+    """Make sure that there is a proposer of this name, and that it serves the target.
 
     Raises:
-        UnknownProposer: no proposer has this name.
+        UnknownProposer: no proposer has this name, or none of the target's.
     """
-    if name not in _KNOWN:
-        close = get_close_matches(name, _KNOWN, n=1)
+    known = names()
+    if name not in known:
+        close = get_close_matches(name, known, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise UnknownProposer(f"no proposer is called {name!r}{hint}; there are {', '.join(names())}")
+        raise UnknownProposer(f"no proposer is called {name!r}{hint}; there are {', '.join(known)}")
+    if target is not None and name not in _NEUTRAL and name not in load_target(target).parts.proposers:
+        served = ", ".join((*load_target(target).parts.proposers, *_NEUTRAL))
+        raise UnknownProposer(f"the proposer {name!r} does not serve {target}; there are {served}")
 
 
 def repairs(name: str) -> bool:
     """Return whether the proposer repairs refused kernels; False for a name that is not known."""
-    return name in _KNOWN and _KNOWN[name].repairs
+    entry = _entries().get(name)
+    return entry is not None and entry.repairs
 
 
 def looks_ahead(name: str) -> bool:
     """Return whether the proposer searches by predictions before it plans; False for an unknown name."""
-    return name in _KNOWN and _KNOWN[name].looks_ahead
+    entry = _entries().get(name)
+    return entry is not None and entry.looks_ahead
 
 
 def create(name: str) -> Proposer:
@@ -91,6 +95,6 @@ def create(name: str) -> Proposer:
         UnknownProposer: no proposer has this name.
     """
     require(name)
-    module = _KNOWN[name].module
-    assert module is not None, f"{name} is put together for each effect"
+    module = _entries()[name].module
+    assert module, f"{name} is put together for each effect"
     return cast("Proposer", import_module(module).create())

@@ -8,13 +8,11 @@ specification and from the instructions of the initial kernel, never from a name
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import log2, prod
 from typing import TYPE_CHECKING, TypeVar
 
-from agent_core.builtin.menu import menu
 from stability import guard
 from state.events import Event, KernelKept, PlanProposed, RoundStarted, RunForked
 from state.fold import RunState
@@ -31,6 +29,7 @@ from state.model import (
     Tags,
 )
 from state.records import Recorded
+from targets.registry import load_families, load_target, target_names
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -70,30 +69,18 @@ def setting(spec: ProblemSpec, size: str, target: str, kernel: str) -> Setting:
     arrays = [[list(item.passed(dims)), item.dtype] for item in spec.inputs]
     tags = Tags(
         target=target,
-        operators=tuple(sorted(operators(kernel))),
+        operators=tuple(sorted(operators(kernel, target))),
         dtypes=tuple(sorted({item.dtype for item in spec.inputs})),
         extents=tuple(sorted((round(log2(extent)) for extent in dims.values()), reverse=True)),
     )
     return Setting(tags, tuple(spec.arguments(arrays, lambda value: value)))
 
 
-def operators(kernel: str) -> frozenset[str]:
-    """Return the instructions that a kernel's source calls, and the functions that it has them apply."""
-    from nki_sim.operators import OPERATORS
-
-    try:
-        tree = ast.parse(kernel)
-    except (SyntaxError, ValueError, RecursionError):
-        return frozenset()
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _leaf(node.func) in OPERATORS]
-    words = [word for call in calls for word in call.keywords if (word.arg or "").startswith("op")]
-    applied = {_leaf(word.value) for word in words if isinstance(word.value, ast.Attribute)}
-    return frozenset({_leaf(call.func) for call in calls} | applied)
-
-
-def _leaf(node: ast.expr) -> str:
-    """The last part of a dotted name, which is what modules are spelt differently before."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+def operators(kernel: str, target: str) -> frozenset[str]:
+    """Return the instructions that a kernel's source uses; of an unknown target, in any language that has
+    some."""
+    known = [load_target(target)] if target in target_names() else load_families()
+    return next((found for one in known if (found := one.language.operators(kernel))), frozenset())
 
 
 # --- what a run teaches ------------------------------------------------------------------------------
@@ -116,7 +103,7 @@ def learnt(run: str, state: RunState, history: Iterable[Recorded], where: Settin
     best = state.best
     if best is None or not gained(state, where):
         return None
-    told = _told(history)
+    told = _told(history, load_target(where.tags.target).menu())
     legs = _bounded([leg for one in told.line(best) if (leg := told.leg(one)) is not None])
     speedup = prod(leg.speedup for leg in legs)
     if speedup <= 1:
@@ -137,6 +124,8 @@ def learnt(run: str, state: RunState, history: Iterable[Recorded], where: Settin
 class _Told:
     """What a run's events say of kernels that were kept: by what plan each came, and from which other."""
 
+    known: Collection[str]
+    """The techniques of the menu."""
     kept: dict[str, KernelKept] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
     plans: dict[str, Plan] = field(default_factory=dict)
@@ -156,18 +145,18 @@ class _Told:
         key = EffectKey.parse(f"{one.candidate.id}.{Role.PLANNER}")
         plan = self.plans.get(str(key._replace(implementation=0, repair=0)))
         parent = self.kept.get(one.candidate.parent or "")
-        steps = _steps(plan, key.implementation) if plan is not None else ()
+        steps = _steps(plan, key.implementation, self.known) if plan is not None else ()
         if parent is None or one.speedup is None or not steps:
             return None
         return Leg(source=parent.candidate.source, steps=steps, speedup=one.speedup)
 
 
-def _told(history: Iterable[Recorded]) -> _Told:
-    told, begun = _Told(), False
+def _told(history: Iterable[Recorded], known: Collection[str]) -> _Told:
+    told, begun = _Told(known), False
     for item in history:
         match item.event:
             case RunForked(rebase=rebase) if rebase is not None:
-                told, begun = _Told(), False
+                told, begun = _Told(known), False
             case RoundStarted():
                 begun = True
             case PlanProposed(key=key, plan=plan):
@@ -180,11 +169,11 @@ def _told(history: Iterable[Recorded]) -> _Told:
     return told
 
 
-def _steps(plan: Plan, implementation: int) -> tuple[Step, ...]:
+def _steps(plan: Plan, implementation: int, known: Collection[str]) -> tuple[Step, ...]:
     """The rewrites of a plan that are on the menu; of a single one, with the parameters that were taken."""
     if plan.steps:
-        return tuple(step for step in plan.steps if step.technique in menu())
-    if plan.technique not in menu():
+        return tuple(step for step in plan.steps if step.technique in known)
+    if plan.technique not in known:
         return ()
     site, choices = plan.site, None
     if isinstance(plan.detail, dict):

@@ -14,6 +14,7 @@ from agentctl.app import Session
 from daemon.config import FILE_NAME, FLAGS, Config, Effective, load
 from daemon.errors import DaemonError
 from daemon.verbs import Submit
+from targets.registry import target_names
 
 if TYPE_CHECKING:
     from seeds import Problem
@@ -32,7 +33,7 @@ _SEARCH_OPTIONS = (
         metavar="KEY=VALUE",
         help="Any key of the configuration; `run.` may be left out.",
     ),
-    click.option("--target", help="Target device: trn1 or trn2."),
+    click.option("--target", help=f"Target device: {' or '.join(target_names())}."),
     click.option("--seed", type=int, help="Seed of every random draw."),
     click.option("--strategy", help="beam, or one to compare it with (docs/search.md)."),
     click.option("--rounds", type=int, help="Rounds at most."),

@@ -29,20 +29,20 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that both spellings work
 
-from agent_core.knobs.errors import KnobError  # noqa: E402 - the path is set above
-from agent_core.knobs.graph import Graph  # noqa: E402
-from agent_core.knobs.ir import KernelIR, knob_signature  # noqa: E402
-from agent_core.knobs.narrowing import default  # noqa: E402
-from agent_core.knobs.neighbours import is_valid  # noqa: E402
-from agent_core.knobs.sampling import anywhere, sample  # noqa: E402
-from agent_core.knobs.search import Feedback, Mode, Trial, Tried, best_of, next_batch  # noqa: E402
-from agent_core.knobs.space import size_of  # noqa: E402
-from agent_core.knobs.variants import IDENTITY, variants  # noqa: E402
 from benchmarks.surface.programs import Found, Table, predicted, table_of  # noqa: E402
 from benchmarks.surface.rewriting import rewritten  # noqa: E402
 from benchmarks.surface.told import STAGES, optima, spaces  # noqa: E402
 from benchmarks.surface.workloads import WORKLOADS  # noqa: E402
 from nki_sim import targets  # noqa: E402
+from targets.nki.knobs.errors import KnobError  # noqa: E402 - the path is set above
+from targets.nki.knobs.graph import Graph  # noqa: E402
+from targets.nki.knobs.ir import KernelIR, knob_signature  # noqa: E402
+from targets.nki.knobs.narrowing import default  # noqa: E402
+from targets.nki.knobs.neighbours import is_valid  # noqa: E402
+from targets.nki.knobs.sampling import anywhere, sample  # noqa: E402
+from targets.nki.knobs.search import Feedback, Mode, Trial, Tried, best_of, next_batch  # noqa: E402
+from targets.nki.knobs.space import size_of  # noqa: E402
+from targets.nki.knobs.variants import IDENTITY, variants  # noqa: E402
 
 NEAR_RATIO = 1.02
 """Within this of the best program there is, a point counts as found."""

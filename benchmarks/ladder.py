@@ -28,15 +28,15 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that both spellings work
 
-from agent_core.builtin.estimate import estimate  # noqa: E402 - the path is set above
-from agent_core.builtin.explore import Child, explore  # noqa: E402
-from agent_core.builtin.model import ArrayArgument  # noqa: E402
-from agent_core.builtin.reader import read  # noqa: E402
 from nki_sim import targets  # noqa: E402
 from nki_sim.forms import ArraySpec  # noqa: E402
 from nki_sim.frontend.entry import trace_bytes  # noqa: E402
 from nki_sim.program.ir import Program  # noqa: E402
 from nki_sim.timing.forecast import forecast  # noqa: E402
+from targets.nki.rewrites.estimate import estimate  # noqa: E402 - the path is set above
+from targets.nki.rewrites.explore import Child, explore  # noqa: E402
+from targets.nki.rewrites.model import ArrayArgument  # noqa: E402
+from targets.nki.rewrites.reader import read  # noqa: E402
 
 RUNGS = ("plain", "hoisted", "blocked_free", "blocked")
 DTYPE = "bfloat16"

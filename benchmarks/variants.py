@@ -21,14 +21,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that both spellings work
 
-from agent_core.knobs import ops  # noqa: E402 - the path is set above
-from agent_core.knobs.errors import KnobError  # noqa: E402
-from agent_core.knobs.narrowing import default  # noqa: E402
-from agent_core.knobs.sampling import sample  # noqa: E402
-from agent_core.knobs.tracing import Specs, trace  # noqa: E402
-from agent_core.knobs.variants import IDENTITY, Variant, variants  # noqa: E402
 from benchmarks.surface.programs import predicted  # noqa: E402
 from benchmarks.surface.workloads import attention, matmul, rmsnorm_matmul  # noqa: E402
+from targets.nki.knobs import ops  # noqa: E402 - the path is set above
+from targets.nki.knobs.errors import KnobError  # noqa: E402
+from targets.nki.knobs.narrowing import default  # noqa: E402
+from targets.nki.knobs.sampling import sample  # noqa: E402
+from targets.nki.knobs.tracing import Specs, trace  # noqa: E402
+from targets.nki.knobs.variants import IDENTITY, Variant, variants  # noqa: E402
 
 
 def softmax_matmul(x: Any, v: Any) -> Any:

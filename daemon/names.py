@@ -27,11 +27,11 @@ def _problem(name: str) -> Iterable[str]:
 
 
 def _target(name: str) -> Iterable[str]:
-    from seeds.errors import UnknownTargetError
-    from seeds.roofline import PEAKS
+    from targets.base import UnknownTargetError
+    from targets.registry import target_names
 
-    if name not in PEAKS:
-        yield str(UnknownTargetError(name, PEAKS))
+    if name not in target_names():
+        yield str(UnknownTargetError(name, target_names()))
 
 
 def _evaluator(name: str) -> Iterable[str]:

@@ -141,7 +141,7 @@ def _tags(target: str, sources: Iterable[str]) -> Tags:
     """Return what can be said of kernels by themselves: what they call, nothing of shapes and data types."""
     from agent_core.roles.llm.quoting import line
 
-    called = next((found for found in map(operators, sources) if found), frozenset())
+    called = next((found for one in sources if (found := operators(one, target))), frozenset[str]())
     return Tags(target=line(target), operators=tuple(sorted(called)), dtypes=(), extents=())
 
 

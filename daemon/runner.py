@@ -262,7 +262,7 @@ class Runner:
             await evaluator.prepare()
 
     def _cache_key(self, evaluator: Evaluator, request: EvaluationRequest) -> str:
-        code = code_digest(self._log.get_blob(request.source))
+        code = code_digest(self._log.get_blob(request.source), request.target)
         return evaluation_key(request, code=code, evaluator=evaluator.name, toolchain=evaluator.toolchain())
 
     def _reuse(self, key: EffectKey, request: EvaluationRequest, cache_key: str) -> Outcome | None:

@@ -11,13 +11,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from nki_sim import targets
-from nki_sim.errors import TargetError
+from remote.cache import code_digest
 from remote.errors import InfrastructureError
 from remote.evaluator import Blobs, EvaluationAnswer
-from remote.judge import rules, suite
+from remote.judge import suite
 from remote.judge.job import Job, Outcome, Shown
-from remote.judge.normalise import code_digest
 from remote.references import References
 from remote.sandbox import JailResult
 from seeds import Problem, SeedsError, from_files
@@ -32,6 +30,8 @@ from state.model import (
     Verdict,
     digest_of,
 )
+from targets.base import UnknownTargetError
+from targets.registry import load_target
 
 FULL = "full"
 LEVELS: Mapping[Level, int | None] = {Level.SLICES: 0, Level.ONE_SEED: 1, Level.WHOLE: None}
@@ -98,8 +98,8 @@ def _parsed(files: tuple[tuple[str, bytes], ...]) -> Problem:
         raise InfrastructureError("bad_problem", str(error), retryable=False) from error
 
 
-def lint(source: bytes) -> Outcome | None:
-    error = rules.offence(source)
+def lint(source: bytes, target: str) -> Outcome | None:
+    error = load_target(target).language.lint(source)
     return None if error is None else Outcome(verdict=Verdict.LINT_ERROR, stage="lint", error=error)
 
 
@@ -127,8 +127,8 @@ def check_sizes(problem: Problem, size: str, target: str) -> None:
         raise InfrastructureError("not_shape_generic", text, retryable=False)
     try:
         spec.dims(size)
-        targets.load(target)
-    except (SeedsError, TargetError) as error:
+        load_target(target)
+    except (SeedsError, UnknownTargetError) as error:
         raise InfrastructureError(error.code, str(error), retryable=False) from error
 
 
@@ -175,7 +175,7 @@ def answered(run: Run, outcome: Outcome, toolchain: str) -> EvaluationAnswer:
     evaluation = Evaluation(
         verdict=outcome.verdict,
         stage=outcome.stage,
-        code=code_digest(run.source),
+        code=code_digest(run.source, run.request.target),
         error=outcome.error,
         rel_l2=outcome.rel_l2,
         identity=outcome.identity,

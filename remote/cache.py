@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from remote.judge.normalise import code_digest
 from state.model import Benchmark, Digest, Evaluation, EvaluationRequest, Level, canonical_json, digest_of
 
 __all__ = ["cache_key", "code_digest", "needed", "serving"]
 
 GAIN = 3.0
 """A kernel more times faster than the one it was made from is judged at the level `whole`."""
+
+
+def code_digest(source: bytes, target: str) -> Digest:
+    """Return the digest by which duplicates of a kernel for a target are known."""
+    from targets.registry import load_target  # not at the top: jails that run references have no targets
+
+    return load_target(target).language.code_digest(source)
 
 
 def cache_key(request: EvaluationRequest, *, code: Digest, evaluator: str, toolchain: str) -> Digest:

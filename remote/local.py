@@ -10,7 +10,6 @@ import asyncio
 import os
 from pathlib import Path
 
-import nki_sim
 from remote.asked import (
     Run,
     answered,
@@ -31,8 +30,8 @@ from remote.pool import WorkerLimits, WorkerPool
 from remote.predictions import Predictor
 from remote.references import ReferenceStore
 from remote.sandbox import JailResult, run_jailed
-from remote.tracing import trace_request
-from remote.walls import JailedProgram, JailStrength, Limits, jail_strength
+from remote.tracing import load_default_tracer
+from remote.walls import JailStrength, Limits, jail_strength
 from state.model import TRUSTED_AUTHORS, EvaluationRequest, Predicted
 
 
@@ -60,6 +59,7 @@ class LocalEvaluator:
         count = slots or os.cpu_count() or 1
         self._strength = strength or jail_strength()
         self._home = home
+        self._tracer = load_default_tracer()
         self._allow_weak_jail = allow_weak_jail
         self._jail_limits = jail_limits or Limits()
         self._slots = asyncio.Semaphore(count)
@@ -94,7 +94,7 @@ class LocalEvaluator:
 
     def toolchain(self) -> str:
         """Return the simulator's name, version and model version."""
-        return nki_sim.toolchain()
+        return self._tracer.toolchain()
 
     async def prepare(self) -> None:
         """Do nothing: all that is needed is in this process."""
@@ -121,7 +121,7 @@ class LocalEvaluator:
         problem = read_problem(blobs, request.problem)
         check_sizes(problem, request.size, request.target)
         self._admit(request.author)
-        return await self._predictor.predict(request, problem, self._jailed)
+        return await self._predictor.predict(request, problem, self._tracer, self._jailed)
 
     async def timeline(self, request: EvaluationRequest, blobs: Blobs, /) -> bytes:
         """Return the predicted run of one kernel as Chrome trace events; nothing is judged.
@@ -136,7 +136,7 @@ class LocalEvaluator:
             request, read_problem(blobs, request.problem), read_blob(blobs, request.source), request.level
         )
         check_request(run)
-        refused = lint(run.source)
+        refused = lint(run.source, run.request.target)
         async with self._slots:
             if refused is None:
                 self._admit(request.author)
@@ -162,7 +162,7 @@ class LocalEvaluator:
 
     async def _judge(self, run: Run) -> Outcome:
         async with run.at("lint"):
-            refused = lint(run.source)
+            refused = lint(run.source, run.request.target)
         if refused is not None:
             return refused
         self._admit(run.request.author)
@@ -182,11 +182,12 @@ class LocalEvaluator:
 
     async def _trace(self, run: Run) -> JailResult:
         dims = run.problem.spec.dims(run.request.size)
-        asked = trace_request(run.source.decode(), run.problem, dims, run.request.target)
+        asked = self._tracer.request(run.source.decode(), run.problem, dims, run.request.target)
         return await self._jailed(asked)
 
     async def _jailed(self, request: bytes, *flags: str) -> JailResult:
-        return await run_jailed(self._tracer(*flags), request, strength=self._strength)
+        program = self._tracer.program(self._jail_limits, *flags)
+        return await run_jailed(program, request, strength=self._strength)
 
     async def _compare(self, run: Run, reply: bytes) -> Outcome:
         """Judge a traced program on what the level asks for."""
@@ -214,14 +215,3 @@ class LocalEvaluator:
                 "install bubblewrap or set daemon.allow_weak_jail"
             )
             raise InfrastructureError("weak_jail", text, retryable=False)
-
-    def _tracer(self, *flags: str) -> JailedProgram:
-        package = Path(nki_sim.__file__).parent
-        return JailedProgram(
-            "nki_sim.tracer",
-            (*flags, "--out-fd"),
-            packages=(package,),
-            site_packages=True,  # NumPy, which is loaded for kernels that import it
-            fills_memory=True,
-            limits=self._jail_limits,
-        )

@@ -19,7 +19,7 @@ from remote.judge.job import Forecasts, Texts
 from remote.pool import WorkerPool
 from remote.sandbox import JailResult
 from remote.together import together
-from remote.tracing import trace_request
+from remote.tracing import Tracer
 from seeds import Problem
 from state.model import Digest, ErrorInfo, Predicted, digest_of
 
@@ -57,7 +57,9 @@ class Predictor:
         self._slots = slots
         self._known: OrderedDict[Place, Predicted] = OrderedDict()
 
-    async def predict(self, request: PredictionRequest, problem: Problem, jailed: Jailed) -> list[Predicted]:
+    async def predict(
+        self, request: PredictionRequest, problem: Problem, tracer: Tracer, jailed: Jailed
+    ) -> list[Predicted]:
         """Return a prediction for each source, in order.
 
         Raises:
@@ -70,19 +72,21 @@ class Predictor:
         ]
         fresh = dict(zip(places, request.sources, strict=True))
         found = {place: self._known[place] for place in fresh if place in self._known}
-        read = await self._read({place: fresh[place] for place in fresh if place not in found})
+        read = await self._read(
+            {place: fresh[place] for place in fresh if place not in found}, request.target
+        )
         found |= read
         asked = [place for place, one in read.items() if one.error is None]
         made = await self._in_parts(
             [fresh[place] for place in asked],
-            lambda part: self._traced(part, request, problem, dims, jailed),
+            lambda part: self._traced(part, request, problem, dims, tracer, jailed),
         )
         for place, one in zip(asked, made, strict=True):
             found[place] = one.model_copy(update={"code": read[place].code})
         self._remember(found)
         return [found[place] for place in places]
 
-    async def _read(self, fresh: Mapping[Place, str]) -> dict[Place, Predicted]:
+    async def _read(self, fresh: Mapping[Place, str], target: str) -> dict[Place, Predicted]:
         """Read the texts in a worker: of many it takes long, and a thread of this process must not do it.
 
         CPython 3.11 counts the depth of a tree that it builds once for all threads, and fails
@@ -91,7 +95,7 @@ class Predictor:
         if not fresh:
             return {}
         async with self._slots:
-            told = await self._workers.read(Texts(sources=tuple(fresh.values())))
+            told = await self._workers.read(Texts(sources=tuple(fresh.values()), target=target))
         return dict(zip(fresh, told, strict=True))
 
     async def _in_parts(self, sources: Sequence[str], traced: Traced) -> list[Predicted]:
@@ -107,12 +111,13 @@ class Predictor:
         halves = await together([predicted(sources[:middle]), predicted(sources[middle:])])
         return [one for half in halves for one in half]
 
-    async def _traced(
+    async def _traced(  # noqa: PLR0917
         self,
         sources: Sequence[str],
         request: PredictionRequest,
         problem: Problem,
         dims: Mapping[str, int],
+        tracer: Tracer,
         jailed: Jailed,
     ) -> Sequence[Predicted]:
         """Predict in as many jails as it takes: one that a kernel ends, or fills, is not held against others.
@@ -125,7 +130,7 @@ class Predictor:
         ended = 0
         while len(made) < len(sources) and ended < MOST_ENDED:
             rest = sources[len(made) :]
-            lines = [trace_request(source, problem, dims, request.target) for source in rest]
+            lines = [tracer.request(source, problem, dims, request.target) for source in rest]
             result = await jailed(b"\n".join(lines), "--batch")
             if result.killed:
                 raise InfrastructureError("jail_killed", "the jail was killed from outside (out of memory?)")

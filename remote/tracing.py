@@ -1,26 +1,44 @@
-"""What the jailed tracer is asked: a kernel, the shapes of a problem's size, a target, and a limit."""
+"""What a target gives evaluators that predict: a tracer, which turns a kernel into a program in a jail."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol, cast
 
+from remote.walls import JailedProgram, Limits
 from seeds import Problem
-from seeds.folder import KERNEL
-
-MAX_INSTRUCTIONS = 500_000
-"""Seven times what the largest plain kernel of NKIBench has; timing that many takes some ten seconds."""
+from targets.base import import_part
+from targets.registry import load_families, load_target
 
 
-def trace_request(source: str, problem: Problem, dims: Mapping[str, int], target: str) -> bytes:
-    """Return the request to trace a kernel, on one line."""
-    spec = problem.spec
-    arrays = [{"shape": item.passed(dict(dims)), "dtype": item.dtype} for item in spec.inputs]
-    fields = {
-        "source": source,
-        "filename": KERNEL,
-        "args": spec.arguments(arrays, lambda value: {"value": value}),
-        "target": target,
-        "limits": {"max_instructions": MAX_INSTRUCTIONS},
-    }
-    return json.dumps(fields).encode()
+class Tracer(Protocol):
+    """Runs a kernel's own code once, in the jail; it sees shapes and never data."""
+
+    def toolchain(self) -> str:
+        """Return what traces and predicts, with versions: the same text, the same answers."""
+        ...
+
+    def package(self) -> Path:
+        """Return the folder that a host needs to stand in for a device."""
+        ...
+
+    def program(self, limits: Limits, *flags: str) -> JailedProgram:
+        """Return what runs in the jail; with `--batch` it answers one request a line."""
+        ...
+
+    def request(self, source: str, problem: Problem, dims: Mapping[str, int], target: str) -> bytes:
+        """Return the request to trace a kernel, on one line."""
+        ...
+
+
+def load_tracer(target: str) -> Tracer:
+    """Return the tracer of a target's family."""
+    part = load_target(target).parts.tracer
+    assert part is not None, f"{target} has no tracer"
+    return cast("Tracer", import_part(part)())
+
+
+def load_default_tracer() -> Tracer:
+    """Return the tracer of the first family that has one."""
+    return next(load_tracer(target.name) for target in load_families() if target.parts.tracer is not None)

@@ -15,13 +15,11 @@ from pydantic import TypeAdapter
 
 from remote import framing
 from remote.judge.drawn import InputCache, digests
-from remote.judge.forecasts import forecasts, readings
 from remote.judge.job import Draws, Forecasts, Job, Matches, Reply, Ruled, Texts, Timed
 from remote.judge.matching import TooSlowError, matches
 from remote.judge.numerics import BadReferenceError
-from remote.judge.program import judge, refusal
+from remote.judge.program_judge import load_judge
 from remote.judge.returned import BadPiecesError, UnsureError
-from remote.judge.timelines import timeline
 from state.model import ErrorInfo
 
 _SET_PARENT_DEATH_SIGNAL = 1
@@ -41,19 +39,20 @@ def answer(header: bytes, payload: bytes, inputs: InputCache) -> Reply:
     """Judge one job; whatever goes wrong that is not the kernel's fault is a failure, never a verdict."""
     try:
         job = _JOB.validate_json(header)
-        if isinstance(job, Forecasts):
-            return Reply(forecasts=forecasts(job, payload))
-        if isinstance(job, Texts):
-            return Reply(forecasts=readings(job))
-        if isinstance(job, Timed):
-            return timeline(job, payload)
-        if isinstance(job, Ruled):
-            return Reply(outcome=refusal(job, payload, inputs))
         if isinstance(job, Draws):
             return Reply(digests=digests(job))
         if isinstance(job, Matches):
             return Reply(matches=matches(job))
-        return Reply(outcome=judge(job, payload, inputs))
+        judge = load_judge(job.target)
+        if isinstance(job, Forecasts):
+            return Reply(forecasts=tuple(judge.forecasts(job, payload)))
+        if isinstance(job, Texts):
+            return Reply(forecasts=tuple(judge.readings(job)))
+        if isinstance(job, Timed):
+            return judge.timeline(job, payload)
+        if isinstance(job, Ruled):
+            return Reply(outcome=judge.refusal(job, payload, inputs))
+        return Reply(outcome=judge.judge(job, payload, inputs))
     except UnsureError as error:
         return Reply(unsure=error.places)
     except TooSlowError as error:

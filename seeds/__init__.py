@@ -1,13 +1,13 @@
 """The problems: a folder each under `problems/` with spec, NumPy reference and initial NKI kernel.
 
-Here live the loader, the spec with its faults, the inputs that seeds stand for, and the plain roofline
-bound. What does not live here: judging a kernel (`remote`), simulating one (`nki_sim`). Problem folders
-are data and never on `sys.path`. Open `problem.py` first.
+Here live the loader, the spec with its faults, and the inputs that seeds stand for. What does not live here:
+judging a kernel (`remote`), simulating one (`nki_sim`). Problem folders are data and never on `sys.path`.
+Open `problem.py` first.
 """
 
 from __future__ import annotations
 
-from seeds.errors import SeedsError, SpecError, UnknownProblemError, UnknownSizeError, UnknownTargetError
+from seeds.errors import SeedsError, SpecError, UnknownProblemError, UnknownSizeError
 from seeds.problem import Problem, from_files, load, problems
 from seeds.spec import ArgumentSpec, InputSpec, ProblemSpec, Work
 
@@ -20,7 +20,6 @@ __all__ = [
     "SpecError",
     "UnknownProblemError",
     "UnknownSizeError",
-    "UnknownTargetError",
     "Work",
     "from_files",
     "load",

@@ -3,7 +3,6 @@
 SeedsError
 |-- UnknownProblemError   unknown_problem   neither a known name nor a folder
 |-- UnknownSizeError      unknown_size      the problem has no such size
-|-- UnknownTargetError    unknown_target    no roofline constants for the target
 |-- ExpressionError       bad_expression    a size expression, or a change, that is not one
 |-- ScaffoldError         not_created       a new problem that cannot be written
 `-- SpecError             invalid_problem   a problem's files, with every fault found
@@ -54,13 +53,6 @@ class UnknownSizeError(_UnknownError):
 
     code = "unknown_size"
     kind = "size"
-
-
-class UnknownTargetError(_UnknownError):
-    """There are no roofline constants for that target."""
-
-    code = "unknown_target"
-    kind = "target"
 
 
 class ExpressionError(SeedsError):

@@ -16,7 +16,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("state", "stability", "agent_core", "prompts", "seeds", "remote", "nki_sim", "daemon", "agentctl")
+ROOMS = (
+    "state",
+    "stability",
+    "agent_core",
+    "prompts",
+    "seeds",
+    "remote",
+    "nki_sim",
+    "targets",
+    "daemon",
+    "agentctl",
+)
 
 ARROWS = {
     "state": (),
@@ -24,12 +35,13 @@ ARROWS = {
     "prompts": (),
     "stability": ("state",),
     "seeds": ("state",),
-    "agent_core": ("stability", "state", "seeds", "prompts"),
-    "remote": ("state", "seeds", "nki_sim"),
-    "daemon": ("agent_core", "stability", "state", "remote", "seeds"),
-    "agentctl": ("daemon", "agent_core", "stability", "state", "remote", "seeds"),
+    "targets": ("agent_core", "remote", "stability", "state", "seeds", "nki_sim"),
+    "agent_core": ("stability", "state", "seeds", "prompts", "targets"),
+    "remote": ("state", "seeds", "targets"),
+    "daemon": ("agent_core", "stability", "state", "remote", "seeds", "targets"),
+    "agentctl": ("daemon", "agent_core", "stability", "state", "remote", "seeds", "targets"),
 }
-"""What each room may import directly; agent_core also reads a few modules of the simulator."""
+"""What each room may import directly; of `targets` only its protocol and registry."""
 
 FORBIDDEN = [(room, other) for room, other in permutations(ROOMS, 2) if other not in ARROWS[room]]
 

@@ -16,7 +16,18 @@ from daemon.exits import MEANING
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-ROOMS = ("state", "stability", "agent_core", "prompts", "seeds", "remote", "nki_sim", "daemon", "agentctl")
+ROOMS = (
+    "state",
+    "stability",
+    "agent_core",
+    "prompts",
+    "seeds",
+    "remote",
+    "nki_sim",
+    "targets",
+    "daemon",
+    "agentctl",
+)
 FOLDERS = (*ROOMS, "docs", "tests", "benchmarks", "packaging", "deploy", ".ci")
 
 

@@ -19,7 +19,18 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 WHEEL = tomllib.loads((ROOT / "packaging/nki_sim/pyproject.toml").read_text(encoding="utf-8"))
-ROOMS = {"state", "stability", "agent_core", "prompts", "seeds", "remote", "nki_sim", "daemon", "agentctl"}
+ROOMS = {
+    "state",
+    "stability",
+    "agent_core",
+    "prompts",
+    "seeds",
+    "remote",
+    "nki_sim",
+    "targets",
+    "daemon",
+    "agentctl",
+}
 PIN = re.compile(
     r"^([a-z0-9][a-z0-9.-]*)==(\S+)(?: ; (.+?))?((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE
 )

@@ -10,7 +10,7 @@ from agent_core.roles import RoleError
 from state.model import ErrorInfo
 
 if TYPE_CHECKING:
-    from agent_core.builtin.pool import Pool
+    from agent_core.roles.process_pool import Pool
 
 
 async def asked(pool: Pool, request: str, who: str) -> dict[str, Any]:

@@ -85,9 +85,9 @@ def _mean(values: Iterable[float]) -> float | None:
 
 def used(rows: Iterable[Row]) -> Counter[str]:
     """Return in how many lines of descent of the beam's winners each rewrite of the engine is, zeros too."""
-    from agent_core.builtin.transforms.catalogue import TRANSFORMS
+    from targets.registry import load_families
 
-    counts = Counter(dict.fromkeys(TRANSFORMS, 0))
+    counts = Counter(dict.fromkeys((name for one in load_families() for name in one.rewrites()), 0))
     for one in rows:
         if one["arm"] == "beam":
             counts.update(set(one["techniques"]))

@@ -15,13 +15,13 @@ from datetime import datetime
 from typing import Any
 
 from agent_core.sequences import operators, setting
-from agentctl.quotable import quotable
 from agentctl.views.path import Improvement, Path, path_of
 from daemon import rewrites
 from daemon.profiles import counters_of
 from state.errors import BlobMissing
 from state.fold import RunState
 from state.model import METRICS, Tags, Verdict
+from state.quotable import quotable
 from state.reader import LogReader
 from state.records import Progress
 from state.remembered import handed_on
@@ -133,6 +133,6 @@ def _tags(reader: LogReader, state: RunState) -> Tags:
     try:
         spec = seeds.from_files(files).spec
     except seeds.SeedsError:
-        called = tuple(sorted(operators(kernel)))
+        called = tuple(sorted(operators(kernel, state.config.target)))
         return Tags(target=state.config.target, operators=called, dtypes=(), extents=())
     return setting(spec, state.config.size, state.config.target, kernel).tags

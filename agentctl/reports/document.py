@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
 
-from agentctl.quotable import quotable
 from agentctl.reports.reproduction import NOTHING, Reproduction, changed_settings, reproduction
 from agentctl.stats import figures
 from agentctl.stats.facts import FactsWalk
@@ -24,6 +23,7 @@ from agentctl.views.walk import walk
 from state.events import RunCreated
 from state.fold import RunState
 from state.model import INITIAL_KEY, Candidate, StopReason
+from state.quotable import quotable
 from state.reader import LogReader
 from state.records import Progress
 
@@ -252,10 +252,10 @@ def _lines(found: object) -> Iterable[Line]:
 
 
 def _problem(problem: Any, state: RunState, *, builtin: bool) -> Problem:
-    from seeds.roofline import PEAKS
+    from targets.registry import load_target, target_names
 
     spec, size, target = problem.spec, state.config.size, state.config.target
-    work, peaks = spec.work_at(size), PEAKS.get(target)
+    work, peaks = spec.work_at(size), load_target(target).peaks if target in target_names() else None
     dims = spec.dims(size)
     return Problem(
         name=spec.name,

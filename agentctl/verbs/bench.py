@@ -10,6 +10,7 @@ import click
 
 from agentctl.app import Session, common
 from daemon import exits
+from targets.registry import target_names
 
 ARM_PROBLEMS = ("rope_single_freq_apply", "mamba", "bmm_softmax", "rmsnorm_matmul")
 """What `--arms` runs on unless told: elementwise, a scan, a product with softmax, a product with a norm.
@@ -33,7 +34,7 @@ def bench(session: Session) -> None:
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Begin with the kernels in a folder, PROBLEM-WHAT.py each.",
 )
-@click.option("--target", type=click.Choice(("trn1", "trn2")), default="trn2", show_default=True)
+@click.option("--target", type=click.Choice(target_names()), default="trn2", show_default=True)
 @click.option("--size", type=click.Choice(("full", "reduced")), help="Default: full; of --arms: reduced.")
 @click.option("--strategies", metavar="A,B", help="Strategies; NAME-blind predicts nothing; beam-reuse.")
 @click.option("--donors", metavar="A,B", help="Problems whose runs beam-reuse learns from (default: all).")

@@ -18,6 +18,7 @@ from agentctl.words import count, ms, typed
 from daemon import exits
 from state.model import Level
 from state.reader import LogReader
+from targets.registry import target_names
 
 if TYPE_CHECKING:
     from seeds import ArgumentSpec, InputSpec, Problem, ProblemSpec
@@ -33,7 +34,7 @@ LEVEL = Level.SLICES
 @click.option(
     "--measure", is_flag=True, help="Judge each initial kernel and say how good it is; takes minutes."
 )
-@click.option("--target", help="Target device of --measure: trn1 or trn2.")
+@click.option("--target", help=f"Target device of --measure: {' or '.join(target_names())}.")
 @click.option("--only", default="", metavar="TEXT", help="Problems whose name contains this.")
 @common
 @click.pass_context
@@ -147,9 +148,9 @@ def _text(problem: Problem, file: str) -> str:
 def _bounds(problem: Problem) -> Iterator[tuple[str, Row]]:
     """The bounds at the full size on every target that has both."""
     import remote
-    from seeds.roofline import PEAKS
+    from targets.registry import target_names
 
-    for target in PEAKS:
+    for target in target_names():
         yield target, remote.bounds(problem, SIZE, target).model_dump()
 
 

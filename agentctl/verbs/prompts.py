@@ -18,6 +18,7 @@ from daemon.errors import DaemonError
 from state.errors import BlobMissing, NoLog
 from state.home import prepare
 from state.reader import LogReader
+from targets.registry import target_names
 
 _LASTS = {
     Lasts.RELEASE: "always the same",
@@ -31,7 +32,10 @@ _LASTS = {
 @click.command(epilog=exits.epilog())
 @click.option("--show", "shown", metavar="ROLE|FILE", help="What a role is told, or one file, as text.")
 @click.option(
-    "--target", default="trn2", show_default=True, help="Whose guide a role is shown: trn1 or trn2."
+    "--target",
+    default="trn2",
+    show_default=True,
+    help=f"Whose guide a role is shown: {' or '.join(target_names())}.",
 )
 @click.option("--version", metavar="DIGEST", help="A version that the log holds, as RoundStarted names it.")
 @click.option("--copy", "copied", metavar="FILE", help="Put this file into the home, to be edited there.")

@@ -20,6 +20,7 @@ from daemon.config import Config
 from daemon.errors import NotAnswered
 from state.errors import BlobMissing
 from state.model import INITIAL_KEY, PERSON, Evaluation, EvaluationRequest, HostConfig, Level, digest_of
+from targets.registry import target_names
 
 if TYPE_CHECKING:
     from remote.evaluator import EvaluationAnswer
@@ -44,7 +45,7 @@ class Loose:
 @click.argument("kernel", type=click.Path(path_type=Path), required=False)
 @click.option("--problem", help="A name from `agentctl problems`, or a folder.")
 @click.option("--size", help="Problem size: full or reduced.")
-@click.option("--target", help="Target device: trn1 or trn2.")
+@click.option("--target", help=f"Target device: {' or '.join(target_names())}.")
 @click.option("--host", metavar="[USER@]HOST[:PORT]", help="Judge it there, over SSH.")
 @common
 def try_(session: Session, kernel: Path | None, host: str | None, **flags: Any) -> int:

@@ -28,10 +28,10 @@ from state.events import RoundCompleted
 from state.model import RunConfig
 from state.reader import LogReader
 from state.records import Recorded
+from targets.base import import_part
+from targets.registry import load_families, load_target
 
 if TYPE_CHECKING:
-    from agent_core.knobs.tuning.workload import Workload
-    from agentctl.exports.tune_kernel.figures import Scale
     from seeds import Problem
 
 KNOBS = "knobs"
@@ -51,8 +51,6 @@ TARGET_KEY = "run.search.target_ms"
 @common
 def tune(session: Session, /, workload: Path | None, again: str | None, **flags: Any) -> int:
     """Tune the kernel of a WORKLOAD: a file with the mathematics, its inputs and a target (docs/tune.md)."""
-    from agentctl.exports.tune_kernel.export import check_root
-
     if again is not None:
         return _export_again(session, workload, again, flags)
     if workload is None:
@@ -63,11 +61,24 @@ def tune(session: Session, /, workload: Path | None, again: str | None, **flags:
     wanted = _placed(session, wanted, started.workload.hosts, flags)
     root = flags["into"] or Path(started.workload.cache_root)
     wanted, note = _aimed(wanted, started)
-    check_root(session.home, root)
+    _load_tuner(wanted.config.run.target).check_root(session.home, root)
     click.echo(note, err=True)
     sent = send(session.home, submitted(wanted, started.problem, None))
     run = run_id(sent.id, started.problem.name)
     return see_through(session, run, sent, wanted.config.daemon, flags["output"], beside=Files(session, root))
+
+
+def _load_tuner(target: str | None = None) -> Any:
+    """Return the part that tunes workloads for a target, or the first that there is.
+
+    Raises:
+        click.UsageError: the target has none.
+    """
+    candidates = load_families() if target is None else [load_target(target)]
+    part = next((one.parts.tuner for one in candidates if one.parts.tuner is not None), None)
+    if part is None:
+        raise click.UsageError(f"workloads cannot be tuned for {target}")
+    return import_part(part)
 
 
 def _placed(session: Session, wanted: Effective, hosts: Sequence[str], flags: dict[str, Any]) -> Effective:
@@ -87,20 +98,19 @@ def _placed(session: Session, wanted: Effective, hosts: Sequence[str], flags: di
 class Started:
     """A workload and the problem that it is."""
 
-    workload: Workload
+    workload: Any
     problem: Problem
 
-    def scale(self, config: Config) -> Scale:
-        from agentctl.exports.tune_kernel.figures import Scale
-
-        return Scale(self.problem.spec.work_at(config.run.size), config.run.target)
+    def scale(self, config: Config) -> Any:
+        return _load_tuner(config.run.target).Scale(
+            self.problem.spec.work_at(config.run.size), config.run.target
+        )
 
 
 def _read(path: Path, config: Config) -> Started:
-    from agent_core.knobs.tuning.workload import load, problem_of
-
-    workload = load(path, config.run.target)
-    return Started(workload, problem_of(path, workload, config.run.size, config.run.target))
+    tuner = _load_tuner(config.run.target)
+    workload = tuner.load(path, config.run.target)
+    return Started(workload, tuner.problem_of(path, workload, config.run.size, config.run.target))
 
 
 def _aimed(wanted: Effective, started: Started) -> tuple[Effective, str]:
@@ -137,7 +147,6 @@ def _with_knobs(run: RunConfig, origin: str) -> tuple[RunConfig, str]:
 
 def _export_again(session: Session, workload: Path | None, run: str, flags: dict[str, Any]) -> int:
     """Write a run's files under the folder that is given, or the workload's."""
-    from agentctl.exports.tune_kernel.export import export
 
     with LogReader.open(session.home) as reader:
         known_run(reader, run)
@@ -147,7 +156,7 @@ def _export_again(session: Session, workload: Path | None, run: str, flags: dict
     if root is None:
         assert workload is not None
         root = Path(_read(workload, configured(session, flags)).workload.cache_root)
-    done = export(session.home, run, root)
+    done = _load_tuner().export(session.home, run, root)
     session.emit(
         {
             "run": run,
@@ -175,10 +184,8 @@ class Files:
 
     def write(self, run: str) -> dict[str, Any]:
         """Export; what goes wrong is told at the end, and does not end the run."""
-        from agentctl.exports.tune_kernel.export import export
-
         try:
-            done = export(self.session.home, run, self.root)
+            done = _load_tuner().export(self.session.home, run, self.root)
         except (StateError, DaemonError) as error:
             self.trouble = str(error)
             return {"cache_root": str(self.root), "cache_error": self.trouble}

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from agentctl.quotable import quoted
 from agentctl.views.run import Timed, timed
 from agentctl.views.walk import walk
 from state.events import (
@@ -30,6 +29,7 @@ from state.events import (
     effect_key,
 )
 from state.model import Candidate, EffectKey, Plan, Reflection, Role
+from state.quotable import quoted
 from state.reader import LogReader
 from state.records import Progress, Recorded
 

@@ -17,8 +17,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent_core.peaks import lane_peaks
-
 LEAST_PERCENT = 0.1
 """An engine that is at work for less of the time is left out."""
 
@@ -77,7 +75,7 @@ def roofline(counters: Mapping[str, float], target: str = "") -> Roofline | None
     intensity = useful / moved if useful > 0.0 else None
     ceiling = None if intensity is None else min(ridge, intensity) * bandwidth
     attained = useful / total_s if intensity is not None else None
-    engines = _engines(counters, lane_peaks(target), bandwidth)
+    engines = _engines(counters, _engine_peaks(target), bandwidth)
     by_products = intensity is not None and intensity > ridge
     return Roofline(
         peak_flops=ridge * bandwidth,
@@ -93,6 +91,12 @@ def roofline(counters: Mapping[str, float], target: str = "") -> Roofline | None
         side="compute" if by_products or any(one.side == "compute" for one in engines) else "memory",
         engines=engines,
     )
+
+
+def _engine_peaks(target: str) -> Mapping[str, float]:
+    from targets.registry import load_target, target_names
+
+    return load_target(target).engine_peaks() if target in target_names() else {}
 
 
 def target_of(profile: Mapping[str, Any] | None) -> str:

@@ -96,7 +96,7 @@ class Script:
         evaluation = model.Evaluation(
             verdict=model.Verdict.CORRECT,
             stage="profile",
-            code=code_digest(source),
+            code=code_digest(source, "trn2"),
             benchmark=model.Benchmark(
                 latency_ms=latency_ms, lo_ms=latency_ms, hi_ms=latency_ms, predicted=True, samples=1
             ),

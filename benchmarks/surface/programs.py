@@ -1,6 +1,6 @@
 """Every program of a small graph with its predicted latency, in a file: searches are replayed from it.
 
-The file is gzipped JSON. A program stands under its digest (`agent_core.knobs.program`), which holds as long
+The file is gzipped JSON. A program stands under its digest (`targets.nki.knobs.program`), which holds as long
 as the lowering does; `key` says of which graph the file is, and what is predicted for its default now. A
 file that another version of the program wrote differs in that, as a rule, and is made anew.
 """
@@ -14,18 +14,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from agent_core.knobs.graph import Graph
-from agent_core.knobs.ir import KernelIR
-from agent_core.knobs.narrowing import default
-from agent_core.knobs.program import program_of
-from agent_core.knobs.render import render
-from agent_core.knobs.space import programs
 from nki_sim import targets
 from nki_sim.forms import ArraySpec
 from nki_sim.frontend.entry import trace_bytes
 from nki_sim.program.ir import Program
 from nki_sim.timing.forecast import forecast
 from nki_sim.timing.path import busy_ms
+from targets.nki.knobs.graph import Graph
+from targets.nki.knobs.ir import KernelIR
+from targets.nki.knobs.narrowing import default
+from targets.nki.knobs.program import program_of
+from targets.nki.knobs.render import render
+from targets.nki.knobs.space import programs
 
 
 class Found(NamedTuple):

@@ -12,9 +12,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from agent_core.knobs.tuning.problem import FULL, files
 from agentctl.bench.runs import Budget, Job, run
 from benchmarks.surface.workloads import Workload
+from targets.nki.knobs.tuning.problem import FULL, files
 
 CANDIDATES = 100
 """Kernels that are judged at most, as many as `benchmarks/search.py` has judged unless told."""

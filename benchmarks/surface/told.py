@@ -7,7 +7,7 @@ from itertools import chain
 from statistics import median
 from typing import Any
 
-from agent_core.knobs.variants import IDENTITY
+from targets.nki.knobs.variants import IDENTITY
 
 STAGES = ("space", "exhaustive", "search", "rewrite")
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import seeds
-from agent_core.knobs import ops
-from agent_core.knobs.carried import FILE, read
-from agent_core.knobs.graph import Graph
-from agent_core.knobs.tracing import Specs, trace
+from targets.nki.knobs import ops
+from targets.nki.knobs.carried import FILE, read
+from targets.nki.knobs.graph import Graph
+from targets.nki.knobs.tracing import Specs, trace
 
 
 def matmul(lhs: Any, rhs: Any) -> Any:

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import nki_sim
 from remote.asked import read_blob
 from remote.cluster.judge import Failure, Judge, Setting
 from remote.errors import InfrastructureError, NotReadyError
 from remote.evaluator import Blobs, EvaluationAnswer, PredictionRequest
 from remote.local import LocalEvaluator
 from remote.secret import secret_of
+from remote.tracing import load_default_tracer
 from state.model import Digest, EvaluationRequest, Predicted
 
 CONNECT_S = 60.0
@@ -35,7 +35,7 @@ CANCEL_S = 15.0
 PROBLEMS = 16
 """Problems whose files are kept on the cluster."""
 
-PACKAGES = ("state", "seeds", "remote", "nki_sim")
+PACKAGES = ("state", "seeds", "remote", "targets")
 INSTALL = f"{sys.executable} -m pip install 'ray>=2.50,<3'"
 """What brings Ray."""
 
@@ -80,7 +80,7 @@ class RayEvaluator:
         """Return the simulator's name and versions, once the cluster was found to have the same."""
         if self._ray is None:
             raise NotReadyError("the cluster was not reached yet")
-        return nki_sim.toolchain()
+        return self._local.toolchain()
 
     async def prepare(self) -> None:
         """Reach the cluster, or make one, and start the actors.
@@ -121,8 +121,8 @@ class RayEvaluator:
             ) from error
         except Exception as error:  # Ray raises plain ones, too: of a node that took too long to start
             raise InfrastructureError("cluster_failed", f"{self._where()}: {error}") from error
-        if there != nki_sim.toolchain():
-            text = f"{self._where()} has {there}, this machine {nki_sim.toolchain()}"
+        if there != self._local.toolchain():
+            text = f"{self._where()} has {there}, this machine {self._local.toolchain()}"
             raise InfrastructureError("cluster_toolchain", text, retryable=False)
 
     async def _part(self, ray: Any) -> None:
@@ -180,6 +180,7 @@ class RayEvaluator:
             quiet = {"include_dashboard": False, "log_to_driver": False, "configure_logging": False}
             if self._address is not None:
                 modules = [str(Path(sys.modules[name].__file__ or "").parent) for name in PACKAGES]
+                modules.append(str(load_default_tracer().package()))
                 ray.init(address=self._address, log_to_driver=False, runtime_env={"py_modules": modules})
             else:
                 ray.init(

@@ -7,10 +7,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from math import prod
 
-import numpy as np
-
-from nki_sim.flow import regions
-from nki_sim.program.ir import Ints, Program
 from remote.judge import stream, suite
 from remote.judge.job import Draws, Job
 from remote.judge.spans import Array, Source
@@ -27,7 +23,7 @@ class InputCache:
         self._nbytes = 0
 
     def get(
-        self, job: Job, name: str, parts: Sequence[Ints] | None = None, marks: Sequence[Marks] = ()
+        self, job: Job, name: str, parts: Sequence[Array] | None = None, marks: Sequence[Marks] = ()
     ) -> list[Array]:
         """Return the inputs of a set, read-only; drawn now if they are not here.
 
@@ -73,16 +69,6 @@ def digests(job: Draws) -> dict[str, tuple[str, ...]]:
         )
         for name in job.sets
     }
-
-
-def read_of(program: Program) -> list[Ints]:
-    """Return, per input, the boxes (row, end row, column, end column) of it that some instruction reads."""
-    cells = program.cells
-    found = []
-    for number in program.inputs:
-        reading = np.flatnonzero((cells.tensor == number) & cells.reads)
-        found.append(np.unique(regions.boxes(program, reading), axis=0))
-    return found
 
 
 def _sources(job: Job, name: str, marks: Sequence[Marks]) -> list[Source]:

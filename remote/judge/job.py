@@ -85,6 +85,7 @@ class Texts(Frozen):
     """A job of a third kind: what kernels' texts say before they are run, the rules' refusal or the code."""
 
     sources: tuple[str, ...]
+    target: str
 
 
 class Timed(Frozen):

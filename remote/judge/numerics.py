@@ -8,23 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, isfinite, prod, sqrt
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nki_sim.program.ir import ArraySpec
 from seeds import ProblemSpec
 
 Array = NDArray[Any]
 _CHUNK = 1 << 20  # elements compared at a time, so that float64 copies stay small
 
 
+class ReturnedArray(Protocol):
+    """What a kernel says of an output: its shape and the name of its data type."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+
 class BadReferenceError(Exception):
     """The reference's outputs cannot be compared with: a fault of the problem or of a cached file."""
 
 
-def output_fault(found: Sequence[ArraySpec], spec: ProblemSpec, size: str) -> tuple[str, str] | None:
+def output_fault(found: Sequence[ReturnedArray], spec: ProblemSpec, size: str) -> tuple[str, str] | None:
     """Return (code, message) of the first way in which outputs are not those of the problem."""
     dims = spec.dims(size)
     if len(found) != len(spec.outputs):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from nki_sim.errors import KernelError, LimitError
 from state.model import ErrorInfo, Verdict
 
 
@@ -15,13 +14,6 @@ class RejectedError(Exception):
         self.error = ErrorInfo(code=code, message=message, line=line or None, hint=hint or None)
 
 
-def failed(verdict: Verdict, error: KernelError) -> RejectedError:
-    """Return the kernel's error as this verdict, or as a timeout where it ran into a limit on its work."""
-    endless = isinstance(error, LimitError) and error.code != "limit_memory"
-    found = Verdict.TIMEOUT if endless else verdict
-    return RejectedError(found, error.code, _shown(error.message), error.line, _shown(error.hint))
-
-
-def _shown(text: str) -> str:
-    """What a kernel says, without characters that a terminal obeys."""
+def escape_unprintable(text: str) -> str:
+    """Return what a kernel says, without characters that a terminal obeys."""
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)

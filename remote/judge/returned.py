@@ -13,12 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from nki_sim.program.ir import Program
 from remote.judge import sketch, tiles
-from remote.judge.job import Piece, Shown
+from remote.judge.comparison import allowed, called, excerpt_of, refuse, whole_of
+from remote.judge.job import Job, Piece, Shown
 from remote.judge.numerics import Array, BadReferenceError, comparable
 from remote.judge.rejection import RejectedError
-from remote.judge.trials import Trials, allowed, called, excerpt_of, refuse, require_precision, whole_of
 from seeds.inputs import dtype_of
 
 DOUBT = 1 + 6 * sqrt(2 / sketch.BINS)
@@ -47,14 +46,22 @@ class _Difference:
 
 
 @dataclass
-class ReturnedTrials(Trials):
-    """What a host showed of a kernel's outputs, and the kernel's program, which `compare` does without."""
+class ReturnedOutputs:
+    """What a host showed of a kernel's outputs, for a job that has `shown`, and the errors found by seed."""
 
-    program: Program | None  # type: ignore[assignment]
+    job: Job
+    errors: dict[int, float]
+    tolerance: float = 0.0
+    """The largest that a seed has been judged with; the problem's own at least."""
+    by_set: dict[str, float] = field(default_factory=dict)
+    """The tolerance of each set whose tiles were judged."""
     unsure: list[int] = field(default_factory=list)
 
-    def run(self) -> None:
-        """Judge tiles, precision, then whole outputs.
+    def __post_init__(self) -> None:
+        self.tolerance = self.job.spec.rel_l2
+
+    def compare(self) -> None:
+        """Judge what was shown: tiles, then whole outputs.
 
         Raises:
             RejectedError: the kernel is wrong.
@@ -62,14 +69,6 @@ class ReturnedTrials(Trials):
             BadReferenceError: the reference, or a file of it, is at fault.
             BadPiecesError: what the host showed is not what it was asked for.
         """
-        assert self.program is not None
-        require_precision(self.program)
-        self.compare()
-        if self.job.references and self.job.spec.relations:
-            self.relate_shown()
-
-    def compare(self) -> None:
-        """Judge what was shown, and nothing of the program."""
         shown = self._shown()
         data = _read(shown)
         self._tiles_shown(shown, data)
@@ -78,12 +77,6 @@ class ReturnedTrials(Trials):
                 self._whole_shown(shown, data, name, paths)
         if self.unsure:
             raise UnsureError(self.unsure)
-
-    def relate_shown(self) -> None:
-        """Judge what must hold between outputs: here, from the program."""
-        from remote.judge import effort
-
-        self.relate(effort.most_work(self.job.spec, self.job.size))
 
     def _shown(self) -> Shown:
         assert self.job.shown is not None

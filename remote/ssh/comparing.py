@@ -10,11 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from nki_sim.errors import InputError, KernelError, LimitError
 from remote.asked import Run, compared, job_of
 from remote.errors import InfrastructureError
 from remote.judge.job import Outcome, Piece, Shown
-from remote.judge.rejection import RejectedError, failed
+from remote.judge.rejection import RejectedError, escape_unprintable
 from remote.local import LocalEvaluator
 from remote.references import References
 from remote.ssh.draws import DrawnInputs
@@ -23,6 +22,8 @@ from remote.ssh.steps import DEVICE_S, LONG_S, Compiled, KernelFailedError, Step
 from state.model import ErrorInfo, Verdict
 
 _DIGEST_CHARS = 64
+_INPUT_ERROR, _LIMIT_ERROR = "InputError", "LimitError"
+"""What a host calls inputs that a kernel cannot be run on, and a kernel that reached a limit of its work."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,8 @@ def _judged(run: Run, found: References, sets: Sequence[str]) -> list[str]:
     """The sets on which an honest evaluation means something: the others need not be run."""
     import numpy as np
 
+    from remote.judge.comparison import allowed
     from remote.judge.numerics import BadReferenceError
-    from remote.judge.trials import allowed
 
     judged = []
     for name in sets:
@@ -178,11 +179,18 @@ def fault(told: Any) -> tuple[Verdict, ErrorInfo]:
     code, message, hint = (str(fields.get(name, ""))[:4000] for name in ("code", "message", "hint"))
     line = fields.get("line")
     place = line if isinstance(line, int) and 0 < line < 1 << 31 else 0
-    if fields.get("type") == InputError.__name__:
+    kind = fields.get("type")
+    if kind == _INPUT_ERROR:
         rejected = RejectedError(Verdict.RUNTIME_ERROR, code, message)
     else:
-        made = LimitError if fields.get("type") == LimitError.__name__ else KernelError
-        rejected = failed(Verdict.RUNTIME_ERROR, made(code or "runtime_error", message, place, hint))
+        endless = kind == _LIMIT_ERROR and code != "limit_memory"
+        rejected = RejectedError(
+            Verdict.TIMEOUT if endless else Verdict.RUNTIME_ERROR,
+            code or "runtime_error",
+            escape_unprintable(message),
+            place,
+            escape_unprintable(hint),
+        )
     return rejected.verdict, rejected.error
 
 

@@ -144,7 +144,7 @@ class HostEvaluator:
         check_request(run)
         await self.prepare()
         run.device_s = 0.0
-        refused = lint(source)
+        refused = lint(source, request.target)
         if refused is None:
             self._admit(request.author)
             async with self._slots:

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, ValidationError
 
-import nki_sim
 from remote.ssh.errors import HostProtocolError
+from remote.tracing import load_default_tracer
 from state.model import Frozen
 
 _Name = Annotated[str, StringConstraints(max_length=100)]
@@ -56,7 +56,7 @@ class DeviceFacts(Frozen):
     def toolchain(self) -> str:
         """What compiles and times there, with versions: the same text, the same answers."""
         if self.predicted:
-            return f"{nki_sim.toolchain()} on a host"
+            return f"{load_default_tracer().toolchain()} on a host"
         versions = " ".join(f"{name} {version}" for name, version in sorted(self.packages.items()))
         return f"{self.device} {versions}"
 

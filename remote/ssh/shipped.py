@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import nki_sim
 import remote
 import seeds
+from remote.tracing import load_default_tracer
 
 _REMOTE = Path(remote.__file__).parent
 _SEEDS = Path(seeds.__file__).parent
-_SIMULATOR = Path(nki_sim.__file__).parent
 
 _JUDGE = (
     *(_REMOTE / name for name in ("asleep.py", "errors.py", "jail_init.py", "processes.py", "sandbox.py")),
@@ -60,7 +59,9 @@ def judge() -> Archive:
 @cache
 def simulator() -> Archive:
     """Return what hosts without the vendor's SDK need."""
-    return _archive("nki_sim.zip", {name: path.read_bytes() for name, path in _below(_SIMULATOR)})
+    return _archive(
+        "nki_sim.zip", {name: path.read_bytes() for name, path in _below(load_default_tracer().package())}
+    )
 
 
 def _below(package: Path) -> Iterable[tuple[str, Path]]:

@@ -23,8 +23,8 @@ from tests.support.world import Faults, World, small
 
 @pytest.fixture(autouse=True)
 def scripted_looks_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = replace(proposers._KNOWN["scripted"], looks_ahead=True)
-    monkeypatch.setitem(proposers._KNOWN, "scripted", entry)
+    entry = replace(proposers._NEUTRAL["scripted"], looks_ahead=True)
+    monkeypatch.setitem(proposers._NEUTRAL, "scripted", entry)
 
 
 def requests(world: World, kind, request):

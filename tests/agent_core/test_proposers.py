@@ -48,7 +48,7 @@ def test_asking_for_names_imports_no_proposer():
     code = (
         "import sys; from agent_core import proposers; from agent_core.decide import decide; "
         "proposers.names(); "
-        "heavy = ('agent_core.builtin', 'agent_core.roles.', 'libcst'); "
+        "heavy = ('targets.nki.rewrites', 'agent_core.roles.', 'libcst'); "
         "print([name for name in sys.modules if name.startswith(heavy)])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

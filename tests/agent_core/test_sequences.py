@@ -10,7 +10,6 @@ import pytest
 
 import seeds
 from agent_core import proposers, sequences
-from agent_core.builtin.menu import menu
 from agent_core.effects import LearningContext, LookAheadRequest
 from agent_core.sequences import GIVEN, MOST_STEPS, Setting, learnt, nearest, operators, setting
 from state.events import (
@@ -23,6 +22,8 @@ from state.events import (
 )
 from state.model import Plan, Prediction, Rebase
 from state.records import Recorded
+from targets.nki.target import NkiTarget
+from targets.registry import load_target
 from tests.support.sequences import sequence, step, tags
 from tests.support.world import World, small
 
@@ -31,9 +32,11 @@ WHERE = Setting(tags(), (3,))
 
 @pytest.fixture(autouse=True)
 def scripted_techniques(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = menu()
+    known = NkiTarget.menu(load_target("trn2"))
     names = ("double_constant", "halve_constant")
-    monkeypatch.setattr(sequences, "menu", lambda: known | dict.fromkeys(names, next(iter(known.values()))))
+    monkeypatch.setattr(
+        NkiTarget, "menu", lambda self: known | dict.fromkeys(names, next(iter(known.values())))
+    )
 
 
 def recorded(events: Sequence[Event]) -> list[Recorded]:
@@ -72,7 +75,7 @@ def test_names_have_no_part_in_it():
 
 @pytest.mark.parametrize("source", ["def (", "", "x = nl.exp", "print(1)", "\0"])
 def test_a_source_without_instructions_has_no_operators(source):
-    assert operators(source) == frozenset()
+    assert operators(source, "trn2") == frozenset()
 
 
 # --- what a run teaches ---
@@ -117,7 +120,7 @@ def test_what_is_no_sure_gain_teaches_nothing():
 
 def test_techniques_that_are_not_on_the_menu_are_not_taught(monkeypatch):
     world = World(small(rounds=2)).finish()
-    monkeypatch.setattr(sequences, "menu", menu)
+    monkeypatch.setattr(NkiTarget, "menu", lambda self: {})
     assert taught(world) is None
 
 
@@ -176,7 +179,7 @@ def single(detail: Any, technique: str = "hoist") -> list[Event]:
 )
 def test_of_a_single_rewrite_the_parameters_that_were_taken_are_taught(detail, steps):
     plan = next(event.plan for event in single(detail) if isinstance(event, PlanProposed))
-    (found,) = sequences._steps(plan, 1)
+    (found,) = sequences._steps(plan, 1, NkiTarget.menu(load_target("trn2")))
     assert (found.site, found.choice) == steps
     assert found.speedup == 1.5
 
@@ -238,8 +241,8 @@ def context(world: World) -> LearningContext:
 
 
 def test_proposals_are_told_what_the_run_was_given(monkeypatch):
-    entry = replace(proposers._KNOWN["scripted"], looks_ahead=True)
-    monkeypatch.setitem(proposers._KNOWN, "scripted", entry)
+    entry = replace(proposers._NEUTRAL["scripted"], looks_ahead=True)
+    monkeypatch.setitem(proposers._NEUTRAL, "scripted", entry)
     plain = World(small(rounds=1)).finish()
     assert context(plain).sequences == ()
     world = World(small(rounds=1)).finish(until=lambda state: bool(state.beam))

@@ -135,8 +135,8 @@ def test_only_the_beam_has_explorers():
 def test_who_draws_is_asked_to_draw_also_without_predictions(
     monkeypatch: pytest.MonkeyPatch, strategy: str, predictions: int, longest: int
 ):
-    entry = replace(proposers._KNOWN["scripted"], looks_ahead=True)
-    monkeypatch.setitem(proposers._KNOWN, "scripted", entry)
+    entry = replace(proposers._NEUTRAL["scripted"], looks_ahead=True)
+    monkeypatch.setitem(proposers._NEUTRAL, "scripted", entry)
     done = world(strategy, rounds=1, lookahead_predictions=predictions).finish()
     asked = [
         LookAheadRequest.model_validate_json(done.blobs[event.request])

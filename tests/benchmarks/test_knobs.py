@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 
 import seeds
-from agent_core.knobs import ops
-from agent_core.knobs.carried import FILE, read
-from agent_core.knobs.graph import Graph
-from agent_core.knobs.interpret import interpreted
-from agent_core.knobs.ir import KernelIR
-from agent_core.knobs.lowering import lowered
-from agent_core.knobs.narrowing import default
-from agent_core.knobs.tuning.problem import baseline
 from agentctl.bench.runs import Budget, Job
 from benchmarks import knobs
 from benchmarks.surface import programs, rewriting
 from benchmarks.surface.workloads import WORKLOADS, Workload
 from seeds import Problem
 from seeds.inputs import dtype_of
+from targets.nki.knobs import ops
+from targets.nki.knobs.carried import FILE, read
+from targets.nki.knobs.graph import Graph
+from targets.nki.knobs.interpret import interpreted
+from targets.nki.knobs.ir import KernelIR
+from targets.nki.knobs.lowering import lowered
+from targets.nki.knobs.narrowing import default
+from targets.nki.knobs.tuning.problem import baseline
 
 SHAPE = (256, 512)
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from agent_core.knobs.variants import IDENTITY
 from benchmarks import variants
+from targets.nki.knobs.variants import IDENTITY
 
 SMALL = (variants.softmax_matmul, {"x": ((128, 256), "float32"), "v": ((256, 64), "float32")})
 LONG = (variants.softmax_matmul, {"x": ((128, 512), "float32"), "v": ((512, 64), "float32")})

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from agent_core import proposers, sequences
-from agent_core.builtin.menu import menu
+from agent_core import proposers
 from agent_core.effects import LearningContext
 from agentctl import lines
 from agentctl.tracker import Tracker
@@ -39,6 +38,7 @@ from state.reader import LogReader
 from state.records import NewEvent, Recorded
 from state.system import SystemState
 from state.verify import verify
+from targets.nki.target import NkiTarget, read_menu
 from tests.support import fakes
 from tests.support.fakes import CONFIG, KERNEL, finish, submission
 from tests.support.sequences import tags, technique
@@ -49,11 +49,11 @@ SOURCE = KERNEL + "\n\ndef kernel(x):\n    nisa.activation(dst=x, op=nl.exp, dat
 
 @pytest.fixture(autouse=True)
 def scripted_looks_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = replace(proposers._KNOWN["scripted"], looks_ahead=True)
-    monkeypatch.setitem(proposers._KNOWN, "scripted", entry)
-    known, any_ = menu(), next(iter(menu().values()))
+    entry = replace(proposers._NEUTRAL["scripted"], looks_ahead=True)
+    monkeypatch.setitem(proposers._NEUTRAL, "scripted", entry)
+    known, any_ = read_menu(), next(iter(read_menu().values()))
     names = ("double_constant", "halve_constant")
-    monkeypatch.setattr(sequences, "menu", lambda: known | dict.fromkeys(names, any_))
+    monkeypatch.setattr(NkiTarget, "menu", lambda self: known | dict.fromkeys(names, any_))
 
 
 def submit(home: Path, id_: str, config: RunConfig = CONFIG) -> str:
@@ -115,8 +115,8 @@ def test_who_may_not_or_cannot_use_them_is_given_none(home, config):
 
 def test_who_cannot_look_ahead_is_given_none(home, monkeypatch):
     finish(home, submit(home, "0001-a"))
-    entry = replace(proposers._KNOWN["scripted"], looks_ahead=False)
-    monkeypatch.setitem(proposers._KNOWN, "scripted", entry)
+    entry = replace(proposers._NEUTRAL["scripted"], looks_ahead=False)
+    monkeypatch.setitem(proposers._NEUTRAL, "scripted", entry)
     run = submit(home, "0002-b")
     finish(home, run)
     assert read(home, run, SequencesGiven) == []

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import nki_sim
-from agent_core.builtin.menu import menu
 from nki_sim import ArraySpec, support, targets
 from nki_sim.errors import KernelError
 from prompts import Kind, Status, builtin
 from state.model import Prediction
+from targets.nki.target import read_menu
 
 TEXTS = {path: text for path, text in builtin().files.items() if path.endswith(".md")}
 CALLS = {
@@ -78,7 +78,7 @@ def test_the_guide_s_figures_are_the_target_s(target):
 
 
 def test_the_planner_is_told_every_class_of_bottleneck():
-    classes = {name for technique in menu().values() for name in technique.bottlenecks} | {"overhead"}
+    classes = {name for technique in read_menu().values() for name in technique.bottlenecks} | {"overhead"}
     text = TEXTS["planner/task.md"]
     assert [name for name in classes if f"`{name}`" not in text] == []
 
@@ -146,10 +146,10 @@ def test_a_section_s_instructions_are_those_of_its_targets():
 
 
 def test_techniques_for_models_are_not_those_of_the_rewrites_and_name_bottlenecks_that_there_are():
-    known = {name for technique in menu().values() for name in technique.bottlenecks}
+    known = {name for technique in read_menu().values() for name in technique.bottlenecks}
     for target in builtin().manifest.targets:
         for one in builtin().sections(Kind.MENU, target):
-            assert one.name not in menu()
+            assert one.name not in read_menu()
             assert re.fullmatch(r"[a-z][a-z0-9_]{2,39}", one.name)
             assert one.title
             assert one.text

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import seeds
 from remote.cache import cache_key, code_digest, serving
-from remote.judge.normalise import MAX_SOURCE_BYTES, parse
 from state.model import Evaluation, EvaluationRequest, Level, Verdict, digest_of
+from targets.nki.judge.normalise import MAX_SOURCE_BYTES, parse
 from tests.support.world import timed
 
 KERNELS = {name: seeds.load(name).kernel for name in ("matmul", "rmsnorm_matmul", "silu")}
@@ -19,7 +19,7 @@ names = st.sampled_from(sorted(KERNELS))
 
 
 def digest(source: str) -> str:
-    return code_digest(source.encode())
+    return code_digest(source.encode(), "trn2")
 
 
 def test_the_three_kernels_differ():
@@ -123,7 +123,7 @@ def test_spellings_do_not_count(one, other):
 
 @pytest.mark.parametrize("data", [b"def (", b"\xff\xfe", b"x = \0", b"(" * 5000, b"-" * 100_000 + b"1"])
 def test_what_is_not_python_is_known_by_its_bytes(data):
-    assert code_digest(data) == digest_of(data)
+    assert code_digest(data, "trn2") == digest_of(data)
     with pytest.raises(SyntaxError):
         parse(data)
 
@@ -140,7 +140,7 @@ def test_a_deep_tree_is_no_trouble():
 
 @given(st.binary(max_size=300))
 def test_any_bytes_have_a_digest(data):
-    assert len(code_digest(data)) == 64
+    assert len(code_digest(data, "trn2")) == 64
 
 
 def request(**changes) -> EvaluationRequest:

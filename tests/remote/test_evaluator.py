@@ -16,6 +16,7 @@ from remote import framing
 from remote.errors import InfrastructureError, RemoteError, UnknownEvaluatorError
 from remote.local import LocalEvaluator
 from remote.pool import WorkerLimits, worker_environment
+from targets.registry import load_target
 
 
 def test_evaluators_by_name(home):
@@ -39,7 +40,7 @@ def test_bounds_are_those_of_roofline_and_simulator(name, target):
     found = remote.bounds(problem, "full", target)
     work = problem.spec.work_at("full")
     table = targets.load(target)
-    assert found.plain_ms == seeds.roofline.roofline_ms(work, target)
+    assert found.plain_ms == load_target(target).peaks.roofline_ms(work)
     moving_ms = work.total_bytes / table.dma_bytes_per_ns / 1e6
     assert found.tight_ms >= moving_ms + table.kernel_overhead_ns / 1e6
     assert found.tight_ms > remote.bounds(problem, "reduced", target).tight_ms

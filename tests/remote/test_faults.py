@@ -11,12 +11,13 @@ import pytest
 
 import seeds
 from remote.errors import InfrastructureError
-from remote.judge import rules, suite
+from remote.judge import suite
 from remote.judge.job import Job
 from remote.pool import WorkerLimits
 from remote.references import ReferenceStore
 from remote.walls import JailStrength, jail_strength
 from state.model import Verdict
+from targets.nki.judge import rules
 
 
 async def correct(evaluator, silu) -> bool:

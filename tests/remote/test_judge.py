@@ -20,9 +20,9 @@ from remote.judge import effort, suite
 from remote.judge.drawn import InputCache
 from remote.judge.job import Job, Outcome, Reply
 from remote.judge.numerics import BadReferenceError, output_fault, rel_l2
-from remote.judge.program import judge
 from seeds.inputs import draw
 from state.model import Verdict
+from targets.nki.judge.program import judge
 
 PROBLEM = seeds.load("silu")
 SEED = 21

@@ -12,11 +12,11 @@ from nki_sim import protocol
 from nki_sim.errors import LimitError
 from remote.errors import InfrastructureError
 from remote.evaluator import PredictionRequest
-from remote.judge import normalise, rules
-from remote.judge.normalise import code_digest
 from remote.predictions import MOST_ENDED, PART
 from remote.walls import Limits
 from state.model import Predicted
+from targets.nki.judge import normalise, rules
+from targets.nki.judge.normalise import code_digest
 
 
 def asked(bench, *sources: str, **changes) -> PredictionRequest:

@@ -11,10 +11,11 @@ import seeds
 from nki_sim.frontend.entry import trace_bytes
 from nki_sim.program.ir import ArraySpec, Program
 from remote.judge import stream, suite
-from remote.judge.drawn import InputCache, read_of
+from remote.judge.drawn import InputCache
 from remote.judge.job import Job
 from remote.judge.spans import Source
 from seeds.inputs import draw, dtype_of
+from targets.nki.judge.trials import read_of
 
 SPECS = [seeds.load(name).spec for name in ("adamw", "mamba", "gqa_full")]
 BOXES = st.lists(

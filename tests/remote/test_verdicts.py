@@ -10,10 +10,10 @@ import pytest
 import remote.tracing
 import seeds
 from remote.errors import InfrastructureError
-from remote.judge.program import PARTS
 from remote.pool import WorkerLimits
 from remote.walls import Limits
 from state.model import Verdict
+from targets.nki.judge.program import PARTS
 
 HEAD = """import nki
 import nki.isa as nisa

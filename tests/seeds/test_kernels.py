@@ -14,9 +14,9 @@ from nki_sim import targets
 from nki_sim.checks import program as checks
 from nki_sim.program.ir import ArraySpec
 from nki_sim.running import numerics
-from remote.judge import rules
 from remote.judge.numerics import output_fault, rel_l2
 from seeds.inputs import draw
+from targets.nki.judge import rules
 from tests.seeds.statements import STATEMENTS
 
 PROBLEMS = seeds.problems()

@@ -8,12 +8,12 @@ import nki_sim
 import seeds
 from nki_sim.program.ir import ArraySpec
 from nki_sim.running import numerics
-from remote.judge import rules
-from remote.judge.normalise import parse
 from remote.judge.numerics import rel_l2
 from seeds import scaffold
 from seeds.errors import ScaffoldError
 from seeds.inputs import draw
+from targets.nki.judge import rules
+from targets.nki.judge.normalise import parse
 
 
 def test_a_new_problem_has_its_authors_name_and_a_right_kernel(tmp_path):

@@ -107,7 +107,7 @@ LATE = {3: Level.ONE_SEED, 4: Level.WHOLE}
 
 
 def judge(source: bytes, target: str, level: Level, late: Mapping[int, Level]) -> EvaluationAnswer:
-    code = code_digest(source)
+    code = code_digest(source, "trn2")
     common = {"code": code, "target": target, "toolchain": TOOLCHAIN, "level": level}
     values = [int(text) for text in re.findall(r"^[A-Z_]+ = (\d+)$", source.decode(), re.MULTILINE)]
     if "broken" in source.decode():

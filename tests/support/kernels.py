@@ -16,10 +16,10 @@ from hypothesis.strategies import DrawFn
 from numpy.typing import NDArray
 
 import nki_sim
-from agent_core.builtin.model import ArrayArgument
 from nki_sim import ArraySpec, targets
 from nki_sim.checks import program as checks
 from nki_sim.running import numerics
+from targets.nki.rewrites.model import ArrayArgument
 
 Array = NDArray[np.float64]
 HEADER = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n\n"

@@ -19,10 +19,6 @@ from random import Random
 import numpy as np
 
 import nki_sim
-from agent_core.builtin.explore import explore
-from agent_core.builtin.model import ArrayArgument
-from agent_core.builtin.reader import read
-from agent_core.builtin.transforms.catalogue import TRANSFORMS
 from agent_core.effects import ImplementRequest, PlanRequest, ReflectRequest, SummarizeRequest
 from agent_core.prompting import builtin
 from agent_core.roles import ExperienceAnswer, KernelAnswer, PlanAnswer, ReadBlob, ReflectionAnswer
@@ -35,6 +31,10 @@ from nki_sim.errors import KernelError
 from nki_sim.running import numerics
 from nki_sim.timing.forecast import forecast
 from state.model import ErrorInfo, Evaluation, Verdict, digest_of
+from targets.nki.rewrites.explore import explore
+from targets.nki.rewrites.model import ArrayArgument
+from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.asking import block
 from tests.support.constants_model import SLIP, role_of
 from tests.support.world import refused, timed

@@ -8,13 +8,13 @@ from random import Random
 import numpy as np
 
 import nki_sim
-from agent_core.knobs.interpret import interpreted
-from agent_core.knobs.ir import LOOP_ORDER, LTILES, SCOPES, KernelIR, Scope
-from agent_core.knobs.lowering import lowered
-from agent_core.knobs.malformed import blocks_first, choices
-from agent_core.knobs.render import render
 from nki_sim import ArraySpec
-from remote.judge.rules import offence
+from targets.nki.judge.rules import offence
+from targets.nki.knobs.interpret import interpreted
+from targets.nki.knobs.ir import LOOP_ORDER, LTILES, SCOPES, KernelIR, Scope
+from targets.nki.knobs.lowering import lowered
+from targets.nki.knobs.malformed import blocks_first, choices
+from targets.nki.knobs.render import render
 from tests.support.workloads import Workload, simulated
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import seeds
-from agent_core.knobs import ops
-from agent_core.knobs.carried import FILE, written
-from agent_core.knobs.graph import Graph
-from agent_core.knobs.tracing import trace
+from targets.nki.knobs import ops
+from targets.nki.knobs.carried import FILE, written
+from targets.nki.knobs.graph import Graph
+from targets.nki.knobs.tracing import trace
 
 FOLDER = Path(seeds.__file__).parent / "problems"
 

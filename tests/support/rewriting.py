@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agent_core.builtin.explore import explore
-from agent_core.builtin.reader import read
-from agent_core.builtin.transform import Choice
-from agent_core.builtin.transforms.catalogue import TRANSFORMS
+from targets.nki.rewrites.explore import explore
+from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.transform import Choice
+from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import TARGET, Sample
 
 

@@ -47,7 +47,7 @@ WORKLOAD = HEAD + FUNCTIONS + NAMES
 
 def judged(source: bytes, target: str, level: Level, ms: float) -> EvaluationAnswer:
     """A verdict by the text alone: all are right."""
-    code = code_digest(source)
+    code = code_digest(source, "trn2")
     common: dict[str, Any] = {"code": code, "target": target, "toolchain": TOOLCHAIN, "level": level}
     profile = json.dumps({"counters": {"mbu_estimated_percent": 10 / ms}}).encode()
     good = Evaluation(
@@ -103,7 +103,7 @@ class TextJudge(FakeEvaluator):
 def predicted(source: str) -> Predicted:
     """A prediction as `judged` times it."""
     data = source.encode()
-    return Predicted(latency_ms=latency_ms(data), code=code_digest(data), instructions=100)
+    return Predicted(latency_ms=latency_ms(data), code=code_digest(data, "trn2"), instructions=100)
 
 
 def kernel(name: str, ms: float) -> Candidate:

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import nki_sim
-from agent_core.knobs import ops
-from agent_core.knobs.graph import Graph
-from agent_core.knobs.ir import KernelIR
-from agent_core.knobs.narrowing import default
-from agent_core.knobs.tracing import trace
 from nki_sim import ArraySpec, targets
 from nki_sim.checks import program as checks
 from nki_sim.running import numerics
+from targets.nki.knobs import ops
+from targets.nki.knobs.graph import Graph
+from targets.nki.knobs.ir import KernelIR
+from targets.nki.knobs.narrowing import default
+from targets.nki.knobs.tracing import trace
 
 Array = NDArray[Any]
 Specs = Mapping[str, tuple[tuple[int, ...], str]]

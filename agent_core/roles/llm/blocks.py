@@ -1,4 +1,4 @@
-"""What an answer holds: its fenced blocks, and those that are JSON of a shape or Python with a function.
+"""What an answer holds: its fenced blocks, and those that are JSON of a shape or a kernel.
 
 A model thinks aloud before it answers, so the last block that parses is the answer. What does not parse is
 an `AnswerFault`, which says to the model in words what was wrong.
@@ -6,19 +6,17 @@ an `AnswerFault`, which says to the model in words what was wrong.
 
 from __future__ import annotations
 
-import ast
 import re
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from targets.base import Language, SourceError
+
 _OPEN = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)[^`]*$")
 _MOST_FAULTS = 5
-MAX_SOURCE = 262_144
-"""Characters of a kernel at most: far above any that a NeuronCore could hold."""
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -96,39 +94,11 @@ def _faults(error: ValidationError) -> str:
     return "; ".join(said[:_MOST_FAULTS]) + more
 
 
-def functions(source: str) -> Sequence[ast.FunctionDef]:
-    """Return the functions at the top level of a source, decorated ones only where there are such.
-
-    Raises:
-        AnswerFault: it is no Python (`not_python`), or too long (`too_long`).
-    """
-    found = [node for node in parsed(source).body if isinstance(node, ast.FunctionDef)]
-    return [node for node in found if node.decorator_list] or found
-
-
-def parsed(source: str) -> ast.Module:
-    """Return the syntax tree of a source.
-
-    Raises:
-        AnswerFault: it is no Python (`not_python`), or too long (`too_long`).
-    """
-    if len(source) > MAX_SOURCE:
-        text = f"the kernel has {len(source)} characters, at most {MAX_SOURCE} are taken"
-        raise AnswerFault("too_long", text)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes in strings: they are no fault
-            return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        where = f"line {error.lineno}: " if isinstance(error, SyntaxError) and error.lineno else ""
-        raise AnswerFault("not_python", f"{where}{getattr(error, 'msg', None) or error}") from error
-
-
-def last_kernel(answer: str, wanted: frozenset[str], edited: Callable[[str], str]) -> str:
+def last_kernel(answer: str, wanted: frozenset[str], edited: Callable[[str], str], language: Language) -> str:
     """Return the kernel that an answer holds: its last block that is a kernel, or edits that make one.
 
-    A kernel is Python that defines a function named in `wanted`, or any where that is empty. `edited`
-    carries out a block of edits.
+    A kernel is a text of `language` that defines a function named in `wanted`, or any where that is empty.
+    `edited` carries out a block of edits.
 
     Raises:
         AnswerFault: no block is one; it tells what is wrong with the last that was meant to be.
@@ -137,7 +107,7 @@ def last_kernel(answer: str, wanted: frozenset[str], edited: Callable[[str], str
     for block in reversed(blocks(answer)):
         try:
             source = edited(block.text) if block.info == EDITS else block.text
-            return _kernel(source, wanted)
+            return _kernel(source, wanted, language)
         except AnswerFault as error:
             fault = fault or error
     raise fault or AnswerFault("no_block", "the answer has no fenced block with the kernel")
@@ -147,21 +117,20 @@ EDITS = "edits"
 """The word behind the fence of a block of edits."""
 
 
-def _kernel(source: str, wanted: frozenset[str]) -> str:
-    there = {node.name for node in functions(source)}
+def _kernel(source: str, wanted: frozenset[str], language: Language) -> str:
+    try:
+        there = language.kernel_names(source)
+    except SourceError as error:
+        raise AnswerFault(error.code, str(error)) from error
     if not there or (wanted and wanted.isdisjoint(there)):
         names = " or ".join(f"`{name}`" for name in sorted(wanted)) or "a function"
         raise AnswerFault("no_kernel", f"the block does not define {names}")
     return source
 
 
-def names(source: str) -> frozenset[str]:
-    """Return the names of a kernel's functions; none of what is no Python."""
-    return frozenset(_named(source))
-
-
-def _named(source: str) -> Iterator[str]:
+def kernel_names(source: str, language: Language) -> frozenset[str]:
+    """Return the names of a kernel's functions; none of what is not in its language."""
     try:
-        yield from (node.name for node in functions(source))
-    except AnswerFault:
-        return
+        return language.kernel_names(source)
+    except SourceError:
+        return frozenset()

@@ -13,6 +13,8 @@ from agent_core.roles.llm.fitting import Items, Shed
 from agent_core.roles.llm.questions import Question, answered
 from agent_core.roles.llm.quoting import fenced, line
 from state.model import EffectKey
+from targets.base import Language
+from targets.registry import load_target
 
 ORDER = (Shed("interface", 1), Shed("examples", 1), Shed("examples", 0), Shed("interface", 0))
 """What goes first when the prompt is too large: problem, reference, plan and kernel stay."""
@@ -28,18 +30,19 @@ async def implement(request: ImplementRequest, read: ReadBlob, ask: Ask) -> Kern
     """
     source = telling.source_of(request.parent, read)
     question = Question("executor", lambda prompts: _values(request, read, source, prompts), ORDER)
-    wanted = blocks.names(source)
-    made, said = await answered(ask, question, lambda answer: kernel_in(answer, wanted, source))
+    language = load_target(request.target).language
+    wanted = blocks.kernel_names(source, language)
+    made, said = await answered(ask, question, lambda answer: kernel_in(answer, wanted, source, language))
     return KernelAnswer(made, said or line(request.plan.title, MOST_NOTE))
 
 
-def kernel_in(answer: str, wanted: frozenset[str], source: str) -> tuple[str, str]:
+def kernel_in(answer: str, wanted: frozenset[str], source: str, language: Language) -> tuple[str, str]:
     """Return the kernel in an answer and its line on that; edits are made to `source`.
 
     Raises:
         AnswerFault: there is no kernel, or it is `source` again (`nothing_changed`).
     """
-    made = blocks.last_kernel(answer, wanted, lambda text: edits.apply(text, source))
+    made = blocks.last_kernel(answer, wanted, lambda text: edits.apply(text, source), language)
     if made.strip() == source.strip():
         raise blocks.AnswerFault("nothing_changed", "the kernel in the answer is the one that you were given")
     return made, line(blocks.preface(answer), MOST_NOTE)
@@ -56,7 +59,7 @@ def _values(
         **telling.sections(prompts, request.target, source, *told.values()),
         "plan": telling.plan(request.plan),
         "technique": technique(request),
-        "kernel": fenced(source, "python"),
+        "kernel": fenced(source, load_target(request.target).language.fence),
         "variation": variations[number % len(variations)] if variations else "",
     }
 

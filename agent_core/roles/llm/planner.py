@@ -26,6 +26,7 @@ from agent_core.roles.llm.fitting import Items, Shed
 from agent_core.roles.llm.questions import Question, answered
 from agent_core.roles.llm.quoting import fenced, line
 from state.model import METRICS, Candidate, EffectKey, Frozen, LearntTechnique, Plan, Prediction
+from targets.registry import load_target
 
 ORDER = (
     Shed("attempts", 8),
@@ -165,7 +166,7 @@ def _values(
         "experiences": memory.experiences(_experiences(request, context, options)),
         "reflections": memory.reflections(context, request.parent.bottleneck, key.round),
         "attempts": memory.attempts(context, request.parent.id),
-        "kernel": fenced(source, "python"),
+        "kernel": fenced(source, load_target(request.target).language.fence),
         "standing": standing(request),
         "profile": profiles.shown(profile, source, options.metrics, _chance(request, "profile")),
         "approach": approaches.get(APPROACHES[key.plan % len(APPROACHES)], ""),

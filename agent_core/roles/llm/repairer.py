@@ -15,6 +15,7 @@ from agent_core.roles.llm.executor import kernel_in
 from agent_core.roles.llm.fitting import Items, Shed
 from agent_core.roles.llm.questions import Question, answered
 from agent_core.roles.llm.quoting import clean, fenced, line
+from targets.registry import load_target
 
 ORDER = (
     Shed("tries", 2),
@@ -42,8 +43,11 @@ async def repair(request: ImplementRequest, read: ReadBlob, ask: Ask) -> KernelA
     """
     sources = [clean(read(one.source).decode(errors="replace")) for one in request.failed]
     question = Question("repairer", lambda prompts: _values(request, read, sources, prompts), ORDER)
-    wanted = blocks.names(telling.source_of(request.parent, read))
-    made, said = await answered(ask, question, lambda answer: kernel_in(answer, wanted, sources[-1]))
+    language = load_target(request.target).language
+    wanted = blocks.kernel_names(telling.source_of(request.parent, read), language)
+    made, said = await answered(
+        ask, question, lambda answer: kernel_in(answer, wanted, sources[-1], language)
+    )
     what = f"repair {len(sources)} of {line(request.failed[-1].error.code, 80)}"
     return KernelAnswer(made, f"{what}: {said}" if said else what)
 
@@ -56,7 +60,7 @@ def _values(
         **told,
         **telling.sections(prompts, request.target, sources[-1], *told.values()),
         "plan": telling.plan(request.plan),
-        "kernel": fenced(sources[-1], "python"),
+        "kernel": fenced(sources[-1], load_target(request.target).language.fence),
         "error": _error(request.failed[-1], sources[-1]),
         "changes": _changes(telling.source_of(request.parent, read), sources[-1]),
         "tries": _tries(request.failed, sources),

@@ -12,13 +12,14 @@ import re
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from agent_core.builtin.menu import Technique, menu
 from agent_core.effects import LearningContext
 from agent_core.prompting import Kind, Prompts, Section
 from agent_core.roles.llm.blocks import AnswerFault
 from agent_core.roles.llm.fitting import Items
 from agent_core.roles.llm.quoting import line
 from state.model import Credit, LearntTechnique
+from targets.base import Technique
+from targets.registry import load_target
 
 INVENTED = re.compile(r"new:[a-z][a-z0-9_]{2,39}")
 MOST_INVENTED = 8
@@ -29,7 +30,7 @@ MOST_SAID = 300
 def known(prompts: Prompts, target: str) -> dict[str, Technique]:
     """Return all techniques of the menus by id: those shared with the rewrites, and those for models."""
     own = {one.name: _technique(one) for one in prompts.sections(Kind.MENU, target)}
-    return {**menu(), **own}
+    return {**load_target(target).menu(), **own}
 
 
 def _technique(one: Section) -> Technique:

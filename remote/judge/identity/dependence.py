@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from remote.judge.identity.floats import Floats
+from remote.judge.identity.floats import Asking, Floats
 from remote.judge.identity.marks import MOST, Marks
 from remote.judge.identity.sides import Sides, flat
-from remote.judge.identity.witness import Asking
 
 _TRIED = 4
 """Missing dependences that are looked at."""

@@ -8,6 +8,7 @@ that no array of them is ever drawn.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -109,3 +110,16 @@ class Floats(Composed):
         angle, radius = (drawn & np.uint64(0xFFFFFFFF)) * _PAIRS, (drawn >> np.uint64(32)) * _PAIRS
         found: Array = np.sqrt(-2.0 * np.log(radius + _PAIRS / 2)) * np.cos(2.0 * np.pi * angle)
         return found
+
+
+class Asking(Floats):
+    """Remembers which elements of the inputs it was asked for, `asked`: flat arrays by input."""
+
+    @cached_property
+    def asked(self) -> dict[int, list[Array]]:
+        return {}
+
+    def symbols(self, number: int, index: Array) -> Planes:
+        """Return elements of an input."""
+        self.asked.setdefault(number, []).append(np.asarray(index).reshape(-1))
+        return super().symbols(number, index)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from remote.judge.identity.domain import Array, Domain, Planes
-from remote.judge.identity.witness import Asking
+from remote.judge.identity.floats import Asking
 from remote.judge.tiles import Tile
 from seeds.spec import InputSpec
 

@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remote.judge.identity.dependence import Missing, missing
-from remote.judge.identity.floats import Floats
+from remote.judge.identity.floats import Asking, Floats
 from remote.judge.identity.residues import Residues, Why
 from remote.judge.identity.sides import Sides, flat
-from remote.judge.identity.witness import Asking
 
 Floating = NDArray[np.float64]
 

@@ -1,18 +1,19 @@
 """What home makes of each kind of device that hosts have: how kernels are compiled, how times are judged.
 
-`simulated` stands in where a host has no SDK; `neuron` is the vendor's. Open `simulated.py` first.
+A target brings the kinds that its hosts may report (`targets.base.Parts.devices`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 from remote.asked import Run
 from remote.judge.job import Outcome
 from remote.local import LocalEvaluator
 from remote.ssh.facts import DeviceFacts
 from remote.ssh.steps import Compiled, Steps
+from targets.base import import_part
+from targets.registry import load_families
 
 
 class Device(Protocol):
@@ -39,22 +40,9 @@ class Device(Protocol):
 
 def of(facts: DeviceFacts, local: LocalEvaluator) -> Device:
     """Return how the device of a host is used."""
-    return _KINDS[facts.device_kind](facts, local)
-
-
-def _simulated(facts: DeviceFacts, local: LocalEvaluator) -> Device:
-    from remote.ssh.devices.simulated import Simulated
-
-    return Simulated(local)
-
-
-def _neuron(facts: DeviceFacts, local: LocalEvaluator) -> Device:
-    from remote.ssh.devices.neuron import Neuron
-
-    return Neuron(facts, local)
-
-
-_KINDS: dict[str, Callable[[DeviceFacts, LocalEvaluator], Device]] = {
-    "nki_sim": _simulated,
-    "neuron": _neuron,
-}
+    part = next(
+        target.parts.devices[facts.device_kind]
+        for target in load_families()
+        if facts.device_kind in target.parts.devices
+    )
+    return cast("Device", import_part(part)(facts, local))

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from agent_core.builtin.menu import menu
 from agent_core.effects import LearningContext
 from agent_core.roles import RoleError
 from agent_core.roles.llm import LlmRoles, PlannerOptions
@@ -26,6 +25,7 @@ from state.model import (
     Verdict,
     digest_of,
 )
+from targets.nki.target import read_menu
 from tests.support.asking import PROBLEM, Answers, Blobs, block, plan_reply
 from tests.support.sequences import technique
 
@@ -168,7 +168,7 @@ def ids(menu_value: str) -> set[str]:
 async def test_seven_tenths_of_the_menu_are_left_out_other_ones_for_each_plan():
     menus = [ids((await planned(block(plan_reply()), draw=draw))[1].values()["menu"]) for draw in range(40)]
     whole = set.union(*menus)
-    assert set(menu()) <= whole
+    assert set(read_menu()) <= whole
     share = sum(map(len, menus)) / (40 * len(whole))
     assert 0.2 < share < 0.4
     assert all(len(one) >= 3 for one in menus)

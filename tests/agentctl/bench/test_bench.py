@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from agent_core.builtin.transforms.catalogue import TRANSFORMS
 from agentctl.bench import lessons, results, runs, tables
 from agentctl.bench.runs import ARMS, Budget, Job
 from agentctl.verbs.bench import search
@@ -18,6 +17,7 @@ from state.log import EventLog
 from state.model import SYSTEM_STREAM, SearchConfig, digest_of
 from state.reader import LogReader
 from state.records import NewEvent
+from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.sequences import SOURCE, sequence
 
 

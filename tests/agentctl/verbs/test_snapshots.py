@@ -122,7 +122,7 @@ NARROW = (80, 60, 40)
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
 
 ELSEWHERE = {
-    "tune": ("tests/agentctl/tune_kernel", "it takes the simulator for a while"),
+    "tune": ("tests/targets/nki/knobs/export", "it takes the simulator for a while"),
     "bench search": ("tests/agentctl/bench", "it takes the simulator for minutes"),
     "ui": ("tests/agentctl/page/test_verb.py", "it serves until it is ended"),
     "doctor": ("tests/agentctl/verbs/test_doctor.py", "it tells what the machine has"),

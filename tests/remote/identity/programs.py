@@ -11,12 +11,12 @@ from nki_sim.flow import slices
 from nki_sim.frontend.entry import trace_bytes
 from nki_sim.program.ir import ArraySpec, Program
 from remote.judge import tiles
-from remote.judge.identity import demand, program
-from remote.judge.identity.excerpt import excerpt
 from remote.judge.identity.sides import Side, Sides
-from remote.judge.identity.witness import simulate
 from remote.judge.tiles import Tile
 from seeds.spec import InputSpec
+from targets.nki.judge.identity import demand, program
+from targets.nki.judge.identity.excerpt import excerpt
+from targets.nki.judge.identity.witness import simulate
 
 HEAD = """import nki
 import nki.isa as nisa

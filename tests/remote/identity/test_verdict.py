@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from remote.judge import tiles
-from remote.judge.identity import demand
 from remote.judge.identity.dependence import missing
-from remote.judge.identity.excerpt import MAX_WORK, excerpt
 from remote.judge.identity.verdict import find
 from remote.judge.tiles import Tile
+from targets.nki.judge.identity import demand
+from targets.nki.judge.identity.excerpt import MAX_WORK, excerpt
 from tests.adversarial.attacks import formulas, numbers
 from tests.adversarial.honest import products, rows, silu
 from tests.adversarial.model import edit

@@ -1,0 +1,17 @@
+"""NKI, the Neuron Kernel Interface, on AWS Trainium: targets trn1 and trn2.
+
+Here live the language (`language.py`), the rewrite engine (`rewrites/`), the knob surface (`knobs/`), the
+program side of the judge (`judge/`) and the facts of the devices (`target.py`). The simulator itself is
+`nki_sim`, which knows nothing of the agent. Open `target.py` first.
+"""
+
+from __future__ import annotations
+
+from targets.base import Target
+
+
+def load(name: str) -> Target:
+    """Return `trn1` or `trn2`."""
+    from targets.nki.target import TARGETS
+
+    return TARGETS[name]

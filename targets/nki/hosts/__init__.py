@@ -1,0 +1,29 @@
+"""What hosts of NKI kernels have: the vendor's device, or the simulator that stands in for it; and its
+profiles.
+
+`simulated` stands in where a host has no SDK; `neuron` is the vendor's. Open `simulated.py` first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from remote.local import LocalEvaluator
+    from remote.ssh.devices import Device
+    from remote.ssh.facts import DeviceFacts
+
+
+def open_simulated(facts: DeviceFacts, local: LocalEvaluator) -> Device:
+    """Return the stand-in of a host without the vendor's SDK."""
+    del facts
+    from targets.nki.hosts.simulated import Simulated
+
+    return Simulated(local)
+
+
+def open_neuron(facts: DeviceFacts, local: LocalEvaluator) -> Device:
+    """Return the vendor's device."""
+    from targets.nki.hosts.neuron import Neuron
+
+    return Neuron(facts, local)

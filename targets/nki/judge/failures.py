@@ -1,0 +1,16 @@
+"""A kernel's own error as the judge's verdict."""
+
+from __future__ import annotations
+
+from nki_sim.errors import KernelError, LimitError
+from remote.judge.rejection import RejectedError, escape_unprintable
+from state.model import Verdict
+
+
+def failed(verdict: Verdict, error: KernelError) -> RejectedError:
+    """Return the kernel's error as this verdict, or as a timeout where it ran into a limit on its work."""
+    endless = isinstance(error, LimitError) and error.code != "limit_memory"
+    found = Verdict.TIMEOUT if endless else verdict
+    return RejectedError(
+        found, error.code, escape_unprintable(error.message), error.line, escape_unprintable(error.hint)
+    )

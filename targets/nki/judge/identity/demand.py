@@ -1,0 +1,158 @@
+"""Which parts of a program's instructions some elements of its outputs ask for.
+
+Slices of programs keep or drop an instruction as a whole; numbers of a domain cost a hundred times what
+floats cost, so here an instruction is cut down to the rows and columns of its result that something asks
+for. One walk from the last instruction to the first, with a bit for each element of each tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nki_sim.flow.regions import marks
+from nki_sim.forms import Form
+from nki_sim.operators import OPERATORS
+from nki_sim.program.ir import Bools, Ints, Program
+from remote.judge.tiles import Box
+from targets.nki.judge.identity.call import Operation
+from targets.nki.judge.identity.operations import operation
+from targets.nki.judge.identity.places import Where, area, box_places, grid, places, whole
+
+MAX_STEPS = 20_000
+"""Instructions that parts of the outputs may need."""
+
+MAX_ELEMENTS = 1 << 30
+"""Elements of all tensors in use at a time that get a bit."""
+
+
+class UnfollowedError(Exception):
+    """A program, or a reference, that cannot be evaluated over a domain; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An instruction and the part of its result that is computed; then `dead` tensors may go."""
+
+    number: int
+    operation: Operation
+    part: Where
+    dead: tuple[int, ...] = ()
+
+
+def steps(program: Program, wanted: Mapping[int, Sequence[Box]]) -> list[Step]:
+    """What is computed for boxes of outputs, by the outputs' positions, in program order.
+
+    Raises:
+        UnfollowedError: only the run shows which instructions these are.
+    """
+    _followed(program)
+    if len(program) > MAX_STEPS:
+        raise UnfollowedError(
+            f"parts of its outputs need {len(program)} instructions, at most {MAX_STEPS} are followed"
+        )
+    return _Walk(program, wanted).steps()
+
+
+def work(found: Sequence[Step]) -> int:
+    """About how many elements are computed."""
+    return sum(step.part.rows.size * step.part.columns.size * step.operation.depth for step in found)
+
+
+def _followed(program: Program) -> None:
+    if program.partners:
+        raise UnfollowedError("data decide how often its loops run")
+    if any(item.index_step for item in program.operands):
+        raise UnfollowedError("data decide which elements it moves")
+    if program.reinterpreted:
+        raise UnfollowedError("it reads the bits of one type as another")
+
+
+class _Walk:
+    def __init__(self, program: Program, wanted: Mapping[int, Sequence[Box]]) -> None:
+        self._program = program
+        self._bits: dict[int, Bools] = {}
+        self._left = MAX_ELEMENTS
+        changed = program.cells.tensor[program.cells.writes].tolist()
+        self._given = {*program.inputs, *program.constants}.difference(changed)
+        tensors, cells = np.unique(program.cells.tensor, return_index=True)
+        self._born: dict[int, list[int]] = {}
+        for tensor, number in zip(tensors.tolist(), program.cells.instruction[cells].tolist(), strict=True):
+            self._born.setdefault(number, []).append(tensor)
+        for position, boxes in wanted.items():
+            tensor = program.outputs[position]
+            for box in boxes:
+                self._of(tensor)[box_places(program.site(tensor).shape, box)] = True
+
+    def steps(self) -> list[Step]:
+        program = self._program
+        first = program.cells.first.tolist()
+        tensors, offsets = program.tensors.tolist(), program.offsets.tolist()
+        seen: set[int] = {*program.outputs}
+        found = []
+        for number in range(len(program) - 1, -1, -1):
+            cells = slice(first[number], first[number + 1])
+            form = program.forms[program.form_ids[number]]
+            one = operation(form)
+            part = self._step(form, one, tensors[cells], offsets[cells])
+            if part is not None:
+                dead = {*tensors[cells]} - seen - self._given
+                seen |= dead
+                found.append(Step(number, one, part, tuple(dead)))
+            for tensor in self._born.get(number, ()):
+                self._left += self._bits.pop(tensor, np.zeros(0, bool)).size
+        return found[::-1]
+
+    def _step(
+        self, form: Form, one: Operation, tensors: Sequence[int], offsets: Sequence[int]
+    ) -> Where | None:
+        """The part of an instruction that is asked for; what it needs for that is asked for from then on."""
+        effects = [OPERATORS[form.op].effect(form, item.role) for item in form.operands]
+        operands = list(zip(form.operands, tensors, offsets, effects, strict=True))
+        asked = {
+            item.role: area(self._bits[tensor], item, offset).reshape(item.partitions, item.free)
+            for item, tensor, offset, (writes, _) in operands
+            if writes and tensor in self._bits
+        }
+        part = _part(form, one, asked)
+        if part is None:
+            return None
+        for item, tensor, offset, effect in operands:
+            if effect == (True, False) and tensor in self._bits:
+                area(self._bits[tensor], item, offset)[...] = False
+        reach = one.reach(form, part)
+        for item, tensor, offset, (_, reads) in operands:
+            if reads and tensor not in self._given:
+                self._of(tensor)[places(reach[item.role], item, offset)] = True
+        return part
+
+    def _of(self, tensor: int) -> Bools:
+        if tensor not in self._bits:
+            size = self._program.site(tensor).size
+            self._left -= size
+            if self._left < 0:
+                raise UnfollowedError(f"it uses tensors of more than {MAX_ELEMENTS} elements at a time")
+            self._bits[tensor] = marks(size)
+        return self._bits[tensor]
+
+
+def _part(form: Form, one: Operation, asked: Mapping[str, Bools]) -> Where | None:
+    """The rows and columns of the result that hold all that is asked for."""
+    if not any(bits.any() for bits in asked.values()):
+        return None
+    if one.extent == "whole":
+        return whole(form.operands[0])
+    dst = form["dst"]
+    rows: Bools = np.zeros(dst.partitions, bool)
+    columns: Bools = np.zeros(dst.free, bool)
+    for role, bits in asked.items():
+        rows |= bits.any(axis=1)
+        columns |= bits.any(axis=0) if role == "dst" else bits.any()
+    return grid(np.flatnonzero(rows), _columns(columns, one))
+
+
+def _columns(asked: Bools, one: Operation) -> Ints:
+    found: Ints = np.flatnonzero(asked)
+    return np.arange(found[-1] + 1) if one.extent == "prefix" else found

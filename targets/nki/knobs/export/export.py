@@ -1,0 +1,124 @@
+"""Writes a run's files under a workload's `CACHE_ROOT`, all of them from the log, as often as one likes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+
+import seeds
+from state.errors import BadTarget
+from state.output import check_output, named, write_output
+from state.reader import LogReader
+from targets.nki.knobs.export.figures import Scale
+from targets.nki.knobs.export.files import BASELINE, IR, KERNEL, LOG, NOTES, RESULT, SUMMARY, Layout
+from targets.nki.knobs.export.gather import gathered
+
+_FOLDERS = re.compile(r"batch_\d+/kernel_\d+|edit_\d+/kernel")
+_NAMES = (KERNEL, IR, LOG, RESULT, NOTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """Where a run's files are, which folder among them has the best kernel, and its share of the peak.
+
+    `predicted` says of that share whether a model or a device gave it.
+    """
+
+    root: Path
+    files: int
+    best: str | None
+    mfu: float | None
+    predicted: bool | None
+
+
+def export(home: Path, run: str, root: Path) -> Exported:
+    """Write the files of a run under `root`; what lies there of another run, or of none, goes.
+
+    Raises:
+        StreamUnknown: there is no such run.
+        BlobMissing: the log has lost what a file is made of.
+        BadTarget, StorageFull, StorageFailed: the folder cannot be written to.
+    """
+    with LogReader.open(home) as reader:
+        layout = _layout(reader, run)
+        made, last = layout.files(), layout.latest()
+    for path, data in made.items():
+        _write(home, root, path, data)
+    _clear(root, made)
+    return Exported(root, len(made), last["running_best_kernel"], last["mfu"], last["predicted"])
+
+
+def check_root(home: Path, root: Path) -> None:
+    """Make the folder and say now, not after a run, that its files cannot be written there.
+
+    Raises:
+        BadTarget, StorageFull, StorageFailed: as `export`.
+    """
+    with named(root):
+        root.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=root):
+            pass
+    check_output(home, root / SUMMARY, replace=True)
+
+
+def _layout(reader: LogReader, run: str) -> Layout:
+    found = gathered(reader, run)
+    config, problem = found.created.config, found.created.problem
+    spec = seeds.from_files({path: reader.blob(digest) for path, digest in problem.files.items()}).spec
+    scale = Scale(spec.work_at(config.size), config.target)
+    state = reader.state(run)
+    target_ms = state.config.search.target_ms
+    target_mfu = scale.mfu(target_ms)
+    return Layout(
+        run=run,
+        found=found,
+        scale=scale,
+        target_mfu=None if target_mfu is None else round(target_mfu, 12),
+        blob=reader.blob,
+    )
+
+
+def _write(home: Path, root: Path, name: str, data: bytes) -> None:
+    """Put a file where it goes, unless it is there as it should be.
+
+    Raises:
+        BadTarget: it cannot be written, or a link below the root leads elsewhere.
+    """
+    path = root / name
+    if _leads_away(root, name):
+        raise BadTarget(f"{path}: a link is in the way, and it may lead to files of somebody else")
+    with named(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_file() and path.read_bytes() == data:
+            return
+    write_output(home, path, data)
+
+
+def _clear(root: Path, made: Collection[str]) -> None:
+    """Take away the files of kernels that are not of this run; of what else lies there, nothing."""
+    folders = [BASELINE, *(path.relative_to(root).as_posix() for path in sorted(root.glob("*/kernel*")))]
+    for folder in folders:
+        if not (folder == BASELINE or _FOLDERS.fullmatch(folder)) or _leads_away(root, folder):
+            continue
+        with named(root / folder):
+            _clear_folder(root, folder, made)
+
+
+def _clear_folder(root: Path, folder: str, made: Collection[str]) -> None:
+    if not (root / folder).is_dir():
+        return
+    for name in _NAMES:
+        if f"{folder}/{name}" not in made:
+            (root / folder / name).unlink(missing_ok=True)
+    for path in (root / folder, (root / folder).parent):
+        if path != root and not any(path.iterdir()):
+            path.rmdir()
+
+
+def _leads_away(root: Path, name: str) -> bool:
+    """Whether a part of the path below the root is a link; the root itself may be one."""
+    path = Path(name)
+    return any((root / part).is_symlink() for part in (path, *path.parents) if part != Path())

@@ -1,0 +1,200 @@
+"""How a run is laid out in files: the baseline, batches of points, edits, and a summary.
+
+`batch_<n>` has the points of round n + 1 in slot order; every other kernel is an edit, numbered through the
+run. The same log gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from state.model import canonical_json
+from state.quotable import quoted
+from targets.nki.knobs.carried import FILE, read
+from targets.nki.knobs.errors import KnobError, WorkloadError
+from targets.nki.knobs.export.figures import Scale
+from targets.nki.knobs.export.gather import Gathered, Kernel
+from targets.nki.knobs.graph import Graph
+from targets.nki.knobs.narrowing import default
+from targets.nki.knobs.tuning.history import TECHNIQUE
+from targets.nki.knobs.tuning.points import graphs_of, parsed
+from targets.nki.knobs.tuning.problem import baseline
+
+BASELINE, SUMMARY = "nkipy_baseline", "summary.json"
+KERNEL, IR, LOG, RESULT, NOTES = "kernel.py", "ir.txt", "log.txt", "result.json", "NOTES.md"
+
+OURS = "mechanical lowering of the default knobs, ours: the vendor's is not available"
+GIVEN = "the initial kernel of the problem"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A run as files by relative path. `blob` reads what the log holds by digest."""
+
+    run: str
+    found: Gathered
+    scale: Scale
+    target_mfu: float | None
+    blob: Callable[[str], bytes]
+
+    def files(self) -> dict[str, bytes]:
+        """Every file, the summary last."""
+        made: dict[str, bytes] = {}
+        for folder, kernel in self.folders.items():
+            made |= {f"{folder}/{name}": data for name, data in self._of(kernel, folder)}
+        return made | {SUMMARY: _json(self.summary())}
+
+    @cached_property
+    def folders(self) -> Mapping[str, Kernel]:
+        """The kernels by the folder that each has."""
+        first, *others = self.found.kernels
+        folders = {BASELINE: first}
+        edits = 0
+        counts: dict[int, int] = {}
+        for kernel in others:
+            if is_point(kernel):
+                batch = kernel.key.round - 1
+                counts[batch] = counts.get(batch, -1) + 1
+                folders[f"batch_{batch}/kernel_{counts[batch]}"] = kernel
+            else:
+                folders[f"edit_{edits}/kernel"] = kernel
+                edits += 1
+        return folders
+
+    def summary(self) -> dict[str, Any]:
+        """The run in figures: the baseline, the target, and the best kernel so far after each batch."""
+        first = self.found.kernels[0]
+        return {
+            "function": self.found.created.problem.name,
+            "run": self.run,
+            "baseline": {"source": self._origin, **self._figures(first)},
+            "target_mfu": self.target_mfu,
+            "tuning": {f"batch_{number}": self._best(number) for number in range(self.found.rounds)},
+        }
+
+    def latest(self) -> dict[str, Any]:
+        """The best kernel so far, as the summary has it of the latest batch."""
+        return self._best(max(0, self.found.rounds - 1))
+
+    def _best(self, batch: int) -> dict[str, Any]:
+        """The run's best kernel after a batch; while that is under way, the fastest correct one so far."""
+        known = self.found.bests.get(batch + 1)
+        ready = [
+            (kernel.id != known, kernel.min_ms, kernel.key, folder)
+            for folder, kernel in self.folders.items()
+            if kernel.min_ms is not None and kernel.key.round <= batch + 1
+        ]
+        if not ready:
+            return {"running_best_kernel": None, "mfu": None, "min_ms": None, "predicted": None}
+        folder = min(ready)[-1]
+        return {"running_best_kernel": folder, **self._figures(self.folders[folder])}
+
+    def _figures(self, kernel: Kernel) -> dict[str, Any]:
+        judged = kernel.verdict
+        timed = judged.benchmark if judged is not None else None
+        return {
+            "mfu": self.scale.mfu(kernel.min_ms),
+            "min_ms": kernel.min_ms,
+            "predicted": timed.predicted if timed else None,
+        }
+
+    def _of(self, kernel: Kernel, folder: str) -> Iterator[tuple[str, bytes]]:
+        yield KERNEL, self.blob(kernel.source)
+        dump = self._dump(kernel, folder)
+        if dump is not None:
+            yield IR, f"{dump}\n".encode()
+        yield LOG, _log(kernel, f"by {kernel.author}" if kernel.author else self._origin).encode()
+        yield RESULT, _json(self.scale.result(kernel))
+        if folder.startswith("edit_"):
+            yield NOTES, self._notes(kernel).encode()
+
+    def _dump(self, kernel: Kernel, folder: str) -> str | None:
+        """The canonical text of a point's IR; None of what is no point, or of one no longer understood."""
+        if self._graph is None:
+            return None
+        graphs = graphs_of(self._graph)
+        try:
+            if is_point(kernel) and kernel.plan is not None:
+                return repr(parsed(kernel.plan.site, graphs).ir)
+            if folder == BASELINE and self._origin == OURS:
+                return repr(default(self._graph))
+        except KnobError:
+            return None
+        return None
+
+    @cached_property
+    def _graph(self) -> Graph | None:
+        created = self.found.created
+        if FILE not in created.problem.files:
+            return None
+        try:
+            return read(self.blob(created.problem.files[FILE]), created.config.size, created.config.target)
+        except WorkloadError:
+            return None
+
+    @cached_property
+    def _origin(self) -> str:
+        """What the baseline is: our lowering, or what the problem or a person gave."""
+        try:
+            ours = self._graph is not None and baseline(self._graph).encode() == self.blob(
+                self.found.kernels[0].source
+            )
+        except KnobError:
+            ours = False
+        return OURS if ours else GIVEN
+
+    def _notes(self, kernel: Kernel) -> str:
+        """Where an edit comes from and what it does, for people."""
+        folders = {item.id: folder for folder, item in self.folders.items()}
+        parent = folders.get(kernel.parent or "", "")
+        lines = [f"# {kernel.id}", "", f"By `{kernel.author}`" + (f", from `{parent}`." if parent else ".")]
+        if kernel.plan is not None:
+            told = kernel.plan.prediction
+            lines += ["", f"{kernel.plan.title} [{kernel.plan.technique}]", ""]
+            lines += [f"Predicted before it was judged: {told.speedup:.3f}x. {told.reason}".rstrip()]
+        if kernel.note and (kernel.plan is None or kernel.note != kernel.plan.title):
+            lines += ["", kernel.note]
+        judged = kernel.verdict
+        if kernel.min_ms is not None and judged is not None and judged.benchmark is not None:
+            said = "predicted" if judged.benchmark.predicted else "measured"
+            lines += ["", f"Correct; {kernel.min_ms:.6g} ms {said}."]
+        elif judged is not None:
+            lines += ["", f"Judged {judged.verdict.value}."]
+        return "\n".join(lines) + "\n"
+
+
+def is_point(kernel: Kernel) -> bool:
+    """Whether a kernel is a point of the space, lowered from knobs."""
+    return kernel.plan is not None and kernel.plan.technique.startswith(TECHNIQUE)
+
+
+def _log(kernel: Kernel, origin: str) -> str:
+    """Whose a kernel is, and what the judge said, line by line."""
+    lines = [f"kernel {kernel.id}, {origin}"]
+    if kernel.error is not None:
+        lines.append(f"not judged: {kernel.error.code}")
+    for judged in (kernel.evaluation, kernel.refuted):
+        if judged is None:
+            continue
+        lines.append(f"{judged.verdict.value} (stage {judged.stage}), compared: {judged.level.value}")
+        if judged.error is not None:
+            where = f" line {judged.error.line}" if judged.error.line is not None else ""
+            said = quoted(judged.stage, judged.error.code, judged.error.message)
+            lines.append(f"  {judged.error.code}{where}{': ' if said else ''}{said}")
+        lines += [f"  seed {seed}: relative L2 error {error:.3g}" for seed, error in judged.rel_l2.items()]
+        if judged.identity is not None:
+            lines.append(f"  formula {judged.identity.verdict} {judged.identity.reason}".rstrip())
+        if judged.benchmark is not None:
+            said = "predicted" if judged.benchmark.predicted else "measured"
+            lines.append(f"  {judged.benchmark.latency_ms:.6g} ms {said}, bottleneck {judged.bottleneck}")
+    return "\n".join(lines) + "\n"
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    """JSON for people and programs, keys as they were given; floats that JSON cannot spell are refused."""
+    canonical_json(value)
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()

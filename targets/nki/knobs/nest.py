@@ -1,0 +1,132 @@
+"""The loops that steps share: one nest, in which each step runs at the end of its path.
+
+Steps whose paths begin alike share those loops, in an order in which each finds its operands. Where that
+order needs a step outside of a loop between two inside, the loop is there twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from targets.nki.knobs.ir import KernelIR
+from targets.nki.knobs.placement import Level, Place, is_used
+
+
+@dataclass(eq=False)
+class Nest:
+    """A loop, or the whole kernel where `level` is None, with loops and numbers of steps in it."""
+
+    level: Level | None
+    items: list[Nest | int] = field(default_factory=list)
+
+    def chains(self, above: tuple[Nest, ...] = ()) -> Iterator[tuple[int, tuple[Nest, ...]]]:
+        """Every step with the loops around it, the kernel first."""
+        for item in self.items:
+            if isinstance(item, Nest):
+                yield from item.chains((*above, self))
+            else:
+                yield item, (*above, self)
+
+
+def nested(ir: KernelIR, place: Place) -> Nest:
+    """The nest of the steps that an IR has run."""
+    used = {step.number: step for step in ir.plan.steps if is_used(ir, step)}
+    needs = {
+        number: {ir.plan.producer[name].number for _, name in step.operands if name in ir.plan.buffer}
+        & used.keys()
+        for number, step in used.items()
+    }
+    return _nest(None, sorted(needs), place.paths, needs, 0)
+
+
+def _nest(
+    level: Level | None,
+    numbers: list[int],
+    paths: Mapping[int, tuple[Level, ...]],
+    needs: Mapping[int, set[int]],
+    depth: int,
+) -> Nest:
+    nest = Nest(level)
+    groups: dict[Level | int, list[int]] = {}
+    for number in numbers:
+        path = paths[number]
+        groups.setdefault(path[depth] if len(path) > depth else number, []).append(number)
+    while groups:
+        key, ready = _next(groups, needs)
+        left = [number for number in groups.pop(key) if number not in ready]
+        nest.items.append(key if isinstance(key, int) else _nest(key, ready, paths, needs, depth + 1))
+        if left:
+            groups[key] = left
+    return nest
+
+
+def _next(
+    groups: Mapping[Level | int, list[int]], needs: Mapping[int, set[int]]
+) -> tuple[Level | int, list[int]]:
+    """The first group that can run as a whole, or else of the first what the others wait for."""
+    pending = {number for numbers in groups.values() for number in numbers}
+    ready = {key: _ready(numbers, pending, needs) for key, numbers in groups.items()}
+    for key in sorted(groups, key=lambda item: groups[item][0]):
+        if len(ready[key]) == len(groups[key]):
+            return key, ready[key]
+    for key in sorted(groups, key=lambda item: groups[item][0]):
+        wanted = _wanted(pending - set(groups[key]), needs)
+        if found := [number for number in ready[key] if number in wanted]:
+            return key, found
+    raise AssertionError("some step that others wait for has its operands")
+
+
+def _ready(numbers: list[int], pending: set[int], needs: Mapping[int, set[int]]) -> list[int]:
+    """The steps of a group that need nothing that is pending outside of it."""
+    ready: list[int] = []
+    for number in numbers:
+        if not (needs[number] & pending) - set(ready):
+            ready.append(number)
+    return ready
+
+
+def _wanted(numbers: set[int], needs: Mapping[int, set[int]]) -> set[int]:
+    """What steps need, and what that needs."""
+    found: set[int] = set()
+    rest = list(numbers)
+    while rest:
+        more = needs[rest.pop()] - found
+        found |= more
+        rest += more
+    return found
+
+
+@dataclass(frozen=True)
+class Homes:
+    """Where buffers are made: the loop, and from which to which of its items each is in use."""
+
+    loops: Mapping[str, Nest]
+    used: Mapping[str, tuple[int, int]]
+
+    def made_in(self, nest: Nest) -> tuple[str, ...]:
+        """The buffers that are made anew in each round of a loop."""
+        return tuple(name for name, home in self.loops.items() if home is nest)
+
+    def tiles_of(self, nest: Nest) -> Nest | None:
+        """The loop over the tiles of blocks that is all there is in the loop over them, if it is so."""
+        match nest.items:
+            case [Nest(level=(loop, _)) as inner] if nest.level is not None and not self.made_in(nest):
+                return inner if loop.split(".")[0] == nest.level[0].split(".")[0] else None
+        return None
+
+
+def homes_of(ir: KernelIR, place: Place, nest: Nest) -> Homes:
+    """Where the buffers that are used at all are made in a nest whose paths are valid."""
+    chains = dict(nest.chains())
+    loops: dict[str, Nest] = {}
+    used: dict[str, tuple[int, int]] = {}
+    for buffer in (item for item in ir.plan.buffers if is_used(ir, ir.plan.producer[item.name])):
+        users = [
+            step.number for step in ir.plan.steps if buffer.name in step.tensors and step.number in chains
+        ]
+        home = chains[users[0]][len(place.contexts[buffer.name])]
+        inside: list[tuple[Nest | int, ...]] = [(*chains[number], number) for number in users]
+        at = [home.items.index(chain[chain.index(home) + 1]) for chain in inside]
+        loops[buffer.name], used[buffer.name] = home, (min(at), max(at))
+    return Homes(loops, used)

@@ -1,0 +1,185 @@
+"""Where everything is, mechanically: which loops a step runs in, and in which of them a buffer is made anew.
+
+Along a dimension, a step takes the most that its operator reaches and its buffers hold at once: all, a
+block, or a tile. It runs in the loops that this leaves (its *own*), and in those that its result is made
+anew in (the result's *context*), no others: so nothing is computed again without need. A buffer's context
+are the loops that its readers run in, from the outside in, as deep as its scopes say: inside `d.tile` for
+PER_TILE, inside `d.block` for PER_BLOCK. Contexts are found from the output backwards. A loop that runs once
+is none: nothing runs in it, and no scope puts a buffer inside of it.
+
+After a sum over a dimension the loops of that dimension begin again, for who reads the sum. The *stage* of a
+step in a loop says how many sums over it precede the step; a loop is shared only within a stage. A running
+sum, and a sum of one round, is read within the same round: only the loop over the tiles of its block begins
+again. In a dimension that is gone through in rounds a step takes no more than a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import TypeGuard
+
+from targets.nki.knobs.ir import BLOCK, TILE, KernelIR, Scope
+from targets.nki.knobs.plan import ROUND, Buffer, Plan, Step
+
+_WIDEST = tuple(reversed(Scope))
+
+Level = tuple[str, int]
+"""A loop and the stage in which it runs."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the steps of an IR run and its buffers live.
+
+    `spans` say how much of a dimension a step takes at once, by step and dimension; `own` and `paths` are by
+    step, `contexts` and `depths` by buffer. A depth is the number of loops of the whole order that a buffer's
+    scopes put it inside of.
+    """
+
+    spans: Mapping[tuple[int, str], Scope]
+    own: Mapping[int, frozenset[str]]
+    reduced: Mapping[int, frozenset[str]]
+    stages: Mapping[int, Mapping[str, int]]
+    depths: Mapping[str, int]
+    contexts: Mapping[str, tuple[Level, ...]]
+    paths: Mapping[int, tuple[Level, ...]]
+
+
+def placed(ir: KernelIR) -> Place:
+    """Where everything is; also of knobs that contradict each other, which `validity` finds out."""
+    steps = ir.plan.steps
+    spans = {key: _span(ir, key[1], *of) for key, of in ir.plan.reach.items()}
+    reduced = {step.number: _reduced(ir, step, spans) for step in steps}
+    single = {loop for loop in ir.loop_order if ir.trips(loop) == 1}
+    walked = {step.number: reduced[step.number].union(*_walked(step, spans)) for step in steps}
+    own = {number: loops - single for number, loops in walked.items()}
+    whole = (item.name for item in ir.plan.buffers if _is_whole(ir, item))
+    stages = _stages(ir.plan, frozenset(whole))
+    depths = {item.name: _depth(ir, item) for item in ir.plan.buffers}
+    contexts: dict[str, tuple[Level, ...]] = {}
+    paths: dict[int, tuple[Level, ...]] = {}
+    for step in reversed(steps):
+        loops = {(loop, stages[step.number][loop]) for loop in own[step.number]}
+        if step.result in ir.plan.buffer:
+            depth = depths[step.result]
+            read = (paths[reader.number] for reader in ir.plan.consumers[step.result])
+            context = {level for path in read for level in path if ir.position[level[0]] < depth}
+            contexts[step.result] = _sorted(ir, context)
+            loops |= context
+        paths[step.number] = _sorted(ir, loops)
+        if step.state:
+            outer = {level for level in loops if ir.position[level[0]] < depths[step.state]}
+            contexts[step.state] = _sorted(ir, outer)
+    return Place(spans, own, reduced, stages, depths, contexts, paths)
+
+
+def _sorted(ir: KernelIR, levels: set[Level]) -> tuple[Level, ...]:
+    return tuple(sorted(levels, key=lambda level: (ir.position[level[0]], level[1])))
+
+
+def _depth(ir: KernelIR, buffer: Buffer) -> int:
+    """The least number of loops that a buffer's scopes put it inside of."""
+    scoped = (inside(ir, dim, ir.scopes[buffer.name][dim]) for dim in buffer.scoped)
+    return max((*scoped, inside(ir, buffer.round, Scope.PER_BLOCK) if has_rounds(buffer.round, ir) else 0))
+
+
+def widest_scope(ir: KernelIR, buffer: Buffer, dim: str) -> Scope:
+    """The most that a buffer had better hold: of what is walked outside of its rounds, what a round sees."""
+    round_of = ir.plan.in_rounds.get(buffer.name)
+    if has_rounds(round_of, ir):
+        at = ir.position[f"{round_of}.{BLOCK}"]
+        outside = (ir.position[f"{dim}.{level}"] < at for level in (BLOCK, TILE))
+        return Scope(Scope.FULL - sum(outside))
+    return Scope.FULL
+
+
+def has_rounds(dim: str | None, ir: KernelIR) -> TypeGuard[str]:
+    """Whether there is a dimension that is gone through in more than one round."""
+    return dim is not None and ir.trips(f"{dim}.{BLOCK}") > 1
+
+
+def is_used(ir: KernelIR, step: Step) -> bool:
+    """Whether a step runs at all: what is carried from round to round is of no use where there is one."""
+    return step.entry.carries is None or has_rounds(dict(step.axes)[ROUND], ir)
+
+
+def inside(ir: KernelIR, dim: str, scope: Scope) -> int:
+    """How many loops a scope puts a buffer inside of, at least."""
+    around = (f"{dim}.{level}" for level in (BLOCK, TILE)[: Scope.FULL - scope])
+    return max((ir.position[loop] + 1 for loop in around if ir.trips(loop) > 1), default=0)
+
+
+def _is_whole(ir: KernelIR, buffer: Buffer) -> bool:
+    """Whether a buffer of PSUM is drained when all is summed: also where a block is all there is."""
+    if buffer.partial is None:
+        return False
+    held = ir.scopes[buffer.name][buffer.partial]
+    return ir.tiles(buffer.partial, held) == ir.graph.dim[buffer.partial].tiles
+
+
+def _reduced(ir: KernelIR, step: Step, spans: Mapping[tuple[int, str], Scope]) -> frozenset[str]:
+    """The loops in which a step adds up: a matmul within what PSUM holds, its drain over the rest."""
+    source = ir.plan.buffer.get(step.operands[0][1])
+    if source is not None and source.partial is not None:
+        return frozenset() if _is_whole(ir, source) else frozenset({f"{source.partial}.{BLOCK}"})
+    if step.reduces is None:
+        return frozenset()
+    found = _loops(step.reduces, spans[step.number, step.reduces])
+    result = ir.plan.buffer[step.result]
+    drained = result.partial is not None and not _is_whole(ir, result)
+    return found - {f"{step.reduces}.{BLOCK}"} if drained or result.round == step.reduces else found
+
+
+def _walked(step: Step, spans: Mapping[tuple[int, str], Scope]) -> list[frozenset[str]]:
+    """The loops over what a step does not take at once."""
+    return [_loops(dim, spans[step.number, dim]) for _, dim in step.axes]
+
+
+@cache
+def _loops(dim: str, scope: Scope) -> frozenset[str]:
+    """The loops that are left when a step takes so much of a dimension at once."""
+    names = (f"{dim}.{BLOCK}", f"{dim}.{TILE}")
+    return frozenset(names[: 2 - scope])
+
+
+def _span(ir: KernelIR, dim: str, limit: int, holders: tuple[str, ...]) -> Scope:
+    """The most that an instruction reaches, in tiles of a dimension, and all of these buffers hold."""
+    widest = Scope.PER_BLOCK if dim in ir.graph.rounds else Scope.FULL
+    most = min((widest, *(ir.scopes[name][dim] for name in holders)))
+    return next(
+        (scope for scope in _WIDEST if scope <= most and ir.tiles(dim, scope) <= limit), Scope.PER_TILE
+    )
+
+
+@lru_cache(maxsize=512)
+def _stages(plan: Plan, whole: frozenset[str]) -> Mapping[int, Mapping[str, int]]:
+    """How many sums over each loop precede a step, as late as its readers allow."""
+    loops = [f"{dim}.{level}" for dim in plan.graph.dim for level in (BLOCK, TILE)]
+    sums = {step.number: _summed(plan, step, whole) for step in plan.steps}
+    last = plan.steps[-1]
+    early: dict[int, dict[str, int]] = {}
+    for step in plan.steps:
+        made = [plan.producer[name].number for _, name in step.operands if name in plan.buffer]
+        early[step.number] = {i: max((early[n][i] + (i in sums[n]) for n in made), default=0) for i in loops}
+    late = {last.number: early[last.number]}
+    for step in reversed(plan.steps[:-1]):
+        readers = [late[item.number] for item in plan.consumers[step.result]]
+        mine = sums[step.number]
+        late[step.number] = {loop: min(item[loop] for item in readers) - (loop in mine) for loop in loops}
+    return late
+
+
+def _summed(plan: Plan, step: Step, whole: frozenset[str]) -> frozenset[str]:
+    """The loops that are summed over once a step has run in all of them."""
+    source, result = plan.buffer.get(step.operands[0][1]), plan.buffer.get(step.result)
+    dim = step.reduces
+    if source is not None and source.partial is not None:
+        dim = None if source.name in whole else source.partial
+    elif result is not None and result.partial is not None:
+        dim = result.partial if result.name in whole else None
+    if dim is None:
+        return frozenset()
+    in_round = result is not None and dim in (result.round, result.running)
+    return frozenset({f"{dim}.{TILE}"} if in_round else {f"{dim}.{BLOCK}", f"{dim}.{TILE}"})

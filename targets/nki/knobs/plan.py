@@ -1,0 +1,234 @@
+"""What a graph needs on the chip: buffers, and steps that fill one from others. The knobs say where.
+
+An input is loaded once, into SBUF, for all that read it there. What the tensor engine computes is in PSUM
+first, and a step of its own takes it to SBUF, unless it is read where it is; the result is stored from SBUF.
+A buffer of PSUM that a sum is made in and drained from is *partial* in the dimension that is summed over: how
+much of it the buffer holds when it is drained is a knob too.
+
+Where a dimension is gone through in rounds, a buffer of a *round* is made anew in each, one that is *running*
+outlives them all. A step may have a *state*: a buffer of its own in which it carries its operand to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+from nki_sim import targets
+from nki_sim.targets import Target
+from targets.nki.knobs.graph import EVERY, Call, Graph, Setting, Value
+from targets.nki.knobs.operators import BEFORE, DRAIN, LOAD, OPERATORS, SPREAD, STORE, Operator
+
+_BATCH = "#"
+"""Letters of the axes of a batch begin so, in every step."""
+
+ROUND = "~"
+"""The letter of the dimension whose rounds a step runs in although it lies over no tensor of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A tile's worth or more of a value on the chip; `partial` is the dimension that is being summed over."""
+
+    name: str
+    memory: str
+    dims: tuple[str, ...]
+    partial: str | None = None
+    lead: int = 0
+    round: str | None = None
+    running: str | None = None
+
+    @property
+    def core(self) -> tuple[str, ...]:
+        """The dimensions that instructions see: those after the batch's."""
+        return self.dims[self.lead :]
+
+    @property
+    def scoped(self) -> tuple[str, ...]:
+        """The dimensions along which its extent is a knob."""
+        dims = tuple(dim for dim in self.dims if not dim.startswith(EVERY))
+        return dims if self.partial is None else (*dims, self.partial)
+
+
+@dataclass(frozen=True)
+class Step:
+    """An operator on buffers and arrays in HBM; `axes` ties its letters to dimensions."""
+
+    number: int
+    operator: str
+    operands: tuple[tuple[str, str], ...]
+    settings: tuple[tuple[str, Setting], ...]
+    result: str
+    axes: tuple[tuple[str, str], ...]
+    state: str = ""
+
+    @cached_property
+    def entry(self) -> Operator:
+        """The operator's entry in the table."""
+        return OPERATORS[self.operator]
+
+    @cached_property
+    def tensors(self) -> tuple[str, ...]:
+        """All it reads, its state, and what it writes, which comes last."""
+        return (*(name for _, name in self.operands), *((self.state,) if self.state else ()), self.result)
+
+    @cached_property
+    def reduces(self) -> str | None:
+        """The dimension that its operator sums away."""
+        return dict(self.axes).get(self.entry.reduces or (ROUND if self.entry.fades else ""))
+
+    @cached_property
+    def single(self) -> frozenset[str]:
+        """Dimensions of which an instruction takes a tile at a time: on partitions, and of a batch."""
+        read = self.entry.operands.items() if self.entry.reads == "sbuf" else ()
+        on_partitions = (letters for slot, letters in read if slot not in self.entry.rows)
+        first = [letters[0] for letters in (*on_partitions, self.entry.result)]
+        return frozenset(dim for letter, dim in self.axes if letter in first or letter.startswith(_BATCH))
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Arrays in HBM, buffers and steps, in an order in which each finds its operands. One per graph."""
+
+    graph: Graph
+    buffers: tuple[Buffer, ...]
+    steps: tuple[Step, ...]
+
+    @cached_property
+    def buffer(self) -> Mapping[str, Buffer]:
+        """Buffers by name; what is not here is in HBM."""
+        return {item.name: item for item in self.buffers}
+
+    @cached_property
+    def producer(self) -> Mapping[str, Step]:
+        """The step that fills a buffer."""
+        return {name: step for step in self.steps for name in (step.state, step.result) if name}
+
+    @cached_property
+    def consumers(self) -> Mapping[str, tuple[Step, ...]]:
+        """The steps that read a buffer."""
+        return {
+            item.name: tuple(step for step in self.steps if item.name in dict(step.operands).values())
+            for item in self.buffers
+        }
+
+    @cached_property
+    def in_rounds(self) -> Mapping[str, str]:
+        """Running sums, parts of rounds, what they are made of and for, each with the rounds' dimension."""
+        found = {}
+        for dim in self.graph.rounds:
+            sums = {name for item in self.buffers if item.running == dim for name in item.dims}
+            for item in self.buffers:
+                lies_over_both = dim in item.dims and not sums.isdisjoint(item.dims)
+                if lies_over_both or dim in (item.round, item.running):
+                    found[item.name] = dim
+        return found
+
+    @cached_property
+    def reach(self) -> Mapping[tuple[int, str], tuple[int, tuple[str, ...]]]:
+        """By step and dimension: the most tiles that an instruction takes, and buffers that lie over it."""
+        limits = targets.load(self.graph.target)
+        return {
+            (step.number, dim): (
+                1 if dim in step.single else self._limit(step, dim, limits) // self.graph.dim[dim].tile,
+                tuple(name for name in step.tensors if name in self.buffer and dim in self.buffer[name].dims),
+            )
+            for step in self.steps
+            for _, dim in step.axes
+        }
+
+    def _limit(self, step: Step, dim: str, limits: Target) -> int:
+        """How many elements of a dimension an instruction takes at most."""
+        if (ROUND, dim) in step.axes:
+            return self.graph.dim[dim].size
+        letters = [letter for letter, name in step.axes if name == dim and letter in step.entry.limits]
+        found = [int(getattr(limits, step.entry.limits[letter])) for letter in letters]
+        memories = {self.buffer[name].memory for name in step.tensors if name in self.buffer}
+        found.append(
+            limits.psum_access_elements_max if "psum" in memories else limits.sbuf_access_elements_max
+        )
+        return min(found)
+
+    def dims_of(self, tensor: str) -> tuple[str, ...]:
+        """The dimensions of a buffer, or of an array in HBM."""
+        known = self.buffer.get(tensor)
+        return self.graph.value[tensor].dims if known is None else known.dims
+
+    def rows_of(self, buffer: str) -> int:
+        """How many partitions a buffer takes."""
+        return self.graph.dim[self.buffer[buffer].core[0].removeprefix(EVERY)].tile
+
+    def core_of(self, tensor: str) -> tuple[str, ...]:
+        """Those that instructions see."""
+        return self.dims_of(tensor)[self.lead_of(tensor) :]
+
+    def lead_of(self, tensor: str) -> int:
+        """How many of its dimensions are those of a batch."""
+        known = self.buffer.get(tensor)
+        return self.graph.value[tensor].lead if known is None else known.lead
+
+
+@lru_cache(maxsize=64)
+def plan_of(graph: Graph) -> Plan:
+    """The buffers and steps of a graph."""
+    buffers: dict[str, Buffer] = {}
+    steps: list[Step] = []
+    for call in graph.calls:
+        for _, name in call.operands:
+            if name in graph.inputs and (buffer := _read_as(graph, call, name)) not in {name, *buffers}:
+                value = graph.value[name]
+                buffers[buffer] = Buffer(buffer, "sbuf", value.on_chip, lead=value.lead)
+                entry = LOAD if value.spread is None else SPREAD
+                steps.append(_copy(entry, name, buffer, value, len(steps)))
+        for made, step in _computed(graph, call, len(steps)):
+            buffers[made.name] = made
+            steps.append(step)
+            if step.state:
+                running = made.round
+                buffers[step.state] = replace(made, name=step.state, round=None, running=running)
+    output = graph.output
+    steps.append(_copy(STORE, f"sbuf_{output}", output, graph.value[output], len(steps)))
+    return Plan(graph, tuple(buffers.values()), tuple(steps))
+
+
+def _computed(graph: Graph, call: Call, number: int) -> Iterator[tuple[Buffer, Step]]:
+    entry, value = OPERATORS[call.operator], graph.value[call.result]
+    axes = _axes(entry, call, graph)
+    drained = entry.memory == "psum" and value.memory == "sbuf"
+    partial = axes.get(entry.reduces or "") if drained else None
+    rounds = {"round": value.round, "running": value.running}
+    buffer = Buffer(f"{entry.memory}_{call.result}", entry.memory, value.dims, partial, value.lead, **rounds)
+    operands = tuple((slot, _read_as(graph, call, name)) for slot, name in call.operands)
+    state = "" if entry.carries is None else f"{buffer.name}_{BEFORE}"
+    yield buffer, Step(number, entry.name, operands, call.settings, buffer.name, tuple(axes.items()), state)
+    if drained:
+        copy = Buffer(f"sbuf_{call.result}", "sbuf", value.dims, lead=value.lead)
+        yield copy, _copy(DRAIN, buffer.name, copy.name, value, number + 1)
+
+
+def _read_as(graph: Graph, call: Call, name: str) -> str:
+    """The buffer that a call reads a value in, or the array in HBM."""
+    return name if OPERATORS[call.operator].reads == "hbm" else f"{graph.value[name].memory}_{name}"
+
+
+def _axes(entry: Operator, call: Call, graph: Graph) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for slot, name in call.operands:
+        found |= _axes_of(entry.operands[slot], graph.value[name])
+    for value in (graph.value[name] for _, name in call.operands):
+        dim = value.round or value.running
+        if dim is not None and dim not in found.values():
+            found[ROUND] = dim
+    return found
+
+
+def _axes_of(letters: tuple[str, ...], value: Value) -> dict[str, str]:
+    """The letters of a value's dimensions, those of a batch first."""
+    batch = {f"{_BATCH}{number}": dim for number, dim in enumerate(value.dims[: value.lead])}
+    return batch | dict(zip(letters, value.core, strict=False))
+
+
+def _copy(entry: Operator, source: str, result: str, value: Value, number: int) -> Step:
+    axes = _axes_of(entry.operands["data"] if entry is SPREAD else entry.result, value)
+    return Step(number, entry.name, (("data", source),), (), result, tuple(axes.items()))

@@ -1,0 +1,64 @@
+"""A failed check: what is wrong, with which buffer, and which knobs to turn so that it is not any more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from targets.nki.knobs.ir import KernelIR, Knob, Scope
+
+Fix = tuple[tuple[Knob, Any], ...]
+"""Knobs and what to turn them to, all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed check. `buffer` is empty where it is about none; `at` is a loop, dimension or memory."""
+
+    check: str
+    buffer: str
+    at: str
+    detail: str
+    fix: Fix
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What makes it the same failure in two reports."""
+        return self.check, self.buffer, self.at
+
+    @property
+    def hint(self) -> str:
+        """The fix in words."""
+        if not self.fix:
+            return "no knob mends it: the workload is too large for the target"
+        return "set " + ", ".join(knob_words(knob, value) for knob, value in self.fix)
+
+    def __str__(self) -> str:
+        return f"{self.check}: {self.detail}; {self.hint}"
+
+
+def followed(ir: KernelIR, failure: Failure) -> KernelIR:
+    """An IR with a failure's hint followed."""
+    for knob, value in failure.fix:
+        ir = ir.turned(knob, value)
+    return ir
+
+
+def knob_words(knob: Knob, value: Any) -> str:
+    """A knob and what it is turned to, in words."""
+    return f"{_knob(knob)} to {_value(value)}"
+
+
+def _knob(knob: Knob) -> str:
+    return knob[0] + "".join(f"[{part}]" for part in knob[1:])
+
+
+def _value(value: object) -> str:
+    match value:
+        case Scope():
+            return value.name
+        case None:
+            return "nothing"
+        case tuple():
+            return " ".join(str(part) for part in value)
+    return str(value)

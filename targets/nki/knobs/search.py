@@ -1,0 +1,338 @@
+"""What to look at next in the space of one graph, from what has been seen of it: pure, and without a memory.
+
+There are two modes. A *sweep* turns one knob of a good point, the one that the bottleneck implicates first.
+*Joint* points have all knobs drawn: some anywhere, some by several turns of a good point, mended by the hints
+of the validity report. A mode goes on while it pays; a plateau flips it. Of what either finds, the points
+that a static estimate puts first are looked at, and none of which the busiest engine alone takes as long as
+the best does. The last points of a batch are *strangers*, drawn anywhere and not ranked. How far the estimate
+is to be trusted in this space shows in what was tried: where it orders that wrongly, it ranks nothing, and
+more are strangers. What is a program that was seen is not looked at again: different knobs often mean the
+same loops (`program.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import combinations, islice
+from math import inf, log
+from random import Random
+
+from targets.nki.knobs.cost import cost_ns, estimated
+from targets.nki.knobs.graph import Graph
+from targets.nki.knobs.ir import LOOP_ORDER, LTILES, SCOPES, KernelIR
+from targets.nki.knobs.narrowing import default
+from targets.nki.knobs.neighbours import KNOBS, is_valid, swept, turns
+from targets.nki.knobs.placement import placed
+from targets.nki.knobs.program import program_of
+from targets.nki.knobs.report import followed
+from targets.nki.knobs.sampling import sample
+from targets.nki.knobs.validity import validity_report
+
+GAIN_RATIO = 1.002
+"""A batch pays when it makes the best point so much faster."""
+
+ELITE = 4
+"""Good points that are turned."""
+
+ANYWHERE_RATIO = 0.25
+"""Of joint points, those that owe nothing to a good one."""
+
+MOST_TURNS = 4
+"""Turns of a good point at most, for a joint one."""
+
+STRANGERS = 0.25
+"""Share of a batch, in either mode, that is drawn anywhere and looked at as it comes: all that is near a good
+point may be as slow."""
+
+BLIND_STRANGERS = 0.5
+"""The same while nothing tried speaks for the estimate, which is blind to what engines wait for."""
+
+WIDER = 3
+"""How many points are found for each that is wanted: the estimate chooses among them."""
+
+_TRIES = 12
+"""Draws for each point that is wanted; a small space has no more than were found by then."""
+
+EQUAL_RATIO = 1.02
+"""Estimates that differ by less say nothing of which point is faster."""
+
+NS_PER_MS = 1e6
+
+_MENDS = 24
+"""Hints that are followed before a point is given up."""
+
+
+class Mode(StrEnum):
+    """How the points of a batch were found."""
+
+    SWEEP = "sweep"
+    JOINT = "joint"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A point that was looked at, and its predicted latency; None with the cause where it has none."""
+
+    ir: KernelIR
+    ms: float | None
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A batch and what came of it. Points that nobody proposed, as a baseline's, are a joint batch."""
+
+    mode: Mode
+    trials: tuple[Trial, ...]
+    knob: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What a profile says of the best point: the bottleneck in a word, and the percent of peak bandwidth."""
+
+    bottleneck: str = ""
+    mbu_estimated_percent: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What to look at next, no two points the same program, and why. Empty when nothing new was found."""
+
+    mode: Mode
+    points: tuple[KernelIR, ...]
+    reason: str
+    knob: str = ""
+
+
+IMPLICATED: Mapping[str, tuple[str, ...]] = {
+    "dma": (SCOPES, LOOP_ORDER, LTILES),
+    "tensor": (LOOP_ORDER, SCOPES, LTILES),
+    "vector": (LTILES, SCOPES, LOOP_ORDER),
+    "scalar": (LTILES, SCOPES, LOOP_ORDER),
+    "gpsimd": (LTILES, SCOPES, LOOP_ORDER),
+    "dependency": (SCOPES, LTILES, LOOP_ORDER),
+    "underutilised": (LTILES, SCOPES, LOOP_ORDER),
+}
+"""The knobs by what limits a kernel: reuse for traffic, wider instructions for engines, room for waiting."""
+
+_ANY = (SCOPES, LTILES, LOOP_ORDER)
+
+BUSY_PERCENT = 60.0
+"""Above this share of bandwidth traffic is what a knob has to lower, whatever the bottleneck is."""
+
+
+def next_batch(graph: Graph, rng: Random, history: Sequence[Tried], feedback: Feedback, count: int) -> Batch:
+    """At most `count` points to look at next, after what was tried, oldest batch first.
+
+    Raises:
+        KnobError: the graph has no valid point that can be found.
+    """
+    seen = {program_of(trial.ir) for tried in history for trial in tried.trials}
+    best = _elite(history)
+    agreement = _agreement(history)
+    known = _Known(frozenset(seen), min((_ms(trial) for trial in best), default=inf), agreement >= 0)
+    if not best:
+        points = _promising(_start(graph, rng), known, count, _TRIES * count)
+        return Batch(Mode.JOINT, points, "nothing is known yet: the default, and points near it and anywhere")
+    good = [trial.ir for trial in best]
+    share = STRANGERS if agreement > 0 else BLIND_STRANGERS
+    strangers = _strangers(good[0], rng, known, int(share * count))
+    known = known.with_programs(strangers)
+    rest = count - len(strangers)
+    for mode in _modes(history):
+        if mode is Mode.JOINT:
+            batch = _joint(good, rng, known, rest)
+        else:
+            batch = _sweep(good, rng, known, _knobs(feedback, history), rest)
+        if batch.points:
+            return replace(batch, points=(*batch.points, *strangers))
+    if strangers:
+        return Batch(Mode.JOINT, strangers, "only points drawn anywhere were programs that were not seen")
+    return Batch(Mode.JOINT, (), "no draw led to a program that was not seen")
+
+
+def best_of(history: Sequence[Tried]) -> Trial | None:
+    """The fastest point that was tried, the first of equals; None where none has a latency."""
+    found = [trial for tried in history for trial in tried.trials if trial.ms is not None]
+    return min(found, key=_ms, default=None)
+
+
+def _ms(trial: Trial) -> float:
+    assert trial.ms is not None
+    return trial.ms
+
+
+def _elite(history: Sequence[Tried]) -> list[Trial]:
+    """The fastest points, the best first."""
+    found = [trial for tried in history for trial in tried.trials if trial.ms is not None]
+    return sorted(found, key=_ms)[:ELITE]
+
+
+def _agreement(history: Sequence[Tried]) -> int:
+    """Pairs of points whose order by estimate is that by latency, less those where it is the other way round.
+
+    Differences that say nothing, of either, do not count.
+    """
+    found = [
+        (_ms(trial), _step(cost_ns(trial.ir, placed(trial.ir))))
+        for tried in history
+        for trial in tried.trials
+        if trial.ms is not None
+    ]
+    return sum(
+        1 if (ms < other_ms) == (cost < other_cost) else -1
+        for (ms, cost), (other_ms, other_cost) in combinations(found, 2)
+        if cost != other_cost and max(ms, other_ms) > GAIN_RATIO * min(ms, other_ms)
+    )
+
+
+def _modes(history: Sequence[Tried]) -> tuple[Mode, Mode]:
+    """The mode that is due, and the other one for when it finds nothing: sweeps come first."""
+    last = history[-1]
+    idle = _since_best(history)
+    knobs = {tried.knob for tried in idle if tried.mode is Mode.SWEEP}
+    stays = not idle or (last.mode is Mode.SWEEP and len(knobs) < len(KNOBS))
+    if len(history) > 1 and stays is (last.mode is Mode.JOINT):
+        return Mode.JOINT, Mode.SWEEP
+    return Mode.SWEEP, Mode.JOINT
+
+
+def _since_best(history: Sequence[Tried]) -> Sequence[Tried]:
+    """The batches after the last one that made the best point faster."""
+    best, since = None, 0
+    for number, tried in enumerate(history, 1):
+        found = best_of([tried])
+        if found is not None and (best is None or _ms(best) > _ms(found) * GAIN_RATIO):
+            best, since = found, number
+    return history[since:]
+
+
+def _knobs(feedback: Feedback, history: Sequence[Tried]) -> list[str]:
+    """The knobs in the order in which they are implicated, those swept last around the best point last."""
+    order = IMPLICATED.get(feedback.bottleneck, _ANY)
+    if feedback.mbu_estimated_percent is not None and feedback.mbu_estimated_percent > BUSY_PERCENT:
+        order = IMPLICATED["dma"]
+    if "capacity" in _common_failure(history):
+        order = (LTILES, SCOPES, LOOP_ORDER)
+    done = [tried.knob for tried in _since_best(history) if tried.mode is Mode.SWEEP]
+    return sorted(order, key=done.count)
+
+
+def _common_failure(history: Sequence[Tried]) -> str:
+    """What most points of the last batch failed for; empty where more than half of it did not."""
+    trials = history[-1].trials
+    failures = [trial.failure for trial in trials if trial.ms is None]
+    if 2 * len(failures) < len(trials) or not failures:
+        return ""
+    return max(sorted(failures), key=failures.count)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The programs that were seen, the latency of the best, and whether the estimate may rank others."""
+
+    programs: frozenset[str]
+    best_ms: float
+    ranks: bool
+
+    def allows(self, ir: KernelIR, least_ns: float) -> bool:
+        """Whether a point is worth a look: it may be faster, and nobody saw it."""
+        return least_ns < self.best_ms * NS_PER_MS and program_of(ir) not in self.programs
+
+    def with_programs(self, points: Sequence[KernelIR]) -> _Known:
+        """The same when these have been seen too."""
+        return replace(self, programs=self.programs | {program_of(ir) for ir in points})
+
+
+def _start(graph: Graph, rng: Random) -> Iterator[KernelIR]:
+    first = default(graph)
+    yield first
+    yield from _drawn([first], rng)
+
+
+def _sweep(best: list[KernelIR], rng: Random, known: _Known, knobs: list[str], count: int) -> Batch:
+    """Turns of the first knob that has any left at a good point, those of the best point first."""
+    for knob in knobs:
+        points = _promising(_turned(best, knob, rng), known, count, None)
+        if points:
+            return Batch(Mode.SWEEP, points, f"turns of {knob} at good points", knob)
+    return Batch(Mode.SWEEP, (), "every turn of the good points was seen")
+
+
+def _turned(best: list[KernelIR], knob: str, rng: Random) -> Iterator[KernelIR]:
+    for ir in best:
+        found = swept(ir, knob)
+        rng.shuffle(found)
+        yield from found
+
+
+def _joint(best: list[KernelIR], rng: Random, known: _Known, count: int) -> Batch:
+    points = _promising(_drawn(best, rng), known, count, _TRIES * count)
+    return Batch(Mode.JOINT, points, "a plateau: all knobs drawn, anywhere and near good points")
+
+
+def _strangers(first: KernelIR, rng: Random, known: _Known, count: int) -> tuple[KernelIR, ...]:
+    """Points drawn anywhere, as they come."""
+    found: dict[str, KernelIR] = {}
+    for _ in range(_TRIES * count):
+        ir = sample(first, rng)
+        if known.allows(ir, estimated(ir, placed(ir)).least_ns):
+            found.setdefault(program_of(ir), ir)
+        if len(found) == count:
+            break
+    return tuple(found.values())
+
+
+def _drawn(best: list[KernelIR], rng: Random) -> Iterator[KernelIR]:
+    while True:
+        if rng.random() < ANYWHERE_RATIO:
+            yield sample(best[0], rng)
+        else:
+            yield near(rng.choice(best), rng)
+
+
+def near(ir: KernelIR, rng: Random) -> KernelIR:
+    """A valid IR some turns away from a valid one; itself where hints do not lead to one."""
+    turned = ir
+    for _ in range(rng.randint(2, MOST_TURNS)):
+        found = list(turns(turned, rng.choice(KNOBS)))
+        turned = rng.choice(found) if found else turned
+    return mended(turned) or ir
+
+
+def mended(ir: KernelIR) -> KernelIR | None:
+    """An IR with hints followed until it is valid; None where that does not end in time."""
+    for _ in range(_MENDS):
+        report = validity_report(ir)
+        if not report:
+            return ir
+        if not report[0].fix:
+            return None
+        ir = followed(ir, report[0])
+    return ir if is_valid(ir) else None
+
+
+def _promising(
+    found: Iterator[KernelIR], known: _Known, count: int, tries: int | None
+) -> tuple[KernelIR, ...]:
+    """Points that are programs nobody saw, the cheapest of some where the estimate ranks.
+
+    With `tries` None all that was found is looked at.
+    """
+    points: dict[str, tuple[int, KernelIR]] = {}
+    for ir in islice(found, tries):
+        if len(points) == WIDER * count:
+            break
+        estimate = estimated(ir, placed(ir))
+        if known.allows(ir, estimate.least_ns):
+            points.setdefault(program_of(ir), (_step(estimate.cost_ns) if known.ranks else 0, ir))
+    ranked = sorted(points.values(), key=lambda item: item[0])
+    return tuple(ir for _, ir in ranked[:count])
+
+
+def _step(cost: float) -> int:
+    """A cost in steps of so many percent: what differs by less comes in the order in which it was found."""
+    return round(log(cost) / log(EQUAL_RATIO))

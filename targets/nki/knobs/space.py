@@ -1,0 +1,150 @@
+"""How large the space of a graph is; its points, or its programs, in turn where they are few."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from itertools import permutations, product
+from math import factorial, prod
+
+from targets.nki.knobs.graph import Graph
+from targets.nki.knobs.ir import BLOCK, TILE, KernelIR, loops_of
+from targets.nki.knobs.malformed import blocks_first, choices, scopes_of
+from targets.nki.knobs.narrowing import Layout, laid_out, widest
+from targets.nki.knobs.placement import Place, placed
+from targets.nki.knobs.plan import Buffer, plan_of
+from targets.nki.knobs.program import program_of_layout
+from targets.nki.knobs.structure import contradictions
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many values each knob has. Every combination is a point; not every point is valid."""
+
+    loop_orders: int
+    block_sizes: int
+    buffer_scopes: int
+
+    @property
+    def points(self) -> int:
+        """How many combinations there are."""
+        return self.loop_orders * self.block_sizes * self.buffer_scopes
+
+
+def size_of(graph: Graph) -> Size:
+    """The size of a graph's space: (2n)! / 2^n orders of n dimensions, divisors, scopes."""
+    count = len(graph.dims)
+    scopes = (len(item) for _, _, item in _scopes(graph))
+    return Size(
+        loop_orders=factorial(2 * count) // 2**count,
+        block_sizes=prod(len(choices(graph, dim.name)) for dim in graph.dims),
+        buffer_scopes=prod(scopes),
+    )
+
+
+def points(graph: Graph) -> Iterator[KernelIR]:
+    """Every point of the space, valid or not, in a fixed order."""
+    blocks = list(product(*(choices(graph, dim.name) for dim in graph.dims)))
+    names = [(buffer, dim) for buffer, dim, _ in _scopes(graph)]
+    for order in orders(graph):
+        for counts, held in product(blocks, product(*(item for _, _, item in _scopes(graph)))):
+            ltiles = {dim.name: count for dim, count in zip(graph.dims, counts, strict=True)}
+            scopes: dict[str, dict[str, object]] = {}
+            for (buffer, dim), scope in zip(names, held, strict=True):
+                scopes.setdefault(buffer, {})[dim] = scope
+            yield KernelIR(graph, order, ltiles, scopes)  # type: ignore[arg-type]
+
+
+def orders(graph: Graph) -> Iterator[tuple[str, ...]]:
+    """Every order of loops in which blocks are outside of their tiles."""
+    for order in permutations(loops_of(graph)):
+        if all(order.index(f"{dim.name}.{BLOCK}") < order.index(f"{dim.name}.{TILE}") for dim in graph.dims):
+            yield order
+
+
+def _scopes(graph: Graph) -> Iterator[tuple[str, str, tuple[object, ...]]]:
+    for buffer in plan_of(graph).buffers:
+        for dim in buffer.scoped:
+            yield buffer.name, dim, scopes_of(dim == buffer.partial)
+
+
+def programs(graph: Graph) -> Iterator[KernelIR]:
+    """A valid point for every program that a graph's space has, in a fixed order.
+
+    Loops that run once are none, so that the orders of the others are all that there are.
+    """
+    seen: set[str] = set()
+    for counts in product(*(choices(graph, dim.name) for dim in graph.dims)):
+        ltiles = {dim.name: count for dim, count in zip(graph.dims, counts, strict=True)}
+        for order in _walks(graph, ltiles):
+            for layout in _layouts(graph, order, ltiles):
+                digest = program_of_layout(layout)
+                if digest not in seen:
+                    seen.add(digest)
+                    yield layout.ir
+
+
+def _walks(graph: Graph, ltiles: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
+    """An order for each of the loops that run more than once; the others place nothing, wherever they are."""
+    start = widest(graph, loops_of(graph), dict(ltiles))
+    single = [loop for loop in start.loop_order if start.trips(loop) == 1]
+    several = [loop for loop in start.loop_order if start.trips(loop) > 1]
+    for inner in permutations(several):
+        order = (*(loop for loop in single if loop.endswith(BLOCK)), *inner)
+        order += tuple(loop for loop in single if loop.endswith(TILE))
+        if blocks_first(order) == order:
+            yield order
+
+
+def _layouts(graph: Graph, order: tuple[str, ...], ltiles: Mapping[str, int]) -> Iterator[Layout]:
+    """Every valid layout of an order and block sizes, but for those that place and hold the same as another.
+
+    Scopes are chosen from the last buffer to the first, since contexts are found from the output backwards.
+    What contradicts itself among steps of which all is chosen is given up at once.
+    """
+    start = widest(graph, order, dict(ltiles))
+    yield from _chosen(start, list(start.plan.buffers))
+
+
+def _chosen(ir: KernelIR, left: list[Buffer]) -> Iterator[Layout]:
+    if not left:
+        layout = laid_out(ir)
+        if layout is not None and not layout.excess:
+            yield layout
+        return
+    buffer, rest = left[-1], left[:-1]
+    open_ = {item.name for item in rest}
+    seen = set()
+    for option in product(*(scopes_of(dim == buffer.partial) for dim in buffer.scoped)):
+        chosen = dict(zip(buffer.scoped, option, strict=True))
+        made = replace(ir, buffer_scopes={**ir.scopes, buffer.name: chosen})
+        place = placed(made)
+        key = _placing(made, place, buffer)
+        if key in seen:
+            continue
+        seen.add(key)
+        if not any(_is_final(made, item.buffer, open_) for item in contradictions(made, place)):
+            yield from _chosen(made, rest)
+
+
+def _placing(ir: KernelIR, place: Place, buffer: Buffer) -> object:
+    """What a buffer's scopes come to: how much it holds, how deep it is, and what its users take at once."""
+    users = {step.number for step in ir.plan.steps if buffer.name in step.tensors}
+    held = tuple(ir.held(buffer.name, dim) for dim in buffer.scoped)
+    taken = tuple(ir.tiles(dim, scope) for (step, dim), scope in place.spans.items() if step in users)
+    return held, place.depths[buffer.name], taken
+
+
+def _is_final(ir: KernelIR, buffer: str, open_: AbstractSet[str]) -> bool:
+    """Whether nothing that is still to be chosen places the users of a buffer, or those of their results."""
+    todo, seen = [step for step in ir.plan.steps if buffer in step.tensors], set()
+    while todo:
+        step = todo.pop()
+        if step.number in seen:
+            continue
+        seen.add(step.number)
+        if not open_.isdisjoint(step.tensors):
+            return False
+        todo.extend(ir.plan.consumers.get(step.result, ()))
+    return True

@@ -1,0 +1,131 @@
+"""A workload as a problem like any other: a specification, a reference, an initial kernel, and its graph.
+
+The initial kernel is the mechanical lowering of the graph's default knobs: the baseline that gains count
+from. The least work of any kernel is read off the graph, and where that leaves a choice, the less is taken.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from math import hypot
+
+from seeds.faults import FULL, REDUCED
+from seeds.folder import KERNEL, REFERENCE, SPEC
+from targets.nki.knobs.carried import FILE, written
+from targets.nki.knobs.graph import Call, Graph
+from targets.nki.knobs.narrowing import default
+from targets.nki.knobs.operators import OPERATORS
+from targets.nki.knobs.render import render
+
+__all__ = ["FULL", "REDUCED", "baseline", "files", "specification", "tolerance"]
+
+FLOAT32 = 2e-5
+"""Relative L2 error below which an output is right where all is float32."""
+
+ROUNDED: Mapping[str, float] = {"float16": 1e-3, "bfloat16": 8e-3}
+"""The same for one value that is kept in a narrower type; of several, errors add up as squares do."""
+
+SEEDS = (0, 21, 42, 63, 84)
+
+_TABLE = frozenset({"exp", "log", "sigmoid", "silu", "tanh"})
+"""Functions of ScalarE that take a table, whatever computes them."""
+
+_FREE = frozenset({"NKITranspose"})
+"""Operators that compute nothing."""
+
+
+def files(graph: Graph, reference: str, size: str = FULL) -> dict[str, bytes]:
+    """The files of the problem that a graph is, with the text of its reference.
+
+    Kernels are for the graph's own shapes, so that these are the problem's one size, of that name.
+
+    Raises:
+        KnobError: the graph has no valid configuration that can be found.
+    """
+    return {
+        SPEC: specification(graph, size).encode(),
+        REFERENCE: reference.encode(),
+        KERNEL: baseline(graph).encode(),
+        FILE: written({size: graph}),
+    }
+
+
+def baseline(graph: Graph) -> str:
+    """The straightforward kernel of a graph: its default knobs, lowered mechanically."""
+    return render(default(graph))
+
+
+def specification(graph: Graph, size: str = FULL) -> str:
+    """The text of `problem.toml` for a graph."""
+    return "\n".join(_lines(graph, size)) + "\n"
+
+
+def tolerance(graph: Graph) -> float:
+    """The relative L2 error that kernels of a graph may have: what its calls' results are rounded to."""
+    rounded = [ROUNDED.get(graph.value[call.result].dtype, 0.0) for call in graph.calls]
+    return max(FLOAT32, float(f"{hypot(*rounded):.2g}"))
+
+
+def _lines(graph: Graph, size: str) -> Iterator[str]:
+    yield f'name = "{graph.name}"'
+    yield f'formula = "{_formula(graph)}"'
+    yield f"rel_l2 = {tolerance(graph)!r}"
+    yield f"seeds = {list(SEEDS)}"
+    yield "shape_generic = false"
+    yield f"\n[sizes.{size}]"
+    yield from (f"{dim.name} = {dim.size}" for dim in graph.dims)
+    for kind, names in (("inputs", graph.inputs), ("outputs", (graph.output,))):
+        for name in names:
+            value = graph.value[name]
+            yield f'\n[[{kind}]]\nname = "{name}"\nshape = {json.dumps(list(value.dims))}'
+            yield f'dtype = "{value.dtype}"'
+    yield "\n[work]"
+    yield from (f"{key} = {json.dumps(' + '.join(terms) or 0)}" for key, terms in _work(graph).items())
+    yield f'matmul_dtype = "{_matmul_dtype(graph)}"'
+
+
+def _formula(graph: Graph) -> str:
+    steps = ", ".join(call.operator.removeprefix("NKI").lower() for call in graph.calls)
+    text = f"{graph.output} = {graph.name}({', '.join(graph.inputs)}): {steps}"
+    return text if len(text) <= 200 else text[:196] + " ..."
+
+
+def _work(graph: Graph) -> dict[str, list[str]]:
+    """Terms of the least work. What leaves PSUM, or without products the output, passes some engine once."""
+    calls = list({(call.operator, call.operands, call.settings): call for call in graph.calls}.values())
+    products = [call for call in calls if OPERATORS[call.operator].memory == "psum" and _multiplies(call)]
+    others = [call for call in calls if call not in products and call.operator not in _FREE]
+    tables = [call for call in others if dict(call.settings).get("op") in _TABLE]
+    return {
+        "matmul_flops": [f"2 * {_size(_axes(graph, call))}" for call in products],
+        "other_flops": [_size(_axes(graph, call)) for call in others],
+        "activation_elements": [_size(_axes(graph, call)) for call in tables],
+        "elementwise_elements": [
+            _size(graph.value[name].dims) for name in [call.result for call in products] or [graph.output]
+        ],
+    }
+
+
+def _multiplies(call: Call) -> bool:
+    return call.operator not in _FREE
+
+
+def _axes(graph: Graph, call: Call) -> tuple[str, ...]:
+    """Every dimension that a call goes over."""
+    return tuple(dict.fromkeys(dim for _, name in call.operands for dim in graph.value[name].dims))
+
+
+def _size(dims: tuple[str, ...]) -> str:
+    return " * ".join(dims)
+
+
+def _matmul_dtype(graph: Graph) -> str:
+    """The type with the highest rate among those that are multiplied."""
+    types = {
+        graph.value[name].dtype
+        for call in graph.calls
+        if OPERATORS[call.operator].memory == "psum" and _multiplies(call)
+        for _, name in call.operands
+    }
+    return min(types or {"float32"}, key=lambda dtype: (dtype == "float32", dtype))

@@ -1,0 +1,207 @@
+"""The proposer `knobs`: the roles answered by points of the workload's space, lowered to kernels anew.
+
+It needs a problem that carries a graph (`workload.json`). A plan is a point; its kernel owes nothing to the
+parent's source, only to what was seen of the space. So source edits are for others: in a run with several
+planners theirs start from its kernels, and compete with its next ones. Searching and rendering run in a
+process pool; all that is remembered comes with a request.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from agent_core.effects import (
+    ImplementRequest,
+    LearningContext,
+    LookAheadRequest,
+    PlanRequest,
+    Variants,
+)
+from agent_core.roles import (
+    KernelAnswer,
+    LookAheadAnswer,
+    PlanAnswer,
+    Predict,
+    ReadBlob,
+)
+from agent_core.roles.mechanical import MechanicalLearner
+from agent_core.roles.pooled import asked, failure
+from agent_core.roles.process_pool import Pool
+from state.model import Candidate, EffectKey, Plan, Prediction, digest_of
+from targets.nki.knobs.carried import FILE
+from targets.nki.knobs.search import Mode
+from targets.nki.knobs.tuning.history import TECHNIQUE, origin, seen
+from targets.nki.knobs.tuning.looking import Feedback, Look
+
+MAX_WORKERS = 2
+"""Processes at most; each search is short beside the predictions that it asks for."""
+
+MBU = "mbu_estimated_percent"
+
+Asked = LookAheadRequest | PlanRequest | ImplementRequest
+
+
+def work(request: str) -> str:
+    """Runs in a worker; the import stays out of the process that only asks."""
+    from targets.nki.knobs.tuning.worker import answer
+
+    return answer(request)
+
+
+class KnobProposer(MechanicalLearner):
+    """All four roles; a point has one form, so nothing is repaired."""
+
+    name = "knobs"
+    repairs = False
+
+    def __init__(self, *, workers: int | None = None) -> None:
+        self._pool = Pool(work, workers=workers or min(MAX_WORKERS, os.cpu_count() or 1))
+
+    async def look_ahead(
+        self, request: LookAheadRequest, read: ReadBlob, predict: Predict
+    ) -> LookAheadAnswer:
+        """Search the space by predictions, or draw where the request says so.
+
+        Raises:
+            RoleError: `no_graph`, or what `predict` raises.
+        """
+        context = LearningContext.model_validate_json(read(request.context))
+        feedback = _feedback(request, read)
+        look = Look(request, context, feedback, self._asking(request, read), predict)
+        return await (look.draw() if request.drawn else look.run())
+
+    async def plan(self, request: PlanRequest, read: ReadBlob) -> PlanAnswer:
+        """Plan number `key.plan` of what looking ahead found, else of the next points, unpredicted.
+
+        Raises:
+            RoleError: `nothing_applies` when there are fewer; `no_graph`.
+        """
+        number = EffectKey.parse(request.key).plan
+        if request.variants is not None:
+            return PlanAnswer(_plan(request, number, Variants.model_validate_json(read(request.variants))))
+        made = await self._unpredicted(request, read)
+        if number >= len(made["points"]):
+            raise failure("nothing_applies", f"{len(made['points'])} points left: {made['reason']}")
+        one = made["points"][number]
+        prediction = Prediction(speedup=1.0, reason=f"{made['reason']}; nothing was predicted")
+        technique = TECHNIQUE + (made["knob"] or made["mode"])
+        detail = {"source": digest_of(one["source"].encode())}
+        return PlanAnswer(
+            Plan(
+                technique=technique,
+                site=one["text"],
+                title=one["title"],
+                prediction=prediction,
+                detail=detail,
+            )
+        )
+
+    async def implement(self, request: ImplementRequest, read: ReadBlob) -> KernelAnswer:
+        """Lower the point of the plan.
+
+        Raises:
+            RoleError: `no_point`, `no_more_choices` for a second implementation, `not_reproduced`.
+        """
+        if EffectKey.parse(request.key).implementation > 0:
+            raise failure("no_more_choices", "a point of the space has one kernel")
+        made = await self._asking(request, read)({"job": "render", "point": request.plan.site})
+        if request.plan.detail != {"source": digest_of(made["source"].encode())}:
+            raise failure("not_reproduced", "the point is lowered to another kernel than the one planned")
+        return KernelAnswer(made["source"], request.plan.title)
+
+    async def aclose(self) -> None:
+        """End the pool's processes."""
+        await self._pool.aclose()
+
+    async def _unpredicted(self, request: PlanRequest, read: ReadBlob) -> dict[str, Any]:
+        """The same points for every plan of a parent in a round: drawn from what they have in common."""
+        ask = self._asking(request, read)
+        context = LearningContext.model_validate_json(read(request.context))
+        start = origin(context.attempts, request.parent) or await _first_default(ask)
+        variant = start.split(" ")[0]
+        trials = [
+            [one.text, one.ms, one.failure]
+            for one in seen(context.attempts, request.parent)
+            if one.text.split(" ")[0] == variant
+        ]
+        mine = [start, request.parent.latency_ms, ""]
+        feedback = _feedback(request, read)
+        job = {
+            "job": "next",
+            "variant": variant,
+            "history": [{"mode": Mode.JOINT.value, "knob": "", "trials": [*trials, mine]}],
+            "start": start,
+            "bottleneck": feedback.bottleneck,
+            "mbu_percent": feedback.mbu_percent,
+            "draw": f"{request.parent.code}|{EffectKey.parse(request.key).round}",
+            "count": request.plans,
+        }
+        return await ask(job)
+
+    def _asking(
+        self, request: Asked, read: ReadBlob
+    ) -> Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]:
+        files = request.problem.files
+        if FILE not in files:
+            text = f"the problem {request.problem.name} carries no {FILE}: it cannot be tuned by knobs"
+            raise failure("no_graph", text)
+        told = {
+            "workload": read(files[FILE]).decode(),
+            "size": request.size,
+            "target": request.target,
+        }
+        return partial(self._ask, told)
+
+    async def _ask(self, told: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
+        return await asked(self._pool, json.dumps({**told, **job}, sort_keys=True), "the search of the knobs")
+
+
+def _plan(request: PlanRequest, number: int, looked: Variants) -> Plan:
+    if number >= len(looked.found):
+        raise failure("nothing_applies", f"{len(looked.found)} points found: {'; '.join(looked.reasons)}")
+    one = looked.found[number]
+    (step,) = one.steps
+    speedup, reason = 1.0, "drawn evenly; nothing was predicted"
+    if one.latency_ms is not None:
+        speedup = looked.parent_ms / one.latency_ms
+        told = f"looking ahead predicts {one.latency_ms:.4g} ms, from {looked.parent_ms:.4g} ms"
+        reason = "; ".join((told, *looked.reasons[:1]))
+    return Plan(
+        technique=step.technique,
+        site=step.site,
+        title=step.title,
+        prediction=Prediction(speedup=round(speedup, 6), reason=reason),
+        detail={"source": one.source},
+    )
+
+
+async def _first_default(ask: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]) -> str:
+    """The text of the point to begin from; raises RoleError where no variant fits anywhere."""
+    made = await ask({"job": "defaults"})
+    if not made["points"]:
+        raise failure("nothing_applies", "; ".join(made["reasons"]))
+    return str(made["points"][0]["text"])
+
+
+def _feedback(request: LookAheadRequest | PlanRequest, read: ReadBlob) -> Feedback:
+    parent: Candidate = request.parent
+    counters = json.loads(read(parent.profile))["counters"] if parent.profile else {}
+    mbu = counters.get(MBU)
+    return Feedback(
+        bottleneck=parent.bottleneck or "",
+        mbu_percent=float(mbu) if isinstance(mbu, int | float) else None,
+        efficiency=_roofline_ms(request, read) / parent.latency_ms,
+    )
+
+
+def _roofline_ms(request: LookAheadRequest | PlanRequest, read: ReadBlob) -> float:
+    """What the bytes take at the bandwidth of HBM, or the products at the peak rate, the longer of both."""
+    from seeds import from_files
+    from targets.nki.knobs.tuning.roofline import roofline_ms
+
+    files = {path: read(digest) for path, digest in request.problem.files.items()}
+    return roofline_ms(from_files(files).spec.work_at(request.size), request.target)

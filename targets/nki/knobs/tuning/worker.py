@@ -1,0 +1,129 @@
+"""What runs in the pool's processes: the next points of a space, or one of them as a kernel; JSON to JSON.
+
+Every answer is either `{"ok": ...}` or `{"error": {"code", "message"}}`; the same request always gets the
+same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import lru_cache
+from random import Random
+from typing import Any
+
+from targets.nki.knobs.carried import read
+from targets.nki.knobs.errors import KnobError, WorkloadError
+from targets.nki.knobs.graph import Graph
+from targets.nki.knobs.ir import KernelIR
+from targets.nki.knobs.narrowing import default
+from targets.nki.knobs.neighbours import is_valid
+from targets.nki.knobs.program import program_of
+from targets.nki.knobs.render import render
+from targets.nki.knobs.sampling import sample
+from targets.nki.knobs.search import Feedback, Mode, Trial, Tried, next_batch
+from targets.nki.knobs.tuning.points import Point, graphs_of, parsed, turned
+
+DRAWS = 4
+"""Points drawn for each that is wanted, where points are drawn evenly: some are the same program."""
+
+
+def answer(request: str) -> str:
+    """Answer one request `{"job": ..., ...}`."""
+    values = json.loads(request)
+    try:
+        graphs = _graphs(values["workload"], values["size"], values["target"])
+        made = _JOBS[values["job"]](graphs, values)
+    except WorkloadError as error:
+        return json.dumps({"error": {"code": "no_graph", "message": str(error)}})
+    except KnobError as error:
+        return json.dumps({"error": {"code": "no_point", "message": str(error)}})
+    return json.dumps({"ok": made}, sort_keys=True)
+
+
+@lru_cache(maxsize=8)
+def _graphs(workload: str, size: str, target: str) -> Mapping[str, Graph]:
+    return graphs_of(read(workload.encode(), size, target))
+
+
+def _defaults(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict[str, Any]:
+    """One default per variant that has one; the first is the mirror of the baseline."""
+    told, left_out = [], []
+    for name, graph in graphs.items():
+        try:
+            told.append(_told(Point(name, default(graph)), f"the default of the variant {name}"))
+        except KnobError as error:
+            left_out.append(f"{name}: {error}")
+    return {"points": told, "reasons": left_out}
+
+
+def _next(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The next points of one variant, after a history of batches of it."""
+    variant = values["variant"]
+    if variant not in graphs:
+        raise KnobError(f"there is no variant {variant} of this workload any more")
+    history = [
+        Tried(Mode(one["mode"]), tuple(_trials(one["trials"], graphs)), one["knob"])
+        for one in values["history"]
+    ]
+    feedback = Feedback(values["bottleneck"], values["mbu_percent"])
+    batch = next_batch(graphs[variant], Random(values["draw"]), history, feedback, values["count"])  # noqa: S311
+    points = [Point(variant, ir) for ir in batch.points]
+    return {
+        "mode": batch.mode.value,
+        "knob": batch.knob,
+        "reason": batch.reason,
+        "points": [_told(point, _from(graphs, values["start"], point)) for point in points],
+    }
+
+
+def _from(graphs: Mapping[str, Graph], start: str, point: Point) -> str:
+    """What a point turns: of the start, or of its variant's default where the start is of another."""
+    if start:
+        return turned(parsed(start, graphs), point)
+    return f"from its default, {turned(Point(point.variant, default(point.ir.graph)), point)}"
+
+
+def _trials(told: list[list[Any]], graphs: Mapping[str, Graph]) -> Iterator[Trial]:
+    """Trials by text; what is no point of the workload, of an earlier version say, is left out."""
+    for text, ms, failure in told:
+        try:
+            ir = parsed(text, graphs).ir
+            if is_valid(ir):
+                yield Trial(ir, ms, failure)
+        except KnobError:
+            continue
+
+
+def _drawn(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Points drawn evenly, over the variants too that have any, no two of them one program."""
+    random = Random(values["draw"])  # noqa: S311  a search, no secret
+    found: dict[str, dict[str, Any]] = {}
+    starts = dict(_starts(graphs))
+    for _ in range(DRAWS * values["count"] if starts else 0):
+        name = random.choice(list(starts))
+        point = Point(name, sample(starts[name], random))
+        found.setdefault(f"{name} {program_of(point.ir)}", _told(point, f"drawn: {name}"))
+        if len(found) == values["count"]:
+            break
+    return {"mode": Mode.JOINT.value, "knob": "", "reason": "drawn evenly", "points": list(found.values())}
+
+
+def _starts(graphs: Mapping[str, Graph]) -> Iterator[tuple[str, KernelIR]]:
+    """The defaults of those variants that fit somewhere."""
+    for name, graph in graphs.items():
+        with suppress(KnobError):
+            yield name, default(graph)
+
+
+def _render(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict[str, Any]:
+    point = parsed(values["point"], graphs)
+    return {"source": render(point.ir)}
+
+
+def _told(point: Point, title: str) -> dict[str, Any]:
+    return {"text": str(point), "source": render(point.ir), "title": f"{point.variant}: {title}"}
+
+
+_JOBS = {"defaults": _defaults, "next": _next, "drawn": _drawn, "render": _render}

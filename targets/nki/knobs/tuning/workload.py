@@ -1,0 +1,127 @@
+"""A workload's file as data: its module is run in a process of its own, and what that says is validated."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import IO
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from seeds import Problem, SeedsError, from_files
+from seeds.folder import MAX_FILE_BYTES
+from state.model import Frozen
+from targets.nki.knobs.carried import FILE, read
+from targets.nki.knobs.errors import KnobError, WorkloadError
+from targets.nki.knobs.tuning import problem
+
+DEADLINE_SECONDS = 120.0
+MOST_ANSWER_BYTES = 4 * MAX_FILE_BYTES
+MOST_STDERR_BYTES = 2000
+
+
+class WorkloadFileError(Exception):
+    """A workload's file that cannot be tuned; `faults` says all that is wrong with it."""
+
+    code = "invalid_workload"
+
+    def __init__(self, path: Path, faults: tuple[str, ...]) -> None:
+        self.faults = faults
+        count = f"{len(faults)} fault{'s' if len(faults) != 1 else ''}"
+        super().__init__("\n  - ".join([f"workload {path} has {count}:", *faults]))
+
+
+class Workload(Frozen):
+    """What a workload's file says, for one target. `target_mfu` is a share of the peak."""
+
+    name: str = Field(min_length=1, max_length=64)
+    graphs: str
+    reference: str
+    cache_root: str = Field(min_length=1)
+    hosts: tuple[str, ...]
+    target_mfu: float = Field(gt=0, le=1)
+
+
+class _Faults(Frozen):
+    faults: tuple[str, ...] = Field(min_length=1)
+
+
+class _Sound(Frozen):
+    ok: Workload
+
+
+_ANSWER: TypeAdapter[_Sound | _Faults] = TypeAdapter(_Sound | _Faults)
+
+
+def load(path: Path, target: str, *, deadline_seconds: float = DEADLINE_SECONDS) -> Workload:
+    """Run a workload's file and return what it says; a relative `CACHE_ROOT` is beside the file.
+
+    Raises:
+        WorkloadFileError: it cannot be read, ends in an error, or takes longer; a name is missing or
+            malformed; the function cannot be traced, or is not what `f_numpy` is.
+    """
+    if not path.is_file():
+        raise WorkloadFileError(path, ("there is no such file",))
+    try:
+        answer = _ANSWER.validate_json(_answer(path, target, deadline_seconds))
+    except ValidationError as error:
+        raise WorkloadFileError(path, ("its process ended before it had answered",)) from error
+    if isinstance(answer, _Faults):
+        raise WorkloadFileError(path, answer.faults)
+    root = path.parent.resolve() / Path(answer.ok.cache_root).expanduser()
+    return answer.ok.model_copy(update={"cache_root": str(root)})
+
+
+def problem_of(path: Path, workload: Workload, size: str, target: str) -> Problem:
+    """The problem that a workload is, at its own shapes or, at the size `reduced`, at small ones.
+
+    Raises:
+        WorkloadFileError: it has no such size, no configuration fits, or its reference is none.
+    """
+    try:
+        graph = read(workload.graphs.encode(), size, target)
+        return from_files(problem.files(graph, workload.reference, size))
+    except (WorkloadError, KnobError) as error:
+        raise WorkloadFileError(path, (f"{FILE}: {error}",)) from error
+    except SeedsError as error:
+        raise WorkloadFileError(path, (str(error),)) from error
+
+
+def _answer(path: Path, target: str, deadline_seconds: float) -> bytes:
+    """What the reading process says on stdout; its group is killed when it is late."""
+    command = [sys.executable, "-m", "targets.nki.knobs.tuning.reading", str(path.resolve()), target]
+    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complained:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=said, stderr=complained, start_new_session=True
+        )
+        try:
+            status = process.wait(deadline_seconds)
+        except subprocess.TimeoutExpired as error:
+            raise WorkloadFileError(path, (f"it did not end within {deadline_seconds:g} s",)) from error
+        finally:
+            _killed(process)
+        if status != 0:
+            raise WorkloadFileError(path, (f"its process ended with status {status}: {_tail(complained)}",))
+        if said.seek(0, os.SEEK_END) > MOST_ANSWER_BYTES:
+            raise WorkloadFileError(path, (f"what it says has more than {MOST_ANSWER_BYTES} bytes",))
+        said.seek(0)
+        return said.read()
+
+
+def _killed(process: subprocess.Popen[bytes]) -> None:
+    """End the process group, also what a finished process left behind in it."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+    process.wait()
+
+
+def _tail(file: IO[bytes]) -> str:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - MOST_STDERR_BYTES))
+    return file.read().decode(errors="replace").strip() or "nothing on stderr"

@@ -1,0 +1,97 @@
+"""What is wrong with an IR, all of it, each with what to turn so that it is not any more.
+
+Knobs are *malformed* when they are no values of the knobs at all (`loops`, `tile_outside_block`,
+`block_size`, `scope`); then nothing else is looked at. A buffer's place is contradictory when it is made
+anew in a loop that it has to outlive: because it holds more than one round of it (`scope_interval`),
+because its step adds up over it (`reduction_interval`), because a step reads it in no or in other rounds of
+that loop (`reader_interval`), or because other steps come between (`split_loop`). Each is mended by holding
+more, so that the buffer is made outside of the loop. Where a dimension is gone through in rounds, a running
+sum is read in the loop that makes it (`split_rounds`), or there is one round. Of
+places that hold together, types (`matmul_dtype`), banks (`psum_bank`) and room (`sbuf_capacity`,
+`psum_capacity`) are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nki_sim import targets
+from targets.nki.knobs.capacity import MEMORIES, UNITS, available
+from targets.nki.knobs.errors import KnobError
+from targets.nki.knobs.instructions import refused
+from targets.nki.knobs.ir import LOOP_ORDER, LTILES, SCOPES, KernelIR
+from targets.nki.knobs.malformed import malformed
+from targets.nki.knobs.narrowing import Layout, default, fitting, laid_out
+from targets.nki.knobs.nest import nested
+from targets.nki.knobs.placement import placed
+from targets.nki.knobs.report import Failure, Fix
+from targets.nki.knobs.structure import contradictions, splits
+
+
+def validity_report(ir: KernelIR) -> list[Failure]:
+    """Every failed check of an IR; none of a valid one."""
+    found = malformed(ir)
+    if found:
+        return found
+    place = placed(ir)
+    found = list(contradictions(ir, place))
+    if found:
+        return found
+    nest = nested(ir, place)
+    found = list(splits(ir, place, nest))
+    if found:
+        return found
+    layout = Layout(ir, place, nest)
+    return [*refused(ir, place), *_room(layout)]
+
+
+def layout_of(ir: KernelIR) -> Layout:
+    """The layout of a valid IR.
+
+    Raises:
+        KnobError: it is not valid; the message has the whole report.
+    """
+    found = validity_report(ir)
+    if found:
+        raise KnobError("; ".join(str(failure) for failure in found))
+    layout = laid_out(ir)
+    assert layout is not None
+    return layout
+
+
+def _room(layout: Layout) -> Iterator[Failure]:
+    target = targets.load(layout.ir.graph.target)
+    found = layout.peaks
+    for memory in MEMORIES:
+        limit = available(memory, target)
+        if found[memory].taken > limit:
+            unit = UNITS[memory]
+            detail = (
+                f"{found[memory].taken} {unit} of {memory.upper()} are in use at once, "
+                f"{target.name} has {limit}: {', '.join(found[memory].buffers)}"
+            )
+            yield Failure(f"{memory}_capacity", "", memory, detail, _smaller(layout))
+
+
+def _smaller(layout: Layout) -> Fix:
+    """The knobs in which the nearest configuration that fits differs."""
+    found = fitting(layout)
+    if found is not None:
+        return difference(layout.ir, found.ir)
+    try:
+        return difference(layout.ir, default(layout.ir.graph))
+    except KnobError:
+        return ()
+
+
+def difference(one: KernelIR, other: KernelIR) -> Fix:
+    """The knobs to turn to get from one IR of a graph to another."""
+    order: Fix = () if one.loop_order == other.loop_order else (((LOOP_ORDER,), other.loop_order),)
+    ltiles = (((LTILES, dim), count) for dim, count in other.ltiles.items() if one.ltiles[dim] != count)
+    scopes = (
+        ((SCOPES, name, dim), scope)
+        for name, item in other.scopes.items()
+        for dim, scope in item.items()
+        if one.scopes[name][dim] is not scope
+    )
+    return (*order, *ltiles, *scopes)

@@ -1,0 +1,94 @@
+"""The variants of a workload: its graph, and the graphs that subsets of the rewrites make of it.
+
+Rewrites are applied in the order of the table, as what one does may open a place for a later one. A subset of
+which one is refused is no variant, as a smaller one makes the same graph; nor is one whose graph another
+has already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+from targets.nki.knobs.graph import Graph
+from targets.nki.knobs.rewrites import affine, epilogue, load_transpose, online, operand_swap, row_scale
+from targets.nki.knobs.rewrites.base import Refused, Rewrite, producers
+
+REWRITES: tuple[Rewrite, ...] = (
+    row_scale.REWRITE,
+    operand_swap.REWRITE,
+    load_transpose.REWRITE,
+    online.REWRITE,
+    affine.REWRITE,
+    epilogue.REWRITE,
+)
+"""In the order in which they are applied."""
+
+IDENTITY = "identity"
+
+MOST = 32
+"""Variants of a workload at most, those of fewer rewrites first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A graph that computes a workload, named by the rewrites that made it, with a `+` between two."""
+
+    name: str
+    graph: Graph
+
+
+def variants(graph: Graph) -> tuple[Variant, ...]:
+    """The variants of a graph, itself first; the same graph has the same, in the same order."""
+    found: dict[object, Variant] = {}
+    for name, made in _rewritten(graph):
+        found.setdefault(canonical(made), Variant(name, made))
+        if len(found) == MOST:
+            break
+    return tuple(found.values())
+
+
+def _rewritten(graph: Graph) -> Iterator[tuple[str, Graph]]:
+    """What each subset makes of a graph, where none of it is refused."""
+    for count in range(len(REWRITES) + 1):
+        for chosen in combinations(REWRITES, count):
+            made = graph
+            try:
+                for rewrite in chosen:
+                    made = rewrite.apply(made)
+            except Refused:
+                continue
+            yield "+".join(rewrite.name for rewrite in chosen) or IDENTITY, made
+
+
+def refusals(graph: Graph) -> Mapping[str, str]:
+    """Why rewrites do not apply to a graph as it is, by their names."""
+    found = {}
+    for rewrite in REWRITES:
+        try:
+            rewrite.apply(graph)
+        except Refused as reason:
+            found[rewrite.name] = str(reason)
+    return found
+
+
+def canonical(graph: Graph) -> object:
+    """What two graphs have in common that differ in names and in the order of calls alone."""
+    made = producers(graph)
+    numbers = {name: number for number, name in enumerate(graph.inputs)}
+    calls: list[object] = []
+
+    def numbered(name: str) -> int:
+        if name not in numbers:
+            item = made[name]
+            operands = tuple((slot, numbered(operand)) for slot, operand in item.operands)
+            value = graph.value[name]
+            rounds = value.round is not None, value.running is not None
+            calls.append((item.operator, operands, item.settings, value.memory, rounds))
+            numbers[name] = len(numbers)
+        return numbers[name]
+
+    numbered(graph.output)
+    inputs = tuple((graph.shape(name), graph.value[name].dtype) for name in graph.inputs)
+    return graph.target, inputs, tuple(calls)

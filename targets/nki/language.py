@@ -1,0 +1,84 @@
+"""NKI as a language: Python with a decorator, whose text is checked, compared and tagged without running
+it."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from targets.base import SourceError
+
+if TYPE_CHECKING:
+    from state.model import Digest, ErrorInfo
+
+MAX_SOURCE_CHARS = 262_144
+"""Characters of a kernel at most: far above any that a NeuronCore could hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class NkiLanguage:
+    """Kernels of either namespace, `nki` and `neuronxcc.nki`."""
+
+    name: str = "NKI"
+    fence: str = "python"
+    kernel_file: str = "kernel.py"
+
+    def lint(self, source: bytes) -> ErrorInfo | None:
+        """Return the first static rule that a text breaks; None for one that may run in the jail."""
+        from targets.nki.judge.rules import offence
+
+        return offence(source)
+
+    def code_digest(self, source: bytes) -> Digest:
+        """Return the digest of the syntax tree without what does not change meaning."""
+        from targets.nki.judge.normalise import code_digest
+
+        return code_digest(source)
+
+    def kernel_names(self, source: str) -> frozenset[str]:
+        """Return the functions at the top level, decorated ones only where there are such.
+
+        Raises:
+            SourceError: it is no Python (`not_python`), or too long (`too_long`).
+        """
+        found = [node for node in _parse(source).body if isinstance(node, ast.FunctionDef)]
+        decorated = [node for node in found if node.decorator_list]
+        return frozenset(node.name for node in decorated or found)
+
+    def operators(self, source: str) -> frozenset[str]:
+        """Return the instructions that a kernel's source calls, and the functions that it has them apply."""
+        from nki_sim.operators import OPERATORS
+
+        try:
+            tree = ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError):
+            return frozenset()
+        calls = [
+            node for node in ast.walk(tree) if isinstance(node, ast.Call) and _leaf(node.func) in OPERATORS
+        ]
+        words = [word for call in calls for word in call.keywords if (word.arg or "").startswith("op")]
+        applied = {_leaf(word.value) for word in words if isinstance(word.value, ast.Attribute)}
+        return frozenset({_leaf(call.func) for call in calls} | applied)
+
+
+def _parse(source: str) -> ast.Module:
+    if len(source) > MAX_SOURCE_CHARS:
+        text = f"the kernel has {len(source)} characters, at most {MAX_SOURCE_CHARS} are taken"
+        raise SourceError("too_long", text)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in strings: they are no fault
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        where = f"line {error.lineno}: " if isinstance(error, SyntaxError) and error.lineno else ""
+        raise SourceError("not_python", f"{where}{getattr(error, 'msg', None) or error}") from error
+
+
+def _leaf(node: ast.expr) -> str:
+    """The last part of a dotted name, which is what modules are spelt differently before."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+NKI = NkiLanguage()

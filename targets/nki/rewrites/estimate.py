@@ -1,0 +1,178 @@
+"""A static estimate of a kernel's time and memory: the simulator's own cost table over counted loops.
+
+No schedule is made: every engine's busy time is summed, and what it waits in each iteration (`waits.py`). The
+estimate is a norm over the engines, so that relieving the busiest one counts most and the others still
+count. It ranks rewrites of one kernel; a latency shown to anybody comes from the judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+
+from nki_sim.dtypes import DTYPES
+from nki_sim.forms import Form
+from nki_sim.operators import OPERATORS
+from nki_sim.targets import Target
+from targets.nki.rewrites.model import Kernel, Kind, Loop, Statement
+from targets.nki.rewrites.occupancy import peak
+from targets.nki.rewrites.values import Tensor
+from targets.nki.rewrites.waits import with_waits
+
+ENGINES = ("tensor", "vector", "scalar", "gpsimd", "dma", "descriptor")
+"""What has a busy time; `descriptor` is the hardware that writes DMA descriptors."""
+STARTS = (32, 64)
+"""Partitions that a tile may start at are multiples of the first of these that holds it, or 0."""
+NORM = 8.0
+"""Exponent of the norm over engines: high enough to be near the maximum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Busy nanoseconds per engine (`dma` and `descriptor` for the two parts of a transfer) and memory."""
+
+    busy_ns: Mapping[str, float]
+    sbuf_bytes: int
+    """Per partition, of what is alive at once, without copies for iterations that overlap."""
+    psum_banks: int
+    """As above."""
+    total_ns: float
+    unread: int
+    """Statements that are not counted, as they cannot be read: only equals compare."""
+
+    @property
+    def busiest(self) -> str:
+        """The engine that is busy for longest, `dma` for both parts of a transfer."""
+        engine = max(ENGINES, key=lambda name: self.busy_ns[name])
+        return "dma" if engine == "descriptor" else engine
+
+
+def estimate(kernel: Kernel, target: Target) -> Estimate:
+    """Estimate a kernel; unreadable statements cost nothing, in it and in its rewrites alike."""
+    costs = {statement: statement_ns(statement, target) for statement in kernel.operations()}
+    busy = dict.fromkeys(ENGINES, 0.0)
+    for statement, parts in costs.items():
+        for engine, nanoseconds in parts.items():
+            busy[engine] += nanoseconds * statement.trips
+    busiest = max((name for name in ENGINES), key=busy.__getitem__)
+    spent = (busy | with_waits(kernel, costs, target)).values()
+    at_work = sum(value**NORM for value in (*spent, *_chains(kernel, costs))) ** (1 / NORM)
+    total: float = target.kernel_overhead_ns + at_work + _fill_ns(costs, busiest, target)
+    sbuf = peak(kernel, "sbuf", partial(tile_room, target=target))
+    banks = peak(kernel, "psum", partial(tile_banks, target=target))
+    unread = sum(item.kind is Kind.OPAQUE for item in kernel.statements)
+    return Estimate(busy, sbuf, banks, total, unread)
+
+
+Costs = Mapping[Statement, Mapping[str, float]]
+
+
+def _fill_ns(costs: Costs, busiest: str, target: Target) -> float:
+    """How long the busiest engine waits for its first instruction and others finish after its last one.
+
+    What comes before the first instruction runs once, or for all iterations of loops it does not share.
+    """
+    items = list(costs)
+    mine = [number for number, item in enumerate(items) if busiest in costs[item]]
+    if not mine:
+        return 0.0
+    total = 0.0
+    for number, item in enumerate(items):
+        near = items[mine[0] if number < mine[0] else mine[-1]]
+        between = mine[0] <= number <= mine[-1]
+        if between and (busiest != "dma" or item.path[:1] != near.path[:1]):
+            continue  # other loops than the last have been over for long when that drains
+        shared = prod(loop.trips for loop in item.path if loop in near.path)
+        total += sum(costs[item].values()) * max(1, item.trips // shared)
+        if "dma" in costs[item]:
+            total += target.dma_trigger_ns + target.dma_completion_ns
+    return total
+
+
+def _chains(kernel: Kernel, costs: Costs) -> list[float]:
+    """Times of instructions that follow one another because they share a tile declared outside their loop."""
+    chains = []
+    for tensor in _tensors(kernel):
+        users = [item for item in kernel.users(tensor) if not item.guards]
+        for loop in {step for item in users for step in item.path if step.id not in tensor.home}:
+            mine = [item for item in users if loop in item.path]
+            written = [a for item in mine for a in item.accesses if a.writes and a.tensor.id == tensor.id]
+            if tensor.on_chip and any(loop.id not in access.view.loops for access in written):
+                turns = _places(kernel, tensor, mine, loop)
+                chains.append(sum(sum(costs[item].values()) * item.trips for item in mine) / turns)
+    return chains
+
+
+def _places(kernel: Kernel, tensor: Tensor, users: list[Statement], loop: Loop) -> int:
+    """How many parts of a tile take turns in a loop: those that inner loops go through for all users."""
+    views = [access.view for item in users for access in item.accesses if access.tensor.id == tensor.id]
+    common = frozenset.intersection(*(view.loops for view in views)) - {step.id for step in loop.path}
+    return prod(kernel.trips[name] for name in common - {loop.id})
+
+
+def statement_ns(statement: Statement, target: Target) -> dict[str, float]:
+    """Busy nanoseconds of one execution, by engine."""
+    assert statement.form is not None
+    return form_ns(statement.form, target)
+
+
+def form_ns(form: Form, target: Target) -> dict[str, float]:
+    """Busy nanoseconds of one execution of an instruction, by engine; of a product as much as its tile is of
+    the array.
+    """
+    cost = OPERATORS[form.op].cost(form, target)
+    if form.engine != "dma":
+        return {form.engine: cost.busy_ns * cost.array_share}
+    moved = {"dma": cost.busy_ns * cost.channels / target.dma_engines}
+    if cost.software:
+        return moved | {"gpsimd": cost.descriptor_ns}
+    return moved | {"descriptor": cost.descriptor_ns / target.dma_descriptor_queues}
+
+
+def breaches(
+    kernel: Kernel, made: Estimate, target: Target, seen: AbstractSet[Form] = frozenset()
+) -> list[str]:
+    """The hardware rules that a kernel's readable instructions break, as messages; `made` is its estimate.
+
+    Forms that have been `seen` are not held against the rules again.
+    """
+    found = [
+        f"{statement.op}: {access.role} is in {access.tensor.buffer}"
+        for statement in kernel.operations()
+        for access in statement.accesses
+        if access.tensor.buffer not in OPERATORS[statement.op].by_name[access.role].buffers
+    ]
+    found += [message for form in kernel.forms if form not in seen for message in _broken(form, target)]
+    if made.sbuf_bytes > target.sbuf_usable_bytes:
+        found.append(f"SBUF: {made.sbuf_bytes} bytes per partition, {target.sbuf_usable_bytes} are usable")
+    if made.psum_banks > target.psum_banks:
+        found.append(f"PSUM: {made.psum_banks} banks, there are {target.psum_banks}")
+    return found
+
+
+def _broken(form: Form, target: Target) -> list[str]:
+    return [f"{form.op}: {breach.message}" for breach in OPERATORS[form.op].breaches(form, target)]
+
+
+def tile_bytes(tensor: Tensor) -> int:
+    """Bytes per partition of all copies of an on-chip tensor."""
+    return prod(tensor.copies) * prod(tensor.shape[1:]) * DTYPES[tensor.dtype].itemsize
+
+
+def tile_room(tensor: Tensor, target: Target) -> int:
+    """Bytes per partition that a tile takes of SBUF: tiles of few partitions lie above one another."""
+    high = next((step for step in STARTS if tensor.shape[0] <= step), target.partitions)
+    return tile_bytes(tensor) * high // target.partitions
+
+
+def tile_banks(tensor: Tensor, target: Target) -> int:
+    """PSUM banks of all copies; a copy takes whole banks."""
+    each = prod(tensor.shape[1:]) * DTYPES[tensor.dtype].itemsize
+    return prod(tensor.copies) * -(-each // target.psum_bank_bytes)
+
+
+def _tensors(kernel: Kernel) -> list[Tensor]:
+    return [item.tensor for item in kernel.declarations.values() if item.tensor is not None]

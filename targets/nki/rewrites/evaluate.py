@@ -1,0 +1,328 @@
+"""Evaluates the expressions of a kernel abstractly: integers as affine forms, tensors as views.
+
+Each kind of syntax has a handler, a method of its name; anything without one is `Unreadable`. Nothing of
+the kernel runs.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Set as AbstractSet
+from math import prod
+
+from nki_sim.targets import Target
+from targets.nki.rewrites.values import (
+    Affine,
+    Slice,
+    Symbol,
+    Tensor,
+    Undecided,
+    Unreadable,
+    Value,
+    View,
+    affine,
+    broadcast_view,
+    index_view,
+    permute_view,
+    pick_view,
+    reshape_view,
+    split_axis,
+    whole_view,
+)
+
+RANGES = frozenset({"range", "nl.affine_range", "nl.sequential_range", "nl.static_range"})
+BUILTINS = frozenset({"range", "min", "max", "len", "int"})
+
+
+class Evaluator:
+    """Evaluates in an environment of names; `trips` gives the number of iterations of every loop met.
+
+    Built-in functions that the source gives another meaning somewhere, `shadowed`, are not known anywhere.
+    """
+
+    def __init__(self, target: Target, shadowed: AbstractSet[str] = frozenset()) -> None:
+        self.names: dict[str, Value] = {}
+        self._builtins = BUILTINS - shadowed
+        self.trips: dict[str, int] = {}
+        self.decided: dict[str, str] = {}
+        """Sources of calls of min and max, and of the argument that each of them always is."""
+        self._tile_size = {
+            "pmax": target.partitions,
+            "gemm_stationary_fmax": target.matmul_stationary_max,
+            "gemm_moving_fmax": target.matmul_moving_max,
+            "psum_fmax": target.psum_bank_bytes // 4,
+            "psum_bank_fmax": target.psum_bank_bytes // 4,
+            "psum_num_banks": target.psum_banks,
+        }
+        self.setting = (self._builtins, tuple(self._tile_size.values()))
+        """What else than names decides what expressions mean."""
+
+    def value(self, node: ast.expr) -> Value:
+        """The value of an expression.
+
+        Raises:
+            Unreadable: the expression uses something the reader does not know.
+        """
+        handler = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if handler is None:
+            raise Unreadable(f"the expression `{ast.unparse(node)}`")
+        found: Value = handler(node)
+        return found
+
+    def integer(self, node: ast.expr) -> int:
+        """A value that must be a known integer."""
+        found = self.value(node)
+        if not isinstance(found, Affine) or not found.is_const:
+            raise Unreadable(f"`{ast.unparse(node)}` is not a known integer")
+        return found.const
+
+    def view(self, node: ast.expr) -> View | None:
+        """The tensor view an operand denotes; None for a number or a symbol."""
+        found = self.value(node)
+        if isinstance(found, Tensor):
+            if found.copies:
+                raise Unreadable(f"`{ast.unparse(node)}` is a list of tensors")
+            return whole_view(found)
+        return found if isinstance(found, View) else None
+
+    def range_of(self, node: ast.expr) -> tuple[Affine, int, int] | None:
+        """(start, step, trips) of a loop's iterable; None if it is no range of a known length."""
+        if not isinstance(node, ast.Call) or node.keywords or not 1 <= len(node.args) <= 3:
+            return None
+        called = self.value(node.func)
+        if not isinstance(called, Symbol) or called.path not in RANGES:
+            return None
+        values = [self.value(item) for item in node.args]
+        start = values[0] if len(values) > 1 else Affine(0)
+        stop = values[1] if len(values) > 1 else values[0]
+        step = values[2] if len(values) > 2 else Affine(1)
+        if not (isinstance(start, Affine) and isinstance(stop, Affine) and isinstance(step, Affine)):
+            return None
+        length = stop - start
+        if not (length.is_const and step.is_const and step.const > 0 and length.const > 0):
+            return None
+        return start, step.const, -(-length.const // step.const)
+
+    # -- handlers --------------------------------------------------------------------------------
+
+    def _constant(self, node: ast.Constant) -> Value:
+        if isinstance(node.value, bool | float | str) or node.value is None:
+            return node.value
+        if isinstance(node.value, int):
+            return Affine(node.value)
+        raise Unreadable(f"the constant {node.value!r}")
+
+    def _name(self, node: ast.Name) -> Value:
+        if node.id not in self.names:
+            if node.id in self._builtins:
+                return Symbol(node.id)
+            raise Unreadable(f"the name `{node.id}`")
+        return self.names[node.id]
+
+    def _attribute(self, node: ast.Attribute) -> Value:
+        base = self.value(node.value)
+        if isinstance(base, Symbol):
+            return self._member(Symbol(f"{base.path}.{node.attr}"))
+        if isinstance(base, Tensor) and not base.copies:
+            base = whole_view(base)
+        if isinstance(base, View) and node.attr == "shape":
+            return tuple(Affine(size) for size in base.shape)
+        if isinstance(base, View) and node.attr == "dtype":
+            return Symbol(f"nl.{base.tensor.dtype}")
+        raise Unreadable(f"the attribute `{ast.unparse(node)}`")
+
+    def _member(self, symbol: Symbol) -> Value:
+        if symbol.path.startswith("nl.tile_size.") and symbol.leaf in self._tile_size:
+            return Affine(self._tile_size[symbol.leaf])
+        return symbol
+
+    def _tuple(self, node: ast.Tuple | ast.List) -> Value:
+        return tuple(self.value(item) for item in node.elts)
+
+    _list = _tuple
+
+    def _slice(self, node: ast.Slice) -> Value:
+        start = self.value(node.lower) if node.lower else None
+        stop = self.value(node.upper) if node.upper else None
+        step = self.integer(node.step) if node.step else 1
+        if not isinstance(start, Affine | None) or not isinstance(stop, Affine | None):
+            raise Unreadable(f"the slice `{ast.unparse(node)}`")
+        if stop is None:
+            return Slice(start, None, step)
+        length = stop - (start or Affine(0))
+        if not length.is_const or length.const <= 0 or step <= 0:
+            raise Unreadable(f"the slice `{ast.unparse(node)}` has no known length")
+        return Slice(start, -(-length.const // step), step)
+
+    def _subscript(self, node: ast.Subscript) -> Value:
+        base, key = self.value(node.value), self.value(node.slice)
+        if isinstance(base, tuple):
+            return _item(base, key)
+        if isinstance(base, Tensor):
+            base = View(base, (), (), ()) if base.copies else whole_view(base)
+        if not isinstance(base, View):
+            raise Unreadable(f"the subscript `{ast.unparse(node)}`")
+        if len(base.picks) < len(base.tensor.copies):
+            return pick_view(base, key, self.trips)
+        return index_view(base, key if isinstance(key, tuple) else (key,), self.trips)
+
+    def _unaryop(self, node: ast.UnaryOp) -> Value:
+        found = self.value(node.operand)
+        if isinstance(node.op, ast.USub) and isinstance(found, Affine):
+            return found.scaled(-1)
+        if isinstance(node.op, ast.USub) and isinstance(found, float):
+            return -found
+        raise Unreadable(f"`{ast.unparse(node)}`")
+
+    def _binop(self, node: ast.BinOp) -> Value:
+        left, right = self.value(node.left), self.value(node.right)
+        if isinstance(left, Affine) and isinstance(right, Affine):
+            found = self._affine_binary(node.op, left, right)
+        else:
+            found = _float_binary(node.op, left, right)
+        if found is None:
+            raise Unreadable(f"`{ast.unparse(node)}`")
+        return found
+
+    def _affine_binary(self, op: ast.operator, left: Affine, right: Affine) -> Value:
+        match op:
+            case ast.Add():
+                return left + right
+            case ast.Sub():
+                return left - right
+            case ast.Mult() if left.is_const or right.is_const:
+                return right.scaled(left.const) if left.is_const else left.scaled(right.const)
+            case ast.FloorDiv() if right.is_const and right.const > 0:
+                return self._divided(left, right.const)[0]
+            case ast.Mod() if right.is_const and right.const > 0:
+                return self._divided(left, right.const)[1]
+            case ast.Div() if left.is_const and right.is_const and right.const:
+                return left.const / right.const
+        return None
+
+    def _divided(self, value: Affine, by: int) -> tuple[Affine | None, Affine | None]:
+        """Quotient and remainder, where the part that `by` does not divide stays within 0 ... by - 1."""
+        rest = affine(value.const % by, {name: c for name, c in value.terms if c % by})
+        low, high = rest.span(self.trips)
+        if low < 0 or high >= by:
+            return None, None
+        whole = value - rest
+        return affine(whole.const // by, {name: c // by for name, c in whole.terms}), rest
+
+    def _call(self, node: ast.Call) -> Value:
+        if isinstance(node.func, ast.Attribute):
+            base = self.value(node.func.value)
+            if isinstance(base, Tensor) and not base.copies:
+                base = whole_view(base)
+            if isinstance(base, View):
+                return self._view_method(base, node)
+        called = self.value(node.func)
+        match called:
+            case Symbol("nl.ds"):
+                return self._window(node)
+            case Symbol("min" | "max"):
+                return self._extreme(node)
+        raise Unreadable(f"the call `{ast.unparse(node.func)}`")
+
+    def _view_method(self, view: View, node: ast.Call) -> Value:
+        assert isinstance(node.func, ast.Attribute)
+        arguments = [self.value(item) for item in node.args]
+        match node.func.attr, arguments:
+            case "permute", [tuple() as order]:
+                return permute_view(view, _integers(order))
+            case "broadcast", [Affine() as dim, Affine() as size] if dim.is_const and size.is_const:
+                return broadcast_view(view, dim.const, size.const)
+            case "reshape_dim", [Affine() as dim, tuple() as shape] if dim.is_const:
+                return split_axis(view, dim.const, _integers(shape))
+            case "reshape", [tuple() as shape]:
+                return reshape_view(view, _integers(shape))
+        raise Unreadable(f"the view `{ast.unparse(node)}`")
+
+    def _window(self, node: ast.Call) -> Value:
+        arguments = [*node.args, *(item.value for item in node.keywords)]
+        # Whoever edits the source finds the start first.
+        in_order = [item.arg for item in node.keywords] == ["start", "size"][len(node.args) :]
+        if len(arguments) != 2 or not in_order:
+            raise Unreadable(f"`{ast.unparse(node)}`")
+        start = self.value(arguments[0])
+        if not isinstance(start, Affine):
+            raise Unreadable(f"`{ast.unparse(node)}`")
+        return Slice(start, self.integer(arguments[1]))
+
+    def _extreme(self, node: ast.Call) -> Value:
+        """The argument that is smallest (largest) in every iteration."""
+        assert isinstance(node.func, ast.Name)
+        best: Affine | None = None
+        for item in node.args:
+            value = self.value(item)
+            if not isinstance(value, Affine) or node.keywords:
+                raise Unreadable(f"`{ast.unparse(node)}`")
+            if best is None or self._precedes(node, value, best):
+                best, self.decided[ast.unparse(node)] = value, ast.unparse(item)
+        if best is None:
+            raise Unreadable(f"`{ast.unparse(node)}`")
+        return best
+
+    def _precedes(self, node: ast.Call, value: Affine, best: Affine) -> bool:
+        """Whether `min` (or `max`) takes `value` rather than `best`.
+
+        Raises:
+            Undecided: it is one in some iterations and the other in others.
+        """
+        assert isinstance(node.func, ast.Name)
+        difference = value - best if node.func.id == "min" else best - value
+        low, high = difference.span(self.trips)
+        if low < 0 < high:
+            raise Undecided(f"`{ast.unparse(node)}`, which differs from iteration to iteration", difference)
+        return high <= 0
+
+
+def _item(values: tuple[Value, ...], key: Value) -> Value:
+    if not isinstance(key, Affine) or not key.is_const or not -len(values) <= key.const < len(values):
+        raise Unreadable("an index into a tuple that is not known")
+    return values[key.const]
+
+
+def _float_binary(op: ast.operator, left: Value, right: Value) -> float | None:
+    first, second = _number(left), _number(right)
+    if first is None or second is None:
+        return None
+    match op:
+        case ast.Add():
+            return first + second
+        case ast.Sub():
+            return first - second
+        case ast.Mult():
+            return first * second
+        case ast.Div() if second:
+            return first / second
+        case ast.Pow() if first > 0 and abs(second) <= 1:
+            return float(first**second)
+    return None
+
+
+def _number(value: Value) -> float | None:
+    if isinstance(value, Affine):
+        return float(value.const) if value.is_const else None
+    return value if isinstance(value, float) else None
+
+
+def _integers(values: tuple[Value, ...]) -> tuple[int, ...]:
+    found = tuple(item.const for item in values if isinstance(item, Affine) and item.is_const)
+    if len(found) != len(values):
+        raise Unreadable("a shape or order that is not known")
+    return found
+
+
+def shape_of(value: Value) -> tuple[int, ...]:
+    """A tuple value as a shape.
+
+    Raises:
+        Unreadable: it is not a tuple of known positive integers.
+    """
+    if not isinstance(value, tuple):
+        raise Unreadable("a shape that is not a tuple")
+    shape = _integers(value)
+    if not shape or prod(shape) <= 0:
+        raise Unreadable(f"the shape {shape}")
+    return shape

@@ -1,0 +1,210 @@
+"""Names bound in loops, replaced by what they stand for: `start`, `size`, a row of a tensor.
+
+A name that is bound in a loop ties statements to the place where it is bound. Where each use of it means
+the one value bound in the same iteration, the uses can say the value themselves, and the binding goes.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import libcst as cst
+
+from nki_sim.targets import Target
+from targets.nki.rewrites import syntax
+from targets.nki.rewrites.arithmetic import names_in, substituted
+from targets.nki.rewrites.model import Guard, Kernel, Kind, Loop, Node, Statement, walk
+from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.tree import SourceError
+from targets.nki.rewrites.values import Affine, View
+
+Meanings = Mapping[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """Where names are read or bound: a statement, or the head of a loop or condition."""
+
+    node: Node
+    reads: frozenset[str]
+    binds: frozenset[str]
+    wall: bool
+
+
+def inlined(kernel: Kernel) -> str | None:
+    """The source without the names bound in loops that can be spared; None when there are none."""
+    found = {item: text for item in kernel.statements if (text := _meaning(kernel, item)) is not None}
+    if not found:
+        return None
+    meanings = _resolved(kernel, found)
+
+    def emit(node: Node) -> list[cst.BaseStatement] | None:
+        if node in found:
+            return []
+        known = meanings.get(node, {})
+        if isinstance(node, Statement):
+            return [replaced(node.node, known)] if known else None
+        body = syntax.rebuild(node.body, emit)
+        return [syntax.with_body(_with_head(node, known), body)] if body else []
+
+    return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+
+
+def canonical(kernel: Kernel, target: Target) -> Kernel:
+    """The kernel as rewrites want it: without the names that can be spared, every argument with its own."""
+    for changed in (inlined, _spelled_out):
+        source = changed(kernel)
+        try:
+            kernel = kernel if source is None else read(source, kernel.arguments, target)
+        except SourceError:
+            return kernel
+    return kernel
+
+
+def _spelled_out(kernel: Kernel) -> str | None:
+    """The source with keywords for arguments that instructions have by their place; None without such."""
+    placed = {item for item in kernel.operations() if _has_places(kernel, item)}
+
+    def emit(node: Node) -> list[cst.BaseStatement] | None:
+        if node not in placed or not isinstance(node, Statement):
+            return None
+        return [syntax.spelled_out(node.node, list(node.texts))]
+
+    return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit)) if placed else None
+
+
+def _has_places(kernel: Kernel, item: Statement) -> bool:
+    (line,) = kernel.tree.line(item.place)
+    return isinstance(line, ast.Expr) and isinstance(line.value, ast.Call) and bool(line.value.args)
+
+
+def _resolved(kernel: Kernel, found: Mapping[Statement, str]) -> Mapping[Node, Meanings]:
+    """What names stand for at each node that reads them, through other such names."""
+    meanings: dict[Node, dict[str, str]] = {}
+    places = list(_places(kernel))
+    for number, place in enumerate(places):
+        if not isinstance(place.node, Statement) or place.node not in found:
+            continue
+        (name,) = place.node.binds
+        known = meanings.get(place.node, {}) | dict(place.node.texts)
+        text = substituted(substituted(found[place.node], place.node.texts), known)
+        for other in places[number + 1 :]:
+            if name in other.reads and place.node.path[-1] in other.node.path:
+                meanings.setdefault(other.node, {})[name] = text
+    return meanings
+
+
+def _places(kernel: Kernel) -> Iterator[_Place]:
+    code = kernel.module.code_for_node
+    for node in kernel.nodes:
+        if isinstance(node, Statement):
+            yield _Place(node, _reads(node), node.binds, node.kind is Kind.OPAQUE)
+        elif isinstance(node, Loop):
+            yield _Place(node, names_in(code(node.node.iter)), frozenset({node.var}), wall=False)
+        else:
+            yield _Place(node, names_in(code(node.node.test)), frozenset(), wall=False)
+
+
+def _reads(item: Statement) -> frozenset[str]:
+    """The names that a statement reads: of an assignment, those to the right."""
+    if item.kind not in {Kind.BIND, Kind.DECLARE}:
+        return item.uses
+    line = item.node.body[0] if isinstance(item.node, cst.SimpleStatementLine) else None
+    return names_in(cst.Module([]).code_for_node(line.value)) if isinstance(line, cst.Assign) else item.uses
+
+
+def _meaning(kernel: Kernel, item: Statement) -> str | None:
+    """The source of the value that a statement binds to a name, if every use may say it instead."""
+    values = list(item.arguments.values())
+    if item.kind is not Kind.BIND or not item.path or len(values) != 1 or len(item.binds) != 1:
+        return None
+    line = item.node.body[0] if isinstance(item.node, cst.SimpleStatementLine) else None
+    if not isinstance(line, cst.Assign) or not isinstance(values[0], Affine | View):
+        return None
+    text = kernel.module.code_for_node(line.value)
+    (name,) = item.binds
+    if re.search(rf"\bfor\s+{name}\b|\blambda\b[^:]*\b{name}\b", kernel.tree.text):
+        return None
+    return text if _is_local(kernel, item, name, names_in(text)) else None
+
+
+def _is_local(kernel: Kernel, item: Statement, name: str, parts: frozenset[str]) -> bool:
+    """Whether every reader sees the binding in the same iteration, with what it is made of unchanged."""
+    loop, places = item.path[-1], list(_places(kernel))
+    at = next(number for number, place in enumerate(places) if place.node is item)
+    later = [place for place in places[at + 1 :] if loop in place.node.path]
+    if any(({name} | parts) & place.binds or (place.wall and name in place.reads) for place in later):
+        return False
+    return all(
+        _is_served(item, place, next((p for p in reversed(places[:number]) if name in p.binds), None))
+        for number, place in enumerate(places)
+        if name in place.reads and place.node is not item
+    )
+
+
+def _is_served(item: Statement, reader: _Place, binder: _Place | None) -> bool:
+    """Whether a reader surely reads the binding in its own iteration, or surely another one."""
+    if binder is None:
+        return not set(item.path) & set(reader.node.path)
+    if binder.node is item:
+        return item.path[-1] in reader.node.path and _guarded_alike(item, reader.node)
+    guarded = isinstance(binder.node, Statement) and not _guarded_alike(binder.node, reader.node)
+    shared = set(item.path) & set(reader.node.path)
+    return shared <= set(binder.node.path) <= set(reader.node.path) and not guarded
+
+
+def _guarded_alike(item: Statement, node: Node) -> bool:
+    """Whether a node runs only where the statement did."""
+    return all(node in walk(guard.body) for guard in item.guards)
+
+
+def _with_head(node: Loop | Guard, known: Meanings) -> cst.For | cst.If:
+    if not known:
+        return node.node
+    visitor = _Replace(known)
+    if isinstance(node, Loop):
+        return node.node.with_changes(iter=node.node.iter.visit(visitor))
+    return node.node.with_changes(test=node.node.test.visit(visitor))
+
+
+def replaced(item: cst.BaseStatement, known: Meanings) -> cst.BaseStatement:
+    """The statement with names replaced by expressions, sums of integers simplified."""
+    changed = item.visit(_Replace(known))
+    assert isinstance(changed, cst.BaseStatement)
+    return changed
+
+
+class _Replace(syntax.OfVariables):
+    """Replaces names in the largest pieces of arithmetic that hold them."""
+
+    def __init__(self, known: Meanings) -> None:
+        self._known = known
+        self._change = partial(substituted, meanings=known)
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:  # noqa: N802
+        text = self._known.get(original_node.value)
+        return updated_node if text is None else syntax.expression(text)
+
+    def leave_Slice(self, original_node: cst.Slice, updated_node: cst.Slice) -> cst.Slice:  # noqa: N802
+        """A colon between sums stands alone, as a formatter would set it."""
+        compound = any(
+            isinstance(bound, cst.BinaryOperation) for bound in (updated_node.lower, updated_node.upper)
+        )
+        if not compound or original_node.deep_equals(updated_node):
+            return updated_node
+        space = cst.SimpleWhitespace(" ")
+        return updated_node.with_changes(first_colon=cst.Colon(space, space))
+
+    def visit_BinaryOperation(self, node: cst.BinaryOperation) -> bool:  # noqa: N802
+        del node
+        return False
+
+    def leave_BinaryOperation(  # noqa: N802
+        self, original_node: cst.BinaryOperation, updated_node: cst.BinaryOperation
+    ) -> cst.BaseExpression:
+        code = cst.Module([]).code_for_node(original_node)
+        return syntax.expression(self._change(code)) if names_in(code) & self._known.keys() else updated_node

@@ -1,0 +1,57 @@
+"""How much of the memories on chip a kernel needs at once: what is alive when, in the order of the source.
+
+The simulator asks the same of a traced program. A tile is alive from the first instruction that touches it
+to the last one; where loops inside its declaration's block do, for all of their iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+
+from targets.nki.rewrites.model import Kernel, Kind, Loop, Statement
+from targets.nki.rewrites.values import Tensor
+
+
+def peak(kernel: Kernel, buffer: str, size: Callable[[Tensor], int]) -> int:
+    """The largest sum of sizes of tiles that are alive at the same time; list copies live together."""
+    change = [0] * (len(kernel.statements) + 2)
+    for first, last, tensor in _lives(kernel):
+        if tensor.buffer == buffer:
+            change[first] += size(tensor)
+            change[last + 1] -= size(tensor)
+    return max(accumulate(change))
+
+
+def _lives(kernel: Kernel) -> list[tuple[int, int, Tensor]]:
+    """(first, last) statement of each declared tile's life, by their number in the source."""
+    numbers = {item: number for number, item in enumerate(kernel.statements)}
+    spans = _spans(numbers)
+    lives: dict[int, tuple[int, int]] = {}
+    for item, number in numbers.items():
+        for key in _touched(kernel, item):
+            outer = _loop_around(kernel.declarations[key], item)
+            first, last = (number, number) if outer is None else spans[outer]
+            known = lives.get(key, (first, last))
+            lives[key] = (min(first, known[0]), max(last, known[1]))
+    found = [(life, kernel.declarations[key].tensor) for key, life in lives.items()]
+    return [(*life, tensor) for life, tensor in found if tensor is not None]
+
+
+def _touched(kernel: Kernel, item: Statement) -> frozenset[int]:
+    """Ids of declared tiles that a statement uses; one that cannot be read may use all that it could name."""
+    mine = kernel.escaping if item.kind is Kind.OPAQUE else {access.tensor.id for access in item.accesses}
+    return frozenset(mine & kernel.declarations.keys())
+
+
+def _loop_around(declared: Statement, user: Statement) -> Loop | None:
+    """The outermost loop around a user that is not around the declaration, too."""
+    return next((loop for loop in user.path if loop not in declared.path), None)
+
+
+def _spans(numbers: dict[Statement, int]) -> dict[Loop, tuple[int, int]]:
+    spans: dict[Loop, tuple[int, int]] = {}
+    for item, number in numbers.items():
+        for loop in item.path:
+            spans[loop] = (spans.get(loop, (number, number))[0], number)
+    return spans

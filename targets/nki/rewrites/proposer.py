@@ -1,0 +1,203 @@
+"""The built-in proposer: the four roles answered by the rewrite engine, without a model.
+
+It looks ahead (`foresight`), and plan number n is then the n-th variant that this found. Where it did not,
+one ranking of single rewrites serves all plans of a parent in a round: it depends on the parent, its profile
+and the round's learning context only, so plan number n is its n-th entry, whichever plan is asked for first
+and however often. Planning and rewriting run in a process pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+from agent_core.effects import (
+    ImplementRequest,
+    LearningContext,
+    LookAheadRequest,
+    PlanRequest,
+    Variants,
+)
+from agent_core.roles import (
+    KernelAnswer,
+    LookAheadAnswer,
+    PlanAnswer,
+    Predict,
+    ReadBlob,
+)
+from agent_core.roles.mechanical import MechanicalLearner
+from agent_core.roles.pooled import asked, failure
+from agent_core.roles.process_pool import Pool
+from state.model import EffectKey, Plan, Prediction, ProblemRef, digest_of
+from targets.nki.rewrites import foresight, scale
+
+if TYPE_CHECKING:
+    from seeds import ProblemSpec
+
+RANKINGS = 64
+"""Rankings kept: more than the beam slots of two rounds."""
+MAX_WORKERS = 4
+
+
+def work(request: str) -> str:
+    """Runs in a worker; the import stays out of the process that only asks."""
+    from targets.nki.rewrites.worker import answer
+
+    return answer(request)
+
+
+class BuiltinProposer(MechanicalLearner):
+    """All four roles; its executor repairs nothing, since a refused rewrite has no second form."""
+
+    name = "builtin"
+    repairs = False
+
+    def __init__(self, *, workers: int | None = None) -> None:
+        count = workers or min(MAX_WORKERS, os.cpu_count() or 1)
+        self._pool = Pool(work, workers=count)
+        self._rankings: OrderedDict[str, asyncio.Task[dict[str, Any]]] = OrderedDict()
+
+    async def look_ahead(
+        self, request: LookAheadRequest, read: ReadBlob, predict: Predict
+    ) -> LookAheadAnswer:
+        """Search over sequences of rewrites by predictions.
+
+        Raises:
+            RoleError: `unreadable_kernel`, or what `predict` raises.
+        """
+        return await foresight.look_ahead(request, read, predict, _spec(request.problem, read), self._ask)
+
+    async def plan(self, request: PlanRequest, read: ReadBlob) -> PlanAnswer:
+        """Plan number `key.plan` of what looking ahead found, else of the parent's ranking.
+
+        Raises:
+            RoleError: `nothing_applies` when there are fewer; `unreadable_kernel`.
+        """
+        number = EffectKey.parse(request.key).plan
+        if request.variants is not None:
+            return PlanAnswer(_variant(request, number, Variants.model_validate_json(read(request.variants))))
+        made = await asyncio.shield(self._ranking(_rank_request(request, read)))
+        plans = made["plans"]
+        if number >= len(plans):
+            reasons = "; ".join(made["refusals"]) or "no transformation has a site in this kernel"
+            raise failure("nothing_applies", f"{len(plans)} rewrites left for {request.parent.id}: {reasons}")
+        return PlanAnswer(_plan(plans[number]))
+
+    async def implement(self, request: ImplementRequest, read: ReadBlob) -> KernelAnswer:
+        """Carry out a plan; implementation k takes the k-th choice of parameters, the plan's own first.
+
+        Raises:
+            RoleError: the rewrite does not apply, changes nothing or has no k-th choice.
+        """
+        detail = request.plan.detail
+        if request.plan.steps:
+            return await self._replay(request, read)
+        if not isinstance(detail, dict) or not {"site", "choices"} <= detail.keys():
+            raise failure("no_detail", f"{request.plan.technique} was not planned by the built-in planner")
+        choices = detail["choices"]
+        number = EffectKey.parse(request.key).implementation
+        assert isinstance(choices, list)
+        if number >= len(choices):
+            raise failure("no_more_choices", f"{request.plan.site} has {len(choices)} choices of parameters")
+        job = {
+            "job": "apply",
+            "source": read(request.parent.source).decode(),
+            "technique": request.plan.technique,
+            "site": detail["site"],
+            "choice": choices[number],
+            **_shapes(request.problem, request.size, request.target, read),
+        }
+        made = await self._ask(job)
+        return KernelAnswer(made["source"], f"{made['note']}: {made['keeps']}")
+
+    async def _replay(self, request: ImplementRequest, read: ReadBlob) -> KernelAnswer:
+        """Carry out a sequence again; what comes of it must be what was predicted."""
+        if EffectKey.parse(request.key).implementation > 0:
+            raise failure("no_more_choices", "a sequence that was found by looking ahead has one form")
+        plan = request.plan
+        job = {
+            "job": "replay",
+            "source": read(request.parent.source).decode(),
+            "steps": [step.model_dump(mode="json") for step in plan.steps],
+            **_shapes(request.problem, request.size, request.target, read),
+        }
+        made = await self._ask(job)
+        if plan.detail != {"source": digest_of(made["source"].encode())}:
+            text = "the rewrites lead to another kernel than the one that was predicted"
+            raise failure("not_reproduced", text)
+        return KernelAnswer(made["source"], plan.title)
+
+    async def aclose(self) -> None:
+        """End the pool's processes."""
+        for task in self._rankings.values():
+            task.cancel()
+        await asyncio.gather(*self._rankings.values(), return_exceptions=True)
+        self._rankings.clear()
+        await self._pool.aclose()
+
+    def _ranking(self, request: str) -> asyncio.Task[dict[str, Any]]:
+        """The ranking for a request, made once; a failed one is not kept."""
+        task = self._rankings.get(request)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            task = asyncio.create_task(self._answered(request))
+            self._rankings[request] = task
+            while len(self._rankings) > RANKINGS and next(iter(self._rankings.values())).done():
+                self._rankings.popitem(last=False)
+        return task
+
+    async def _ask(self, job: dict[str, Any]) -> dict[str, Any]:
+        return await self._answered(json.dumps(job, sort_keys=True))
+
+    async def _answered(self, request: str) -> dict[str, Any]:
+        return await asked(self._pool, request, "the rewrite engine")
+
+
+def _spec(problem: ProblemRef, read: ReadBlob) -> ProblemSpec:
+    from seeds import from_files
+
+    return from_files({path: read(digest) for path, digest in problem.files.items()}).spec
+
+
+def _shapes(problem: ProblemRef, size: str, target: str, read: ReadBlob) -> dict[str, Any]:
+    return scale.shapes(_spec(problem, read), size, target)
+
+
+def _rank_request(request: PlanRequest, read: ReadBlob) -> str:
+    context = LearningContext.model_validate_json(read(request.context))
+    parent = request.parent
+    tried = {(item.technique, item.site) for item in context.attempts if item.parent == parent.id}
+    profile = json.loads(read(parent.profile))["counters"] if parent.profile else {}
+    job = {
+        "job": "rank",
+        "source": read(parent.source).decode(),
+        "bottleneck": parent.bottleneck,
+        "profile": {name: value for name, value in profile.items() if name.endswith("_active_time_percent")},
+        "tried": sorted(tried),
+        "credits": {name: (item.tries, item.log_gain) for name, item in context.credits.items()},
+        "count": request.plans,
+        "seed": f"{parent.code}|{EffectKey.parse(request.key).round}",
+        **_shapes(request.problem, request.size, request.target, read),
+    }
+    return json.dumps(job, sort_keys=True)
+
+
+def _variant(request: PlanRequest, number: int, seen: Variants) -> Plan:
+    if number >= len(seen.found):
+        reasons = "; ".join(seen.reasons) or "no sequence of rewrites is predicted to be faster"
+        raise failure(
+            "nothing_applies", f"{len(seen.found)} variants found of {request.parent.id}: {reasons}"
+        )
+    return foresight.plan_of(seen.found[number], seen.parent_ms)
+
+
+def _plan(made: dict[str, Any]) -> Plan:
+    return Plan(
+        technique=made["technique"],
+        site=made["place"],
+        title=made["title"],
+        prediction=Prediction(speedup=made["speedup"], counter=made["counter"], reason=made["reason"]),
+        detail={"site": made["site"], "choices": [made["choice"], *made["choices"]]},
+    )

@@ -1,0 +1,148 @@
+"""Every rewrite that applies to a kernel, ranked: the planner's whole knowledge, as pure functions.
+
+The value of a rewrite is the logarithm of its expected speed-up. The expectation is the static estimate's
+at first, and moves to what the technique has measured as it is tried; a technique tried seldom gets a
+bonus, one that does not address the profile's bottleneck a discount.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import exp, log, sqrt
+from random import Random
+
+from nki_sim.targets import Target
+from targets.nki.rewrites.estimate import Estimate, estimate
+from targets.nki.rewrites.explore import Child, explore
+from targets.nki.rewrites.lookahead import SIBLING, TEMPERATURE
+from targets.nki.rewrites.model import Argument
+from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.transform import Choice
+from targets.nki.target import read_menu
+
+PRIOR_TRIES = 4.0
+"""How many measured tries weigh as much as the estimate."""
+EXPLORATION = 0.01
+"""Bonus, in log speed-up, of a technique never tried."""
+OFF_BOTTLENECK = 0.6
+"""Discount of a technique that does not address the bottleneck."""
+WORTHWHILE = 0.95
+"""Estimated speed-up below which a rewrite is not proposed: the estimate errs, but not by more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A transformation at a site with a choice; `speedup` is the static estimate's."""
+
+    technique: str
+    site: str
+    choice: Choice
+    title: str
+    speedup: float
+    counter: str
+    reason: str
+    value: float
+
+    @property
+    def place(self) -> str:
+        """Site and choice: what distinguishes it from the other rewrites of its technique."""
+        extra = ", ".join(f"{name} {value}" for name, value in self.choice.items())
+        return f"{self.site} [{extra}]" if extra else self.site
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known about the parent besides its source.
+
+    `bottlenecks` are the profile's class and its busiest engine, `tried` (technique, place) of attempts
+    on this parent, `credits` (tries, log gain) by technique.
+    """
+
+    bottlenecks: frozenset[str] = frozenset()
+    tried: frozenset[tuple[str, str]] = frozenset()
+    credits: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+
+
+def ranked(
+    source: str, arguments: Sequence[Argument], target: Target, evidence: Evidence
+) -> tuple[list[Rewrite], list[str]]:
+    """All rewrites worth trying, best first, and the reasons of those that do not apply.
+
+    Raises:
+        SourceError: the source cannot be read.
+    """
+    kernel = read(source, arguments, target)
+    before = estimate(kernel, target)
+    children, refusals = explore(kernel, arguments, target)
+    found: dict[str, Rewrite] = {}
+    for child in children:
+        rewrite = _rewrite(child, before, evidence)
+        old = found.get(child.source)
+        if old is None or rewrite.value > old.value:
+            found[child.source] = rewrite
+    fresh = [
+        item
+        for item in found.values()
+        if item.speedup >= WORTHWHILE and (item.technique, item.place) not in evidence.tried
+    ]
+    return sorted(fresh, key=lambda item: (-item.value, item.technique, item.place)), refusals
+
+
+def _rewrite(child: Child, before: Estimate, evidence: Evidence) -> Rewrite:
+    speedup = _speedup(before, child.estimate)
+    technique = child.transform.id
+    discount = SIBLING**child.number if speedup > 1 else 1.0
+    return Rewrite(
+        technique=technique,
+        site=child.site,
+        choice=child.choice,
+        title=child.transform.title(child.site, child.choice),
+        speedup=round(speedup, 6),
+        counter=child.transform.counter,
+        reason=_reason(before, child.estimate, evidence.bottlenecks),
+        value=_value(technique, log(speedup), evidence) * discount,
+    )
+
+
+def expected(child: Child, before: Estimate, evidence: Evidence) -> float:
+    """The logarithm of the speed-up that is expected of a rewrite."""
+    return _value(child.transform.id, log(_speedup(before, child.estimate)), evidence)
+
+
+def _speedup(before: Estimate, after: Estimate) -> float:
+    """What the estimates say; 1 where one counts statements that the other could not read."""
+    return before.total_ns / after.total_ns if after.unread >= before.unread else 1.0
+
+
+def _value(technique: str, expected: float, evidence: Evidence) -> float:
+    tries, gained = evidence.credits.get(technique, (0, 0.0))
+    total = sum(count for count, _ in evidence.credits.values())
+    mean = (PRIOR_TRIES * expected + gained) / (PRIOR_TRIES + tries)
+    if evidence.bottlenecks and not evidence.bottlenecks & read_menu()[technique].bottlenecks:
+        mean *= OFF_BOTTLENECK
+    return mean + EXPLORATION * sqrt(log(2 + total) / (1 + tries))
+
+
+def _reason(before: Estimate, after: Estimate, bottlenecks: frozenset[str]) -> str:
+    """The busy time that changes most, in words."""
+    engine = max(before.busy_ns, key=lambda name: abs(before.busy_ns[name] - after.busy_ns.get(name, 0.0)))
+    was, now = before.busy_ns[engine] / 1e6, after.busy_ns.get(engine, 0.0) / 1e6
+    profile = f"the profile shows {' and '.join(sorted(bottlenecks))}; " if bottlenecks else ""
+    return f"{profile}{engine} busy time is estimated to go from {was:.4g} to {now:.4g} ms"
+
+
+def chosen(ranking: Sequence[Rewrite], count: int, seed: str) -> list[Rewrite]:
+    """`count` distinct rewrites: the best of the ranking, the last quarter drawn from the rest.
+
+    The draw depends on `seed` alone, so all plans of one parent see the same list.
+    """
+    explored = count // 4 if len(ranking) > count else 0
+    best, rest = list(ranking[: count - explored]), list(ranking[count - explored :])
+    random = Random(int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8]))  # noqa: S311  a search, no secret
+    while rest and len(best) < count:
+        top = max(item.value for item in rest)
+        weights = [exp((item.value - top) / TEMPERATURE) for item in rest]
+        best.append(rest.pop(random.choices(range(len(rest)), weights)[0]))
+    return best

@@ -1,0 +1,27 @@
+"""Reductions along rows, as instructions spell them: what rewrites that move or fuse them ask about one."""
+
+from __future__ import annotations
+
+from targets.nki.rewrites.elementwise import is_plain
+from targets.nki.rewrites.model import Statement
+from targets.nki.rewrites.values import View
+
+SPLITTABLE = frozenset({"add", "multiply", "maximum", "minimum"})
+"""Operators whose reduction of all is that of the reductions of the parts."""
+
+
+def reduces_rows(item: Statement) -> bool:
+    """Whether a `tensor_reduce` leaves one number per partition, with an operator that can be split."""
+    data = item.access("data")
+    if item.op != "tensor_reduce" or item.form is None or data is None or not is_plain(item):
+        return False
+    axes = item.form.param("axis")
+    given = axes if isinstance(axes, tuple) else (axes,)
+    everything = set(given) == set(range(1, len(data.view.axes)))
+    return everything and item.form.param("op") in SPLITTABLE and "keepdims" not in item.texts
+
+
+def free_axes(view: View) -> str:
+    """The source of the axes of a view after the partitions."""
+    axes = [str(axis) for axis in range(1, len(view.axes))]
+    return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"

@@ -1,0 +1,75 @@
+"""The transformations that the rewrite engine knows, by menu id. To add one: its file, and a line here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from targets.nki.rewrites.transform import Transform
+from targets.nki.rewrites.transforms.accumulate import Accumulate
+from targets.nki.rewrites.transforms.array_tiles import ArrayTiles
+from targets.nki.rewrites.transforms.balance import BalanceEngines
+from targets.nki.rewrites.transforms.block import BlockLoop
+from targets.nki.rewrites.transforms.buffer_scope import BufferScope
+from targets.nki.rewrites.transforms.coalesce import Coalesce
+from targets.nki.rewrites.transforms.dead_code import DeadCode
+from targets.nki.rewrites.transforms.descriptors import Descriptors
+from targets.nki.rewrites.transforms.distribute import Distribute
+from targets.nki.rewrites.transforms.engine import Engine
+from targets.nki.rewrites.transforms.forward import Forward
+from targets.nki.rewrites.transforms.fuse import Fuse
+from targets.nki.rewrites.transforms.fuse_loops import FuseLoops
+from targets.nki.rewrites.transforms.fuse_reduction import FuseReduction
+from targets.nki.rewrites.transforms.hoist import Hoist
+from targets.nki.rewrites.transforms.interchange import Interchange
+from targets.nki.rewrites.transforms.intrinsic import Intrinsic
+from targets.nki.rewrites.transforms.peel import Peel
+from targets.nki.rewrites.transforms.pipeline import Pipeline
+from targets.nki.rewrites.transforms.place import Place
+from targets.nki.rewrites.transforms.rephrase import Rephrase
+from targets.nki.rewrites.transforms.reuse import Reuse
+from targets.nki.rewrites.transforms.scan import Scan
+from targets.nki.rewrites.transforms.share import Share
+from targets.nki.rewrites.transforms.split_reduction import SplitReduction
+from targets.nki.rewrites.transforms.stack import Stack
+from targets.nki.rewrites.transforms.tensor_sum import TensorSum
+from targets.nki.rewrites.transforms.tile_size import TileSize
+from targets.nki.rewrites.transforms.transpose import Transpose
+from targets.nki.rewrites.transforms.turned_sum import TurnedSum
+from targets.nki.rewrites.transforms.widen import Widen
+
+TRANSFORMS: dict[str, Transform[Any]] = {
+    transform.id: transform
+    for transform in (
+        Hoist(),
+        Widen(),
+        Coalesce(),
+        Distribute(),
+        Pipeline(),
+        BlockLoop(),
+        TileSize(),
+        Interchange(),
+        Engine(),
+        BalanceEngines(),
+        Share(),
+        Fuse(),
+        FuseReduction(),
+        SplitReduction(),
+        Intrinsic(),
+        Peel(),
+        Stack(),
+        ArrayTiles(),
+        Rephrase(),
+        Place(),
+        Accumulate(),
+        TensorSum(),
+        TurnedSum(),
+        Transpose(),
+        Scan(),
+        FuseLoops(),
+        Forward(),
+        Reuse(),
+        DeadCode(),
+        BufferScope(),
+        Descriptors(),
+    )
+}

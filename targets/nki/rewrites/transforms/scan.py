@@ -1,0 +1,229 @@
+"""Scans: a loop that takes a recurrence step by step becomes one instruction over all of them.
+
+h = (a[t] op0 h) op1 b[t] is what `tensor_tensor_scan` does along a row. Written as a loop over columns it is
+several instructions a step, each on one element per partition, and each waits for the one before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import libcst as cst
+
+from nki_sim.targets import Target
+from targets.nki.rewrites import syntax
+from targets.nki.rewrites.elementwise import Apply, Expression, Leaf, computed
+from targets.nki.rewrites.model import Access, Kernel, Kind, Loop, Node, Statement
+from targets.nki.rewrites.slices import (
+    Window,
+    all_of,
+    base_name,
+    substituted,
+    walked_dimension,
+    widened,
+    windows,
+)
+from targets.nki.rewrites.staging import shape_texts
+from targets.nki.rewrites.transform import Choice, Refused, Transform
+from targets.nki.rewrites.values import View
+
+COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
+"""Operators of a step: with these it does not matter which operand is written first."""
+LEAST = 4
+"""Steps from which a scan is worth an instruction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """`state` becomes (`scale` op0 state) op1 `shift` in each iteration, and goes to `result`, if any."""
+
+    state: Leaf
+    scale: Leaf
+    shift: Leaf
+    ops: tuple[str, str]
+    result: Leaf | None
+
+
+class Scan(Transform[Loop]):
+    """Takes all steps of a recurrence by one scan."""
+
+    id: ClassVar[str] = "scan"
+    counter: ClassVar[str] = "vector_engine_active_time_percent"
+    keeps: ClassVar[str] = "a scan takes the same steps in the same order, in float32"
+
+    def places(self, kernel: Kernel, target: Target) -> Mapping[str, Loop]:
+        del target
+        return {
+            kernel.label(loop): loop
+            for loop in kernel.loops
+            if loop.trips >= LEAST
+            and _columns(loop)
+            and not any(isinstance(item, Loop) for item in loop.body)
+        }
+
+    def choices(self, kernel: Kernel, target: Target, place: Loop) -> tuple[Choice, ...]:
+        self.apply(kernel, target, place, {})
+        return ({},)
+
+    def apply(self, kernel: Kernel, target: Target, place: Loop, choice: Choice) -> str:
+        del target, choice
+        made = list(_scan(kernel, place, recurrence(kernel, place)))
+        made[0] = syntax.at_front(made[0], syntax.leading(place.node))
+
+        def emit(node: Node) -> list[cst.BaseStatement] | None:
+            return made if node is place else None
+
+        return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+
+
+def _columns(loop: Loop) -> bool:
+    """Whether all that a loop does is done to single columns, on chip."""
+    if not all(isinstance(item, Statement) for item in loop.body):
+        return False
+    items = [item for item in loop.body if isinstance(item, Statement) and item.kind is Kind.OPERATE]
+    views = [access.view for item in items for access in item.accesses]
+    return bool(items) and all(view.tensor.on_chip and view.shape[1:] in {(), (1,)} for view in views)
+
+
+def recurrence(kernel: Kernel, loop: Loop) -> Recurrence:
+    """What a loop over columns computes.
+
+    Raises:
+        Refused: it is no recurrence of the form of a scan, or something else sees its steps.
+    """
+    if loop.step != 1:
+        raise Refused(f"the loop over {loop.var} does not count by one")
+    values: dict[View, Expression] = {}
+    goals: dict[View, Leaf] = {}
+    for item in loop.body:
+        assert isinstance(item, Statement)
+        if item.kind in {Kind.OPAQUE, Kind.BIND}:
+            raise Refused(f"the loop over {loop.var} holds more than instructions: {item.reason or 'a name'}")
+        if item.kind is Kind.OPERATE:
+            goal, value = _step(kernel, loop, item, values)
+            values[goal.view], goals[goal.view] = value, goal
+    walking = [view for view in values if loop.id in view.loops]
+    carried = {leaf.view for value in values.values() for leaf in _leaves(value) if leaf.view in values}
+    carried -= set(walking)  # each step finds what was there, not what the one before left
+    if len(carried) != 1 or len(walking) > 1:
+        raise Refused(f"the loop over {loop.var} carries {len(carried)} columns from step to step, not one")
+    (state,) = carried
+    for view in values:
+        if view != state and view not in walking:
+            _check_local(kernel, loop, view)
+    ops, scale, shift = _matched(values[state], state)
+    if any(values[view] != values[state] for view in walking):
+        raise Refused(f"{walking[0].tensor.name} holds something else than the steps")
+    found = Recurrence(goals[state], scale, shift, ops, goals[walking[0]] if walking else None)
+    if not walking and state.box[0].size != state.tensor.shape[0]:
+        raise Refused(f"{state.tensor.name} is carried in some of its partitions only")
+    for leaf in (scale, shift, *([found.result] if found.result else [])):
+        _check_row(leaf, loop)
+    return found
+
+
+def _step(
+    kernel: Kernel, loop: Loop, item: Statement, values: Mapping[View, Expression]
+) -> tuple[Leaf, Expression]:
+    """What an instruction writes, and its value in terms of what there was before the iteration."""
+    dst, value = item.access("dst"), computed(item)
+    if dst is None or value is None or item.guards or sum(access.writes for access in item.accesses) != 1:
+        raise Refused(f"{item.op} is no step of a scan")
+    for access in item.accesses:
+        _check_access(kernel, loop, access)
+    return Leaf(dst.view, item.texts["dst"]), _known(value, values)
+
+
+def _check_access(kernel: Kernel, loop: Loop, access: Access) -> None:
+    tensor = access.tensor
+    if tensor.dtype != "float32" or tensor.copies or not access.view.plain or tensor.id in kernel.escaping:
+        raise Refused(f"{tensor.name} is not plainly a tile of float32")
+    mine = [other for item in loop.body if isinstance(item, Statement) for other in item.accesses]
+    same = [other for other in mine if other.tensor.id == tensor.id]
+    if any(other.writes for other in same) and any(other.view != access.view for other in same):
+        raise Refused(f"several columns of {tensor.name} are used in a step")
+
+
+def _known(value: Expression, values: Mapping[View, Expression]) -> Expression:
+    if isinstance(value, Apply):
+        return Apply(value.function, tuple(_known(item, values) for item in value.operands))
+    return values.get(value.view, value) if isinstance(value, Leaf) else value
+
+
+def _leaves(value: Expression) -> Iterator[Leaf]:
+    if isinstance(value, Apply):
+        for item in value.operands:
+            yield from _leaves(item)
+    elif isinstance(value, Leaf):
+        yield value
+
+
+def _check_local(kernel: Kernel, loop: Loop, view: View) -> None:
+    if any(loop not in item.path for item in kernel.users(view.tensor)):
+        raise Refused(f"{view.tensor.name} is used outside the loop over {loop.var}, too")
+
+
+def _matched(value: Expression, state: View) -> tuple[tuple[str, str], Leaf, Leaf]:
+    """(op0, op1), what scales and what shifts the state."""
+    match value:
+        case Apply(op1, (Apply(op0, inner), Leaf() as shift)) | Apply(
+            op1, (Leaf() as shift, Apply(op0, inner))
+        ):
+            scales = [item for item in inner if isinstance(item, Leaf) and item.view != state]
+            steps = [item for item in inner if isinstance(item, Leaf) and item.view == state]
+            if (len(scales), len(steps)) == (1, 1) and {op0, op1} <= COMMUTATIVE and shift.view != state:
+                return (op0, op1), scales[0], shift
+    raise Refused(f"{state.tensor.name} does not become (a op0 {state.tensor.name}) op1 b")
+
+
+def _check_row(leaf: Leaf, loop: Loop) -> None:
+    view = leaf.view
+    if walked_dimension(view, loop) != len(view.tensor.shape) - 1:
+        raise Refused(f"iterations over {loop.var} do not take neighbouring columns of {view.tensor.name}")
+
+
+def _scan(kernel: Kernel, loop: Loop, plan: Recurrence) -> Iterator[cst.BaseStatement]:
+    nl, nisa = kernel.nl, kernel.nisa
+    result, last = _result(kernel, loop, plan)
+    if plan.result is None:
+        rows = shape_texts(kernel, kernel.declarations[plan.state.view.tensor.id])[0]
+        shape = f"({rows}, {loop.count_text})"
+        yield syntax.statement(f"{result} = {nl}.ndarray({shape}, dtype={nl}.float32, buffer={nl}.sbuf)")
+    words = {
+        "dst": result,
+        "data0": _row(kernel, loop, plan.scale),
+        "data1": _row(kernel, loop, plan.shift),
+        "initial": plan.state.text,
+        "op0": f"{nl}.{plan.ops[0]}",
+        "op1": f"{nl}.{plan.ops[1]}",
+    }
+    yield syntax.call(f"{nisa}.tensor_tensor_scan", words)
+    yield syntax.call(f"{nisa}.tensor_copy", {"dst": plan.state.text, "src": last})
+
+
+def _result(kernel: Kernel, loop: Loop, plan: Recurrence) -> tuple[str, str]:
+    """Sources of where all steps go, and of the last one there."""
+    if plan.result is None:
+        name = kernel.fresh(f"{plan.state.view.tensor.name}_steps")
+        count = loop.count_text
+        return name, f"{name}[:, {substituted('n - 1', 'n', count)} : {count}]"
+    base, parts = _parts(kernel, plan.result)
+    ends = (substituted(parts[-1].lower, loop.var, text) for text in (f"{loop.stop} - 1", loop.stop))
+    return _row(kernel, loop, plan.result), _indexed(base, [*parts[:-1]], " : ".join(ends))
+
+
+def _row(kernel: Kernel, loop: Loop, leaf: Leaf) -> str:
+    """The columns of all iterations."""
+    base, parts = _parts(kernel, leaf)
+    return _indexed(base, parts[:-1], widened(leaf.view, len(parts) - 1, loop, parts[-1].lower, all_of(loop)))
+
+
+def _parts(kernel: Kernel, leaf: Leaf) -> tuple[str, list[Window]]:
+    return base_name(leaf.text), windows(kernel, leaf.text, len(leaf.view.tensor.shape))
+
+
+def _indexed(base: str, front: Sequence[Window], columns: str) -> str:
+    words = [*(part.text for part in front), columns]
+    return base if set(words) == {":"} else f"{base}[{', '.join(words)}]"

@@ -1,0 +1,199 @@
+"""Split reductions: what a loop makes part by part is also reduced part by part, and the results at the end.
+
+The reduction of all of a tile has to wait until the last part is there. Reduced in the loop that makes the
+parts, each part is read while the next one is made, and no second pass over the tile is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import libcst as cst
+
+from nki_sim.dtypes import DTYPES
+from nki_sim.targets import Target
+from targets.nki.rewrites import syntax
+from targets.nki.rewrites.arithmetic import names_in
+from targets.nki.rewrites.model import Access, Kernel, Kind, Loop, Node, Statement
+from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.reductions import free_axes, reduces_rows
+from targets.nki.rewrites.slices import covered
+from targets.nki.rewrites.staging import shape_texts
+from targets.nki.rewrites.transform import Choice, Refused, Transform
+from targets.nki.rewrites.transforms.fuse_reduction import FuseReduction, Pair, pair_of
+from targets.nki.rewrites.values import Affine
+
+FUSED = FuseReduction()
+"""What reduces a part and makes it in one, where there is an instruction for both."""
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """`reduction` reads the tile that `producer` fills part by part in the nest of `loops`."""
+
+    reduction: Statement
+    producer: Statement
+    part: Access
+    name: str
+    """Of the tile with the parts' results."""
+    loops: tuple[Loop, ...]
+
+
+class SplitReduction(Transform[Statement]):
+    """Moves a reduction along rows into the loop that makes them."""
+
+    id: ClassVar[str] = "split_reduction"
+    counter: ClassVar[str] = "total_time"
+    keeps: ClassVar[str] = (
+        "the parts are all of the tile and do not change before it is reduced; the largest of the parts' "
+        "maxima is the maximum, a sum or product in float32 is the same but for the order of its terms"
+    )
+
+    def places(self, kernel: Kernel, target: Target) -> Mapping[str, Statement]:
+        del target
+        found: dict[str, Statement] = {}
+        for item in kernel.operations():
+            dst = item.access("dst")
+            if item.op == "tensor_reduce" and dst is not None:
+                found.setdefault(f"{item.op} to {kernel.label(dst.tensor)}", item)
+        return found
+
+    def choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
+        plan = _plan(kernel, place)
+        try:
+            fused = FUSED.choices(*self._split(kernel, target, plan))
+        except Refused:
+            return ({},)
+        return (*fused, {})
+
+    def apply(self, kernel: Kernel, target: Target, place: Statement, choice: Choice) -> str:
+        plan = _plan(kernel, place)
+        return FUSED.apply(*self._split(kernel, target, plan), choice) if choice else _emit(kernel, plan)
+
+    def _split(self, kernel: Kernel, target: Target, plan: Split) -> tuple[Kernel, Target, Pair]:
+        """The kernel after the split, with the pair that may be fused there."""
+        child = read(_emit(kernel, plan), kernel.arguments, target)
+        made = (item for item in child.operations() if item.texts.get("dst", "").startswith(f"{plan.name}["))
+        pair = pair_of(child, next(made))
+        if pair is None:
+            raise Refused(f"no instruction does what {plan.producer.op} does and reduces")
+        return child, target, pair
+
+
+def _emit(kernel: Kernel, plan: Split) -> str:
+    outer = plan.loops[0]
+
+    def emit(node: Node) -> list[cst.BaseStatement] | None:
+        if node is plan.reduction:
+            return [_last(kernel, plan)]
+        if node is plan.producer:
+            return [node.node, _partial(kernel, plan)]
+        if node is outer:
+            rest = syntax.with_body(outer.node, syntax.rebuild(outer.body, emit))
+            line = syntax.at_front(_declaration(kernel, plan), syntax.leading(outer.node))
+            return [line, syntax.at_front(rest, [])]
+        return None
+
+    return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+
+
+def _declaration(kernel: Kernel, plan: Split) -> cst.BaseStatement:
+    rows = shape_texts(kernel, kernel.declarations[plan.part.tensor.id])[0]
+    counts = _product([_count(kernel, plan, loop) for loop in plan.loops])
+    nl = kernel.nl
+    return syntax.statement(
+        f"{plan.name} = {nl}.ndarray(({rows}, {counts}), dtype={nl}.float32, buffer={nl}.sbuf)"
+    )
+
+
+def _partial(kernel: Kernel, plan: Split) -> cst.BaseStatement:
+    index = _index(kernel, plan)
+    words = {
+        "dst": f"{plan.name}[:, {index} : {index} + 1]",
+        "op": plan.reduction.texts["op"],
+        "data": plan.producer.texts["dst"],
+        "axis": free_axes(plan.part.view),
+    }
+    return syntax.call(f"{kernel.nisa}.tensor_reduce", words)
+
+
+def _last(kernel: Kernel, plan: Split) -> cst.BaseStatement:
+    words = {**plan.reduction.texts, "data": plan.name, "axis": "1"}
+    made = syntax.call(f"{kernel.nisa}.tensor_reduce", words)
+    return syntax.at_front(made, syntax.leading(plan.reduction.node))
+
+
+def _plan(kernel: Kernel, reduction: Statement) -> Split:
+    data, result = reduction.access("data"), reduction.access("dst")
+    assert data is not None
+    assert result is not None
+    tile = data.tensor
+    if not reduces_rows(reduction):
+        raise Refused("it does not reduce all of the free axes")
+    if not (data.view.whole and data.view.plain) or tile.copies or tile.id in kernel.escaping:
+        raise Refused(f"it does not reduce all of {tile.name}")
+    for tensor in (tile, result.tensor):
+        if DTYPES[tensor.dtype].kind != "float":
+            raise Refused(f"{tensor.name} does not hold floating-point numbers")
+    writers = [item for item in kernel.users(tile) if item.writes(tile)]
+    declared = kernel.declarations.get(tile.id)
+    if declared is None or len(writers) != 1:
+        raise Refused(f"{len(writers)} instructions write {tile.name}, not one in a loop")
+    producer = writers[0]
+    loops = producer.path[len(reduction.path) :]
+    if (
+        producer.path[: len(reduction.path)] != reduction.path
+        or not loops
+        or producer.order > reduction.order
+    ):
+        raise Refused(f"{tile.name} is not made part by part by a loop in front of the reduction")
+    if declared.path != reduction.path or {*producer.guards, *declared.guards, *reduction.guards}:
+        raise Refused(f"{tile.name} is declared elsewhere, or made under a condition")
+    part = next(access for access in producer.accesses if access.writes and access.tensor.id == tile.id)
+    _check_part(kernel, producer, part, loops)
+    if kernel.rebinds(declared.texts["shape"], declared, reduction):
+        raise Refused(f"{declared.texts['shape']} means something else in front of the reduction")
+    return Split(reduction, producer, part, kernel.fresh(f"{result.tensor.name}_parts"), loops)
+
+
+def _check_part(kernel: Kernel, producer: Statement, part: Access, loops: Sequence[Loop]) -> None:
+    """The parts must be distinct, in order, and all of the tile; each is written whole and left alone."""
+    tile = part.tensor
+    if part.role != "dst" or part.reads or not part.view.plain:
+        raise Refused(f"{producer.op} does not simply write its part of {tile.name}")
+    if any(loop.index_text is None for loop in loops):
+        raise Refused(f"the loop over {loops[0].var} does not count by one")
+    if covered(part.view, loops) != frozenset(loop.id for loop in loops) or part.view.within:
+        raise Refused(f"the parts that {producer.op} writes do not make up {tile.name}")
+    walls = [item for item in kernel.statements if item.kind is Kind.OPAQUE and loops[0] in item.path]
+    if walls:
+        raise Refused(f"the loop over {loops[0].var} holds what cannot be read: {walls[0].reason}")
+
+
+def _product(counts: Sequence[str]) -> str:
+    factors = [syntax.grouped(text, first=not number) for number, text in enumerate(counts)]
+    return " * ".join(factors) if len(factors) > 1 else counts[0]
+
+
+def _count(kernel: Kernel, plan: Split, loop: Loop) -> str:
+    """The number of a loop's iterations, as it can be said in front of the nest."""
+    inside = [item for item in kernel.statements if plan.loops[0] in item.path]
+    bound = {name for item in inside for name in item.binds} | {item.var for item in plan.loops}
+    return str(loop.trips) if names_in(loop.count_text) & bound else loop.count_text
+
+
+def _index(kernel: Kernel, plan: Split) -> str:
+    """The number of the part: the loops' indices as digits, or the one index that counts them all."""
+    number, text = Affine(0), ""
+    for loop in plan.loops:
+        number = number.scaled(loop.trips) + Affine(0, ((loop.id, 1),))
+        digit = str(loop.index_text)
+        text = (
+            f"{syntax.grouped(text)} * {syntax.grouped(_count(kernel, plan, loop))} + {digit}"
+            if text
+            else digit
+        )
+    values = {loop.var: loop.start + Affine(0, ((loop.id, loop.step),)) for loop in plan.loops}
+    return next((name for name, value in values.items() if value == number), text)

@@ -1,0 +1,118 @@
+"""The facts of Trainium that the rest of the program asks for, and where NKI's parts are."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from targets.base import Parts, Peaks, ProposerEntry, Technique
+from targets.nki.language import NKI, NkiLanguage
+
+if TYPE_CHECKING:
+    from seeds.spec import Work
+
+ELEMENTWISE = ("vector", "scalar", "gpsimd")
+"""The engines that work element by element: a lane takes an element a cycle."""
+
+COUNTERS = (
+    "hbm_read_bytes",
+    "hbm_write_bytes",
+    "psum_read_bytes",
+    "psum_write_bytes",
+    "sbuf_read_bytes",
+    "sbuf_write_bytes",
+    "spill_reload_bytes",
+    "spill_save_bytes",
+    "hardware_flops",
+    "transpose_flops",
+    "peak_flops_bandwidth_ratio",
+    "mm_arithmetic_intensity",
+    "hfu_estimated_percent",
+    "scalar_engine_active_time_percent",
+    "vector_engine_active_time_percent",
+    "gpsimd_engine_active_time_percent",
+    "tensor_engine_active_time_percent",
+    "dma_active_time",
+)
+"""The counters of a profile that planners can be shown: AccelOpt's sixteen, the tensor engine's, the DMA's.
+
+The names and units are the profiler's: `dma_active_time` is in seconds.
+"""
+
+PARTS = Parts(
+    proposers={
+        "builtin": ProposerEntry("targets.nki.rewrites", looks_ahead=True),
+        "knobs": ProposerEntry("targets.nki.knobs.tuning", looks_ahead=True),
+    },
+    devices={
+        "nki_sim": "targets.nki.hosts:open_simulated",
+        "neuron": "targets.nki.hosts:open_neuron",
+    },
+    tuner="targets.nki.knobs.tuner",
+    tracer="targets.nki.tracer:NkiTracer",
+    judge="targets.nki.judge:NkiJudge",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NkiTarget:
+    """One generation of Trainium: a NeuronCore."""
+
+    name: str
+    title: str
+    peaks: Peaks
+    family: str = "nki"
+    roofline_name: str = "NKIBench roofline"
+    language: NkiLanguage = NKI
+    counters: tuple[str, ...] = COUNTERS
+    parts: Parts = PARTS
+
+    def tight_bound_ms(self, work: Work) -> float:
+        """Return the simulator's lower bound: its own peaks, and what it says of data movement and
+        engines."""
+        from targets.nki.bounds import tight_bound_ms
+
+        return tight_bound_ms(work, self.name)
+
+    def engine_peaks(self) -> dict[str, float]:
+        """Return the lane cycles per second of VectorE, ScalarE and GpSimdE."""
+        from nki_sim import targets
+
+        table = targets.load(self.name)
+        return {engine: table.partitions * table.clock_ghz(engine) * 1e9 for engine in ELEMENTWISE}
+
+    def rewrites(self) -> Collection[str]:
+        """Return the rewrites of the engine."""
+        from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
+
+        return tuple(TRANSFORMS)
+
+    def menu(self) -> dict[str, Technique]:
+        """Return the closed vocabulary of techniques that rewrites and models share."""
+        return read_menu()
+
+
+@cache
+def read_menu() -> dict[str, Technique]:
+    """Return all techniques of `menu.toml` by id, in the order of the file."""
+    table = tomllib.loads((Path(__file__).parent / "menu.toml").read_text())
+    return {
+        name: Technique(name, entry["title"], entry["description"], frozenset(entry["bottlenecks"]))
+        for name, entry in table.items()
+    }
+
+
+# The peaks are NKIBench's for one NeuronCore: conventions to compare by, not what this project believes of
+# the hardware (that is the tight bound).
+TARGETS: Mapping[str, NkiTarget] = {
+    "trn1": NkiTarget(
+        "trn1", "Trainium1", Peaks(bandwidth_gb_s=440.2, matmul_tflops=23.75, other_gflops=286.8)
+    ),
+    "trn2": NkiTarget(
+        "trn2", "Trainium2", Peaks(bandwidth_gb_s=640.0, matmul_tflops=19.75, other_gflops=550.0)
+    ),
+}

@@ -1,0 +1,52 @@
+"""The simulator's tracer as evaluators use it: what runs in the jail, what it is asked, what it calls
+itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import nki_sim
+from remote.walls import JailedProgram, Limits
+from seeds import Problem
+from targets.nki.language import NKI
+
+MAX_INSTRUCTIONS = 500_000
+"""Seven times what the largest plain kernel of NKIBench has; timing that many takes some ten seconds."""
+
+
+class NkiTracer:
+    """Traces a kernel's Python into a program: once, in the jail, seeing shapes and never data."""
+
+    def toolchain(self) -> str:
+        """Return the simulator's name, version and model version."""
+        return nki_sim.toolchain()
+
+    def package(self) -> Path:
+        """Return the simulator's own folder."""
+        return Path(nki_sim.__file__).parent
+
+    def program(self, limits: Limits, *flags: str) -> JailedProgram:
+        """Return what runs in the jail; with `--batch` it answers one request a line."""
+        return JailedProgram(
+            "nki_sim.tracer",
+            (*flags, "--out-fd"),
+            packages=(self.package(),),
+            site_packages=True,  # NumPy, which is loaded for kernels that import it
+            fills_memory=True,
+            limits=limits,
+        )
+
+    def request(self, source: str, problem: Problem, dims: Mapping[str, int], target: str) -> bytes:
+        """Return the request to trace a kernel, on one line."""
+        spec = problem.spec
+        arrays = [{"shape": item.passed(dict(dims)), "dtype": item.dtype} for item in spec.inputs]
+        fields = {
+            "source": source,
+            "filename": NKI.kernel_file,
+            "args": spec.arguments(arrays, lambda value: {"value": value}),
+            "target": target,
+            "limits": {"max_instructions": MAX_INSTRUCTIONS},
+        }
+        return json.dumps(fields).encode()

@@ -1,0 +1,34 @@
+"""Targets by name. A target's folder is imported when one of its targets is loaded, and not before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import cast
+
+from targets.base import Target, UnknownTargetError
+
+_MODULES: dict[str, str] = {"trn1": "targets.nki", "trn2": "targets.nki"}
+"""The module of each target's folder, which has `load(name)`."""
+
+
+def target_names() -> tuple[str, ...]:
+    """Return the names of all targets, sorted."""
+    return tuple(sorted(_MODULES))
+
+
+def load_target(name: str) -> Target:
+    """Return the target of this name.
+
+    Raises:
+        UnknownTargetError: there is none.
+    """
+    if name not in _MODULES:
+        raise UnknownTargetError(name, _MODULES)
+    return cast("Target", import_module(_MODULES[name]).load(name))
+
+
+def load_families() -> Iterator[Target]:
+    """Yield one target of each family, whose parts serve all of them."""
+    for module in dict.fromkeys(_MODULES.values()):
+        yield load_target(next(name for name, its in _MODULES.items() if its == module))

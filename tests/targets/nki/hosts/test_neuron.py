@@ -1,0 +1,260 @@
+"""The vendor's device behind a stand-in of its SDK: what is asked of it, and what is made of its answers.
+
+The stand-in (`tests/support/neuron_sdk`) has the entry points and tools of the SDK; it computes with NumPy
+what a comment of the kernel says. So these tests show that verdicts follow from what came back, not that
+real hardware answers like this.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import sysconfig
+import venv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from remote.errors import InfrastructureError
+from remote.ssh.errors import HostCalibrationError
+from remote.ssh.evaluator import HostEvaluator
+from remote.ssh.measure import Protocol
+from state.model import Level, Verdict
+from tests.remote.conftest import Bench
+from tests.support.hostside import LocalJobs
+
+SDK = Path(__file__).parents[3] / "support" / "neuron_sdk"
+GOLDEN = Path(__file__).parent / "golden"
+RIGHT = "x / (1 + np.exp(-x))"
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory) -> Path:
+    """An environment of the stand-in SDK with NumPy, as a host has one."""
+    folder = tmp_path_factory.mktemp("sdk")
+    venv.create(folder, symlinks=True)
+    packages = next(folder.glob("lib/python*/site-packages"))
+    ours = Path(sysconfig.get_path("purelib"))
+    for name in ("numpy", "numpy.libs", "ml_dtypes"):
+        if (ours / name).exists():
+            shutil.copytree(ours / name, packages / name, copy_function=_linked)
+    shutil.copytree(SDK / "packages", packages, dirs_exist_ok=True)
+    for name, version in (("nki", "0.5.0"), ("neuronx-cc", "2.31.1")):
+        folder_of = packages / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder_of.mkdir()
+        (folder_of / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    return folder / "bin" / "python"
+
+
+def _linked(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+@pytest.fixture
+def jobs(python, tmp_path):
+    tools = shutil.copytree(SDK / "bin", tmp_path / "tools")
+    for tool in tools.iterdir():
+        tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    return LocalJobs(
+        tmp_path / "workdir",
+        python=python,
+        environment={
+            "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
+            "NEURON_STAND_IN_LS": str(SDK / "ls_object.json"),
+            "NEURON_STAND_IN_SUMMARY": str(GOLDEN / "neuron_explorer_2_30.json"),
+        },
+    )
+
+
+@pytest.fixture
+def evaluator(jobs, local) -> HostEvaluator:
+    return HostEvaluator(jobs, address="a host", local=local, allow_weak_jail=True)
+
+
+def kernel(bench: Bench, computes: str = RIGHT, takes: str = "0.5 0.501") -> str:
+    return f"# computes: {computes}\n# takes: {takes}\n{bench.kernel}"
+
+
+async def judged(evaluator: HostEvaluator, bench: Bench, source: str, **fields):
+    request = bench.request(source, level=Level.ONE_SEED, **fields)
+    return await evaluator.evaluate(request, bench.blobs)
+
+
+async def test_the_probe_names_device_toolchain_and_routes(evaluator):
+    facts = await evaluator.facts()
+    assert (facts.device, facts.predicted, facts.cores) == ("trn2 (trn2.48xlarge)", False, 8)
+    assert facts.routes == ("standalone beta2", "standalone beta3")
+    assert facts.profiler == "neuron-explorer neuron-explorer 2.30.0.0"
+    assert evaluator.toolchain() == "trn2 (trn2.48xlarge) neuronx-cc 2.31.1 nki 0.5.0"
+
+
+async def test_outputs_of_another_size_are_the_kernels_fault_and_not_the_hosts(evaluator, silu):
+    found = (await judged(evaluator, silu, f"# stores: float16\n{kernel(silu)}")).evaluation
+    assert (found.verdict, found.error and found.error.code) == (Verdict.RUNTIME_ERROR, "output_size")
+
+
+async def test_a_right_kernel_is_measured_and_profiled(evaluator, jobs, silu):
+    answer = await judged(evaluator, silu, kernel(silu))
+    found = answer.evaluation
+    assert found.verdict is Verdict.CORRECT, found.error
+    assert found.benchmark is not None
+    assert not found.benchmark.predicted
+    assert 0.5 <= found.benchmark.latency_ms <= 0.501
+    assert found.benchmark.samples == 10
+    assert found.identity is not None
+    assert found.identity.verdict == "proven"
+    assert found.bottleneck == "dma"
+    assert found.profile is not None
+    profile = json.loads(answer.artefacts[found.profile])
+    assert profile["tool"] == "neuron-explorer"
+    assert profile["counters"]["hbm_read_bytes"] == 50331648
+    assert [job.step for job in jobs.asked if job.cores] == ["execute", "benchmark", "profile"]
+    assert answer.device_seconds
+    assert answer.device_seconds < sum(answer.stage_ms.values()) / 1000
+
+
+async def test_a_child_is_measured_in_turns_with_its_parent(evaluator, jobs, silu):
+    parent = (await judged(evaluator, silu, kernel(silu))).evaluation
+    child = kernel(silu, takes="0.4").replace("out", "res")
+    answer = await judged(evaluator, silu, child, base_ms=parent.benchmark.latency_ms)
+    assert answer.evaluation.benchmark.latency_ms == 0.4
+    rounds = [job for job in jobs.asked if job.step == "benchmark"]
+    assert [len(job.payload["artefacts"]) for job in rounds] == [1, 2]
+    profile = json.loads(answer.artefacts[answer.evaluation.profile])
+    assert 0.5 <= profile["base_remeasured_ms"] <= 0.501
+
+
+DESERVED = {
+    # what it computes, how long it takes, verdict, stage, code
+    "wrong": ("x / (1.001 + np.exp(-x))", "0.5", Verdict.INCORRECT, "numerics", "wrong_result"),
+    "not finite": ("np.log(x)", "0.5", Verdict.INCORRECT, "numerics", "not_finite"),
+    "fails": ("1 / 0", "0.5", Verdict.RUNTIME_ERROR, "numerics", "device_error"),
+    "crashes": (
+        "os.kill(os.getpid(), signal.SIGSEGV)", "0.5", Verdict.RUNTIME_ERROR, "execute", "device_crash",
+    ),
+    "unsteady": (RIGHT, "0.5 0.6", Verdict.UNSTABLE, "benchmark", "unsteady"),
+    "faster than light": (RIGHT, "0.0001", Verdict.RUNTIME_ERROR, "benchmark", "faster_than_bound"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DESERVED.values(), ids=DESERVED.keys())
+async def test_a_kernel_gets_what_it_deserves(case, evaluator, jobs, silu, monkeypatch):
+    computes, takes, verdict, stage, code = case
+    # The kernel that hosts are compared by, with which a crash is told from a broken device.
+    calibration = kernel(silu)
+    protocol = Protocol(rounds=3, spread_ratio=0.04)
+    monkeypatch.setattr("targets.nki.hosts.neuron.protocol_for", lambda _: protocol)
+    monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda _: calibration.encode())
+    found = (await judged(evaluator, silu, kernel(silu, computes, takes))).evaluation
+    assert (found.verdict, found.stage, found.error and found.error.code) == (verdict, stage, code), found
+    assert found.benchmark is None
+    rounds = [job.prefer for job in jobs.asked if job.step == "benchmark"]
+    if verdict is Verdict.UNSTABLE:
+        assert rounds == [1, 2, 3]
+
+
+REFUSED = {"load": ("execute", "device_load"), "benchmarked": ("benchmark", "device_error")}
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+async def test_what_the_runtime_refuses_is_the_kernels_fault_where_another_still_runs(
+    refused, evaluator, jobs, silu, monkeypatch
+):
+    calibration = kernel(silu)
+    monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda _: calibration.encode())
+    found = (await judged(evaluator, silu, f"# refused: {refused}\n{kernel(silu)}")).evaluation
+    assert found.verdict is Verdict.RUNTIME_ERROR
+    assert (found.stage, found.error.code) == REFUSED[refused]
+    assert "status" in found.error.message
+    tried, calibrated = [job for job in jobs.asked if job.cores][-2:]
+    assert (tried.step, calibrated.step) == (found.stage, "benchmark")
+
+
+async def test_what_a_broken_device_refuses_is_the_hosts_fault(evaluator, jobs, silu, monkeypatch):
+    calibration = kernel(silu)
+    monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda _: calibration.encode())
+    jobs._environment["NEURON_STAND_IN_BROKEN"] = "1"
+    with pytest.raises(HostCalibrationError, match="nrt_load failed"):
+        await judged(evaluator, silu, kernel(silu))
+
+
+async def test_a_run_that_fails_on_a_broken_device_is_no_verdict(evaluator, silu, monkeypatch):
+    calibration = f"# refused: benchmarked\n{kernel(silu)}"
+    monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda _: calibration.encode())
+    with pytest.raises(HostCalibrationError):
+        await judged(evaluator, silu, kernel(silu, "1 / 0"))
+
+
+class Hanging(LocalJobs):
+    """A host on whose device the first kernel never ends: its job is ended at its deadline."""
+
+    async def run(self, job):
+        result = await super().run(job)
+        hangs = job.step == "execute" and [item.step for item in self.asked].count("execute") == 1
+        return replace(result, status="deadline", answer=None) if hangs else result
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["the kernel's fault", "the device's fault"])
+async def test_a_kernel_that_hangs_the_device_is_timed_out_where_another_still_runs(
+    broken, jobs, local, silu, monkeypatch
+):
+    calibration = silu.kernel if broken else kernel(silu)
+    monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda _: calibration.encode())
+    hanging = Hanging(jobs.workdir, python=Path(jobs._python), environment=jobs._environment)
+    evaluator = HostEvaluator(hanging, address="a host", local=local, allow_weak_jail=True)
+    if broken:
+        with pytest.raises(InfrastructureError) as caught:
+            await judged(evaluator, silu, kernel(silu))
+        assert caught.value.code == "host_calibration"
+    else:
+        found = (await judged(evaluator, silu, kernel(silu))).evaluation
+        assert (found.verdict, found.error.code) == (Verdict.TIMEOUT, "device_hang")
+
+
+async def test_a_crash_on_a_broken_device_is_no_verdict(evaluator, silu):
+    """The calibration kernel of a device that lost its mind fails too: its file has no comment here."""
+    with pytest.raises(InfrastructureError) as caught:
+        await judged(evaluator, silu, kernel(silu, "os.kill(os.getpid(), signal.SIGSEGV)"))
+    assert caught.value.code == "host_calibration"
+
+
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        (lambda bench: bench.kernel, "vendor_compiler"),
+        (lambda bench: kernel(bench).replace("import nki\n", "import neuronxcc.nki as nki\n"),
+         "unsupported_namespace"),
+        (lambda bench: kernel(bench).replace("def silu(x)", "def silu()"), "arguments"),
+    ],
+    ids=["refused by the compiler", "legacy", "too few arguments"],
+)  # fmt: skip
+async def test_what_does_not_compile_says_why(source, code, evaluator, silu):
+    found = (await judged(evaluator, silu, source(silu))).evaluation
+    assert (found.verdict, found.stage) == (Verdict.COMPILE_ERROR, "compile")
+    assert found.error.code == code, found.error
+
+
+async def test_what_was_compiled_is_not_compiled_again(evaluator, jobs, silu):
+    await judged(evaluator, silu, kernel(silu))
+    sent = jobs.sent
+    await judged(evaluator, silu, kernel(silu))
+    answers = [
+        json.loads((jobs.workdir / "jobs" / job.key / "work" / "answer.json").read_text())
+        for job in jobs.asked
+        if job.step == "compile"
+    ]
+    assert [answer["cached"] for answer in answers] == [False, True]
+    assert jobs.sent == sent
+
+
+@pytest.mark.parametrize(("listing", "cores"), [("ls_list.json", 2), ("ls_object.json", 8)])
+async def test_both_shapes_of_the_listing_are_read(listing, cores, jobs, local):
+    jobs._environment["NEURON_STAND_IN_LS"] = str(SDK / listing)
+    facts = await HostEvaluator(jobs, address="a host", local=local).facts()
+    assert facts.cores == cores

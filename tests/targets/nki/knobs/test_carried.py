@@ -1,0 +1,63 @@
+"""Graphs to a problem's file and back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from targets.nki.knobs.carried import read, written
+from targets.nki.knobs.errors import WorkloadError
+from targets.nki.knobs.tracing import trace
+from tests.support.workloads import WORKLOADS
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_graph_comes_back_as_it_was_traced(name: str) -> None:
+    graph = WORKLOADS[name].graph
+    assert read(written({"full": graph}), "full", graph.target) == graph
+
+
+def test_a_graph_is_read_for_another_target() -> None:
+    workload = WORKLOADS["softmax"]
+    found = read(written({"full": workload.graph}), "full", "trn1")
+    assert found == trace(workload.function, workload.specs, target="trn1")
+
+
+def test_each_size_has_a_graph_of_its_own() -> None:
+    small = trace(WORKLOADS["softmax"].function, {"x": ((128, 64), "float32")})
+    data = written({"full": WORKLOADS["softmax"].graph, "reduced": small})
+    assert read(data, "reduced", "trn2") == small
+    with pytest.raises(WorkloadError, match="no graph for the size 'tiny'; it has full, reduced"):
+        read(data, "tiny", "trn2")
+
+
+def _changed(**change: Any) -> bytes:
+    told = json.loads(written({"full": WORKLOADS["softmax"].graph}))
+    graph = told["graphs"]["full"]
+    graph["calls"][0] |= change.pop("call", {})
+    graph |= change
+    return json.dumps(told).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"{", "workload.json: the file: Invalid JSON"),
+        (b'{"version": 2, "graphs": {}}', "workload.json: version: "),
+        (_changed(call={"operator": "NKIOp"}), "'NKIOp' is no operator"),
+        (_changed(call={"operator": "computed"}), "'computed' is no operator"),
+        (_changed(call={"operands": {"data": "y"}}), "is made of 'y', which no call before it made"),
+        (_changed(call={"result": "x"}), "two values called 'x'"),
+        (_changed(call={"settings": {"op": "median"}}), "'median' is unknown"),
+        (_changed(output="x"), "the output 'x' is no call's result"),
+        (_changed(name="import os"), "'import os' cannot be a name"),
+        (_changed(inputs={"x": [[256, 2048], "int8"]}), "has the type 'int8'"),
+        (_changed(calls=[]), "graphs.full.calls: "),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(data: bytes, message: str) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        read(data, "full", "trn2")
+    assert message in str(caught.value)

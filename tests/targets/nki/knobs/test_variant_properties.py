@@ -1,0 +1,75 @@
+"""Every variant has a space like that of its workload: its points are right, and its hints help.
+
+`KNOB_SEEDS` says how many points are drawn per variant; one by default.
+"""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+import pytest
+
+from targets.nki.knobs.graph import Graph
+from targets.nki.knobs.narrowing import default
+from targets.nki.knobs.neighbours import is_valid
+from targets.nki.knobs.render import render
+from targets.nki.knobs.report import followed
+from targets.nki.knobs.sampling import anywhere, sample
+from targets.nki.knobs.validity import validity_report
+from targets.nki.knobs.variants import IDENTITY, variants
+from tests.support.points import check, turned
+from tests.support.workloads import WORKLOADS
+
+SEEDS = int(os.environ.get("KNOB_SEEDS", "1"))
+
+VARIANTS = {
+    f"{name} {variant.name}": (name, variant.graph)
+    for name, workload in WORKLOADS.items()
+    for variant in variants(workload.graph)
+    if variant.name != IDENTITY
+}
+
+each = pytest.mark.parametrize("name", VARIANTS)
+drawn = pytest.mark.parametrize("seed", range(SEEDS))
+
+
+def _rng(name: str, seed: int) -> Random:
+    return Random(f"{name} {seed}")
+
+
+def _graph(name: str) -> Graph:
+    return VARIANTS[name][1]
+
+
+@each
+def test_the_default_is_valid_and_right(name: str) -> None:
+    ir = default(_graph(name))
+    assert validity_report(ir) == []
+    assert render(ir) == render(ir)
+    check(WORKLOADS[VARIANTS[name][0]], ir)
+
+
+@each
+@drawn
+def test_a_sample_and_what_turned_knobs_make_of_it_are_right(name: str, seed: int) -> None:
+    rng, workload = _rng(name, seed), WORKLOADS[VARIANTS[name][0]]
+    ir = sample(default(_graph(name)), rng)
+    assert validity_report(ir) == []
+    check(workload, ir)
+    for item in (turned(ir, rng) for _ in range(15)):
+        assert is_valid(item) == (validity_report(item) == [])
+        if is_valid(item):
+            ir = item
+    check(workload, ir)
+
+
+@each
+@drawn
+def test_each_hint_removes_its_failure(name: str, seed: int) -> None:
+    rng, graph = _rng(name, seed), _graph(name)
+    near = default(graph)
+    for ir in (anywhere(graph, rng), *(turned(near, rng) for _ in range(8))):
+        for failure in validity_report(ir):
+            left = {item.key for item in validity_report(followed(ir, failure))}
+            assert failure.key not in left, f"{failure}\n{ir}"

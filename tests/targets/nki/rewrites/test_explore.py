@@ -1,0 +1,57 @@
+"""How many rewrites of a kernel are carried out: all, unless it is long."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+import seeds
+from targets.nki.rewrites import explore as module
+from targets.nki.rewrites.explore import explore
+from targets.nki.rewrites.model import ArrayArgument
+from targets.nki.rewrites.reader import read
+from tests.support.kernels import HEADER, TARGET
+
+STEP = """\
+    a{i} = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=a{i}, src=x[:, {first}:{last}])
+    nisa.tensor_scalar(dst=a{i}, data=a{i}, op0=nl.multiply, operand0=2.0)
+    nisa.dma_copy(dst=out[:, {first}:{last}], src=a{i})
+"""
+
+
+def children(steps: int) -> tuple[Counter[str], list[str]]:
+    """By transformation, of a kernel that does one thing over and over; and the reasons against others."""
+    body = "".join(STEP.format(i=i, first=64 * i, last=64 * i + 64) for i in range(steps))
+    head = f"@nki.jit\ndef kernel(x):\n    out = nl.ndarray((128, {64 * steps}), dtype=x.dtype"
+    source = f"{HEADER}\n{head}, buffer=nl.shared_hbm)\n{body}    return out\n"
+    arguments = [ArrayArgument((128, 64 * steps), "float32")]
+    found, refusals = explore(read(source, arguments, TARGET), arguments, TARGET)
+    return Counter(child.transform.id for child in found), refusals
+
+
+def test_all_rewrites_of_a_kernel_are_looked_at():
+    found, refusals = children(6)
+    assert found["engine"] >= 6
+    assert not any("so long a kernel" in reason for reason in refusals)
+
+
+@pytest.mark.parametrize("name", seeds.problems())
+def test_there_is_a_rewrite_of_each_problems_kernel(name: str):
+    """A check that is too strict, for all rewrites alike, shows here: some kernels have few."""
+    problem = seeds.load(name)
+    dims = problem.spec.dims("reduced")
+    arrays = [ArrayArgument(tuple(item.passed(dims)), item.dtype) for item in problem.spec.inputs]
+    arguments = problem.spec.arguments(arrays, lambda value: value)
+    found, refusals = explore(read(problem.kernel, arguments, TARGET), arguments, TARGET)
+    assert found, refusals
+
+
+def test_of_a_long_kernel_each_transformation_has_its_share(monkeypatch: pytest.MonkeyPatch):
+    everything, _ = children(6)
+    monkeypatch.setattr(module, "WORK", 280)
+    found, refusals = children(6)
+    assert set(found) == set(everything)
+    assert max(found.values()) <= 2 < max(everything.values())
+    assert "engine: of so long a kernel no more than 2 are looked at" in refusals

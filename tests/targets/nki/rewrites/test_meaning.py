@@ -1,0 +1,82 @@
+"""The duty of every rewrite: it refuses with a reason, or the kernel still computes the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import seeds
+from targets.nki.rewrites.explore import Child, explore
+from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
+from tests.support.kernels import TARGET, Sample, error, samples
+
+TOLERANCE = 2e-5
+# No shrinking: an example takes up to a second, and the failing source is in the message as it is.
+heavy = settings(
+    max_examples=20,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+FORMULAS = {
+    "matmul": lambda a, b: a @ b,
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "rmsnorm_matmul": lambda x, w: (x / np.sqrt((x * x).mean(axis=1, keepdims=True))) @ w,
+}
+
+
+def children_of(sample: Sample, source: str, names: list[str]) -> list[Child]:
+    """The children by some transformations; every refusal must say why."""
+    transforms = [TRANSFORMS[name] for name in names]
+    kernel = read(source, sample.arguments, TARGET)
+    children, refusals = explore(kernel, sample.arguments, TARGET, transforms=transforms)
+    for reason in refusals:
+        assert len(reason.partition(": ")[2].split()) >= 3, reason
+    return children
+
+
+@given(samples())
+@settings(heavy, max_examples=30)
+def test_the_generator_means_what_it_says(sample: Sample):
+    assert error(sample, sample.source) < TOLERANCE
+
+
+@given(samples(), st.permutations(sorted(TRANSFORMS)), st.data())
+@heavy
+def test_a_walk_of_rewrites_keeps_the_meaning(sample: Sample, names: list[str], data: st.DataObject):
+    """Up to four rewrites in a row, each by the next transformation in the order drawn that applies."""
+    source, steps = sample.source, []
+    for name in names:
+        children = children_of(sample, source, [name])
+        if not children or len(steps) == 4:
+            continue
+        child = data.draw(st.sampled_from(children))
+        steps.append((name, child.site, dict(child.choice)))
+        assert error(sample, child.source) < TOLERANCE, f"{steps}\n{source}\n->\n{child.source}"
+        source = child.source
+
+
+def seed_sample(name: str) -> Sample:
+    problem = seeds.load(name)
+    dims = problem.spec.dims("reduced")
+    shapes = tuple(tuple(item.resolve(dims)) for item in problem.spec.inputs)
+    return Sample(problem.kernel, shapes, FORMULAS[name])
+
+
+@pytest.mark.parametrize("name", sorted(FORMULAS))
+def test_every_rewrite_of_a_seed_keeps_its_meaning(name: str):
+    sample = seed_sample(name)
+    children = children_of(sample, sample.source, sorted(TRANSFORMS))
+    assert len({child.transform.id for child in children}) >= 3
+    for child in children:
+        wrong = f"{child.transform.id} {child.site} {child.choice}\n{child.source}"
+        assert error(sample, child.source) < TOLERANCE, wrong
+
+
+@pytest.mark.parametrize("name", sorted(FORMULAS))
+def test_the_same_kernel_gets_the_same_rewrites(name: str):
+    sample = seed_sample(name)
+    first, second = (children_of(sample, sample.source, sorted(TRANSFORMS)) for _ in range(2))
+    assert [child.source for child in first] == [child.source for child in second]

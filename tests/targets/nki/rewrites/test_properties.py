@@ -1,0 +1,157 @@
+"""The duty of every entry of the catalogue: on random small kernels it refuses, or the meaning stays.
+
+Each seed draws a kernel and a short walk of rewrites; every result must pass the simulator's rules and
+compute what the kernel before it did. `NKI_AGENT_REWRITE_SEEDS=FROM:TO` tries other kernels, in thousands.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from random import Random
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import nki_sim
+from nki_sim import ArraySpec
+from nki_sim.checks import program as checks
+from nki_sim.errors import SimError
+from nki_sim.running import numerics
+from targets.nki.rewrites.explore import checked
+from targets.nki.rewrites.inlining import canonical
+from targets.nki.rewrites.model import ArrayArgument, Kernel
+from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.transform import Refused
+from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
+from tests.support.kernels import TARGET
+from tests.targets.nki.rewrites.disguises import DISGUISES, Disguise, disguised
+from tests.targets.nki.rewrites.generator import Drawn, draw
+
+FROM, _, TO = os.environ.get("NKI_AGENT_REWRITE_SEEDS", "0:24").partition(":")
+SEEDS = range(int(FROM), int(TO))
+STEPS = 2
+"""Rewrites in a row, each of a kernel that the one before made."""
+SITES = 2
+"""Places tried of each entry and kernel, with one choice each."""
+EXACT, ROUNDED = 2e-5, 2e-2
+
+
+def computed(drawn: Drawn, source: str) -> NDArray[np.float64]:
+    """What a source computes on the kernel's inputs; an assertion error when the simulator refuses it."""
+    program = nki_sim.trace(source, args=[ArraySpec(shape, "float32") for shape in drawn.shapes])
+    refused = checks.check(program, TARGET)
+    assert not refused, refused[0].message
+    random = np.random.default_rng(7)
+    arrays = [random.standard_normal(shape).astype(np.float32) for shape in drawn.shapes]
+    (found,) = numerics.run(program, arrays)
+    return np.asarray(found, dtype=np.float64)
+
+
+def arguments(drawn: Drawn) -> list[ArrayArgument]:
+    return [ArrayArgument(shape, "float32") for shape in drawn.shapes]
+
+
+def results(name: str, kernel: Kernel, random: Random) -> Iterator[tuple[str, str | Refused]]:
+    """(step, source or refusal) at every place of an entry, in random order and with one choice each."""
+    transform = TRANSFORMS[name]
+    places = list(transform.places(kernel, TARGET).items())
+    for site, place in random.sample(places, len(places)):
+        try:
+            choice = random.choice(transform.choices(kernel, TARGET, place))
+            yield transform.title(site, choice), transform.apply(kernel, TARGET, place, choice)
+        except Refused as refusal:
+            yield f"{name} {site}", refusal
+
+
+def is_allowed(drawn: Drawn, kernel: Kernel, source: str) -> bool:
+    """Whether the search would take the result."""
+    try:
+        checked(kernel, source, arguments(drawn), TARGET)
+    except Refused:
+        return False
+    return True
+
+
+def check(drawn: Drawn, steps: list[str], source: str, expected: NDArray[np.float64]) -> None:
+    wrong = f"{steps}\n{drawn.source}\n->\n{source}"
+    try:
+        found = computed(drawn, source)
+    except (SimError, AssertionError) as error:
+        pytest.fail(f"{error}\n{wrong}")
+    distance = float(np.linalg.norm(found - expected) / (np.linalg.norm(expected) or 1.0))
+    assert distance < (ROUNDED if drawn.narrow else EXACT), f"{distance:.3g}\n{wrong}"
+
+
+def walk(drawn: Drawn, random: Random) -> None:
+    """Check the rewrites of a kernel, and those of one that they led to."""
+    expected = computed(drawn, drawn.source)
+    source, steps = drawn.source, list[str]()
+    for _ in range(STEPS):
+        kernel = canonical(read(source, arguments(drawn), TARGET), TARGET)
+        allowed = []
+        for name in sorted(TRANSFORMS):
+            for step, result in islice(results(name, kernel, random), SITES):
+                if isinstance(result, Refused):
+                    assert len(str(result).split()) >= 3, f"{step}: {result}"
+                elif is_allowed(drawn, kernel, result):
+                    check(drawn, [*steps, step], result, expected)
+                    allowed.append((step, result))
+        if not allowed:
+            return
+        step, source = random.choice(allowed)
+        steps.append(step)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_rewrite_refuses_or_keeps_the_meaning(seed: int):
+    walk(draw(seed), Random(seed))
+
+
+def in_disguise(drawn: Drawn, random: Random) -> tuple[Drawn, list[Disguise]]:
+    """A kernel in some disguises, and these: only such in which it still computes the same."""
+    expected, worn = computed(drawn, drawn.source), list[Disguise]()
+    for disguise in DISGUISES:
+        other = replace(drawn, source=disguised(drawn.source, disguise, random))
+        try:
+            same = np.array_equal(computed(other, other.source), expected)
+        except (SimError, AssertionError):
+            continue
+        if same and other != drawn and random.random() < 0.7:
+            drawn = other
+            worn.append(disguise)
+    return drawn, worn
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_rewrite_is_not_misled_by_how_a_kernel_says_it(seed: int):
+    random = Random(seed)
+    drawn, worn = in_disguise(draw(len(SEEDS) + seed), random)
+    assert worn
+    walk(drawn, random)
+
+
+def test_every_disguise_is_worn():
+    worn = set[Disguise]()
+    for seed in SEEDS:
+        if worn < set(DISGUISES):
+            worn |= set(in_disguise(draw(len(SEEDS) + seed), Random(seed))[1])
+    assert worn == set(DISGUISES)
+
+
+def test_every_entry_has_something_to_do():
+    """Kernels of the generator give each entry a place where it applies; else it is not tested above."""
+    idle, refused = set(TRANSFORMS), Counter[str]()
+    for seed in range(4 * len(SEEDS)):
+        drawn, random = draw(seed), Random(seed)
+        kernel = canonical(read(drawn.source, arguments(drawn), TARGET), TARGET)
+        for name in sorted(idle):
+            found = [item for _, item in results(name, kernel, random)]
+            refused[name] += sum(isinstance(item, Refused) for item in found)
+            if any(isinstance(item, str) and is_allowed(drawn, kernel, item) for item in found):
+                idle.remove(name)
+    assert not idle, {name: f"refused {refused[name]} times" for name in sorted(idle)}

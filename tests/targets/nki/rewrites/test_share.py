@@ -1,0 +1,114 @@
+"""Sharing: an instruction for some columns here and for the others there, and when it stays whole."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from targets.nki.rewrites.explore import explore
+from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
+from tests.support.kernels import HEADER, TARGET, Sample, error, joined
+
+KERNEL = """
+@nki.jit
+def kernel(x):
+    m, n = x.shape
+    out = nl.ndarray((m, n), dtype=x.dtype, buffer=nl.shared_hbm)
+    a = nl.ndarray((128, 2, n // 2), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=a, src=x.reshape_dim(1, (2, n // 2)))
+    b = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
+    for i in range(2):
+        # Half of the columns.
+        {body}
+    nisa.dma_copy(dst=out, src=b)
+    return out
+"""
+HALF = "b[:, i * 256 : (i + 1) * 256]"
+DOUBLE = f"nisa.tensor_scalar(dst={HALF}, data=a[:, i, :], op0=nl.multiply, operand0=2.0)"
+SUM = f"nisa.tensor_tensor(dst={HALF}, data1=a[:, i, 0:256], data2=a[:, i], op=nl.add)"
+
+
+def sample(body: str) -> Sample:
+    return Sample(HEADER + KERNEL.format(body=body), ((128, 512),), lambda x: 2 * x)
+
+
+def shared(made: Sample) -> tuple[list[tuple[dict, str]], list[str]]:
+    """Choices with sources, and reasons against."""
+    kernel = read(made.source, made.arguments, TARGET)
+    children, refusals = explore(kernel, made.arguments, TARGET, transforms=[TRANSFORMS["share"]])
+    return [(dict(child.choice), joined(child.source)) for child in children], refusals
+
+
+def test_engines_come_out_even_by_the_cost_table():
+    made = sample(DOUBLE)
+    (((choice, source),), _) = shared(made)
+    assert choice == {"engine": "scalar", "columns": 128}
+    assert error(made, source) < 1e-6
+    assert "# Half of the columns.\n" in source
+    assert "dst=b[:, i * 256 : i * 256 + 128], data=a[:, i, 0 : a.shape[2] // 2]" in source
+    assert "dst=b[:, i * 256 + 128 : (i + 1) * 256], data=a[:, i, a.shape[2] // 2 :]" in source
+    assert source.count("engine=nisa.engine.scalar") == 1
+
+
+@pytest.mark.parametrize("window", ["a[:, i, 0 : n // 2]", "a[:, i]", "a[:, i, n - n : n // 2]"])
+def test_a_kernel_for_any_width_stays_one(window: str):
+    generic = DOUBLE.replace("256", "(n // 2)").replace("a[:, i, :]", window)
+    (((choice, source),), _) = shared(sample(generic))
+    assert choice["columns"] == 128
+    for columns in (384, 512, 1024):
+        assert error(Sample(source, ((128, columns),), lambda x: 2 * x), source) < 1e-6
+
+
+def test_columns_of_whole_tiles_go_by_their_declarations():
+    lines = ["c = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)", "nisa.dma_copy(dst=c, src=x)"]
+    lines += ["d = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)"]
+    lines += ["nisa.tensor_tensor(dst=d, data1=c, data2=c, op=nl.add)"]
+    made = sample("\n        ".join([*lines, "nisa.dma_copy(dst=b, src=d)"]))
+    (((_, source),), _) = shared(made)
+    assert re.search(r"dst=d\[:, 0:\d+\], data1=c\[:, 0 : n \* \d+ // \d+\]", source), source
+    assert error(made, source) < 1e-6
+
+
+def test_a_width_that_means_something_else_by_now_is_the_tiles_own():
+    lines = ["w = n", "c = nl.ndarray((128, w), dtype=nl.float32, buffer=nl.sbuf)", "w -= n - 2"]
+    lines += ["nisa.dma_copy(dst=c, src=x)", "nisa.tensor_tensor(dst=b, data1=c, data2=c, op=nl.add)"]
+    lines += ["nisa.tensor_scalar(dst=b[:, 0:w], data=c[:, 0:w], op0=nl.multiply, operand0=2.0)"]
+    made = sample("\n        ".join(lines))
+    (((_, source),), _) = shared(made)
+    assert re.search(r"data1=c\[:, 0 : c\.shape\[1\] \* \d+ // \d+\]", source), source
+    assert error(made, source) < 1e-6
+
+
+def test_windows_of_all_spellings_are_shared():
+    made = sample(SUM)
+    (((choice, source),), _) = shared(made)
+    assert choice["engine"] == "gpsimd"
+    assert error(made, source) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (
+            DOUBLE.replace("multiply", "subtract"),
+            "no other engine has time for a part of this tensor_scalar",
+        ),
+        (
+            f"{DOUBLE}\n        nisa.tensor_copy(dst=b[:, 128:384], src=b[:, 0:256])",
+            "tensor_copy reads other parts of b than it writes",
+        ),
+        (
+            DOUBLE.replace("a[:, i, :]", "a[:, i, -256:]"),
+            "the columns of a[:, i, -256:] are counted from the end",
+        ),
+        (
+            DOUBLE.replace("a[:, i, :]", "a[:, i, nl.ds(0, 256)]"),
+            "the columns of a[:, i, nl.ds(0, 256)] are not written as a slice",
+        ),
+    ],
+)  # fmt: skip
+def test_sharing_says_why_not(body: str, reason: str):
+    _, refusals = shared(sample(body))
+    assert any(item.endswith(f": {reason}") for item in refusals), refusals

@@ -1,0 +1,41 @@
+"""Kernels that were built to be rewritten wrongly: every rewrite refuses, or keeps what they compute."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import nki_sim
+from nki_sim import ArraySpec
+from nki_sim.checks import program as checks
+from nki_sim.running import numerics
+from targets.nki.rewrites.explore import explore
+from targets.nki.rewrites.model import ArrayArgument
+from targets.nki.rewrites.reader import read
+from tests.support.kernels import TARGET
+from tests.support.tricks import TRICKS
+from tests.support.tricks.base import Trick
+
+
+def computed(trick: Trick, source: str) -> list[NDArray[np.float64]]:
+    """What a source computes on the trick's inputs; an error where the simulator refuses it."""
+    program = nki_sim.trace(source, args=[ArraySpec(shape, "float32") for shape in trick.shapes])
+    refused = checks.check(program, TARGET)
+    assert not refused, f"{refused[0].message}\n{source}"
+    random = np.random.default_rng(7)
+    arrays = [random.standard_normal(shape).astype(np.float32) for shape in trick.shapes]
+    return [np.asarray(found, dtype=np.float64) for found in numerics.run(program, arrays)]
+
+
+@pytest.mark.parametrize("name", TRICKS)
+def test_no_rewrite_changes_what_is_computed(name: str):
+    trick = TRICKS[name]
+    arguments = [ArrayArgument(shape, "float32") for shape in trick.shapes]
+    expected = computed(trick, trick.source)
+    children, _ = explore(read(trick.source, arguments, TARGET), arguments, TARGET)
+    for child in children:
+        title = child.transform.title(child.site, child.choice)
+        for one, other in zip(computed(trick, child.source), expected, strict=True):
+            distance = float(np.linalg.norm(one - other) / np.linalg.norm(other))
+            assert distance < 1e-5, f"{title}\n{child.source}"
